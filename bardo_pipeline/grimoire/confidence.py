@@ -1,6 +1,6 @@
-"""Confidence: how it fades, and the moment at which it will have. Pure, elementwise over columns.
+"""Confidence of entries: decay over event time, floors, attenuation. Pure, elementwise over columns.
 
-Confidence is kept in parts per million at an anchor; nothing is ever multiplied in. Half-lives are event time.
+An entry stores its confidence in parts per million at an anchor moment; later values are computed from it.
 Source: INH S7.4, MEM, KAT, canon 4-9.
 """
 
@@ -10,12 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.policy import DecayPolicy
 
 PPM = 1_000_000
 DAY_US = 86_400_000_000
 FOREVER_US = 2**62
-"""Half-life and fading moment of what does not fade."""
+"""Half-life and expiry moment of entries that never decay."""
 
 _LN_2 = float(np.log(2.0))
 
@@ -24,59 +25,59 @@ CLASS_STRUCTURAL, CLASS_REGIME, CLASS_TACTICAL, CLASS_EPHEMERAL, CLASS_FACT = ra
 
 
 def ppm(value: float) -> int:
-    """A number in [0, 1] as parts per million."""
+    """Convert a number in [0, 1] to parts per million."""
     return round(value * PPM)
 
 
 def half_life_us(
-    decay_class: np.ndarray, evidence: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy
-) -> np.ndarray:
-    """Half-life in microseconds by class code; FOREVER_US for what does not fade.
+    decay_class: Int64Array, evidence: Int64Array, bloodstain: BoolArray, policy: DecayPolicy
+) -> Int64Array:
+    """Return the half-life in microseconds by class code, FOREVER_US for structural entries.
 
-    A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain fades three times slower (canon 7).
+    A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain decays three times slower (canon 7).
     """
-    known = _known_half_lives(
+    by_class = _half_lives_by_class(
         policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, policy.bloodstain_multiplier
     )
-    half_life: np.ndarray = known[decay_class + CLASSES * bloodstain]
+    half_life: Int64Array = by_class[decay_class + CLASSES * bloodstain]
     fact = decay_class == CLASS_FACT
     if fact.any():
-        lasts = policy.fact_e_fold_days * _LN_2 * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
-        stained = lasts * policy.bloodstain_multiplier
-        half_life[fact] = np.rint(np.where(bloodstain[fact], stained, lasts) * DAY_US)
+        days = policy.fact_e_fold_days * _LN_2 * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
+        stained_days = days * policy.bloodstain_multiplier
+        half_life[fact] = np.rint(np.where(bloodstain[fact], stained_days, days) * DAY_US)
     return half_life
 
 
 @lru_cache(maxsize=8)
-def _known_half_lives(regime_days: float, tactical_days: float, ephemeral_days: float, longer: float) -> np.ndarray:
-    """Half-lives in microseconds by class code, and after them those of bloodstains; a fact's is its own."""
+def _half_lives_by_class(regime_days: float, tactical_days: float, ephemeral_days: float, longer: float) -> Int64Array:
+    """Half-lives in microseconds by class code, then those of bloodstains; facts depend on their evidence."""
     days = (0.0, regime_days, tactical_days, ephemeral_days, 0.0)
-    known: np.ndarray = np.rint(np.array([*days, *(d * longer for d in days)]) * DAY_US).astype(np.int64)
-    known[[CLASS_STRUCTURAL, CLASS_STRUCTURAL + CLASSES]] = FOREVER_US
-    return known
+    by_class: Int64Array = np.rint(np.array([*days, *(d * longer for d in days)]) * DAY_US).astype(np.int64)
+    by_class[[CLASS_STRUCTURAL, CLASS_STRUCTURAL + CLASSES]] = FOREVER_US
+    return by_class
 
 
-def dreamt_half_life_us(half_life: np.ndarray, policy: DecayPolicy) -> np.ndarray:
-    """Half-life in microseconds of what was dreamt and confirmed, from that of its class: twice as long (canon 5)."""
+def dreamt_half_life_us(half_life: Int64Array, policy: DecayPolicy) -> Int64Array:
+    """Return the half-life in microseconds of confirmed dream entries: twice that of their class (canon 5)."""
     longer = np.rint(np.minimum(half_life, FOREVER_US >> 3) * policy.dreamt_multiplier).astype(np.int64)
     return np.where(half_life >= FOREVER_US, FOREVER_US, longer)
 
 
 def floor_ppm(
-    anti_knowledge: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy, pinned: np.ndarray | int = 0
-) -> np.ndarray:
-    """The confidence below which decay does not go, in ppm; 0 without a floor. pinned: what its owner pinned it at."""
+    anti_knowledge: BoolArray, bloodstain: BoolArray, policy: DecayPolicy, pinned: Int64Array | int = 0
+) -> Int64Array:
+    """Return the confidence in ppm below which decay stops; 0 without a floor. pinned: floor set by the owner."""
     floor = np.where(bloodstain, ppm(policy.bloodstain_floor), 0)
     floor = np.where(anti_knowledge, ppm(policy.anti_knowledge_floor), floor).astype(np.int64)
     return np.maximum(floor, pinned)
 
 
 def confidence_at(
-    confidence: np.ndarray, anchor_us: np.ndarray, at_us: np.ndarray | int, half_life: np.ndarray, floor: np.ndarray
-) -> np.ndarray:
-    """Confidence in ppm at a moment: 2^(-t/h) from the anchor, never below min(floor, what it was).
+    confidence: Int64Array, anchor_us: Int64Array, at_us: Int64Array | int, half_life: Int64Array, floor: Int64Array
+) -> Int64Array:
+    """Return the confidence in ppm at a moment: 2^(-t/h) from the anchor, never below min(floor, confidence).
 
-    confidence, floor: int64 ppm; anchor_us, at_us: UTC microseconds; half_life: microseconds or FOREVER_US.
+    confidence, floor: ppm. anchor_us, at_us: UTC microseconds. half_life: microseconds or FOREVER_US.
     """
     age = np.maximum(np.asarray(at_us, dtype=np.int64) - anchor_us, 0)
     ratio = np.where(half_life >= FOREVER_US, 1.0, np.exp2(-age / np.maximum(half_life, 1)))
@@ -84,11 +85,11 @@ def confidence_at(
 
 
 def fades_at_us(
-    confidence: np.ndarray, anchor_us: np.ndarray, half_life: np.ndarray, floor: np.ndarray, limit_ppm: int
-) -> np.ndarray:
-    """The first moment (microseconds) at which confidence is below limit_ppm; FOREVER_US if that never comes.
+    confidence: Int64Array, anchor_us: Int64Array, half_life: Int64Array, floor: Int64Array, limit_ppm: int
+) -> Int64Array:
+    """Return the first moment (microseconds) with a confidence below limit_ppm, FOREVER_US if there is none.
 
-    Confidence is rounded to whole ppm, so it is below the limit from half a ppm under it on.
+    Confidence is rounded to whole ppm, so it is below the limit from half a ppm under it.
     """
     halvings = np.log2(np.maximum(confidence, 1) / (max(limit_ppm, 1) - 0.5))
     wait = np.ceil(np.maximum(halvings, 0.0) * np.minimum(half_life, FOREVER_US >> 8))
@@ -96,11 +97,11 @@ def fades_at_us(
     return np.where(never, FOREVER_US, anchor_us + wait.astype(np.int64))
 
 
-def retention(age_days: np.ndarray, strength_days: np.ndarray | float) -> np.ndarray:
-    """Ebbinghaus: R = exp(-t/S), t and S in days (TOOLS)."""
+def retention(age_days: Float64Array, strength_days: Float64Array | float) -> Float64Array:
+    """Return Ebbinghaus retention R = exp(-t/S), t and S in days (TOOLS)."""
     return np.exp(-np.asarray(age_days, dtype=np.float64) / strength_days)
 
 
-def attenuated(confidence: np.ndarray, factor: float) -> np.ndarray:
-    """One crossing of the Weismann barrier (INH S7.2): ppm, rounded down so as never to exceed the factor."""
+def attenuated(confidence: Int64Array, factor: float) -> Int64Array:
+    """Return the confidence in ppm after one inheritance (INH S7.2), rounded down so that the factor is a maximum."""
     return np.floor(np.asarray(confidence, dtype=np.float64) * factor + 1e-9).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The entry: an atom of knowledge, its five types, nineteen categories and six domains. Pure.
+"""Schema of entries: types, statuses, categories, domains, bands, columns. Pure.
 
 Source: INH S7.3 (types), MEM and TOOLS (categories), KAT (domains), canon 16-18.
 """
@@ -11,26 +11,26 @@ ENTRY_KINDS = ("insight", "heuristic", "warning", "causal_link", "strategy_fragm
 """INH S7.3."""
 
 STATUSES = ("candidate", "active", "pruned", "retracted", "folded")
-"""A candidate gathers evidence, an active entry is known, a pruned one is forgotten, a retracted one was taken
-out by its owner. What was pruned or retracted can be learned again, from evidence that came later. A folded one is told
-by a wider rule of its golem, which stands for it (gas_bands.py)."""
+"""A candidate gathers evidence; an active entry is in use; a pruned one fell below the confidence limit; a retracted
+one was removed by its owner; a folded one is represented by a wider rule of its golem (gas_bands.py). Pruned and
+retracted entries can be learned again from later evidence."""
 
 PROVENANCES = ("self", "death_testament", "dream_counterfactual", "import", "replicant")
-"""Where an entry came from; succession is the death testament (canon 3), a counterfactual a dream (KAT, Loop 3), an
-import what somebody gave the golem in its life, a replicant its own short-lived offspring (INH S5.2, S7.6)."""
+"""Origin of an entry: own evidence, inheritance at a death (canon 3), a dream (KAT, Loop 3), an import during life, or
+a report of the golem's short-lived replicant (INH S5.2, S7.6)."""
 
 DREAMT = PROVENANCES[2]
 
 CAME_OVER = PROVENANCES[3:]
-"""Provenances of what came to a golem in the midst of its life: in quarantine until its own outcomes bear it out."""
+"""Provenances of entries received during life: quarantined until own outcomes confirm them."""
 
 DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
 """INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""
 
 SOURCES = ("pattern", "baseline", "causal", "dream")
-"""A pattern is a cluster of judged decisions; a baseline is the level of a metric of a protocol; a causal link says
-which variable of a market moves another, and how many ticks later; a dream says what would become of decisions with one
-thing changed, which its `cause` names."""
+"""A pattern is a cluster of judged decisions; a baseline the level of a protocol's metric; a causal link names the
+market variable that moves another, and the lag in ticks; a dream states the value of decisions with one thing changed,
+named by its `cause`."""
 
 CATEGORIES: dict[str, str] = {
     "slippage": "dex_lp",
@@ -66,7 +66,7 @@ GAS_BANDS = ("cheap", "normal", "dear")
 (gas_bands.py)."""
 
 BASELINE_METRICS = ("gas_price", "pool_volume", "slippage", "gas_cost")
-"""What a baseline fact describes."""
+"""Metrics of baseline facts."""
 
 METRIC_CATEGORY = {
     "gas_price": "gas_timing",
@@ -80,7 +80,7 @@ METRIC_UNIT = {
     "slippage": "ppm",
     "gas_cost": "micro-dollars",
 }
-"""Unit in which a metric's integers are kept."""
+"""Unit of a metric's integers."""
 
 CAUSAL_VARIABLES = (
     "crash",
@@ -93,7 +93,7 @@ CAUSAL_VARIABLES = (
     "gas_gwei",
     "hour_14_to_16_utc",
 )
-"""The variables of the causal graph; how each is read from an observation: curator/causality/variables.py."""
+"""Variables of the causal graph; curator/causality/variables.py computes them from observations."""
 
 EFFECT_CATEGORY = {
     "gas_gwei": "gas_timing",
@@ -102,7 +102,7 @@ EFFECT_CATEGORY = {
     "price_move": "volatility",
     "price_return": "pool_behavior",
 }
-"""Category of a causal link, by what it moves; also: the variables that can be an effect."""
+"""Category of a causal link by its effect; the keys are all possible effects."""
 
 CHANGE_CATEGORY = {
     "threshold_higher": "rebalance_timing",
@@ -111,7 +111,7 @@ CHANGE_CATEGORY = {
     "range_wider": "range_selection",
     "wait_for_gas": "gas_timing",
 }
-"""Category of what a dream taught, by what it changed; also: the changes that there are."""
+"""Category of a dream entry by the change it imagines; the keys are all changes."""
 
 MOMENT = pa.timestamp("us", tz="UTC")
 
@@ -133,8 +133,8 @@ STRUCTURE_FIELDS = [
     pa.field("effect", pa.string()),
     pa.field("lag_ticks", pa.int64()),
 ]
-"""What an entry is about. A causal link has cause, effect and lag_ticks, and the regime where it holds in one alone;
-what a dream taught has a pattern's situation, and in cause the one thing that is changed."""
+"""Columns of an entry's structure. A causal link has cause, effect, lag_ticks, and a regime if it is limited to one; a
+dream entry has a pattern's situation and, in cause, the imagined change."""
 
 COUNTED_FIELDS = [
     pa.field(name, pa.int64(), nullable=False)
@@ -180,9 +180,8 @@ ENTRY_SCHEMA = pa.schema(
         pa.field("fades_at", MOMENT),
     ]
 )
-"""One row per (golem, entry). `confidence_ppm` is the confidence at `anchor_at` in parts per million; the confidence at
-another moment is computed (confidence.py). `effect_*` is the effect that the entry states, in ppm of a position's value
-(a baseline: its mean, and one spread below and above it, in the metric's unit; a causal link: change of the effect, in
-ppm of its own level, for one step of the cause); `own_*` are the exact sums of the golem's own evidence, `*_sum_milli`
-of its mood at that evidence in thousandths. `pinned_ppm`: below this its owner does not let it fade; 0 where it is not
-pinned."""
+"""One row per (golem, entry). `confidence_ppm`: confidence at `anchor_at`, in parts per million; confidence.py computes
+other moments. `effect_*`: the stated effect in ppm of a position's value (baseline: mean, and one spread below and
+above, in the metric's unit; causal link: change of the effect in ppm of its level per step of the cause). `own_*`:
+exact sums of the golem's own evidence. `*_sum_milli`: sums of its mood at that evidence, in thousandths. `pinned_ppm`:
+floor set by the owner, 0 if not pinned."""

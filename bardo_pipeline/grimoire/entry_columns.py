@@ -1,6 +1,6 @@
-"""Columns of entries: confidence of each row at a moment, and questions put to tables in memory. Pure.
+"""Columns of entries as numpy arrays, confidence of each row, DuckDB queries over tables in memory. Pure.
 
-Entries and decisions (which carry the entry as it was left) have the same columns, so both may be asked.
+Decisions have the columns of entries, so these functions accept both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bardo_pipeline.policy import DecayPolicy
 
 
 def half_life_of(entries: pa.Table, policy: DecayPolicy) -> Int64Array:
-    """Half-life of each row in microseconds, FOREVER_US for what does not fade."""
+    """Return the half-life of each row in microseconds, FOREVER_US for rows that never decay."""
     codes = pc.index_in(entries.column("decay_class"), value_set=pa.array(DECAY_CLASSES)).to_numpy().astype(np.int64)
     evidence = np.maximum(int_column(entries, "own_count"), int_column(entries, "evidence_count"))
     half = conf.half_life_us(codes, evidence, bool_column(entries, "is_bloodstain"), policy)
@@ -32,13 +32,13 @@ def half_life_of(entries: pa.Table, policy: DecayPolicy) -> Int64Array:
 
 
 def floor_of(entries: pa.Table, policy: DecayPolicy) -> Int64Array:
-    """Floor of each row in ppm, 0 without one."""
+    """Return the confidence floor of each row in ppm, 0 without one."""
     anti, stained = bool_column(entries, "is_anti_knowledge"), bool_column(entries, "is_bloodstain")
     return conf.floor_ppm(anti, stained, policy, int_column(entries, "pinned_ppm"))
 
 
 def confidence_of(entries: pa.Table, at_us: Int64Array | int, policy: DecayPolicy) -> Int64Array:
-    """Confidence of each row in ppm at a moment (UTC microseconds, one for all or one a row)."""
+    """Return the confidence of each row in ppm at a moment (UTC microseconds, one for all or one per row)."""
     return conf.confidence_at(
         int_column(entries, "confidence_ppm"),
         micros(entries, "anchor_at"),
@@ -49,34 +49,34 @@ def confidence_of(entries: pa.Table, at_us: Int64Array | int, policy: DecayPolic
 
 
 def int_column(table: pa.Table, name: str) -> Int64Array:
-    """An integer column as int64."""
+    """Return an integer column as int64."""
     return table.column(name).to_numpy().astype(np.int64)
 
 
 def to_bools(column: pa.Array | pa.ChunkedArray) -> BoolArray:
-    """A boolean array without nulls."""
+    """Return a boolean column without nulls as numpy array."""
     return column.to_numpy(zero_copy_only=False).astype(bool)
 
 
 def bool_column(table: pa.Table, name: str) -> BoolArray:
-    """A boolean column."""
+    """Return a boolean column by name."""
     return to_bools(contiguous(table.column(name)))
 
 
 def equals_word(table: pa.Table, name: str, word: str) -> BoolArray:
-    """Whether a column of words has this one; not where it has none."""
+    """Return for each row whether a string column equals this word; false for null."""
     return to_bools(pc.fill_null(contiguous(pc.equal(table.column(name), word)), False))
 
 
 def contiguous(column: pa.ChunkedArray) -> pa.Array:
-    """One array of a column; one that is whole is not copied."""
+    """Return a column as one array, without a copy if it has a single chunk."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def sorted_by(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows in the order of these columns, which hold no null. To see that they lie so costs less than to sort."""
+    """Sort rows by these columns, which hold no null. Rows in order are returned as they are: checking is cheaper."""
     return rows if _is_sorted(rows, key) else rows.sort_by([(name, "ascending") for name in key])
 
 
@@ -84,7 +84,7 @@ def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
     tied = np.ones(max(rows.num_rows - 1, 0), bool)
     for name in key if len(tied) else ():
         column = contiguous(rows[name])
-        assert not column.null_count, f"{name}: what is null has no place in an order"
+        assert not column.null_count, f"{name}: null in a sort column"
         before, after = column.slice(0, len(tied)), column.slice(1)
         if (tied & to_bools(pc.greater(before, after))).any():
             return False
@@ -95,17 +95,17 @@ def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
 
 
 def micros(table: pa.Table, name: str) -> Int64Array:
-    """A moment column as UTC microseconds."""
+    """Return a timestamp column as UTC microseconds."""
     return table.column(name).cast(pa.int64()).to_numpy()
 
 
 def moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
-    """UTC microseconds as a moment column."""
+    """Return UTC microseconds as a timestamp column."""
     return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
 
 
 def with_columns(table: pa.Table, **columns: pa.Array | Int64Array | BoolArray) -> pa.Table:
-    """The table with some of its columns exchanged, types kept."""
+    """Replace some columns of a table, keeping their types."""
     for name, values in columns.items():
         place = table.schema.get_field_index(name)
         field = table.schema.field(place)
@@ -115,21 +115,21 @@ def with_columns(table: pa.Table, **columns: pa.Array | Int64Array | BoolArray) 
 
 
 def query_tables(query: str, numbers: Mapping[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
-    """The answer of an in-memory DuckDB to a query over these tables; numbers: what the query names by $.
+    """Run a DuckDB query over tables in memory. numbers: parameters that the query names by `$`.
 
-    Sums of integers are exact there (128 bits), so no order of addition shows. Moments go in and out as microseconds.
+    Integer sums are exact (128 bits), so results do not depend on the order of rows. Timestamps keep microseconds.
     """
     few = sum(table.num_rows for table in tables.values()) <= _FEW_ROWS
     with _engine(os.getpid(), few).cursor() as connection, warnings.catch_warnings():
-        # A prepared result is copied once more; to have its query bound and parsed again costs more.
+        # The warning concerns an extra copy of prepared results; parsing the query again would cost more.
         warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
         ask = partial(connection.execute, _statement(query), dict(numbers) if numbers else None)
-        eval(_ASK, {"ask": ask}, tables)  # noqa: S307 - its own words; DuckDB reads the names that its caller sees
+        eval(_ASK, {"ask": ask}, tables)  # noqa: S307 - constant text; DuckDB resolves table names in the caller's scope
         return connection.to_arrow_table()
 
 
 _ASK = compile("ask()", "<asked>", "eval")
-"""A call in sight of tables alone: DuckDB finds them by name. To register one as a view would cost 0.5 ms."""
+"""A call whose scope holds only the tables, so that DuckDB finds them by name; registering a view costs 0.5 ms each."""
 
 _FEW_ROWS = 65_536
 _STATEMENTS_KEPT = 256
@@ -137,29 +137,29 @@ _STATEMENTS_KEPT = 256
 
 @cache
 def _engine(process: int, few: bool) -> Any:
-    """An empty database a process: a cursor on it costs 0.01 ms, a new database 12 ms. Cursors share no tables.
+    """Return the empty database of a process, because a cursor costs 0.01 ms and a new database 12 ms.
 
-    few: of one thread, for questions over few rows, of which more threads would only wait for each other.
+    few: use one thread, because for few rows more threads only wait for each other.
     """
     return duckdb.connect(":memory:", config={"threads": 1} if few else {})
 
 
 @lru_cache(_STATEMENTS_KEPT)
 def _statement(query: str) -> duckdb.Statement:
-    """A query, parsed once: of a few rows' answer that is a third of the time."""
+    """Parse a query once; for few rows parsing is a third of its time."""
     (statement,) = _engine(os.getpid(), True).extract_statements(query)
     return statement
 
 
 def newest_per_golem(rows: pa.Table, by: str) -> pa.Table:
-    """The row of each golem that has the most of a column, by golem."""
+    """Return for each golem the row with the largest value of a column, sorted by golem."""
     ordered = rows.sort_by([("golem_id", "ascending"), (by, "ascending")])
     golem = ordered["golem_id"].to_numpy()
     return ordered.filter(pa.array(np.append(golem[1:] != golem[:-1], np.ones(len(golem[:1]), bool)), pa.bool_()))
 
 
 class PerGolem:
-    """Rows of many golems, to be taken golem by golem: each golem's are one slice, in the order in which they came."""
+    """Rows of many golems, grouped so that each golem's rows are one slice in their original order."""
 
     def __init__(self, rows: pa.Table) -> None:
         encoded = rows["golem_id"].combine_chunks().dictionary_encode()
@@ -172,5 +172,5 @@ class PerGolem:
         self._places = dict(zip(encoded.dictionary.to_pylist(), zip(starts, counts.tolist(), strict=True), strict=True))
 
     def of(self, golem_id: str) -> pa.Table:
-        """The golem's rows; none where there are none."""
+        """Return the golem's rows, possibly none."""
         return self._rows.slice(*self._places.get(golem_id, (0, 0)))

@@ -1,4 +1,4 @@
-"""The text of an entry, written from its structure in banded words, so that equal rules read equal. Pure.
+"""Texts of entries, generated from their structure in banded words, so that equal rules have equal texts. Pure.
 
 Source: canon 17 ("the same structure"), MEM-4.
 """
@@ -41,7 +41,7 @@ SIZE_WORDS = ("slightly", "clearly", "strongly")
 
 
 def size_word(effect_ppm: int) -> str:
-    """A banded word for the size of an effect in ppm of a position's value."""
+    """Return the word for the size of an effect in ppm of a position's value."""
     return SIZE_WORDS[bisect_right(SIZE_EDGES_PPM, abs(effect_ppm))]
 
 
@@ -57,7 +57,7 @@ def pattern_text(
     sign: int,
     mean_ppm: int,
 ) -> str:
-    """One sentence for a rule learned from judged decisions."""
+    """Return the sentence of a rule learned from judged decisions."""
     act = ACTION_WORDS.get(action_type, action_type)
     scene = (
         f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
@@ -86,7 +86,7 @@ CHANGE_WORDS = {
 def counterfactual_text(
     *, change: str, protocol: str, pair: str, regime: str, anomaly_band: str, gas_band: str, sign: int, mean_ppm: int
 ) -> str:
-    """One sentence for what decisions would have been worth with one thing changed."""
+    """Return the sentence of a counterfactual: the value of decisions with one thing changed."""
     scene = (
         f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
         f"{ANOMALY_WORDS.get(anomaly_band, anomaly_band)} and {GAS_WORDS.get(gas_band, gas_band)}"
@@ -98,7 +98,7 @@ def counterfactual_text(
 
 
 def banded(value: float) -> str:
-    """Two significant digits: what a baseline says, without pretending to more."""
+    """Round to two significant digits, because a baseline's precision is no better."""
     if value == 0 or not math.isfinite(value):
         return "0"
     digits = 1 - math.floor(math.log10(abs(value)))
@@ -115,7 +115,7 @@ METRIC_WORDS = {
 
 
 def baseline_text(*, protocol: str, pair: str, metric: str, mean: int, low: int, high: int, known: bool = True) -> str:
-    """One sentence for the level of a metric and how far it usually lies from it; figures in the metric's unit."""
+    """Return the sentence of a baseline: the mean of a metric and its usual deviation, in the metric's unit."""
     subject = f"{pair} on {protocol}"
     if not known:
         return f"It is open {METRIC_WORDS[metric].format(subject)}."
@@ -151,7 +151,7 @@ EFFECT_WORDS = {
 
 
 def causal_text(*, cause: str, effect: str, lag_ticks: int, regime: str | None, place: str, sign: int) -> str:
-    """One sentence for a causal link: what moves what, which way, and how many ticks later."""
+    """Return the sentence of a causal link: cause, effect, direction, lag."""
     scene = f"In {REGIME_WORDS.get(regime, regime)}, {place}" if regime else f"For {place}"
     way = "open" if sign == 0 else "up" if sign > 0 else "down"
     when = "at once" if lag_ticks == 0 else "one tick later" if lag_ticks == 1 else f"{lag_ticks} ticks later"

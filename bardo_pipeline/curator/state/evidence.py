@@ -1,8 +1,8 @@
-"""Evidence: what a stretch of records says about which structure. Pure, set-based over columns.
+"""Evidence: effects and metric levels that records contribute to structures. Pure, set-based over columns.
 
-Two sources: judged decisions (resolutions) and levels of metrics. Only verified episodes take part (MEM's quality
-gate). Judged decisions of one market window are one witness, whose effect is their mean: what one storm did to five
-decisions has happened once. All sums are integers, so that no order of addition shows.
+Sources are judged decisions (resolutions) and metric levels, of verified episodes only (MEM's quality gate). Judged
+decisions of one market window count as one witness with their mean effect, because one storm affects them all. All
+sums are integers, so results do not depend on the order of addition.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS
@@ -34,90 +35,87 @@ EVIDENCE_COLUMNS = (
     "resolutions",
     "dream_tag",
 )
-"""Columns of a record that derivation reads; the rest stays on disk."""
+"""Columns of a record that derivation reads."""
 
 _WORD_MAX = 2**63 - 1
 _LIMIT_PPM = 1_000_000
 _LIMIT_LEVEL = 100_000_000
-"""A hundred dollars of gas, a hundred million dollars of volume in a tick: what lies beyond counts as that."""
+"""Caps of a level: a hundred dollars of gas, a hundred million dollars of volume per tick."""
 
 Market = tuple[str, str, str]
 """Chain, protocol, pair."""
 
-Findings = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Row of the record, structure, value, and the two ticks that are its causes, one element a finding."""
+Findings = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
+"""Row of the record, structure, value, decision tick, judgement tick; one element per finding."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence grouped by (golem, cycle, structure), one element a group, sorted by that key.
+    """Evidence grouped and sorted by (golem, cycle, structure), one element per group.
 
-    golem, cycle, structure: int64 codes. count: witnesses (of a level: episodes). total, squares: exact integer sums
-    over them (effect in ppm, or the metric's unit). mood: int64 [groups, 3], sums of their mood in thousandths. first,
-    stop: the group's rows in cause_tick.
+    golem, cycle, structure: codes. count: witnesses (of a level: episodes). total, squares: exact sums over them
+    (effect in ppm, or the metric's unit). mood: [groups, 3], sums of their mood in thousandths. first, stop: range of
+    the group's rows in cause_tick.
     """
 
-    golem: np.ndarray
-    cycle: np.ndarray
-    structure: np.ndarray
-    count: np.ndarray
-    total: np.ndarray
-    squares: np.ndarray
-    mood: np.ndarray
-    first: np.ndarray
-    stop: np.ndarray
-    cause_tick: np.ndarray
+    golem: Int64Array
+    cycle: Int64Array
+    structure: Int64Array
+    count: Int64Array
+    total: Int64Array
+    squares: Int64Array
+    mood: Int64Array
+    first: Int64Array
+    stop: Int64Array
+    cause_tick: Int64Array
 
     @property
     def groups(self) -> int:
-        """Number of groups."""
+        """Return the number of groups."""
         return len(self.golem)
 
 
-def flatten_lists(lists: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
-    """(row of each element, elements) of a list column."""
+def flatten_lists(lists: pa.ListArray) -> tuple[Int64Array, pa.Array]:
+    """Return (row of each element, elements) of a list column."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     rows = np.repeat(np.arange(len(lists)), np.diff(offsets))
     return rows, lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(offsets) else lists.values
 
 
-def is_episode(records: pa.Table) -> np.ndarray:
-    """Which records are episodes (canon 13), bool [rows].
+def is_episode(records: pa.Table) -> BoolArray:
+    """Return which records are episodes (canon 13).
 
-    Those with an action, an anomaly or a regime change, of tier T1 and above, or stored by a tool under a tag.
+    An episode has an action, an anomaly, a regime change, tier T1 or above, or a tag stored by a tool.
     """
     acted = pc.list_value_length(contiguous(records.column("actions"))).to_numpy(zero_copy_only=False) > 0
-    odd = pc.list_value_length(contiguous(records.column("anomalies"))).to_numpy(zero_copy_only=False) > 0
+    anomalous = pc.list_value_length(contiguous(records.column("anomalies"))).to_numpy(zero_copy_only=False) > 0
     sources = contiguous(records.column("prediction_error_sources"))
     turned = pc.struct_field(sources, "regime").to_numpy(zero_copy_only=False) > 0
-    thought = pc.is_in(records.column("tier"), value_set=pa.array(["T1", "T2"])).to_numpy()
+    deliberated = pc.is_in(records.column("tier"), value_set=pa.array(["T1", "T2"])).to_numpy()
     tagged = records.column("dream_tag").is_valid().to_numpy()
-    return acted | odd | turned | thought | tagged
+    return acted | anomalous | turned | deliberated | tagged
 
 
-def is_verified(records: pa.Table) -> np.ndarray:
-    """Which records have their ground truth: no action was executed, or its outcome was verified. bool [rows].
-
-    An action that was executed and of which no outcome is told has not shown its truth yet.
-    """
+def is_verified(records: pa.Table) -> BoolArray:
+    """Return which records have their ground truth: no executed action, or a verified outcome."""
     outcome = contiguous(records.column("outcome"))
     acted, actions = flatten_lists(contiguous(records.column("actions")))
     executed = np.zeros(len(outcome), bool)
     executed[acted[_is_executed(actions)]] = True
-    told = pc.fill_null(pc.struct_field(outcome, "verified"), False).to_numpy(zero_copy_only=False)
-    return np.where(outcome.is_null().to_numpy(zero_copy_only=False), ~executed, told)
+    verified = pc.fill_null(pc.struct_field(outcome, "verified"), False).to_numpy(zero_copy_only=False)
+    return np.where(outcome.is_null().to_numpy(zero_copy_only=False), ~executed, verified)
 
 
-def _is_executed(actions: pa.Array) -> np.ndarray:
+def _is_executed(actions: pa.Array) -> BoolArray:
     return pc.equal(pc.struct_field(actions, "status"), "executed").to_numpy(zero_copy_only=False)
 
 
 def gather_evidence(
-    records: pa.Table, *, golem: np.ndarray, cycle: np.ndarray, structures: Structures, policy: CuratorPolicy
+    records: pa.Table, *, golem: Int64Array, cycle: Int64Array, structures: Structures, policy: CuratorPolicy
 ) -> Evidence:
-    """Group what the records say.
+    """Group the evidence of records (EVIDENCE_COLUMNS, any order).
 
-    records: EVIDENCE_COLUMNS, any order; golem, cycle: int64 codes [rows]. New structures enter the registry.
+    golem, cycle: codes by row. New structures enter the registry.
     """
     market, market_rows = market_codes(records)
     tick = records.column("tick").to_numpy()
@@ -128,40 +126,36 @@ def gather_evidence(
     ]
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
     window = (second - 1) // policy.witness_ticks
-    window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level stands for itself
+    window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level is its own witness
     order = _sorted(golem[row], cycle[row], structure, window, cause)
     row, structure, value, window = row[order], structure[order], value[order], window[order]
     key = np.stack([golem[row], cycle[row], structure, window])
     if not len(row):
         none = np.zeros(0, np.int64)
-        return Evidence(
-            none, none, none, none, none, none, np.zeros((0, 3), np.int64), none, none, np.zeros((0, 2), np.int64)
-        )
-    seen = _starts(key)
-    each = np.diff(np.r_[seen, len(row)])
-    effect = _mean(np.add.reduceat(value, seen), each)
-    felt = _mean(np.add.reduceat(mood[row], seen, axis=0), each[:, None])
-    groups = _starts(key[:3, seen])
-    starts = seen[groups]
+        mood_sums, causes = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
+        return Evidence(none, none, none, none, none, none, mood_sums, none, none, causes)
+    witness = _starts(key)
+    findings = np.diff(np.r_[witness, len(row)])
+    effect = _mean(np.add.reduceat(value, witness), findings)
+    witness_mood = _mean(np.add.reduceat(mood[row], witness, axis=0), findings[:, None])
+    groups = _starts(key[:3, witness])
+    starts = witness[groups]
     return Evidence(
         golem=key[0, starts],
         cycle=key[1, starts],
         structure=structure[starts],
-        count=np.diff(np.r_[groups, len(seen)]),
+        count=np.diff(np.r_[groups, len(witness)]),
         total=np.add.reduceat(effect, groups),
         squares=np.add.reduceat(effect * effect, groups),
-        mood=np.add.reduceat(felt, groups, axis=0),
+        mood=np.add.reduceat(witness_mood, groups, axis=0),
         first=starts,
         stop=np.r_[starts[1:], len(row)],
         cause_tick=np.stack([cause[order], second[order]], axis=1),
     )
 
 
-def _sorted(*keys: np.ndarray) -> np.ndarray:
-    """Places in the order of these keys, first by the first; by one word where they fit into it, as that sorts faster.
-
-    keys: integers.
-    """
+def _sorted(*keys: Int64Array) -> Int64Array:
+    """Return the lexicographic order of integer keys; packs them into one word if they fit, which sorts faster."""
     if not len(keys[0]):
         return np.zeros(0, np.int64)
     least = [int(key.min()) for key in keys]
@@ -174,36 +168,36 @@ def _sorted(*keys: np.ndarray) -> np.ndarray:
     return np.argsort(word, kind="stable")
 
 
-def _starts(keys: np.ndarray) -> np.ndarray:
-    """Where a new key begins in sorted columns of keys, at least one."""
+def _starts(keys: Int64Array) -> Int64Array:
+    """Return where a new key begins in sorted columns of at least one key."""
     return np.flatnonzero(np.r_[True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)])
 
 
-def _mean(total: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The mean as an integer, halves rounded up, so that no floating point shows."""
+def _mean(total: Int64Array, count: Int64Array) -> Int64Array:
+    """Return the mean as an integer, halves rounded up, so that no floating point enters results."""
     return (2 * total + count) // (2 * count)
 
 
 def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPolicy) -> Findings:
-    """What records (EVIDENCE_COLUMNS) say of single verified decisions: their effects in ppm."""
+    """Return the effects in ppm of single verified decisions in records (EVIDENCE_COLUMNS)."""
     market, market_rows = market_codes(records)
     return _judged(records, records.column("tick").to_numpy(), market, market_rows, structures, policy)
 
 
-def market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
-    """The market of each record as a code, and the markets by code."""
+def market_codes(records: pa.Table) -> tuple[Int64Array, list[Market]]:
+    """Return the market of each record as a code, and the markets by code."""
     observation = contiguous(records.column("observation"))
     parts = [pc.struct_field(observation, n).dictionary_encode() for n in ("chain", "protocol", "pair")]
-    places = [part.indices.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
+    codes = [part.indices.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
     words = [part.dictionary.to_pylist() for part in parts]
-    packed = (places[0] * len(words[1]) + places[1]) * len(words[2]) + places[2]
-    found = pa.array(packed).dictionary_encode()
-    at = np.unravel_index(found.dictionary.to_numpy(), [max(len(known), 1) for known in words])
+    packed = (codes[0] * len(words[1]) + codes[1]) * len(words[2]) + codes[2]
+    distinct = pa.array(packed).dictionary_encode()
+    at = np.unravel_index(distinct.dictionary.to_numpy(), [max(len(names), 1) for names in words])
     markets = [(words[0][c], words[1][p], words[2][q]) for c, p, q in zip(*at, strict=True)]
-    return found.indices.to_numpy(zero_copy_only=False), markets
+    return distinct.indices.to_numpy(zero_copy_only=False), markets
 
 
-def _mood(records: pa.Table) -> np.ndarray:
+def _mood(records: pa.Table) -> Int64Array:
     pad = contiguous(records.column("pad_after"))
     parts = [pc.struct_field(pad, n).to_numpy(zero_copy_only=False) for n in ("pleasure", "arousal", "dominance")]
     return np.rint(np.stack(parts, axis=1) * 1000).astype(np.int64)
@@ -211,13 +205,13 @@ def _mood(records: pa.Table) -> np.ndarray:
 
 def _judged(
     records: pa.Table,
-    tick: np.ndarray,
-    market: np.ndarray,
+    tick: Int64Array,
+    market: Int64Array,
     market_rows: list[Market],
     structures: Structures,
     policy: CuratorPolicy,
 ) -> Findings:
-    """Resolutions of verified decisions, each with the structure of its situation."""
+    """Return resolutions of verified decisions, each with the structure of its situation."""
     row, parts = flatten_lists(contiguous(records.column("resolutions")))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
@@ -261,11 +255,11 @@ def _pattern(market: Market, tool: str, action: str, regime: str, anomaly: str, 
 
 
 def _levels(
-    records: pa.Table, tick: np.ndarray, market: np.ndarray, market_rows: list[Market], structures: Structures
+    records: pa.Table, tick: Int64Array, market: Int64Array, market_rows: list[Market], structures: Structures
 ) -> Findings:
-    """Metrics of verified episodes, in the integer units of METRIC_UNIT, each at most _LIMIT_LEVEL."""
+    """Return metrics of verified episodes, in the units of METRIC_UNIT, each at most _LIMIT_LEVEL."""
     verified = is_verified(records)
-    worth = np.flatnonzero(is_episode(records) & verified)
+    episode = np.flatnonzero(is_episode(records) & verified)
     observation = contiguous(records.column("observation"))
     gas = np.rint(np.minimum(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False), 1e9) * 1000)
     volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
@@ -275,8 +269,8 @@ def _levels(
     slips = pc.struct_field(actions, "slippage_ppm")
     slipped = np.asarray(slips.is_valid())
     columns = {
-        "gas_price": (worth, gas[worth]),
-        "pool_volume": (worth, volume[worth]),
+        "gas_price": (episode, gas[episode]),
+        "pool_volume": (episode, volume[episode]),
         "slippage": (acted[slipped], slips.drop_null().to_numpy(zero_copy_only=False)),
         "gas_cost": (acted, pc.struct_field(actions, "gas_cost_micros").to_numpy(zero_copy_only=False)),
     }

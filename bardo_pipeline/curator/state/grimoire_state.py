@@ -1,6 +1,6 @@
-"""The curator's working state: every entry and candidate of the golems at hand, as columns. Pure.
+"""GrimoireState: entries and candidates of some golems as integer columns, the curator's working state. Pure.
 
-The state is the fold of the decisions; this module turns the grimoire's Arrow table into arrays and back.
+The state is the fold of the decisions. This module converts between it and the grimoire's Arrow table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality.lagged_moments import Moments
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
@@ -38,12 +39,12 @@ CODED = ("golem", "structure", "origin", "kind", "status", "provenance", "decay_
 FLAGS = ("is_anti_knowledge", "is_bloodstain")
 COLUMNS = (*CODED, *FLAGS, *COUNTED, *MOMENTS)
 _LINE = {name: line for line, name in enumerate(COLUMNS)}
-_IDS_KEPT, _TEXTS_KEPT = 65_536, 4_096  # of entries that are told again every cycle
+_IDS_KEPT, _TEXTS_KEPT = 65_536, 4_096  # caches of ids and texts, which every cycle writes again
 
 
 @lru_cache(_IDS_KEPT)
 def entry_id(origin_golem_id: str, structure_key: str) -> str:
-    """An entry's id: whose experience, about what. 24 hex characters."""
+    """Return an entry's id from its origin and structure: 24 hex characters."""
     return hashlib.sha256(f"{origin_golem_id}|{structure_key}".encode()).hexdigest()[:24]
 
 
@@ -51,88 +52,88 @@ def entry_id(origin_golem_id: str, structure_key: str) -> str:
 class GrimoireState:
     """Entries and candidates as columns, sorted by (golem, structure).
 
-    block: int64 [COLUMNS, rows], one line a column, so that rows are copied whole in one pass. golem, structure,
-    origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA, moments in UTC
-    microseconds. moments: what their ticks say of causes; kept beside the entries (lagged_moments.py).
+    block: int64 [COLUMNS, rows], one line per column, so one operation copies whole rows. golem, structure, origin are
+    codes in `golems`, `structures`, `golems`. Other columns as in ENTRY_SCHEMA, times in UTC microseconds. moments:
+    sums for the causal tests (lagged_moments.py).
     """
 
     golems: list[str] = field(default_factory=list)
     structures: Structures = field(default_factory=Structures)
-    block: np.ndarray = field(default_factory=lambda: np.zeros((len(COLUMNS), 0), np.int64))
+    block: Int64Array = field(default_factory=lambda: np.zeros((len(COLUMNS), 0), np.int64))
     _golem_codes: dict[str, int] = field(default_factory=dict)
     moments: Moments = field(default_factory=Moments)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        column: np.ndarray = self.block[_LINE[name]]
+    def __getitem__(self, name: str) -> Int64Array:
+        column: Int64Array = self.block[_LINE[name]]
         return column
 
-    def columns(self, names: tuple[str, ...], rows: np.ndarray) -> np.ndarray:
-        """Several columns of these rows. int64 [names, rows]."""
-        found: np.ndarray = self.block[_lines(names), rows]
-        return found
+    def columns(self, names: tuple[str, ...], rows: Int64Array) -> Int64Array:
+        """Return several columns of these rows. [names, rows]."""
+        columns: Int64Array = self.block[_lines(names), rows]
+        return columns
 
     @property
     def rows(self) -> int:
-        """Number of entries and candidates."""
+        """Return the number of entries and candidates."""
         return self.block.shape[1]
 
     def golem_code(self, golem_id: str) -> int:
-        """The code of a golem, given out on first sight."""
-        known = self._golem_codes.get(golem_id)
-        if known is None:
-            known = self._golem_codes[golem_id] = len(self.golems)
+        """Return the code of a golem, registering it if new."""
+        code = self._golem_codes.get(golem_id)
+        if code is None:
+            code = self._golem_codes[golem_id] = len(self.golems)
             self.golems.append(golem_id)
-        return known
+        return code
 
-    def keys(self) -> np.ndarray:
-        """(golem, structure) packed into one ascending int64 a row."""
+    def keys(self) -> Int64Array:
+        """Return (golem, structure) packed into one ascending int64 per row."""
         return (self["golem"] << 32) | self["structure"]
 
-    def ensure(self, golem: np.ndarray, structure: np.ndarray) -> None:
-        """Make room for these (golem, structure) pairs: those not there yet enter as empty candidates."""
+    def ensure(self, golem: Int64Array, structure: Int64Array) -> None:
+        """Add the missing ones of these (golem, structure) pairs as empty candidates."""
         wanted = np.unique((golem << 32) | structure)
-        fresh = wanted[~np.isin(wanted, self.keys())]
-        if not len(fresh):
+        missing = wanted[~np.isin(wanted, self.keys())]
+        if not len(missing):
             return
         decay = np.array([s.decay_class for s in self.structures.rows], dtype=np.int64)
-        blank = {n: np.zeros(len(fresh), np.int64) for n in COLUMNS}
-        blank["golem"], blank["structure"] = fresh >> 32, fresh & 0xFFFFFFFF
+        blank = {n: np.zeros(len(missing), np.int64) for n in COLUMNS}
+        blank["golem"], blank["structure"] = missing >> 32, missing & 0xFFFFFFFF
         blank["origin"] = blank["golem"]
         blank["decay_class"] = decay[blank["structure"]]
         self.append(blank)
 
-    def append(self, rows: dict[str, np.ndarray]) -> None:
-        """Add rows (all COLUMNS, int64) and restore the order."""
+    def append(self, rows: dict[str, Int64Array]) -> None:
+        """Add rows (all COLUMNS, int64) and restore the sort order."""
         self.block = np.hstack([self.block, np.stack([rows[n].astype(np.int64) for n in COLUMNS])])
         self.block = self.block.take(np.argsort(self.keys(), kind="stable"), axis=1)
 
     def absorb(self, entries: pa.Table) -> None:
-        """Take in entries (ENTRY_SCHEMA) of golems that have none of these structures yet."""
+        """Add entries (ENTRY_SCHEMA) whose (golem, structure) pairs are new."""
         self.append(rows_of(self, entries))
 
-    def find(self, golem: np.ndarray, structure: np.ndarray) -> np.ndarray:
-        """Rows of these pairs, all of which must be there. int64 [len(golem)]."""
+    def find(self, golem: Int64Array, structure: Int64Array) -> Int64Array:
+        """Return the rows of these pairs, all of which must exist."""
         return np.searchsorted(self.keys(), (golem << 32) | structure)
 
-    def told_of(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> np.ndarray:
+    def told_of(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> Int64Array:
         """Rows of these pairs of golems and structures' keys, each once, all of which must be there. int64 [pairs]."""
         keys = [self.structures.key(code) for code in range(len(self.structures.rows))]
         golem = pc.index_in(golem_ids, value_set=pa.array(self.golems, pa.string())).to_numpy().astype(np.int64)
         wanted = np.unique((golem << 32) | pc.index_in(structures, value_set=pa.array(keys, pa.string())).to_numpy())
         return self.find(wanted >> 32, wanted & 0xFFFFFFFF)
 
-    def half_life(self, rows: np.ndarray, policy: DecayPolicy) -> np.ndarray:
-        """Half-life in microseconds of these rows."""
+    def half_life(self, rows: Int64Array, policy: DecayPolicy) -> Int64Array:
+        """Return the half-life of these rows in microseconds."""
         evidence = np.maximum(self["own_count"][rows], self["evidence_count"][rows])
         return conf.half_life_us(self["decay_class"][rows], evidence, self["is_bloodstain"][rows] == 1, policy)
 
-    def floor(self, rows: np.ndarray, policy: DecayPolicy) -> np.ndarray:
-        """Floor in ppm of these rows."""
+    def floor(self, rows: Int64Array, policy: DecayPolicy) -> Int64Array:
+        """Return the floor of these rows in ppm."""
         anti, stained = self["is_anti_knowledge"][rows] == 1, self["is_bloodstain"][rows] == 1
         return conf.floor_ppm(anti, stained, policy, self["pinned_ppm"][rows])
 
-    def confidence_at(self, rows: np.ndarray, at_us: np.ndarray | int, policy: DecayPolicy) -> np.ndarray:
-        """Confidence in ppm of these rows at a moment."""
+    def confidence_at(self, rows: Int64Array, at_us: Int64Array | int, policy: DecayPolicy) -> Int64Array:
+        """Return the confidence of these rows in ppm at a moment."""
         return conf.confidence_at(
             self["confidence_ppm"][rows],
             self["anchor_us"][rows],
@@ -141,14 +142,14 @@ class GrimoireState:
             self.floor(rows, policy),
         )
 
-    def snapshot(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """A copy of these rows' columns."""
+    def snapshot(self, rows: Int64Array) -> dict[str, Int64Array]:
+        """Return a copy of these rows' columns."""
         return dict(zip(COLUMNS, self.block.take(rows, axis=1), strict=True))
 
     def without_golems(self, golem_ids: set[str]) -> GrimoireState:
-        """The state of all other golems."""
-        gone = np.array([g in golem_ids for g in self.golems], dtype=bool)
-        keep = ~gone[self["golem"]] if self.rows else np.zeros(0, bool)
+        """Return the state without these golems' rows."""
+        dropped = np.array([g in golem_ids for g in self.golems], dtype=bool)
+        keep = ~dropped[self["golem"]] if self.rows else np.zeros(0, bool)
         return GrimoireState(
             list(self.golems),
             self.structures,
@@ -159,24 +160,24 @@ class GrimoireState:
 
 
 @cache
-def _lines(names: tuple[str, ...]) -> np.ndarray:
-    """Where these columns stand in the block. int64 [names, 1]."""
+def _lines(names: tuple[str, ...]) -> Int64Array:
+    """Return the lines of these columns in the block. [names, 1]."""
     return np.array([_LINE[name] for name in names])[:, None]
 
 
-def is_quarantined(state: GrimoireState, rows: np.ndarray | None = None) -> np.ndarray:
-    """Which rows (all for None) came over in the midst of life and still wait for own outcomes. bool."""
-    some = slice(None) if rows is None else rows
-    waits: np.ndarray = (state["status"][some] == CANDIDATE) & _CAME_OVER[state["provenance"][some]]
-    return waits
+def is_quarantined(state: GrimoireState, rows: Int64Array | None = None) -> BoolArray:
+    """Return which rows (all for None) are received candidates that wait for own outcomes."""
+    chosen = slice(None) if rows is None else rows
+    waiting: BoolArray = (state["status"][chosen] == CANDIDATE) & _IS_RECEIVED[state["provenance"][chosen]]
+    return waiting
 
 
-_CAME_OVER = np.array([name in CAME_OVER for name in PROVENANCES])
+_IS_RECEIVED = np.array([name in CAME_OVER for name in PROVENANCES])
 """By the code of a provenance."""
 
 
-def size_bands(effect_ppm: np.ndarray) -> np.ndarray:
-    """Which of SIZE_WORDS an effect's size reads as, by row."""
+def size_bands(effect_ppm: Int64Array) -> Int64Array:
+    """Return the index in SIZE_WORDS of each effect's size."""
     return np.digitize(np.abs(effect_ppm), SIZE_EDGES_PPM)
 
 
@@ -215,9 +216,9 @@ def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high:
 
 
 def entry_columns(
-    state: GrimoireState, rows: dict[str, np.ndarray], curator: CuratorPolicy, decay: DecayPolicy
+    state: GrimoireState, rows: dict[str, Int64Array], curator: CuratorPolicy, decay: DecayPolicy
 ) -> dict[str, pa.Array]:
-    """Snapshot columns to the Arrow columns of ENTRY_SCHEMA, text and fading moment computed."""
+    """Return a snapshot's columns as the Arrow columns of ENTRY_SCHEMA, with text and expiry moment."""
     table = state.structures
     take = pa.array(rows["structure"], pa.int64())
     named = {n: pa.array(table.column(n), ENTRY_SCHEMA.field(n).type).take(take) for n in Structure._fields}
@@ -255,18 +256,18 @@ def entry_columns(
     return {name: out[name] for name in ENTRY_SCHEMA.names}
 
 
-def _moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
+def _moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
     return pa.array(us, pa.int64(), mask=null).cast(pa.timestamp("us", tz="UTC"))
 
 
-def _ids(state: GrimoireState, rows: dict[str, np.ndarray], keys: list[str]) -> pa.Array:
+def _ids(state: GrimoireState, rows: dict[str, Int64Array], keys: list[str]) -> pa.Array:
     pairs, inverse = np.unique((rows["origin"] << 32) | rows["structure"], return_inverse=True)
     words = [entry_id(state.golems[pair >> 32], keys[pair & 0xFFFFFFFF]) for pair in pairs.tolist()]
     return pa.array(words, pa.string()).take(pa.array(inverse))
 
 
-def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
-    """Texts, written once for each distinct combination; patterns depend only on the band of their effect."""
+def _texts(state: GrimoireState, rows: dict[str, Int64Array]) -> pa.Array:
+    """Return the texts of rows, formatting each distinct combination once; a pattern uses its effect's band only."""
     facts = rows["decay_class"] == conf.CLASS_FACT
     band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
     parts = (
@@ -284,8 +285,8 @@ def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
     return pa.array(words, pa.string()).take(pa.array(inverse))
 
 
-def _distinct(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(a row of each distinct combination, which of them each row has), as np.unique has them, a column at a time."""
+def _distinct(columns: tuple[Int64Array | BoolArray, ...]) -> tuple[Int64Array, Int64Array]:
+    """Return (first row of each distinct combination, combination of each row), as np.unique does for a 2-D array."""
     order = np.lexsort(columns[::-1])
     new = np.zeros(len(order), bool)
     new[:1] = True
@@ -297,37 +298,37 @@ def _distinct(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
     return order[new], inverse
 
 
-def rule_texts(state: GrimoireState, rows: np.ndarray) -> list[str]:
-    """Texts of these rows as they stand."""
+def rule_texts(state: GrimoireState, rows: Int64Array) -> list[str]:
+    """Return the current texts of these rows."""
     return _texts(state, state.snapshot(rows)).to_pylist() if len(rows) else []
 
 
 def to_table(
-    state: GrimoireState, curator: CuratorPolicy, decay: DecayPolicy, rows: np.ndarray | None = None
+    state: GrimoireState, curator: CuratorPolicy, decay: DecayPolicy, rows: Int64Array | None = None
 ) -> pa.Table:
-    """The grimoire, or these of its rows, as a table of ENTRY_SCHEMA, sorted by golem and entry."""
+    """Return the grimoire, or these rows of it, as ENTRY_SCHEMA sorted by golem and entry."""
     wanted = state.snapshot(np.arange(state.rows) if rows is None else rows)
     table = pa.table(entry_columns(state, wanted, curator, decay), schema=ENTRY_SCHEMA)
     return sorted_by(table, ("golem_id", "entry_id"))
 
 
 def from_table(table: pa.Table) -> GrimoireState:
-    """A grimoire's table (ENTRY_SCHEMA) back to columns."""
+    """Build the state from a grimoire's table (ENTRY_SCHEMA)."""
     state = GrimoireState()
     if table.num_rows:
         state.absorb(table)
     return state
 
 
-def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, np.ndarray]:
-    """Rows of ENTRY_SCHEMA as columns of codes; golems and structures enter the state's registries."""
+def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, Int64Array]:
+    """Convert ENTRY_SCHEMA rows to columns of codes, registering golems and structures in the state."""
     rows = {n: table.column(n).to_numpy().astype(np.int64) for n in COUNTED}
     keys = contiguous(table.column("structure")).dictionary_encode()
     place = keys.indices.to_numpy(zero_copy_only=False)
     _, first = np.unique(place, return_index=True)
     parts = table.select(list(Structure._fields)).take(pa.array(first)).to_pydict()
-    known = [state.structures.code(Structure(*part)) for part in zip(*parts.values(), strict=True)]
-    rows["structure"] = np.array(known, dtype=np.int64)[place]
+    codes = [state.structures.code(Structure(*part)) for part in zip(*parts.values(), strict=True)]
+    rows["structure"] = np.array(codes, dtype=np.int64)[place]
     rows["golem"] = _coded(table.column("golem_id"), state.golem_code)
     rows["origin"] = _coded(table.column("origin_golem_id"), state.golem_code)
     for name, words in (
@@ -344,8 +345,8 @@ def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, np.ndarray]:
     return rows
 
 
-def _coded(column: pa.ChunkedArray, code: Callable[[str], int]) -> np.ndarray:
-    """The code of each row's word; every word is looked up once."""
+def _coded(column: pa.ChunkedArray, code: Callable[[str], int]) -> Int64Array:
+    """Return the code of each row's word; each distinct word is looked up once."""
     words = contiguous(column).dictionary_encode()
     codes = np.array([code(word) for word in words.dictionary.to_pylist()], dtype=np.int64)
     return codes[words.indices.to_numpy(zero_copy_only=False)]

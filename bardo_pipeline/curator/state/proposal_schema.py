@@ -1,7 +1,7 @@
-"""Operations: what may be proposed about a grimoire, in ExpeL's four words. Pure.
+"""Schema of proposed operations on a grimoire: ADD, UPVOTE, DOWNVOTE, EDIT (ExpeL). Pure.
 
-Whoever proposes (a language model) says ADD, UPVOTE, DOWNVOTE or EDIT in this schema and nothing else. An operation
-names a rule by its situation or by its entry, and the golem's own ticks that speak for it; it decides nothing.
+A language model proposes operations in this schema. An operation names a rule by its situation or entry, and cites
+ticks of the golem as evidence. It changes nothing by itself.
 Source: TOOLS (memory_manage_insight, memory_consolidate), MEM-4.
 """
 
@@ -24,7 +24,7 @@ from bardo_pipeline.events.life.proposal_events import (
 from bardo_pipeline.events.record.model import Name, Regime, Tick, Unit
 
 SCHEMA_EDITION = "1"
-"""Changed whenever the schema asks for something else; part of a prompt's hash."""
+"""Part of a prompt's hash; increase it when the schema asks for something else."""
 
 EntryId = Annotated[str, Field(pattern=r"^[0-9a-f]{24}$", description="entry_id of one of the listed rules")]
 Reason = Annotated[str, Field(min_length=1, max_length=REASON_LENGTH_MAX, description="why, in one or two sentences")]
@@ -99,18 +99,18 @@ class Proposals(_Strict):
     ]
 
     def recorded(self) -> tuple[ProposedOperation, ...]:
-        """The same as an event carries it."""
-        return tuple(_recorded(one) for one in self.operations)
+        """Return the operations in the form that an event carries."""
+        return tuple(_recorded(operation) for operation in self.operations)
 
 
-def _recorded(one: Add | Upvote | Downvote | Edit) -> ProposedOperation:
+def _recorded(proposed: Add | Upvote | Downvote | Edit) -> ProposedOperation:
     return ProposedOperation(
-        operation=one.operation,
-        entry_id=None if isinstance(one, Add) else one.entry_id,
-        situation=ProposedSituation(**one.situation.model_dump()) if isinstance(one, Add) else None,
-        sign=one.sign if isinstance(one, Add) else None,
-        confidence=one.confidence if isinstance(one, Add) else None,
-        note=one.note if isinstance(one, Edit) else None,
-        reason=one.reason,
-        evidence=tuple(sorted(set(one.evidence))),
+        operation=proposed.operation,
+        entry_id=None if isinstance(proposed, Add) else proposed.entry_id,
+        situation=ProposedSituation(**proposed.situation.model_dump()) if isinstance(proposed, Add) else None,
+        sign=proposed.sign if isinstance(proposed, Add) else None,
+        confidence=proposed.confidence if isinstance(proposed, Add) else None,
+        note=proposed.note if isinstance(proposed, Edit) else None,
+        reason=proposed.reason,
+        evidence=tuple(sorted(set(proposed.evidence))),
     )

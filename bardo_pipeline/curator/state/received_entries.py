@@ -1,9 +1,9 @@
-"""Reception: what a golem's own knowledge says of knowledge that comes from elsewhere, entry by entry. Pure, set-based.
+"""Reception: verdicts on entries that a golem receives during its life, by comparison with its own. Pure, set-based.
 
-The layers of INH S5.2 in order: claims about the chain that did not check; what contradicts the golem's own entries, or
-repeats them; what lies outside of all that it knows; and how many it can take at once, the most surprising first. What
-passes waits in quarantine (quarantine.py). Distance is told by structure and by size: texts are made of structure here,
-so that a vector of them would say nothing more (canon 17).
+The checks of INH S5.2 in order: refuted claims about the chain; contradiction or repetition of own entries; entries
+about unknown markets or with outsized effects; the number that can be tested at once, most surprising first. Accepted
+entries wait in quarantine (admit_received.py). Distance compares structure and effect size only, because texts are
+generated from structure, so text vectors would add nothing (canon 17).
 Source: INH S4, S5.2, S5.3, S7.6; canon 2, 3, 17.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, StringArray
 from bardo_pipeline.curator.views.surprise_ranking import NOVELTY_SCHEMA, PARTS, parts_apart, ranked
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import ppm
@@ -26,8 +26,9 @@ from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
 VERDICTS = ("accepted", "redundant", "contradicted", "anomalous", "unproven", "deferred")
-"""What becomes of an entry: it waits in quarantine; the golem holds the same, or the opposite; it is about what lies
-outside of its world, or too large for it; a claim about the chain did not check; more came than can be tried."""
+"""Verdicts on an entry. accepted: enters quarantine; redundant, contradicted: the golem holds the same, or the
+opposite; anomalous: unknown market or outsized effect; unproven: a claim about the chain is refuted; deferred: beyond
+the limit of one delivery."""
 
 VERDICT_SCHEMA = pa.schema(
     [
@@ -37,11 +38,11 @@ VERDICT_SCHEMA = pa.schema(
         pa.field("confidence_ppm", pa.int64(), nullable=False),
     ]
 )
-"""NOVELTY_SCHEMA with the verdict (VERDICTS), why, and the confidence with which it enters, 0 where it does not."""
+"""NOVELTY_SCHEMA with the verdict, its reason, and the entering confidence (0 unless accepted)."""
 
 
 class Delivery(NamedTuple):
-    """What came to a golem, and its entries as a bundle has them (CROSSING_SCHEMA)."""
+    """A delivery to a golem: its arrival event and its entries (CROSSING_SCHEMA)."""
 
     arrival: Arrival
     entries: pa.Table
@@ -59,54 +60,56 @@ _SIZES = """
 def verdicts(
     arriving: pa.Table, held: pa.Table, at_us: int, source: str, policy: Policy, *, unproven: Collection[str] = ()
 ) -> pa.Table:
-    """What becomes of each entry that arrives. Returns VERDICT_SCHEMA by priority, the most surprising first.
+    """Judge each arriving entry. Returns VERDICT_SCHEMA, most surprising first.
 
-    arriving: an entry's columns as a bundle has them (CROSSING_SCHEMA), one row an entry. held: the recipient's
-    grimoire (ENTRY_SCHEMA); what is in quarantine there counts as held. at_us: the moment, UTC microseconds. source:
-    import or replicant; what a replicant reports is expected to deviate, so nothing of it is anomalous (INH S7.6).
-    unproven: ids of entries whose claims about the chain did not check.
+    An accepted entry enters with its source's base x 0.85^(crossings - 1), at most its confidence at the sender.
 
-    An entry enters with its source's base x 0.85^(crossings - 1), and never with more than it is worth where it comes
-    from: nothing gains by crossing.
+    Parameters
+    ----------
+    arriving : pa.Table, CROSSING_SCHEMA, one row per entry of the bundle
+    held : pa.Table, ENTRY_SCHEMA, the recipient's grimoire; quarantined entries count as held
+    at_us : int, the moment, UTC microseconds
+    source : "import" or "replicant"; a replicant is expected to deviate, so its entries are never anomalous (INH S7.6)
+    unproven : ids of entries with refuted claims about the chain
     """
     known = as_known(held)
-    found = ranked(arriving, known, at_us, policy)
-    order = pc.index_in(found["entry_id"], value_set=arriving["entry_id"].combine_chunks())
-    mine = arriving.take(order)
-    relation = found["relation"].to_numpy(zero_copy_only=False)
+    ranking = ranked(arriving, known, at_us, policy)
+    order = pc.index_in(ranking["entry_id"], value_set=arriving["entry_id"].combine_chunks())
+    entries = arriving.take(order)
+    relation = ranking["relation"].to_numpy(zero_copy_only=False)
     reason = np.array([""] * len(relation), dtype=object)
     verdict = np.array(["accepted"] * len(relation), dtype=object)
 
-    def rule(name: str, where: NDArray[np.bool_], words: NDArray[np.object_] | str) -> None:
+    def rule(name: str, where: BoolArray, words: StringArray | str) -> None:
         chosen = where & (verdict == "accepted")
         reason[chosen] = words if isinstance(words, str) else words[chosen]
         verdict[chosen] = name
 
-    opposite = np.array([f"it holds the opposite ({held_id})" for held_id in found["held_id"].to_pylist()], object)
-    same = np.array([f"it holds the same ({held_id})" for held_id in found["held_id"].to_pylist()], object)
-    doubted = to_bools(pc.is_in(mine["entry_id"], value_set=pa.array(sorted(unproven), pa.string())))
+    opposite = np.array([f"it holds the opposite ({held_id})" for held_id in ranking["held_id"].to_pylist()], object)
+    same = np.array([f"it holds the same ({held_id})" for held_id in ranking["held_id"].to_pylist()], object)
+    doubted = to_bools(pc.is_in(entries["entry_id"], value_set=pa.array(sorted(unproven), pa.string())))
     rule("unproven", doubted, "what it claims of the chain does not check")
-    rule("contradicted", _retracted(mine, held), "its owner took that out")
+    rule("contradicted", _retracted(entries, held), "its owner took that out")
     rule("contradicted", relation == "opposed", opposite)
     rule("redundant", relation == "same", same)
     if source != "replicant" and known.num_rows:
-        rule("anomalous", parts_apart(mine, known) > len(PARTS) - _MARKET, "it knows nothing of that market")
-        times = _times_larger(mine, known, policy)
+        rule("anomalous", parts_apart(entries, known) > len(PARTS) - _MARKET, "it knows nothing of that market")
+        times = _times_larger(entries, known, policy)
         larger = np.array([f"states an effect {t:.0f} times the largest that it knows" for t in times], object)
         rule("anomalous", times > policy.reception.size_factor, larger)
     turn = np.cumsum(verdict == "accepted")
     most = policy.reception.entries_max
     rule("deferred", turn > most, f"more than {most} came at once: give it again later")
     rule("accepted", np.ones(len(relation), bool), "new to it: it waits in quarantine")
-    entering = np.where(verdict == "accepted", entering_ppm(mine, at_us, source, policy), 0)
+    entering = np.where(verdict == "accepted", entering_ppm(entries, at_us, source, policy), 0)
     columns = {"verdict": verdict.tolist(), "reason": reason.tolist(), "confidence_ppm": entering}
     for name, values in columns.items():
-        found = found.append_column(name, pa.array(values))
-    return found.select(VERDICT_SCHEMA.names).cast(VERDICT_SCHEMA)
+        ranking = ranking.append_column(name, pa.array(values))
+    return ranking.select(VERDICT_SCHEMA.names).cast(VERDICT_SCHEMA)
 
 
 def as_known(held: pa.Table) -> pa.Table:
-    """What a claim is held against (ENTRY_SCHEMA): active entries, and candidates that say something already."""
+    """Return the entries that claims are compared with: active ones, and candidates that already make a claim."""
     candidate = pc.equal(held["status"], "candidate")
     came = pc.is_in(held["provenance"], value_set=pa.array(CAME_OVER, pa.string()))
     claims = pc.or_(came, pc.and_(pc.equal(held["source"], "causal"), pc.not_equal(held["sign"], 0)))
@@ -114,10 +117,10 @@ def as_known(held: pa.Table) -> pa.Table:
     return with_columns(kept, status=pa.array(["active"] * kept.num_rows, pa.string()))
 
 
-def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) -> NDArray[np.int64]:
-    """Confidence in ppm with which entries enter: the base of their source x 0.85^(crossings - 1), at most their own.
+def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) -> Int64Array:
+    """Return the entering confidence in ppm: the source's base x 0.85^(crossings - 1), at most the entry's own.
 
-    crossings: how often an entry crossed, at least once (canon 2).
+    crossings: the number of inheritances of an entry, at least 1 (canon 2).
     """
     rules = policy.reception
     base = rules.replicant_confidence if source == "replicant" else rules.import_confidence
@@ -131,27 +134,28 @@ def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) ->
     return np.minimum(most, worth)
 
 
-def _retracted(arriving: pa.Table, held: pa.Table) -> NDArray[np.bool_]:
-    """Which entries say something of what the recipient's owner took out."""
-    gone = split_by_band(held.filter(pc.equal(held["status"], "retracted")).select(["structure"]))["structure"]
+def _retracted(arriving: pa.Table, held: pa.Table) -> BoolArray:
+    """Return which entries concern a structure that the recipient's owner retracted."""
+    retracted = split_by_band(held.filter(pc.equal(held["status"], "retracted")).select(["structure"]))["structure"]
     place = pa.array(np.arange(arriving.num_rows))
-    told = split_by_band(arriving.select(["structure"]).append_column("place", place))
-    hit = told.filter(pc.is_in(told["structure"], value_set=gone.combine_chunks()))["place"]
+    parts = split_by_band(arriving.select(["structure"]).append_column("place", place))
+    hit = parts.filter(pc.is_in(parts["structure"], value_set=retracted.combine_chunks()))["place"]
     return np.isin(np.arange(arriving.num_rows), hit.to_numpy())
 
 
-def _times_larger(arriving: pa.Table, known: pa.Table, policy: Policy) -> NDArray[np.float64]:
-    """How many times the largest effect of its kind that is known each entry states; 0 where too few are known."""
+def _times_larger(arriving: pa.Table, known: pa.Table, policy: Policy) -> Float64Array:
+    """Return each entry's effect over the largest known effect of its kind; 0 where too few are known."""
     out = np.zeros(arriving.num_rows)
-    told = (_sized(table).append_column("place", pa.array(np.arange(table.num_rows))) for table in (arriving, known))
-    mine, others = told
-    answer = query_tables(_SIZES, {"least": policy.reception.size_entries_min}, arriving=mine, held=others)
+    new, held = (
+        _sized(table).append_column("place", pa.array(np.arange(table.num_rows))) for table in (arriving, known)
+    )
+    answer = query_tables(_SIZES, {"least": policy.reception.size_entries_min}, arriving=new, held=held)
     out[answer["place"].to_numpy()] = answer["times"].to_numpy()
     return out
 
 
 def _sized(entries: pa.Table) -> pa.Table:
-    """What each entry's effect is of, and its size: sizes of different metrics or effects do not compare."""
+    """Return the kind and size of each effect; sizes of different metrics or effects are not comparable."""
     parts = [pc.coalesce(entries[name], "-") for name in ("source", "metric", "effect")]
     about = pc.binary_join_element_wise(*parts, "|")
     return pa.table({"about": about, "size": pc.abs(entries["effect_mean_ppm"])})

@@ -1,7 +1,7 @@
-"""Structures: what an entry is about, told apart from what it says. Pure.
+"""Structures: the situation or relation that an entry is about, and a registry of them. Pure.
 
-Two pieces of evidence concern the same rule when their structures are equal; sameness of words never decides (canon
-17). A registry gives each structure a small integer, so that everything after it is arithmetic over arrays.
+Evidence belongs to the same rule if its structure is equal; equal wording never decides (canon 17). The registry gives
+each structure a small integer, so that passes work on integer arrays.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Int8Array, Int64Array
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
 from bardo_pipeline.grimoire.entries import (
@@ -32,9 +33,9 @@ ACTION_CATEGORY = {
 
 
 class Structure(NamedTuple):
-    """One structure: a pattern has tool to gas_band, a baseline metric, a link cause to lag_ticks; the rest is None.
+    """One structure. A pattern uses tool to gas_band, a baseline metric, a causal link cause to lag_ticks.
 
-    What a dream taught has a pattern's parts, and in cause what is changed.
+    A dream entry uses a pattern's fields, and cause for the imagined change. Unused fields are None.
     """
 
     source: str
@@ -53,17 +54,17 @@ class Structure(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The structure as one string; only equal structures have equal keys.
+        """Return the structure as a string; equal keys mean equal structures.
 
-        Only one with a cause goes past the metric. Names come from whoever writes records: what would read as a border,
-        or as no name, is escaped.
+        Fields after metric appear only if there is a cause. Separators inside names are escaped, because writers of
+        records choose the names.
         """
         parts = self[:_PLAIN_PARTS] if self.cause is None else self
         return "|".join("-" if part is None else _escaped(str(part)) for part in parts)
 
     @property
     def category(self) -> str:
-        """One of the nineteen categories."""
+        """Return one of the nineteen categories."""
         if self.source == "dream":
             return CHANGE_CATEGORY.get(self.cause or "", "general")
         if self.effect is not None:
@@ -74,12 +75,12 @@ class Structure(NamedTuple):
 
     @property
     def domain(self) -> str:
-        """KAT's domain of the category."""
+        """Return KAT's domain of the category."""
         return CATEGORIES[self.category]
 
     @property
     def decay_class(self) -> int:
-        """Baselines and causal links are facts; a rule with a regime lasts with regimes; any other is tactical."""
+        """Return the decay class: facts, regime-conditional for a rule with a regime, tactical otherwise."""
         if self.source in ("baseline", "causal"):
             return CLASS_FACT
         return CLASS_REGIME if self.regime not in (None, "unknown") else CLASS_TACTICAL
@@ -94,50 +95,50 @@ def _escaped(name: str) -> str:
 
 @dataclass
 class Structures:
-    """The structures met so far, in the order of first sight; codes are private to one registry and never stored."""
+    """Registry of structures in the order of registration; codes are local to the registry and never stored."""
 
     rows: list[Structure] = field(default_factory=list)
     codes: dict[Structure, int] = field(default_factory=dict)
     _scenes: dict[Structure, int] = field(default_factory=dict)
     _placed: list[tuple[int, int]] = field(default_factory=list)
-    _columns: tuple[np.ndarray, np.ndarray] | None = None
-    _kin: np.ndarray | None = field(default=None, repr=False, compare=False)
+    _columns: tuple[Int64Array, Int64Array] | None = None
+    _kin: Int64Array | None = field(default=None, repr=False, compare=False)
     _keys: list[str] = field(default_factory=list, repr=False, compare=False)
-    _stable: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
-    _effects: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
-    _bands: np.ndarray = field(default_factory=lambda: np.zeros((4, 0), np.int8), repr=False, compare=False)
+    _stable: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
+    _effects: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
+    _bands: Int8Array = field(default_factory=lambda: np.zeros((4, 0), np.int8), repr=False, compare=False)
 
     def code(self, structure: Structure) -> int:
-        """The code of a structure, given out on first sight."""
-        known = self.codes.get(structure)
-        if known is None:
-            known = self.codes[structure] = len(self.rows)
+        """Return the code of a structure, registering it if new."""
+        code = self.codes.get(structure)
+        if code is None:
+            code = self.codes[structure] = len(self.rows)
             self.rows.append(structure)
             is_rule = structure.source == "pattern" and structure.gas_band is not None
             span = GAS_SPANS.index(structure.gas_band or "any") if is_rule else -1
             scene = structure._replace(gas_band=None)
             self._placed.append((self._scenes.setdefault(scene, len(self._scenes)), span))
             self._columns = self._kin = None
-        return known
+        return code
 
-    def scenes(self) -> tuple[np.ndarray, np.ndarray]:
-        """(scene, gas span) by code: rules of one scene differ in gas alone; the span is -1 for what is no rule."""
+    def scenes(self) -> tuple[Int64Array, Int64Array]:
+        """Return (scene, gas span) by code. Rules of one scene differ in gas only; the span is -1 for other sources."""
         if self._columns is None:
             placed = np.array(self._placed, np.int64).reshape(-1, 2)
             self._columns = placed[:, 0].copy(), placed[:, 1].copy()
         return self._columns
 
     def key(self, code: int) -> str:
-        """The structure of a code as one string."""
+        """Return the key of a code's structure."""
         self._keys += [row.key for row in self.rows[len(self._keys) :]]
         return self._keys[code]
 
     def column(self, name: str) -> list[str | int | None]:
-        """One attribute of every structure, by code."""
+        """Return one field of every structure, by code."""
         return [getattr(row, name) for row in self.rows]
 
-    def kin(self) -> np.ndarray:
-        """The structure of each scene and gas span, -1 for one not met yet. int64 [scenes, spans]."""
+    def kin(self) -> Int64Array:
+        """Return the code of each scene and gas span, -1 if not registered. [scenes, spans]."""
         if self._kin is None:
             scene, span = self.scenes()
             self._kin = np.full((len(self._scenes), len(GAS_SPANS)), -1)
@@ -145,28 +146,28 @@ class Structures:
         return self._kin
 
     def spanning(self, code: int, span: int) -> int:
-        """The structure that is about another gas span and otherwise the same, given out on first sight."""
+        """Return the code of the same structure with another gas span, registering it if new."""
         return self.code(self.rows[code]._replace(gas_band=GAS_SPANS[span]))
 
-    def stable(self) -> np.ndarray:
-        """A number by code that depends on the structure alone, to break ties with. int64."""
+    def stable(self) -> Int64Array:
+        """Return a hash by code that depends on the structure only, to break ties."""
         fresh = self.rows[len(self._stable) :]
         if fresh:
             digests = (hashlib.sha256(r.key.encode()).digest()[:8] for r in fresh)
             self._stable = np.r_[self._stable, [int.from_bytes(d, "big") >> 1 for d in digests]]
         return self._stable
 
-    def effects(self) -> np.ndarray:
-        """The variable that a link of all regimes is about, by code; -1 for any other structure. int64."""
+    def effects(self) -> Int64Array:
+        """Return the effect variable of a causal link without a regime, by code; -1 for any other structure."""
         fresh = self.rows[len(self._effects) :]
         if fresh:
             links = (r.effect if r.source == "causal" and r.regime is None else None for r in fresh)
-            known = [CAUSAL_VARIABLES.index(e) if e in CAUSAL_VARIABLES else -1 for e in links]
-            self._effects = np.r_[self._effects, known]
+            codes = [CAUSAL_VARIABLES.index(e) if e in CAUSAL_VARIABLES else -1 for e in links]
+            self._effects = np.r_[self._effects, codes]
         return self._effects
 
-    def bands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(regime, anomaly band, gas span: int8, -1 for none; rebalances: bool) by code."""
+    def bands(self) -> tuple[Int8Array, Int8Array, Int8Array, BoolArray]:
+        """Return (regime, anomaly band, gas span, is_rebalance) by code; -1 for none."""
         fresh = self.rows[self._bands.shape[1] :]
         if fresh:
             regime = [REGIMES.index(r.regime) if r.regime else -1 for r in fresh]
