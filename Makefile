@@ -13,13 +13,14 @@ export PATH := $(BIN):$(PATH)
 export DAGSTER_DISABLE_TELEMETRY := yes
 export DO_NOT_TRACK := 1
 export GX_ANALYTICS_ENABLED := false
+export NO_MKDOCS_2_WARNING := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_HTTP_TIMEOUT ?= 180
 export UV_NO_PROGRESS := 1
 # This project's environment, whatever else is active around it; compiled modules are kept, or each process compiles them anew.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test bench crash fuzz ui lock clean
+.PHONY: help venv demo test bench crash fuzz ui docs lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/'
@@ -60,6 +61,9 @@ fuzz: venv  ## 100,000 records nobody should send: each accepted and read back e
 
 ui: venv  ## Dagster's own interface over this project
 	$(BIN)/bardo ui
+
+docs: venv  ## README, architecture and docs/ as a site in build/site; a broken link fails
+	$(BIN)/mkdocs build --strict --quiet
 
 lock: venv  ## resolve pyproject.toml again into requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --generate-hashes --python-version 3.11 -o requirements.lock
