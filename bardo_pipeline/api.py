@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.memory.ask import ask as _ask
 from bardo_pipeline.derivation.memory.ask import standing
 from bardo_pipeline.derivation.memory.search import search as _search
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
-from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.stream.catalogue import GolemEvent
@@ -99,7 +99,7 @@ def birth(
             market=market, market_hash=UNKNOWN, derivation_id=context.derivation_id, policy=context.policy,
         )  # fmt: skip
         if golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
-            context.log.record(beginning(context, golem_id, event, at or now).events, now)
+            context.log.record(birth_record(context, golem_id, event, at or now).events, now)
     return golem_id
 
 

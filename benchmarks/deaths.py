@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
 from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem, deaths_of
 from bardo_pipeline.derivation.legacy.publish_legacies import publish_candidates, unjudged_candidates
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
-from bardo_pipeline.derivation.succession.succeed import due
+from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.grimoire.entries import CATEGORIES, MOMENT
@@ -67,7 +67,7 @@ def _asked_of(root: Path) -> Figure:
     def asked() -> None:
         assert not unjudged_candidates(stores), "all are judged"
         assert not publish_candidates(stores, now=NOW), "all are published"
-        assert not due(stores, NOW), "no heir is wanted"
+        assert not due_successions(stores, NOW), "no heir is wanted"
         dead_golem(stores, one)
 
     def everybody() -> None:

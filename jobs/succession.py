@@ -5,13 +5,13 @@ import dagster as dg
 from assets.metadata import markdown_table
 from assets.resources import LazyStores
 from assets.thanatopsis import posted
-from bardo_pipeline.derivation.succession.succeed import work_off
+from bardo_pipeline.derivation.succession.succeed import run_due_successions
 
 
 @dg.op(out=dg.Out(dg.Nothing))
 def perform_due_steps(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Try every due step and record its outcome. Notices of halted successions go to BARDO_WEBHOOK."""
-    successions = work_off(home.stores, now=home.now())
+    successions = run_due_successions(home.stores, now=home.now())
     rows = [
         {"dead": golem, "step": step.step, "outcome": step.outcome, "attempt": step.attempt, "why": step.why}
         for golem, state in successions.items()

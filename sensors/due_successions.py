@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.succession.succeed import due
+from bardo_pipeline.derivation.succession.succeed import due_successions
 from jobs.succession import succession_job
 from sensors.run_requests import few, request_run
 
@@ -29,6 +29,6 @@ def successions_due(
 
 
 def _due(stores: DerivationContext, now: datetime) -> tuple[list[str], str]:
-    steps = due(stores, now)
+    steps = due_successions(stores, now)
     reasons = [f"{step.golem_id}: {step.why}" for step in steps]
     return [f"{step.golem_id}@{step.tried}" for step in steps], few(reasons, "; ")

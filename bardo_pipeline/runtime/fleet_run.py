@@ -31,7 +31,7 @@ from bardo_pipeline.derivation.death.death_queries import succeeded_golems
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, life_event
 from bardo_pipeline.events.record.model import PHASES, Vitality
@@ -146,7 +146,7 @@ class Living:
         events: list[LifeEvent] = []
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.context.policy)
         for i, (golem_id, birth) in enumerate(births):
-            begun = self._replicants.beginning(golem_id, birth, at) or beginning(
+            begun = self._replicants.beginning(golem_id, birth, at) or birth_record(
                 self.context, golem_id, birth, at, events, self.run.founding.loan
             )
             if begun.loan is not None:

@@ -19,8 +19,8 @@ from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantine
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import CuratorState
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.succession.birth_events import Beginning
-from bardo_pipeline.derivation.succession.deliver_bundle import report_of
+from bardo_pipeline.derivation.succession.birth_events import BirthRecord
+from bardo_pipeline.derivation.succession.deliver_bundle import replicant_report
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.heartbeat.fleet import Fleet, born
@@ -50,11 +50,13 @@ class Replicants:
         ready = {g for g in lives if g not in self and g not in busy and len(self._asked_by(g)) < self._run.replicants}
         return [self._born(g, lives[g], asked) for g, asked in sorted(self._open(mind, ready).items())]
 
-    def beginning(self, golem_id: str, birth: Born, at: datetime) -> Beginning | None:
+    def beginning(self, golem_id: str, birth: Born, at: datetime) -> BirthRecord | None:
         """What a replicant's life begins with; None for who is none."""
         if golem_id not in self:
             return None
-        return Beginning([life_event(golem_id, at, birth), life_event(golem_id, at, self._words[golem_id])], None, None)
+        return BirthRecord(
+            [life_event(golem_id, at, birth), life_event(golem_id, at, self._words[golem_id])], None, None
+        )
 
     def report(
         self, dead: Collection[str], left: Mapping[str, str], fleet: Fleet, *, at: datetime, now: datetime
@@ -64,7 +66,7 @@ class Replicants:
         back = sorted(self._away.intersection(dead))
         self._away.difference_update(back)
         heard = [(g, self._words[g].parent_id) for g in back if g in left and self._words[g].parent_id in ticks]
-        events = [report_of(self._context, g, left[g], tick_seen=ticks[parent], at=at) for g, parent in heard]
+        events = [replicant_report(self._context, g, left[g], tick_seen=ticks[parent], at=at) for g, parent in heard]
         if events:
             self._context.log.record(events, now)
             withdraw(self._context, now=now)  # what it rests on may be left out since

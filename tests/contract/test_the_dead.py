@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.death.death_queries import (
 )
 from bardo_pipeline.derivation.legacy.publish_legacies import publish_candidates, unjudged_candidates
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
-from bardo_pipeline.derivation.succession.succeed import due
+from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step
 from bardo_pipeline.events.record.model import Part, Vitality
@@ -125,7 +125,7 @@ def test_what_is_due_is_told_by_the_successions_that_are_not_over(
 ) -> None:
     first, second, third, *_ = stores.life("GolemBorn")["golem_id"].to_pylist()
     with counted(monkeypatch) as made:
-        assert [one.golem_id for one in due(stores, NOW)] == [second]
+        assert [one.golem_id for one in due_successions(stores, NOW)] == [second]
     assert made == {"Advanced": 1}, "one step of the one that waits"
     with counted(monkeypatch) as made:
         assert succeeded_golems(stores) == {first}

@@ -26,7 +26,12 @@ from bardo_pipeline.derivation.death.graveyard import graves, standing_of
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.reports.home_health import Successions, health_of
-from bardo_pipeline.derivation.succession.succeed import at_heartbeat, due, summon, work_off
+from bardo_pipeline.derivation.succession.succeed import (
+    due_successions,
+    retry_registrations,
+    run_due_successions,
+    summon,
+)
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Died, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS
@@ -74,8 +79,8 @@ def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stor
     with pytest.raises(ConfigError, match="--why"):
         commit_credit(stores, owner, 1, " ", now=NOW)
     commit_credit(stores, owner, 100_000_000, "for heirs", now=NOW)
-    assert [one.golem_id for one in due(stores, NOW)] == [first, second]
-    done = work_off(stores, now=NOW)
+    assert [one.golem_id for one in due_successions(stores, NOW)] == [first, second]
+    done = run_due_successions(stores, now=NOW)
     assert steps(stores, first) == [(step, "done", 1) for step in STEPS]
     assert done[first].booted
     heir = dead_golem(stores, first).heir_id
@@ -88,9 +93,9 @@ def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stor
     assert "budget_usdc = 40.0" in (place / "bardo.toml").read_text()
     spent = 40_000_000 * (2 if other == owner else 1)
     assert credit_micros(stores, owner) == 100_000_000 - spent
-    assert due(stores, NOW) == []
+    assert due_successions(stores, NOW) == []
     count = stores.log.life().num_rows
-    assert work_off(stores, now=NOW + timedelta(days=1)) == {}
+    assert run_due_successions(stores, now=NOW + timedelta(days=1)) == {}
     assert stores.log.life().num_rows == count
 
 
@@ -100,23 +105,23 @@ def test_nobody_follows_before_all_four_phases_of_dying_are_over(brief_home: Pat
     wanted(stores, EAGER)
     told = [LifeEvent.model_validate(r) for r in known.log.life().drop_columns("recorded_at").to_pylist()]
     for kind in DERIVED:
-        assert due(stores, NOW) == [], f"before {kind}: what is not published yet cannot be inherited"
+        assert due_successions(stores, NOW) == [], f"before {kind}: what is not published yet cannot be inherited"
         stores.log.record([event for event in told if event.kind == kind], NOW)
     assert DERIVED[-1] == "LegacyLeft"
-    assert [one.golem_id for one in due(stores, NOW)] == childless(stores)
+    assert [one.golem_id for one in due_successions(stores, NOW)] == childless(stores)
 
 
 def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: DerivationContext) -> None:
     dead = childless(stores)[0]
     owner = dead_golem(stores, dead).born.owner_id
     commit_credit(stores, owner, 39_999_999, "a little less", now=NOW)
-    standing = work_off(stores, now=NOW)[dead]
+    standing = run_due_successions(stores, now=NOW)[dead]
     assert standing.halted is not None
     assert standing.halted.step == "funded"
     assert f"owner {owner} has $40.00 of committed credit" in standing.halted.why
     assert f"bardo golem credit {owner}" in standing.halted.why
     assert dead_golem(stores, dead).heir_id not in births_of(stores)
-    assert due(stores, NOW + timedelta(days=9)) == [], "what halted is not tried again by itself"
+    assert due_successions(stores, NOW + timedelta(days=9)) == [], "what halted is not tried again by itself"
     stuck = childless(stores)
     said = {g: f"{g} has no heir, its succession halted (funded): {why_of(stores, g)}" for g in stuck}
     assert owner_s_notices(stores) == sorted((dead_golem(stores, g).born.owner_id, text) for g, text in said.items())
@@ -134,7 +139,7 @@ def test_a_copy_halts_with_the_score_and_the_difference_of_the_playbooks(stores:
     wanted(stores, EAGER.replace("0.0\n", "0.15\n"))
     dead = childless(stores)[0]
     commit_credit(stores, dead_golem(stores, dead).born.owner_id, 10**9, "plenty", now=NOW)
-    standing = work_off(stores, now=NOW)[dead]
+    standing = run_due_successions(stores, now=NOW)[dead]
     assert standing.halted is not None
     assert (standing.halted.step, standing.halted.divergence_ppm) == ("compared", 0)
     assert "divergence 0.0%, at least 15.0% is asked" in standing.halted.why
@@ -152,13 +157,13 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
     dead = childless(stores)[0]
     moment = NOW
     for attempt, wait in enumerate((30, 120, 480, 3_600, 3_600), 1):
-        assert dead in work_off(stores, now=moment)
+        assert dead in run_due_successions(stores, now=moment)
         standing = standing_of(stores, dead)
         assert standing is not None
         assert standing.last["provisioned"].attempt == attempt
         assert standing.due_at == moment + timedelta(seconds=wait)
-        assert due(stores, moment + timedelta(seconds=wait - 1)) == []
-        assert work_off(stores, now=moment + timedelta(seconds=wait - 1)) == {}
+        assert due_successions(stores, moment + timedelta(seconds=wait - 1)) == []
+        assert run_due_successions(stores, now=moment + timedelta(seconds=wait - 1)) == {}
         moment += timedelta(seconds=wait)
         assert len(owner_s_notices(stores)) == (len(childless(stores)) if attempt > 3 else 0), (
             "told once, when it lasts"
@@ -166,7 +171,7 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
     assert all("after 4 attempts it is tried by the hour" in text for _, text in owner_s_notices(stores))
     assert health_of(stores, moment).successions.waiting == len(childless(stores))
     (stores.home.root / "golems").unlink()
-    assert work_off(stores, now=moment)[dead].booted
+    assert run_due_successions(stores, now=moment)[dead].booted
     assert [one for one in steps(stores, dead) if one[0] == "provisioned"][-1] == ("provisioned", "done", 6)
     assert dead_golem(stores, dead).heir_id in births_of(stores)
 
@@ -178,11 +183,11 @@ def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(st
     path.parent.mkdir()
     path.write_text("no identity\n")
     dead = childless(stores)[0]
-    standing = work_off(stores, now=NOW)[dead]
+    standing = run_due_successions(stores, now=NOW)[dead]
     assert standing.booted, "it boots without identity"
     assert standing.unregistered
     assert "restore it from a copy" in standing.last["registered"].why
-    assert due(stores, NOW + timedelta(days=1)) == [], "its heart has not beaten yet"
+    assert due_successions(stores, NOW + timedelta(days=1)) == [], "its heart has not beaten yet"
     path.unlink()
     home = stores.home.root
     bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
@@ -190,7 +195,7 @@ def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(st
     assert after is not None
     assert not after.unregistered, "the run's heartbeat asked again"
     assert after.last["registered"].attempt == 2
-    at_heartbeat(DerivationContext.open(home), {dead_golem(stores, dead).heir_id}, now=NOW)
+    retry_registrations(DerivationContext.open(home), {dead_golem(stores, dead).heir_id}, now=NOW)
     assert standing_of(DerivationContext.open(home), dead) == after
 
 
@@ -225,7 +230,7 @@ def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Deriv
     first, second = rich(stores)
     heir = dead_golem(stores, first).heir_id
     FileRegistry(stores.home).register(heir, lineage_id="another", generation=9, predecessor_id="nobody")
-    done = work_off(stores, now=NOW)
+    done = run_due_successions(stores, now=NOW)
     assert (done[first].booted, done[first].nameless) == (True, True), "it boots without identity"
     assert done[second].last["registered"].outcome == "done"
     assert "has another golem" in done[first].last["registered"].why
@@ -233,7 +238,7 @@ def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Deriv
     bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
     after = DerivationContext.open(home)
     assert [one for one in steps(after, first) if one[0] == "registered"] == [("registered", "halted", 1)]
-    assert due(after, NOW + timedelta(days=1)) == [], "however often its heart beat"
+    assert due_successions(after, NOW + timedelta(days=1)) == [], "however often its heart beat"
     told = [text for _, text in owner_s_notices(after)]
     assert [text.partition(":")[0] for text in told] == [f"{heir}, the heir of {first}, has no identity"]
     assert "born, nameless" in bardo("golem", "successions", home=home)
@@ -245,25 +250,25 @@ def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: Derivation
     path.parent.mkdir()
     path.write_text("no identity\n")
     heir = dead_golem(stores, dead).heir_id
-    work_off(stores, now=NOW)
+    run_due_successions(stores, now=NOW)
     died = Died.model_validate(stores.life("DeathDeclared")["died"][0].as_py() | {"tick": 1})
     stores.log.record([life_event(heir, births_of(stores)[heir][1], died)], NOW)
-    assert [one.golem_id for one in due(stores, NOW)] == [dead]
-    assert work_off(stores, now=NOW)[dead].nameless
-    assert due(stores, NOW) == []
+    assert [one.golem_id for one in due_successions(stores, NOW)] == [dead]
+    assert run_due_successions(stores, now=NOW)[dead].nameless
+    assert due_successions(stores, NOW) == []
     assert steps(stores, dead)[-1] == ("registered", "halted", 2)
 
 
 def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: DerivationContext) -> None:
     first, second = rich(stores)
     shutil.rmtree(stores.home.bundles / (dead_golem(stores, first).bundle_hash or ""))
-    done = work_off(stores, now=NOW)
+    done = run_due_successions(stores, now=NOW)
     assert done[first].halted is not None
     assert done[first].halted.step == "booted"
     assert "what it would inherit is not what was published" in done[first].halted.why
     assert done[second].booted
     assert dead_golem(stores, first).heir_id not in births_of(stores)
-    assert due(stores, NOW + timedelta(days=9)) == []
+    assert due_successions(stores, NOW + timedelta(days=9)) == []
 
 
 def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:

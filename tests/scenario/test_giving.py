@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, read
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.succession import deliver_bundle
-from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.received_knowledge import Replicant
@@ -78,7 +78,9 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     sent = life_event("g-far", event.at, Replicant(parent_id=golem, hypothesis="calm seas pay"))
     stores.log.record([sent], NOW)
     import_bundle(stores, read_bundle_files(Path(more)), public_key=None, now=NOW)
-    assert deliver_bundle.give(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, "it waits already"
+    assert deliver_bundle.give_bundle(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, (
+        "it waits already"
+    )
     assert "it was to find out: calm seas pay" in bardo(
         "bundle", "give", other.bundle_hash[:12], "--to", golem, home=home
     )
@@ -106,7 +108,7 @@ def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: P
     bundle = bundle_of(rule, golem_id="g-far")
     write_bundle(stores.home.bundles, bundle)
     said = life["born"] | {"bundle_hash": bundle.bundle_hash, "generation": 4, "predecessor_id": "g-far"}
-    begun = beginning(stores, "g-heir", Born.model_validate(said), DIED)
+    begun = birth_record(stores, "g-heir", Born.model_validate(said), DIED)
     assert [event.kind for event in begun.events] == ["GolemBorn", "KnowledgeReceived", "DefaultsInherited"]
     stores.log.record(begun.events, NOW)
     derive_curation(stores)
@@ -130,7 +132,7 @@ def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_live
     mine = {name: made[name] for name in ENTRY_SCHEMA.names}
     bundle = bundle_of(mine, golem_id=giver)
     write_bundle(stores.home.bundles, bundle)
-    _, event_id = deliver_bundle.give(stores, other, bundle.bundle_hash, now=NOW)
+    _, event_id = deliver_bundle.give_bundle(stores, other, bundle.bundle_hash, now=NOW)
     (arrival,) = stores.arrivals().of_golem(other)
     assert (arrival.event_id, arrival.source) == (event_id, "import")
     done = strike(stores, giver, made["cause_ticks"][0], "it was wrong", now=NOW)

@@ -17,7 +17,11 @@ from bardo_pipeline.derivation.death.graveyard import golem_report, graves
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
-from bardo_pipeline.derivation.succession.succeed import due, found_like, summon
+from bardo_pipeline.derivation.succession.succeed import (
+    due_successions,
+    found_new_lineage,
+    summon,
+)
 from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import Received
 from bardo_pipeline.runtime.resume_golems import waiting
@@ -143,7 +147,7 @@ def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home:
     with pytest.raises(SuccessionError, match="under way"):
         summon(stores, dead, HeirRequest(45_000_000, force=True), now=NOW)
     assert summon(stores, dead, wish, now=NOW).booted
-    assert due(stores, NOW) == []
+    assert due_successions(stores, NOW) == []
     assert pc.max(stores.log.life()["recorded_at"]).as_py() == NOW, "who does not wait records no later moment"
 
 
@@ -188,9 +192,9 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     wish = HeirRequest(30_000_000, lifespan_ticks=(60, 60))
-    golem, fresh = found_like(stores, dead, wish, number=1, now=NOW)
+    golem, fresh = found_new_lineage(stores, dead, wish, number=1, now=NOW)
     assert fresh
-    assert found_like(stores, dead, wish, number=1, now=NOW) == (golem, False)
+    assert found_new_lineage(stores, dead, wish, number=1, now=NOW) == (golem, False)
     birth, at = births_of(stores)[golem]
     assert (birth.predecessor_id, birth.bundle_hash, birth.generation) == (None, None, 0)
     assert (birth.owner_id, birth.market, at) == (dead.born.owner_id, dead.born.market, dead.died_at)

@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.library.acquisitions import equip, export
 from bardo_pipeline.derivation.library.derive_library import equipped
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
-from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.library_events import EntryPulled
@@ -88,7 +88,7 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
 
     bardo("library", "equip", sure, *WHY, home=home)
     for name, birth in births(stores).items():
-        events = beginning(stores, name, Born.model_validate(birth), NOW).events
+        events = birth_record(stores, name, Born.model_validate(birth), NOW).events
         assert all(e.quarantined is None for e in events), "who is born already is given nothing anew"
 
 
@@ -104,7 +104,7 @@ def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_liv
     def equipped_golem(name: str) -> list[tuple[str, ...]]:
         """A founder that gets what was ordered, and what was withdrawn from it by then."""
         birth = births(stores)[giver] | {"lineage_id": name}
-        stores.log.record(beginning(stores, name, Born.model_validate(birth), NOW).events, NOW)
+        stores.log.record(birth_record(stores, name, Born.model_validate(birth), NOW).events, NOW)
         withdraw(stores, now=NOW)
         rows = stores.life("KnowledgeWithdrawn").to_pylist()
         return [tuple(e["withdrawn"]["entry_ids"]) for e in rows if e["golem_id"] == name]

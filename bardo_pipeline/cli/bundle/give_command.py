@@ -16,7 +16,7 @@ from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
-from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give, offered
+from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give_bundle, preview_offer
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -74,9 +74,9 @@ def give_(
     stores = DerivationContext.open(root_of(home))
     bundle_hash = hash_of(stores, target)
     if dry_run:
-        offer, event_id = offered(stores, to, bundle_hash), None
+        offer, event_id = preview_offer(stores, to, bundle_hash), None
     else:
-        offer, event_id = give(stores, to, bundle_hash, now=now())
+        offer, event_id = give_bundle(stores, to, bundle_hash, now=now())
     rows = _with_texts(offer.verdicts.to_pylist(), offer.entries)
     cycle = offer.way.tick_seen // stores.policy.curator.cycle_ticks + 1
     if format == "json":

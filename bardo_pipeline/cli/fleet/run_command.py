@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.succession.succeed import at_heartbeat, succeed_in_run
+from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.loan_granted import LoanGranted
@@ -147,7 +147,7 @@ def _lived(stores: DerivationContext, run: Run, clock: Callable[[], datetime], p
             said = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
             progress.update(task, completed=p.ticks_done, now=said)
             if heirs:
-                at_heartbeat(stores, heirs, now=clock())
+                retry_registrations(stores, heirs, now=clock())
 
         lived = life.live(tell)
         progress.update(task, completed=life.tape.ticks)

@@ -29,7 +29,12 @@ from bardo_pipeline.derivation.death.graveyard import (
     inheritance_previews,
     recommendations,
 )
-from bardo_pipeline.derivation.succession.succeed import due, found_like, summon, work_off
+from bardo_pipeline.derivation.succession.succeed import (
+    due_successions,
+    found_new_lineage,
+    run_due_successions,
+    summon,
+)
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -131,7 +136,7 @@ def found(
     stores = DerivationContext.open(root_of(home))
     wish = HeirRequest(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
     gone = dead_golem(stores, like)
-    golem_id, fresh = found_like(stores, gone, wish, number=number, now=now())
+    golem_id, fresh = found_new_lineage(stores, gone, wish, number=number, now=now())
     if fresh:
         out.print(f"[bold]{golem_id}[/] is founded; the next run of {escape(gone.born.market)} lives it")
     else:
@@ -158,8 +163,8 @@ def due_now(
 ) -> None:
     """Do what is due of successions: heirs that are wanted, steps whose time has come, identities that were refused."""
     stores, moment = DerivationContext.open(root_of(home)), now()
-    waiting = due(stores, moment)
-    done: dict[str, Standing] = {} if dry_run else work_off(stores, now=moment)
+    waiting = due_successions(stores, moment)
+    done: dict[str, Standing] = {} if dry_run else run_due_successions(stores, now=moment)
     rows = [(one.golem_id, one.why, done[one.golem_id].state if one.golem_id in done else "due") for one in waiting]
     if json:
         print_json([{"golem": golem, "why": why, "state": state} for golem, why, state in rows])

@@ -1,7 +1,7 @@
-"""Births: the events with which a golem's life begins, the same ones whoever records them: a run or a succession.
+"""Makes the events of a birth, equally for runs and successions.
 
-What its owner ordered from the library comes with the next birth, through the door for all knowledge from elsewhere: it
-waits in quarantine until the golem's own outcomes bear it out (INH S5.2, S14).
+A kit that the owner ordered from the library is received with the next birth; its entries stay in quarantine until the
+golem's own outcomes confirm them (INH S5.2, S14).
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from bardo_pipeline.inheritance.bundle_files import LIBRARIAN, Bundle
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 
 
-class Beginning(NamedTuple):
-    """What a life begins with: the events to record, the bundle and its entries as the heir's own, None without one,
-    what its line has made a default, and what it may borrow."""
+class BirthRecord(NamedTuple):
+    """The events of a birth, the inherited bundle and entries (None for founders), inherited defaults and the loan."""
 
     events: list[LifeEvent]
     bundle: Bundle | None
@@ -35,35 +34,39 @@ class Beginning(NamedTuple):
     loan: LoanGranted | None = None
 
 
-def beginning(
+def birth_record(
     context: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = (),
     loan: LoanGranted | None = None,
-) -> Beginning:  # fmt: skip
-    """The birth of a golem at a moment and, where it inherits or its owner ordered a kit for it, what it receives.
+) -> BirthRecord:  # fmt: skip
+    """Return the birth of a golem with everything it inherits or receives as a kit.
 
-    beside: events that are recorded together with these, of births that come before it. loan: what founders may borrow;
-    heirs may what their predecessor might. A golem whose birth is on record already is given nothing more. Raises
-    BundleError for a bundle that is not there or not what its hash says.
+    Raises BundleError for a missing or altered bundle. A golem that was born before receives no kit.
+
+    Parameters
+    ----------
+    beside : events of earlier births in the same commit, whose kits are taken
+    loan : loan of a founder; an heir gets the loan of its predecessor
     """
-    allowed = loan if birth.predecessor_id is None else granted_to(context, birth.predecessor_id)
+    granted = loan if birth.predecessor_id is None else loan_of(context, birth.predecessor_id)
     events = [life_event(golem_id, at, birth), *_equipment(context, golem_id, birth, at, beside)]
-    if allowed is not None:
-        events.append(life_event(golem_id, at, allowed))
-    return _received(context, golem_id, birth, at, Beginning(events, None, None, loan=allowed))
+    if granted is not None:
+        events.append(life_event(golem_id, at, granted))
+    return _with_inheritance(context, golem_id, birth, at, BirthRecord(events, None, None, loan=granted))
 
 
-def granted_to(context: DerivationContext, golem_id: str) -> LoanGranted | None:
-    """What a golem on record may borrow, None: nothing."""
-    told = context.life("LoanGranted")
-    mine = told.filter(pc.equal(told["golem_id"], golem_id))["granted"].to_pylist()
-    return LoanGranted.model_validate(mine[0]) if mine else None
+def loan_of(context: DerivationContext, golem_id: str) -> LoanGranted | None:
+    """Return the loan granted to a golem, None without one."""
+    rows = context.life("LoanGranted", [golem_id])["granted"].to_pylist()
+    return LoanGranted.model_validate(rows[0]) if rows else None
 
 
-def _received(context: DerivationContext, golem_id: str, birth: Born, at: datetime, begun: Beginning) -> Beginning:
-    """The same with what is inherited, where there is a bundle."""
-    events = begun.events
+def _with_inheritance(
+    context: DerivationContext, golem_id: str, birth: Born, at: datetime, record: BirthRecord
+) -> BirthRecord:
+    """Add the inherited entries and defaults if the birth names a bundle."""
+    events = record.events
     if birth.bundle_hash is None:
-        return begun
+        return record
     bundle = load_bundle(context.home, birth.bundle_hash)
     inherited = inherited_entries(bundle, golem_id, context.policy)
     received = Received(
@@ -76,16 +79,16 @@ def _received(context: DerivationContext, golem_id: str, birth: Born, at: dateti
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
     defaults = defaults_of(inherited, died_at, birth.traits.rebalance_threshold, context.policy)
     if not defaults:
-        return begun._replace(bundle=bundle, inherited=inherited)
+        return record._replace(bundle=bundle, inherited=inherited)
     events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
-    known = Instincts({golem_id: [default.model_dump() for default in defaults]})
-    return begun._replace(bundle=bundle, inherited=inherited, instincts=known)
+    instincts = Instincts({golem_id: [default.model_dump() for default in defaults]})
+    return record._replace(bundle=bundle, inherited=inherited, instincts=instincts)
 
 
 def _equipment(
     context: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent]
 ) -> list[LifeEvent]:
-    """The kit that its owner ordered for the next golem, as it comes to this one; nothing where none waits."""
+    """The event that delivers the owner's oldest waiting kit; empty without one."""
     waiting = waiting_orders(context, birth.owner_id, beside)
     if not waiting or pc.any(pc.equal(context.life("GolemBorn")["golem_id"], golem_id)).as_py():
         return []
@@ -99,12 +102,11 @@ def _equipment(
 def waiting_orders(
     context: DerivationContext, owner_id: str, beside: Collection[LifeEvent] = ()
 ) -> list[dict[str, Any]]:
-    """What an owner ordered from the library and no golem received yet (fields of `KitOrdered`), oldest first."""
-    orders = context.life("KitOrdered")
-    mine = [said for said in orders["kit_ordered"].to_pylist() if said["owner_id"] == owner_id]
-    if not mine:
+    """Return an owner's kit orders that no golem has received (fields of `KitOrdered`), oldest first."""
+    orders = [o for o in context.life("KitOrdered")["kit_ordered"].to_pylist() if o["owner_id"] == owner_id]
+    if not orders:
         return []
-    came = context.life("KnowledgeReceived")["received"].combine_chunks()
-    given = set(pc.struct_field(came, "content_hash").to_pylist()) if len(came) else set()
-    given |= {event.received.content_hash for event in beside if event.received is not None}
-    return sorted((said for said in mine if said["bundle_hash"] not in given), key=lambda said: said["number"])
+    received = context.life("KnowledgeReceived")["received"].combine_chunks()
+    delivered = set(pc.struct_field(received, "content_hash").to_pylist()) if len(received) else set()
+    delivered |= {event.received.content_hash for event in beside if event.received is not None}
+    return sorted((o for o in orders if o["bundle_hash"] not in delivered), key=lambda o: o["number"])

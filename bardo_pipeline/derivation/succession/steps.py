@@ -1,4 +1,4 @@
-"""The seven steps of a succession, each tried once and recorded, whatever comes of it.
+"""The seven steps of a succession; each attempt is recorded with its outcome.
 
 Source: INH S13; canon 43.
 """
@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.death.death_queries import (
     credit_micros,
     succession_steps,
 )
-from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import (
     BundleError,
     ConfigError,
@@ -38,39 +38,39 @@ PPM = 1_000_000
 
 
 @dataclass(frozen=True)
-class Hands:
-    """Who makes places and identities for a home."""
+class HeirServices:
+    """The services that provision folders and register identities of heirs."""
 
     provisioner: Provisioner
     registry: Registry
 
     @classmethod
-    def of(cls, context: DerivationContext) -> Hands:
-        """Those of the home itself."""
+    def of(cls, context: DerivationContext) -> HeirServices:
+        """Return the file-based services of the home."""
         return cls(HomeProvisioner(context.home), FileRegistry(context.home))
 
 
 def divergence_ppm(context: DerivationContext, golem_id: str) -> int | None:
-    """How far a dead golem came from what it was given, in ppm; None for who was given nothing (canon 43).
+    """Return a dead golem's divergence from its inheritance in ppm, None for a founder (canon 43).
 
-    Raises SuccessionError where its testament is not derived yet.
+    Raises SuccessionError until its testament is derived.
     """
     rows = context.projections.growing("testaments").read(golems=[golem_id])
     if not rows.num_rows:
         raise SuccessionError(f"golem {golem_id}: its testament is not derived yet: the death job does it")
-    found: int | None = rows["divergence_ppm"][-1].as_py()
-    return found
+    divergence: int | None = rows["divergence_ppm"][-1].as_py()
+    return divergence
 
 
-class Course:
-    """One succession on its way: what is wanted, by whom, and what was made."""
+class SuccessionRun:
+    """One succession: the dead golem, the requested terms, and the recorded steps."""
 
     def __init__(
         self,
         context: DerivationContext,
         dead: DeadGolem,
         wish: HeirRequest,
-        hands: Hands,
+        hands: HeirServices,
         *,
         now: datetime,
         mode: Any,
@@ -81,16 +81,16 @@ class Course:
         self.standing = self._standing()
 
     def _standing(self) -> Standing:
-        mine = self.dead.golem_id
-        return standings(succession_steps(self.context, [mine])).get(mine, Standing({}))
+        golem_id = self.dead.golem_id
+        return standings(succession_steps(self.context, [golem_id])).get(golem_id, Standing({}))
 
     @property
     def bundle_hash(self) -> str | None:
-        """What is inherited."""
+        """The inherited bundle, None if nothing is inherited."""
         return self.dead.bundle_hash if self.wish.inherit else None
 
     def birth(self) -> Born:
-        """The heir's birth. Raises ConfigError for a budget that leaves no credits beside the death reserve."""
+        """Return the heir's birth. Raises ConfigError if the budget does not exceed the death reserve."""
         life, policy = self.dead.born, self.context.policy
         founding = Founding(budget_micros=self.wish.budget_micros, lifespan_ticks=self.wish.lifespan_ticks)
         _, birth = born(
@@ -109,13 +109,13 @@ class Course:
         return birth
 
     def configuration(self) -> str:
-        """The predecessor's configuration with what is wanted of the heir, as canonical JSON."""
-        theirs = in_force_now(self.context, self.dead.golem_id).configuration
-        wanted = {"budget_usdc": self.wish.budget_micros / 1e6, "inherit_grimoire": self.wish.inherit}
-        return canonical(theirs.model_copy(update={"succession": theirs.succession.model_copy(update=wanted)}))
+        """Return the predecessor's configuration with the requested terms, as canonical JSON."""
+        config = in_force_now(self.context, self.dead.golem_id).configuration
+        terms = {"budget_usdc": self.wish.budget_micros / 1e6, "inherit_grimoire": self.wish.inherit}
+        return canonical(config.model_copy(update={"succession": config.succession.model_copy(update=terms)}))
 
-    def run(self, *, by: datetime | None = None) -> Standing:
-        """Make every step that can be made now. by: also those that are due by then, for whoever will not wait."""
+    def advance(self, *, by: datetime | None = None) -> Standing:
+        """Make all steps that are due now, or due by `by` if given."""
         while (step := self.standing.next_step(by or self.now)) is not None:
             outcome = self.make(step)
             if outcome != "done" and step != "registered":
@@ -123,35 +123,35 @@ class Course:
         return self.standing
 
     def make(self, step: Step) -> str:
-        """Try one step, and record what came of it."""
-        said: dict[str, Any] = dict.fromkeys(_OWN_FIELDS)
+        """Try one step and record its outcome, which is returned."""
+        fields: dict[str, Any] = dict.fromkeys(_OWN_FIELDS)
         try:
-            said |= {"outcome": "done", **_MAKE[step](self)}
-        except Halt as halt:
-            said |= {"outcome": "halted", "why": str(halt), **halt.told}
+            fields |= {"outcome": "done", **_MAKE[step](self)}
+        except SuccessionHalted as halt:
+            fields |= {"outcome": "halted", "why": str(halt), **halt.fields}
         except ProvisioningError as error:
             attempt = self.standing.attempts(step) + 1
-            due = due_again(attempt, self.now, self.context.policy.succession)
-            said |= {"outcome": "failed", "why": str(error), "due_at": due}
+            due_at = due_again(attempt, self.now, self.context.policy.succession)
+            fields |= {"outcome": "failed", "why": str(error), "due_at": due_at}
         except IdentityTakenError as error:
-            said |= {"outcome": "halted", "why": str(error)}
+            fields |= {"outcome": "halted", "why": str(error)}
         except RegistrationError as error:
-            said |= {"outcome": "failed", "why": str(error)}
-        more = said.pop("events", [])
-        told = Advanced(
-            heir_id=self.dead.heir_id, mode=self.mode, step=step, attempt=self.standing.attempts(step) + 1, **said
+            fields |= {"outcome": "failed", "why": str(error)}
+        further_events = fields.pop("events", [])
+        event = Advanced(
+            heir_id=self.dead.heir_id, mode=self.mode, step=step, attempt=self.standing.attempts(step) + 1, **fields
         )
-        self.context.log.record([*more, life_event(self.dead.golem_id, self.dead.died_at, told)], self.now)
-        self.standing = Standing({s: t for s in STEPS if (t := ({**self.standing.last, step: told}).get(s))})
-        return told.outcome
+        self.context.log.record([*further_events, life_event(self.dead.golem_id, self.dead.died_at, event)], self.now)
+        self.standing = Standing({s: t for s in STEPS if (t := ({**self.standing.last, step: event}).get(s))})
+        return event.outcome
 
 
-class Halt(Exception):
-    """The succession ends at this step."""
+class SuccessionHalted(Exception):
+    """The succession ends at this step; `fields` are recorded with it."""
 
-    def __init__(self, why: str, **told: Any) -> None:
+    def __init__(self, why: str, **fields: Any) -> None:
         super().__init__(why)
-        self.told = told
+        self.fields = fields
 
 
 _OWN_FIELDS = (
@@ -160,108 +160,112 @@ _OWN_FIELDS = (
 )  # fmt: skip
 
 
-def check_export(course: Course) -> dict[str, Any]:
-    """What the export says. Raises Halt where something is to be inherited and nothing was published."""
-    if course.wish.inherit and course.dead.bundle_hash is None:
-        raise Halt(f"golem {course.dead.golem_id} left no published bundle: `bardo golem show` says what stopped it")
-    why = "the bundle that was published" if course.bundle_hash else "nothing is inherited"
-    return {"bundle_hash": course.bundle_hash, "why": why}
+def check_export(run: SuccessionRun) -> dict[str, Any]:
+    """Name the bundle to inherit. Raises SuccessionHalted if one is requested but none is published."""
+    if run.wish.inherit and run.dead.bundle_hash is None:
+        raise SuccessionHalted(
+            f"golem {run.dead.golem_id} left no published bundle: `bardo golem show` says what stopped it"
+        )
+    why = "the bundle that was published" if run.bundle_hash else "nothing is inherited"
+    return {"bundle_hash": run.bundle_hash, "why": why}
 
 
-def _compiled(course: Course) -> dict[str, Any]:
+def _compiled(run: SuccessionRun) -> dict[str, Any]:
     try:
-        course.birth()
+        run.birth()
     except ConfigError as error:
-        raise Halt(str(error)) from error
+        raise SuccessionHalted(str(error)) from error
     return {
-        "configuration": course.configuration(),
-        "budget_micros": course.wish.budget_micros,
-        "lifespan_ticks": course.wish.lifespan_ticks,
+        "configuration": run.configuration(),
+        "budget_micros": run.wish.budget_micros,
+        "lifespan_ticks": run.wish.lifespan_ticks,
         "why": "the predecessor's, with what is wanted of its heir",
     }
 
 
-def check_copy(course: Course) -> dict[str, Any]:
-    """What the comparison says (canon 43). Raises Halt, with the divergence, for a copy that nobody forces."""
-    if not course.wish.inherit:
+def check_copy(run: SuccessionRun) -> dict[str, Any]:
+    """Compare the divergence with the minimum (canon 43). Raises SuccessionHalted below it unless forced."""
+    if not run.wish.inherit:
         return {"why": "nothing is inherited: the heir copies nobody"}
-    apart = divergence_ppm(course.context, course.dead.golem_id)
-    said = in_force_now(course.context, course.dead.golem_id).configuration.succession
-    least = round(said.strategy_drift_allowed * PPM)
-    if apart is None:
+    divergence = divergence_ppm(run.context, run.dead.golem_id)
+    rules = in_force_now(run.context, run.dead.golem_id).configuration.succession
+    divergence_min = round(rules.strategy_drift_allowed * PPM)
+    if divergence is None:
         return {"why": "it was given nothing: all that it leaves is its own"}
-    told = f"divergence {apart / PPM:.1%}, at least {least / PPM:.1%} is asked"
-    if apart >= least:
-        return {"divergence_ppm": apart, "why": told}
-    if course.wish.force:
-        return {"divergence_ppm": apart, "why": f"{told}; forced by hand"}
-    raise Halt(
-        f"what it leaves is too much like what it was given: {told}. `bardo golem successor {course.dead.golem_id} "
+    comparison = f"divergence {divergence / PPM:.1%}, at least {divergence_min / PPM:.1%} is asked"
+    if divergence >= divergence_min:
+        return {"divergence_ppm": divergence, "why": comparison}
+    if run.wish.force:
+        return {"divergence_ppm": divergence, "why": f"{comparison}; forced by hand"}
+    raise SuccessionHalted(
+        f"what it leaves is too much like what it was given: {comparison}. `bardo golem successor {run.dead.golem_id} "
         "--force-similarity` takes a copy, `--no-inherit` begins without",
-        divergence_ppm=apart,
+        divergence_ppm=divergence,
     )
 
 
-def _provisioned(course: Course) -> dict[str, Any]:
-    said = course.standing.last["compiled"].configuration or course.configuration()
-    place = course.hands.provisioner.provision(course.dead.heir_id, to_toml(read_recorded(said)))
+def _provisioned(run: SuccessionRun) -> dict[str, Any]:
+    configuration = run.standing.last["compiled"].configuration or run.configuration()
+    place = run.hands.provisioner.provision(run.dead.heir_id, to_toml(read_recorded(configuration)))
     return {"place": place, "why": "its folder and its configuration are made"}
 
 
-def _funded(course: Course) -> dict[str, Any]:
-    wanted = course.wish.budget_micros
-    if course.mode == "manual":
-        return {"budget_micros": wanted, "why": "from its owner's hand"}
-    owner = course.dead.born.owner_id
-    balance = credit_micros(course.context, owner)
-    if balance < wanted:
-        raise Halt(
-            f"owner {owner} has ${balance / 1e6:,.2f} of committed credit, the heir needs ${wanted / 1e6:,.2f}: "
+def _funded(run: SuccessionRun) -> dict[str, Any]:
+    budget = run.wish.budget_micros
+    if run.mode == "manual":
+        return {"budget_micros": budget, "why": "from its owner's hand"}
+    owner = run.dead.born.owner_id
+    balance = credit_micros(run.context, owner)
+    if balance < budget:
+        raise SuccessionHalted(
+            f"owner {owner} has ${balance / 1e6:,.2f} of committed credit, the heir needs ${budget / 1e6:,.2f}: "
             f"`bardo golem credit {owner} USDC --why ...` commits more, `bardo golem successor "
-            f"{course.dead.golem_id}` summons it by hand",
-            budget_micros=wanted,
+            f"{run.dead.golem_id}` summons it by hand",
+            budget_micros=budget,
         )
-    return {"budget_micros": wanted, "why": f"from the credit of {owner}, ${(balance - wanted) / 1e6:,.2f} are left"}
+    return {"budget_micros": budget, "why": f"from the credit of {owner}, ${(balance - budget) / 1e6:,.2f} are left"}
 
 
-def _registered(course: Course) -> dict[str, Any]:
-    """The identity. Raises Halt for an heir that died without one: no heart of its beats again."""
-    life = course.dead.born
-    if course.context.life("DeathDeclared", [course.dead.heir_id]).num_rows:
-        raise Halt(f"golem {course.dead.heir_id} died without an identity")
-    identity = course.hands.registry.register(
-        course.dead.heir_id,
+def _registered(run: SuccessionRun) -> dict[str, Any]:
+    """Register the heir's identity. Raises SuccessionHalted for a dead heir, because it never ticks again."""
+    life = run.dead.born
+    if run.context.life("DeathDeclared", [run.dead.heir_id]).num_rows:
+        raise SuccessionHalted(f"golem {run.dead.heir_id} died without an identity")
+    identity = run.hands.registry.register(
+        run.dead.heir_id,
         lineage_id=life.lineage_id,
         generation=life.generation + 1,
-        predecessor_id=course.dead.golem_id,
+        predecessor_id=run.dead.golem_id,
     )
     return {"identity": identity, "why": f"generation {life.generation + 1} of {life.lineage_id}"}
 
 
-def _booted(course: Course) -> dict[str, Any]:
-    """The birth, what is received, and the heir's configuration, in one commit with the step. Raises Halt for a bundle
-    that cannot be inherited."""
-    birth, heir_id = course.birth(), course.dead.heir_id
-    content = course.standing.last["compiled"].configuration or course.configuration()
-    source, why = f"successor of {course.dead.golem_id}", f"succession, {course.mode}"
-    said = configured(course.context, content, source, why)
+def _booted(run: SuccessionRun) -> dict[str, Any]:
+    """Return the birth, received knowledge and configuration, committed with the step.
+
+    Raises SuccessionHalted for a bundle that cannot be inherited.
+    """
+    birth, heir_id = run.birth(), run.dead.heir_id
+    content = run.standing.last["compiled"].configuration or run.configuration()
+    source, why = f"successor of {run.dead.golem_id}", f"succession, {run.mode}"
+    configured = configuration_event(run.context, content, source, why)
     try:
-        events: list[LifeEvent] = beginning(course.context, heir_id, birth, course.at).events
+        events: list[LifeEvent] = birth_record(run.context, heir_id, birth, run.at).events
     except BundleError as error:
-        raise Halt(f"what it would inherit is not what was published: {error}") from error
-    events.append(life_event(heir_id, course.at, said))
+        raise SuccessionHalted(f"what it would inherit is not what was published: {error}") from error
+    events.append(life_event(heir_id, run.at, configured))
     return {"bundle_hash": birth.bundle_hash, "why": "born; the next run lives it", "events": events}
 
 
-def configured(context: DerivationContext, content: str, source: str, why: str) -> Configured:
-    """A configuration of a golem's own, as it is recorded. content: canonical JSON."""
+def configuration_event(context: DerivationContext, content: str, source: str, why: str) -> Configured:
+    """Return the event content of a golem's own configuration; `content` is canonical JSON."""
     return Configured(
         configuration_hash=configuration_hash(content), configuration=content, policy_hash=context.policy.hash,
         source=source, run=None, why=why,
     )  # fmt: skip
 
 
-_MAKE: dict[Step, Callable[[Course], dict[str, Any]]] = {
+_MAKE: dict[Step, Callable[[SuccessionRun], dict[str, Any]]] = {
     "exported": check_export,
     "compiled": _compiled,
     "compared": check_copy,

@@ -1,8 +1,8 @@
-"""Succeeding: from a dead golem to its heir in seven recorded steps, each tried until it is made or it ends.
+"""Runs successions: from a dead golem to its heir in seven recorded steps, automatically or by hand.
 
-Every step is an event of the dead golem. What failed is due again at a moment that its event names; nobody waits for
-it: whoever looks next (a sensor, `bardo golem due`) tries what is due by then. A step may be tried twice, by someone
-who was cut off before its event: a place, an identity and a birth are made once, whoever comes.
+Each step is an event of the dead golem. The event of a failed step names its next attempt; a sensor or `bardo golem
+due` makes the attempts that are due. A step may run twice after a crash before its event, so provisioning, registering
+and booting are idempotent.
 Source: INH S12, S13; canon 43.
 """
 
@@ -29,142 +29,158 @@ from bardo_pipeline.derivation.death.death_queries import (
     succession_steps,
     unfinished_successions,
 )
-from bardo_pipeline.derivation.succession.birth_events import beginning
-from bardo_pipeline.derivation.succession.steps import Course, Halt, Hands, check_copy, check_export, configured
+from bardo_pipeline.derivation.succession.birth_events import birth_record
+from bardo_pipeline.derivation.succession.steps import (
+    HeirServices,
+    SuccessionHalted,
+    SuccessionRun,
+    check_copy,
+    check_export,
+    configuration_event,
+)
 from bardo_pipeline.errors import ProvisioningError, SuccessionError
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.policy.toml_config import canonical
 
-# automatically
+# automatic successions
 
 
-def wishes_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, HeirRequest]:
-    """What the configurations of these golems want of their heirs, of those that want any by themselves."""
-    said = {g: found.configuration.succession for g, found in in_force_of(context, golem_ids).items()}
+def heir_requests(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, HeirRequest]:
+    """Return golem -> the heir that its configuration requests, for golems with automatic succession."""
+    rules = {g: in_force.configuration.succession for g, in_force in in_force_of(context, golem_ids).items()}
     return {
-        g: HeirRequest(budget_micros=round(one.budget_usdc * 1e6), inherit=one.inherit_grimoire)
-        for g, one in said.items()
-        if one.auto
+        g: HeirRequest(budget_micros=round(rule.budget_usdc * 1e6), inherit=rule.inherit_grimoire)
+        for g, rule in rules.items()
+        if rule.auto
     }
 
 
 @dataclass(frozen=True)
-class Due:
-    """A succession that something is to be done of now, and why. tried: attempts at that so far."""
+class DueSuccession:
+    """A succession with a due step, the reason in words, and the attempts at that step so far."""
 
     golem_id: str
     why: str
     tried: int = 0
 
 
-def due(context: DerivationContext, now: datetime) -> list[Due]:
-    """What is due, by golem: deaths that want an heir by themselves, steps whose time has come, identities that were
-    refused."""
-    found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(context)]
+def due_successions(context: DerivationContext, now: datetime) -> list[DueSuccession]:
+    """Return by golem: deaths with automatic succession, steps that are due, and registrations to retry."""
+    due = [DueSuccession(golem_id, "died, and an heir is wanted") for golem_id in _without_succession(context)]
     for golem_id, standing in standings(succession_steps(context, unfinished_successions(context))).items():
         if (step := standing.next_step(now)) is not None:
-            found.append(Due(golem_id, f"its heir is not {step} yet", standing.tried))
-        elif standing.booted and standing.unregistered and _is_worth_asking(context, standing):
-            found.append(Due(golem_id, "its heir lives without an identity", standing.tried))
-    return sorted(found, key=lambda one: one.golem_id)
+            due.append(DueSuccession(golem_id, f"its heir is not {step} yet", standing.tried))
+        elif standing.booted and standing.unregistered and _should_retry_registration(context, standing):
+            due.append(DueSuccession(golem_id, "its heir lives without an identity", standing.tried))
+    return sorted(due, key=lambda item: item.golem_id)
 
 
-def _wanted(context: DerivationContext) -> Collection[str]:
-    """The dead whose configuration wants an heir, who have none, and of whose succession nothing is told yet. Nobody
-    follows a replicant: it was sent for its report.
+def _without_succession(context: DerivationContext) -> Collection[str]:
+    """Dead golems with automatic succession, without an heir or a recorded step; replicants are excluded.
 
-    Only when all four phases of dying are over: between verdict and publication there is nothing to inherit.
+    Only golems with all four phases of dying, because a bundle is published shortly before the last one.
     """
-    left, births = context.life("LegacyLeft"), context.life("GolemBorn")
-    succeeded = pc.struct_field(births["born"].combine_chunks(), "predecessor_id").to_pylist()
-    ripe = {*left["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
-    told, sent = (context.life(kind)["golem_id"].to_pylist() for kind in ("SuccessionAdvanced", "ReplicantSent"))
-    return wishes_of(context, ripe - {*told, *succeeded, *sent})
+    legacies, births = context.life("LegacyLeft"), context.life("GolemBorn")
+    predecessors = pc.struct_field(births["born"].combine_chunks(), "predecessor_id").to_pylist()
+    finished = {*legacies["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
+    begun, replicants = (context.life(kind)["golem_id"].to_pylist() for kind in ("SuccessionAdvanced", "ReplicantSent"))
+    return heir_requests(context, finished - {*begun, *predecessors, *replicants})
 
 
-def _is_worth_asking(context: DerivationContext, standing: Standing) -> bool:
-    """Whether the heir's heart beat since its identity was refused: each tick is worth one more attempt. Of one that
-    died it is said once that it died without."""
-    one = standing.last["registered"]
-    if context.life("DeathDeclared", [one.heir_id]).num_rows:
+def _should_retry_registration(context: DerivationContext, standing: Standing) -> bool:
+    """Whether the heir ticked since the last attempt (one attempt a tick), or died, which is recorded once."""
+    registration = standing.last["registered"]
+    if context.life("DeathDeclared", [registration.heir_id]).num_rows:
         return True
     heads = context.log.heads()
-    mine = heads.filter(pc.equal(heads["golem_id"], one.heir_id))["contiguous"].to_pylist()
-    return bool(mine) and mine[0] >= one.attempt
+    ticks = heads.filter(pc.equal(heads["golem_id"], registration.heir_id))["contiguous"].to_pylist()
+    return bool(ticks) and ticks[0] >= registration.attempt
 
 
-def work_off(context: DerivationContext, *, now: datetime, hands: Hands | None = None) -> dict[str, Standing]:
-    """Do what is due. Returns how each of those successions stands then, by dead golem."""
+def run_due_successions(
+    context: DerivationContext, *, now: datetime, hands: HeirServices | None = None
+) -> dict[str, Standing]:
+    """Make all due steps. Return dead golem -> state of its succession."""
     with context.home.lock("succession"):
-        out = {}
-        for one in due(context, now):
-            out[one.golem_id] = _go_on(context, dead_golem(context, one.golem_id), hands or Hands.of(context), now)
-        return out
+        services = hands or HeirServices.of(context)
+        return {
+            item.golem_id: _continue(context, dead_golem(context, item.golem_id), services, now)
+            for item in due_successions(context, now)
+        }
 
 
-def at_heartbeat(context: DerivationContext, heir_ids: Collection[str], *, now: datetime) -> None:
-    """Try again to give those of these heirs an identity that were refused one: their hearts beat (INH S13)."""
-    dead = _refused(context, heir_ids)
+def retry_registrations(context: DerivationContext, heir_ids: Collection[str], *, now: datetime) -> None:
+    """Retry failed registrations of these heirs after a tick (INH S13)."""
+    dead = _with_failed_registration(context, heir_ids)
     if not dead:
         return
     with context.home.lock("succession"):
         for golem_id, standing in standings(succession_steps(context, dead)).items():
-            if standing.booted and standing.unregistered and _is_worth_asking(context, standing):
-                _go_on(context, dead_golem(context, golem_id), Hands.of(context), now)
+            if standing.booted and standing.unregistered and _should_retry_registration(context, standing):
+                _continue(context, dead_golem(context, golem_id), HeirServices.of(context), now)
 
 
-def _refused(context: DerivationContext, heir_ids: Collection[str]) -> list[str]:
-    """The dead whose heirs are among these and were refused an identity, whatever came of it since."""
-    told = succession_step_table(context)
-    refused = pc.and_(pc.equal(told["outcome"], "failed"), pc.equal(told["step"], "registered"))
-    mine = pc.is_in(told["heir_id"], value_set=pa.array(sorted(heir_ids), pa.string()))
-    return told.filter(pc.and_(refused, mine))["golem_id"].unique().to_pylist()
+def _with_failed_registration(context: DerivationContext, heir_ids: Collection[str]) -> list[str]:
+    """Dead golems with an heir among these that has a failed registration attempt."""
+    steps = succession_step_table(context)
+    is_failed = pc.and_(pc.equal(steps["outcome"], "failed"), pc.equal(steps["step"], "registered"))
+    is_heir = pc.is_in(steps["heir_id"], value_set=pa.array(sorted(heir_ids), pa.string()))
+    return steps.filter(pc.and_(is_failed, is_heir))["golem_id"].unique().to_pylist()
 
 
 def succeed_in_run(
     context: DerivationContext, lives: Collection[str], *, lifespan_ticks: tuple[int, int], now: datetime, at: datetime
 ) -> list[tuple[str, Born]]:
-    """The heirs that these dead have at once, for a run that goes on with them at this moment.
+    """Run the successions of these dead golems for a run. Return (heir, birth) of the heirs born at `at`.
 
-    Those whose succession stops or waits have none here. The same run again finds the same heirs.
+    Golems whose succession halts or waits have none. Repeating the call returns the same heirs.
     """
     with context.home.lock("succession"):
         for golem_id in lives:
-            _go_on(context, dead_golem(context, golem_id), Hands.of(context), now, at=at, lifespan_ticks=lifespan_ticks)
-    heirs = {one.golem_id: one.heir_id for one in dead_golems(context, succeeded_golems(context).intersection(lives))}
+            _continue(
+                context,
+                dead_golem(context, golem_id),
+                HeirServices.of(context),
+                now,
+                at=at,
+                lifespan_ticks=lifespan_ticks,
+            )
+    heirs = {
+        golem.golem_id: golem.heir_id for golem in dead_golems(context, succeeded_golems(context).intersection(lives))
+    }
     births = births_of(context, heirs.values())
     return [(heirs[g], births[heirs[g]][0]) for g in lives if g in heirs and births[heirs[g]][1] == at]
 
 
-def _go_on(
+def _continue(
     context: DerivationContext,
     dead: DeadGolem,
-    hands: Hands,
+    hands: HeirServices,
     now: datetime,
     *,
     at: datetime | None = None,
     lifespan_ticks: tuple[int, int] | None = None,
 ) -> Standing:
-    """Go on with a succession as it was begun, or begin it as the configuration wants."""
+    """Continue a succession under its recorded terms, or begin it under those of the configuration."""
     standing = standings(succession_steps(context, [dead.golem_id])).get(dead.golem_id)
-    wish = None if standing is None else _wish_on_record(standing)
-    wish = wish or wishes_of(context, [dead.golem_id]).get(dead.golem_id)
-    if wish is None:
+    request = None if standing is None else _recorded_request(standing)
+    request = request or heir_requests(context, [dead.golem_id]).get(dead.golem_id)
+    if request is None:
         return Standing({})
     if standing is None and lifespan_ticks is not None:
-        wish = replace(wish, lifespan_ticks=lifespan_ticks)
+        request = replace(request, lifespan_ticks=lifespan_ticks)
     mode = "automatic" if standing is None else next(iter(standing.last.values())).mode
-    course = Course(context, dead, wish, hands, now=now, mode=mode, at=at or dead.died_at)
-    if course.standing.booted and course.standing.unregistered:
-        course.make("registered")
-        return course.standing
-    return course.run()
+    run = SuccessionRun(context, dead, request, hands, now=now, mode=mode, at=at or dead.died_at)
+    if run.standing.booted and run.standing.unregistered:
+        run.make("registered")
+        return run.standing
+    return run.advance()
 
 
-def _wish_on_record(standing: Standing) -> HeirRequest | None:
-    """What was wanted when the succession began, as far as it came to say so."""
+def _recorded_request(standing: Standing) -> HeirRequest | None:
+    """The terms recorded when the succession began, None before the step that records them."""
     compiled = standing.last.get("compiled")
     if compiled is None or compiled.budget_micros is None:
         return None
@@ -174,38 +190,47 @@ def _wish_on_record(standing: Standing) -> HeirRequest | None:
     return HeirRequest(compiled.budget_micros, exported.bundle_hash is not None, force, (low, high))
 
 
-# by hand
+# successions by hand
 
 
 def summon(
-    context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, now: datetime, hands: Hands | None = None
+    context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, now: datetime, hands: HeirServices | None = None
 ) -> Standing:
-    """Summon a successor by hand, through the same steps. The same again changes nothing.
+    """Make an heir by hand, through the same steps. Repeating the call changes nothing.
 
-    Raises SuccessionError where there is another heir already, where nothing was published that it could inherit, where
-    it would be a copy and nobody forces it, and where another succession waits to be provisioned under other terms;
-    ConfigError for a budget that is too small; ProvisioningError where the place cannot be made yet (it is due again).
+    Raises
+    ------
+    SuccessionError : another heir exists, no bundle is published, the heir would be a copy and `force` is not set, or
+        another succession waits for its provisioning under other terms
+    ConfigError : the budget is too small
+    ProvisioningError : the folder cannot be made yet; the step is due again
     """
     with context.home.lock("succession"):
-        course = Course(context, dead, wish, hands or Hands.of(context), now=now, mode="manual", at=dead.died_at)
-        birth = course.birth()
+        run = SuccessionRun(
+            context, dead, wish, hands or HeirServices.of(context), now=now, mode="manual", at=dead.died_at
+        )
+        birth = run.birth()
         heirs = births_of(context, heirs_of(context, dead.golem_id))
         if heirs:
-            heir_id, (known, _) = next(iter(heirs.items()))
-            _same_or_refuse(dead, heir_id, known, birth, context)
-            return course.standing
-        _refuse_what_cannot_be(course)
-        course.standing = _begun_by_hand(course)
-        standing = course.run(by=max(now, course.standing.due_at or now))
+            heir_id, (existing, _) = next(iter(heirs.items()))
+            _check_same_terms(dead, heir_id, existing, birth, context)
+            return run.standing
+        _check_before_recording(run)
+        run.standing = _resumable_steps(run)
+        standing = run.advance(by=max(now, run.standing.due_at or now))
     if not standing.booted:
-        told = next((one for one in standing.last.values() if one.outcome != "done"), None)
-        assert told is not None, "a succession that did not end well says why"
-        again = "" if told.due_at is None else f"; it is tried again from {told.due_at:%Y-%m-%d %H:%M:%S} UTC on"
-        raise ProvisioningError(f"{told.why}{again} by `bardo golem due`")
+        failed_step = next((step for step in standing.last.values() if step.outcome != "done"), None)
+        assert failed_step is not None, "an unfinished succession has a step that is not done"
+        again = (
+            ""
+            if failed_step.due_at is None
+            else f"; it is tried again from {failed_step.due_at:%Y-%m-%d %H:%M:%S} UTC on"
+        )
+        raise ProvisioningError(f"{failed_step.why}{again} by `bardo golem due`")
     return standing
 
 
-def _same_or_refuse(
+def _check_same_terms(
     dead: DeadGolem, heir_id: str, standing_birth: Born, wanted: Born, context: DerivationContext
 ) -> None:
     money = ("credits_micros", "reserve_micros", "capital_micros", "bundle_hash", "lifespan_ticks")
@@ -219,39 +244,40 @@ def _same_or_refuse(
     )
 
 
-def _refuse_what_cannot_be(course: Course) -> None:
-    """Raise what an owner must decide on, before anything is recorded."""
+def _check_before_recording(run: SuccessionRun) -> None:
+    """Raise SuccessionError for conditions that the owner must decide on."""
     for check in (check_export, check_copy):
         try:
-            check(course)
-        except Halt as halt:
+            check(run)
+        except SuccessionHalted as halt:
             cure = ": give --no-inherit to begin without" if check is check_export else ""
             raise SuccessionError(f"{halt}{cure}") from halt
 
 
-def _begun_by_hand(course: Course) -> Standing:
-    """What was made by hand already under the same terms; nothing of what was begun automatically or otherwise."""
-    standing = course.standing
+def _resumable_steps(run: SuccessionRun) -> Standing:
+    """The steps made by hand under the same terms, else none; SuccessionError under other terms."""
+    standing = run.standing
     compiled = standing.last.get("compiled")
     if compiled is None or compiled.mode != "manual":
         return Standing({})
     same = (compiled.budget_micros, tuple(compiled.lifespan_ticks or ())) == (
-        course.wish.budget_micros, course.wish.lifespan_ticks,
-    ) and standing.last["exported"].bundle_hash == course.bundle_hash  # fmt: skip
+        run.wish.budget_micros, run.wish.lifespan_ticks,
+    ) and standing.last["exported"].bundle_hash == run.bundle_hash  # fmt: skip
     if same:
         return standing
     raise SuccessionError(
-        f"golem {course.dead.golem_id}: a succession with ${(compiled.budget_micros or 0) / 1e6:,.2f} is under way and "
+        f"golem {run.dead.golem_id}: a succession with ${(compiled.budget_micros or 0) / 1e6:,.2f} is under way and "
         "waits for its place: `bardo golem due` goes on with it"
     )
 
 
-def found_like(
+def found_new_lineage(
     context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, number: int, now: datetime
 ) -> tuple[str, bool]:
-    """Found a lineage of its own in a dead golem's market, for its owner: nothing is inherited (INH S12, Start Fresh).
+    """Found a lineage in a dead golem's market for its owner, without inheritance (INH S12, Start Fresh).
 
-    number: which one; the same again is the same golem. Returns its id, and whether it was born now.
+    `number` identifies the lineage, so repeating the call returns the same golem. Return its id, and True if it was
+    born by this call.
     """
     life = dead.born
     lineage_id = f"{dead.golem_id}/like/{number}"
@@ -264,10 +290,10 @@ def found_like(
         known = births_of(context, [golem_id]).get(golem_id)
         if known is not None:
             return golem_id, False
-        said = in_force_now(context).configuration
-        wanted = said.succession.model_copy(update={"budget_usdc": wish.budget_micros / 1e6})
-        content = canonical(said.model_copy(update={"succession": wanted}))
-        told = configured(context, content, f"founded like {dead.golem_id}", "a fresh start")
-        events = beginning(context, golem_id, birth, dead.died_at).events
-        context.log.record([*events, life_event(golem_id, dead.died_at, told)], now)
+        config = in_force_now(context).configuration
+        succession = config.succession.model_copy(update={"budget_usdc": wish.budget_micros / 1e6})
+        content = canonical(config.model_copy(update={"succession": succession}))
+        configured = configuration_event(context, content, f"founded like {dead.golem_id}", "a fresh start")
+        events = birth_record(context, golem_id, birth, dead.died_at).events
+        context.log.record([*events, life_event(golem_id, dead.died_at, configured)], now)
     return golem_id, True
