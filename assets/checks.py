@@ -89,7 +89,7 @@ def every_warning_is_waived(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheck
 @dg.asset_check(asset="grimoire")
 def confidence_is_a_probability(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
     """The confidence of every entry is between 0 and 1,000,000 ppm."""
-    path, schema = home.stores.projections.renewed("grimoire").path, TABLES["grimoire"].schema
+    path, schema = home.stores.projections.replaceable("grimoire").path, TABLES["grimoire"].schema
     confidence = scan(DeltaTable(path).file_uris(), schema, ["confidence_ppm"])["confidence_ppm"]
     wrong = pc.sum(pc.or_(pc.less(confidence, 0), pc.greater(confidence, PPM))).as_py() or 0
     ends = pc.min_max(confidence).as_py() if len(confidence) else {"min": None, "max": None}

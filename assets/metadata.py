@@ -81,7 +81,7 @@ def version_of(stores: DerivationContext, table: str) -> int:
     """Return the Delta version of a projection."""
     if TABLES[table].grows:
         return stores.projections.growing(table).table.version
-    return int(DeltaTable(stores.projections.renewed(table).path).version())
+    return int(DeltaTable(stores.projections.replaceable(table).path).version())
 
 
 def materialized(

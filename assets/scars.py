@@ -67,7 +67,9 @@ def scars(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     stores = home.stores
     seen = Seen.before(stores, ["failures"])
     written = derive_scars(stores)
-    return projected(stores, "scars", seen, written, more={"told": _surest(stores.projections.renewed("scars").read())})
+    return projected(
+        stores, "scars", seen, written, more={"told": _surest(stores.projections.replaceable("scars").read())}
+    )
 
 
 def _surest(rows: pa.Table) -> dg.MarkdownMetadataValue:

@@ -53,7 +53,7 @@ class Measured(Grower):
     @property
     def known(self) -> int:
         """How many entries its golems know."""
-        return self.stores.projections.renewed("grimoire").read().num_rows
+        return self.stores.projections.replaceable("grimoire").read().num_rows
 
     def one_more_cycle(self) -> float:
         """One more cycle of all golems, derived."""

@@ -115,9 +115,9 @@ def _dead(root: Path, golems: int, each: int, rng: np.random.Generator) -> Path:
     stores.log.append(world.cycles[0], writer="bench", segment=1, recorded_at=NOW)
     stores.log.record([_death(g, world.cycles[0]) for g, _ in world.births], NOW)
     derive_curation(stores)
-    grimoire = stores.projections.renewed("grimoire")
+    grimoire = stores.projections.replaceable("grimoire")
     ids = [g for g, _ in world.births]
-    grimoire.renew(knowledge(ids, each, rng), grimoire.buckets(ids), upto=dict.fromkeys(ids, 1))
+    grimoire.replace(knowledge(ids, each, rng), grimoire.buckets(ids), upto=dict.fromkeys(ids, 1))
     derive_episodes(stores, now=NOW)
     stores.log.close()
     return root

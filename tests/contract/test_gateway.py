@@ -439,7 +439,7 @@ def test_the_question_shows_what_was_learned_with_the_ticks_behind_it(stores: De
     assert prompt is not None
     shown = json.loads(prompt.question)
     assert shown["closed_cycle"] == 2
-    entries = {e["entry_id"]: e for e in stores.projections.renewed("grimoire").read().to_pylist()}
+    entries = {e["entry_id"]: e for e in stores.projections.replaceable("grimoire").read().to_pylist()}
     assert {rule["situation"]["regime"] for rule in shown["rules"]} == {"volatile", "trending_up"}
     for rule in shown["rules"]:
         entry = entries[rule["entry_id"]]

@@ -87,8 +87,8 @@ def test_a_bucket_of_many_entries_lies_in_parts_and_who_asks_for_one_golem_reads
     tmp_path: Path, part_rows: int
 ) -> None:
     policy = policy_of(home_bytes_max=1, partition_rows=part_rows)
-    table, rows = Projections(tmp_path / str(part_rows), 1, policy).renewed("facts"), facts(40, 25)
-    table.renew(rows, {0})
+    table, rows = Projections(tmp_path / str(part_rows), 1, policy).replaceable("facts"), facts(40, 25)
+    table.replace(rows, {0})
     (file,) = table.path.glob("*.parquet")
     parts = pq.ParquetFile(file).metadata.num_row_groups
     assert parts == (10 if part_rows == 100 else 1), "a bucket below the number is one part"
@@ -117,28 +117,28 @@ def test_what_is_amended_is_what_a_renewal_of_all_would_have_made(
     fresh = facts(13, 1).slice(12)
     others = before.filter(pa.array([not one for one in told]))
     amended, whole = (Projections(tmp_path / name, bucket_count, Policy()) for name in ("amended", "whole"))
-    first = amended.renewed("facts").renew(before, amended.renewed("facts").buckets({g for g, _ in named}))
+    first = amended.replaceable("facts").replace(before, amended.replaceable("facts").buckets({g for g, _ in named}))
     if opened_again:
         amended = Projections(tmp_path / "amended", bucket_count, Policy())
     by, rows = ("golem_id", "entry_id"), pa.concat_tables([fresh, changed])
-    said = amended.renewed("facts").amend(rows, by=by, upto={"g-003": 2})
-    after, table = pa.concat_tables([others, rows]), whole.renewed("facts")
-    wanted = table.renew(after, table.buckets(set(after["golem_id"].to_pylist())))
+    said = amended.replaceable("facts").upsert(rows, by=by, upto={"g-003": 2})
+    after, table = pa.concat_tables([others, rows]), whole.replaceable("facts")
+    wanted = table.replace(after, table.buckets(set(after["golem_id"].to_pylist())))
     assert (said.fingerprint, said.row_count) == (wanted.fingerprint, wanted.row_count) == (wanted.fingerprint, 61)
     assert (said.rows_written, said.version) == (rows.num_rows, (first.version or 0) + 1)
     for one in (amended, Projections(tmp_path / "amended", bucket_count, Policy())):
-        assert one.renewed("facts").digests() == table.digests()
-        assert one.renewed("facts").read().equals(table.read())
-        assert one.renewed("facts").read(trusting=True).equals(table.read())
-        assert one.renewed("facts").done("g-003") == 2
+        assert one.replaceable("facts").digests() == table.digests()
+        assert one.replaceable("facts").read().equals(table.read())
+        assert one.replaceable("facts").read(trusting=True).equals(table.read())
+        assert one.replaceable("facts").done("g-003") == 2
 
 
 def test_what_somebody_took_a_row_from_is_not_amended(tmp_path: Path) -> None:
-    table = Projections(tmp_path / "home", 1, Policy()).renewed("facts")
-    table.renew(facts(3, 2), {0})
+    table = Projections(tmp_path / "home", 1, Policy()).replaceable("facts")
+    table.replace(facts(3, 2), {0})
     (file,) = table.path.glob("*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
-    again = Projections(tmp_path / "home", 1, Policy()).renewed("facts")
+    again = Projections(tmp_path / "home", 1, Policy()).replaceable("facts")
     with pytest.raises(StoreError, match="holds other rows than its newest commit says: `bardo rebuild`"):
-        again.amend(facts(1, 1), by=("golem_id", "entry_id"))
+        again.upsert(facts(1, 1), by=("golem_id", "entry_id"))
     assert again.digests() == table.digests()

@@ -78,9 +78,9 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The home under an awkward name, a month later, with knowledge of every kind of decay, and its warehouse."""
     root = copy_home(asked_home, tmp_path_factory.mktemp("warehouse") / "owner's-home")
     stores = DerivationContext.open(root)
-    grimoire = stores.projections.renewed("grimoire")
+    grimoire = stores.projections.replaceable("grimoire")
     known = grimoire.read()
-    grimoire.renew(
+    grimoire.replace(
         pa.concat_tables([known, of_every_decay(known, 500)]), grimoire.buckets(known["golem_id"].to_pylist())
     )
     told = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
@@ -387,12 +387,12 @@ def test_a_failed_test_changes_nothing(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(built.stores.home.root, root, symlinks=True)
     stores = DerivationContext.open(root)
-    grimoire = stores.projections.renewed("grimoire")
+    grimoire = stores.projections.replaceable("grimoire")
     known = grimoire.read()
     buckets = grimoire.buckets(known["golem_id"].to_pylist())
     before = stores.home.warehouse.read_bytes()
     doubled = known.filter(pc.field("status") == "active").slice(0, 1)
-    grimoire.renew(pa.concat_tables([known, doubled]), buckets)
+    grimoire.replace(pa.concat_tables([known, doubled]), buckets)
     with pytest.raises(DerivationError, match="unique_together_fct_knowledge") as failed:
         build_warehouse(stores.home, stores.derivation_id, stores.policy)
     assert doubled["entry_id"][0].as_py() in str(failed.value), "the message shows the row"

@@ -10,7 +10,7 @@ from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.runtime.fleet_run import Living
-from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.scenario.test_succession import run_of, succeeded  # noqa: F401 - a fixture
@@ -43,10 +43,10 @@ def test_a_cut_before_any_commit_is_made_good(
 ) -> None:  # fmt: skip
     root = copy_home(bare_home, tmp_path / "home")
     with monkeypatch.context() as patch:
-        kind, method = (RenewedTable, "amend") if cut_before == "grimoire" else (GrowingTable, "append")
+        kind, method = (ReplaceableTable, "upsert") if cut_before == "grimoire" else (GrowingTable, "append")
         honest = getattr(kind, method)
 
-        def cut(table: GrowingTable | RenewedTable, *args: object, **more: object) -> object:
+        def cut(table: GrowingTable | ReplaceableTable, *args: object, **more: object) -> object:
             if table.name == cut_before:
                 raise PowerCut(cut_before)
             return honest(table, *args, **more)

@@ -41,11 +41,11 @@ def test_a_missing_tick_is_named(small_home: Path, tmp_path: Path) -> None:
 def test_a_confidence_above_one_is_counted(copied_home: Path) -> None:
     home = LazyStores(copied_home)
     assert confidence_is_a_probability(home).passed
-    grimoire = home.stores.projections.renewed("grimoire")
+    grimoire = home.stores.projections.replaceable("grimoire")
     rows = grimoire.read()
     place = rows.column_names.index("confidence_ppm")
     raised = pa.array([1_000_001, *rows["confidence_ppm"].to_pylist()[1:]], pa.int64())
-    grimoire.renew(rows.set_column(place, rows.schema.field(place), raised), set(range(grimoire.bucket_count)))
+    grimoire.replace(rows.set_column(place, rows.schema.field(place), raised), set(range(grimoire.bucket_count)))
     found = confidence_is_a_probability(home)
     assert (found.passed, found.severity) == (False, WARN)
     assert found.metadata["out_of_range_count"].value == 1

@@ -271,7 +271,7 @@ def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a
     assert entry not in answered(golem, at=at - timedelta(seconds=1)), "nothing had confirmed it yet"
     assert entry in search(whole, one["text"], golem_id=golem, now=NOW, limit=50)["id"].to_pylist()
     assert entry in grimoire_of(whole, golem).entries["entry_id"].to_pylist()
-    others = whole.projections.renewed("lessons").read(only=[sibling])["entry_id"].to_pylist()
+    others = whole.projections.replaceable("lessons").read(only=[sibling])["entry_id"].to_pylist()
     assert entry not in others
     assert entry not in answered(sibling)
     assert one["confidence_ppm"] < 500_000

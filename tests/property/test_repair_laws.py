@@ -37,7 +37,7 @@ from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.delta import append_only_table
-from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW
 from tests.property.test_laws import (
@@ -432,10 +432,10 @@ class PowerCut(Exception):
 
 def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) -> None:
     """Let the power fail where a table is about to be written by a method."""
-    kind = RenewedTable if table_name in RENEWED else GrowingTable
+    kind = ReplaceableTable if table_name in RENEWED else GrowingTable
     honest = getattr(kind, method)
 
-    def cut(table: GrowingTable | RenewedTable, *args: object, **more: object) -> object:
+    def cut(table: GrowingTable | ReplaceableTable, *args: object, **more: object) -> object:
         if table.name == table_name:
             raise PowerCut(table_name)
         return honest(table, *args, **more)
@@ -453,7 +453,7 @@ def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
     for number, name in enumerate(["facts", "consensus", "grimoire", *GROWING]):
         strike(stores, golem, taught_at + number, "its sensor lied", now=NOW)
         with monkeypatch.context() as patch:
-            power_cut_before(name, "renew" if name in RENEWED else "repair", patch)
+            power_cut_before(name, "replace" if name in RENEWED else "repair", patch)
             with pytest.raises(PowerCut):
                 all_again(stores)
         stores = stores_at(stores.home.root, POLICY)
@@ -485,9 +485,9 @@ def half_derived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
     [
         ("cycles", "append"),
         ("playbooks", "append"),
-        ("grimoire", "amend"),
+        ("grimoire", "upsert"),
         ("votes", "put"),
-        ("consensus", "renew"),
+        ("consensus", "replace"),
     ],
 )
 def test_what_a_cut_left_half_written_is_repaired_with_the_rest(

@@ -78,12 +78,12 @@ def plant(stores: DerivationContext, name: str, row: pa.Table) -> None:
     if name in GROWING:
         stores.projections.growing(name).put(row, {"liar": 1})
     else:
-        table = stores.projections.renewed(name)
+        table = stores.projections.replaceable(name)
         buckets = table.buckets(row[TABLES[name].key[0]].to_pylist())
         held = table.read(buckets)
         same = [pc.equal(held[key], row[key][0]) for key in TABLES[name].key]
         others = held.filter(pc.invert(reduce(pc.and_, same)))
-        table.renew(pa.concat_tables([others, row]), buckets)
+        table.replace(pa.concat_tables([others, row]), buckets)
 
 
 @pytest.mark.row("X-4")

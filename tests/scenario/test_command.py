@@ -68,11 +68,11 @@ def test_rebuild_agrees_with_what_is_and_what_was(asked_home: Path) -> None:
 def test_what_was_touched_and_what_was_altered_behind_delta_s_back_is_found(asked_home: Path, tmp_path: Path) -> None:
     touched = copy_home(asked_home, tmp_path / "touched")
     stores = DerivationContext.open(touched)
-    grimoire = stores.projections.renewed("grimoire")
+    grimoire = stores.projections.replaceable("grimoire")
     rows = grimoire.read()
     bucket = grimoire.buckets(rows["golem_id"].to_pylist()[:1])
     mine = grimoire.read(bucket)
-    grimoire.renew(mine.slice(1), bucket)
+    grimoire.replace(mine.slice(1), bucket)
     for name in stores.projections.growing("votes").table.files():
         table = pq.read_table(name)
         doubted = pa.array([1] * table.num_rows, pa.int64())

@@ -213,7 +213,7 @@ def test_a_home_goes_to_another_model_whole_and_back(known: DerivationContext) -
     before, asked = fingerprints(known), similar_episodes(known, "gas spiked", limit=3)
     texts = {
         *known.projections.growing("episodes").read(["text"])["text"].to_pylist(),
-        *known.projections.renewed("grimoire").read()["text"].to_pylist(),
+        *known.projections.replaceable("grimoire").read()["text"].to_pylist(),
     }
     told: list[tuple[str, int, int]] = []
     done = reembed(known, "minilm-int8", now=LATER, tell=lambda *step: told.append(step))

@@ -49,7 +49,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     home = copy_home(half_lived, tmp_path / "home")
     stores = DerivationContext.open(home)
     derive_curation(stores)
-    held = stores.projections.renewed("grimoire").read().to_pylist()
+    held = stores.projections.replaceable("grimoire").read().to_pylist()
     level = next(row for row in held if row["source"] == "baseline" and row["status"] == "active")
     golem = level["golem_id"]
     market = {name: level[name] for name in ("chain", "protocol", "pair")}

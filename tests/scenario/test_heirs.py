@@ -176,7 +176,8 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
     assert seen.testament is not None
     assert seen.testament["failed"][0].startswith("I died at tick")
     assert (
-        sum(row["entries"] for row in seen.knows) == stores.projections.renewed("grimoire").read(only=[dead]).num_rows
+        sum(row["entries"] for row in seen.knows)
+        == stores.projections.replaceable("grimoire").read(only=[dead]).num_rows
     )
     page = bardo("graveyard", home=home)
     assert all(golem in page for golem in found)

@@ -26,13 +26,13 @@ def test_what_crosses_is_looked_at_again_when_a_golem_grows_old(tmp_path: Path) 
     stores.log.record([life_event(golem_id, NOW, birth)], NOW)
     half_sure = entry(golem_id, pattern("uniswap_v3_rebalance"), kind="insight", confidence_ppm=500_000, own_count=12,
                       validations=4, effect_low_ppm=990, effect_high_ppm=1_010, effect_mean_ppm=1_000)  # fmt: skip
-    table = stores.projections.renewed("grimoire")
+    table = stores.projections.replaceable("grimoire")
 
     def crosses(cycle: int) -> bool:
-        table.renew(grimoire(half_sure), table.buckets([golem_id]), upto={golem_id: cycle})
+        table.replace(grimoire(half_sure), table.buckets([golem_id]), upto={golem_id: cycle})
         derive_grimoire_views(stores, "crossings")
         assert derive_grimoire_views(stores, "crossings") == [], "it was looked at"
-        (row,) = stores.projections.renewed("crossings").read().to_pylist()
+        (row,) = stores.projections.replaceable("crossings").read().to_pylist()
         return bool(row["crosses"])
 
     assert [crosses(cycle) for cycle in (1, 16, 17, 18, 19)] == [False, False, False, True, True]

@@ -215,7 +215,7 @@ def commit_curation(context: DerivationContext, mind: CuratorState) -> list[Writ
     The caller holds `context.deriving()`. The grimoire comes last and carries how far each golem has come: until it is
     there, the cycle counts as open, and whoever derives it again finds the rows that are on record and leaves them.
     """
-    grimoire = context.projections.renewed("grimoire")
+    grimoire = context.projections.replaceable("grimoire")
     upto = {g: mind.done[g] for g in sorted(mind.touched)}
     upto = {g: cycle for g, cycle in upto.items() if (known := grimoire.done(g)) is None or known < cycle}
     written = []
@@ -237,16 +237,16 @@ def _amend_grimoire(
     """The grimoire with the entries that were decided about as they are now: what changes an entry is a decision."""
     rows = mind.state.told_of(decisions["golem_id"], decisions["structure"])
     amended = _of(to_table(mind.state, context.policy.curator, context.policy.decay, rows), upto)
-    return context.projections.renewed("grimoire").amend(amended, by=("golem_id", "structure"), upto=upto)
+    return context.projections.replaceable("grimoire").upsert(amended, by=("golem_id", "structure"), upto=upto)
 
 
 def _renew_grimoire(context: DerivationContext, mind: CuratorState, upto: Mapping[str, int]) -> Written:
-    grimoire = context.projections.renewed("grimoire")
+    grimoire = context.projections.replaceable("grimoire")
     mine = _of(to_table(mind.state, context.policy.curator, context.policy.decay), upto)
     buckets = grimoire.buckets(upto)
     others = grimoire.read(buckets, trusting=True)
     others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=pa.array(sorted(upto), pa.string()))))
-    return grimoire.renew(pa.concat_tables([others, mine]), buckets, upto=upto)
+    return grimoire.replace(pa.concat_tables([others, mine]), buckets, upto=upto)
 
 
 def _of(entries: pa.Table, golem_ids: Collection[str]) -> pa.Table:
@@ -256,7 +256,7 @@ def _of(entries: pa.Table, golem_ids: Collection[str]) -> pa.Table:
 def load_state(context: DerivationContext, golem_ids: list[str], left: LeftOut) -> CuratorState:
     """These golems as they stood at their last committed cycle; golems without one are begun from their birth."""
     mind = CuratorState(context.policy, left)
-    grimoire = context.projections.renewed("grimoire")
+    grimoire = context.projections.replaceable("grimoire")
     mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
     mind.state = from_table(grimoire.read(only=golem_ids, trusting=True))
     mind.state.moments = load_moments(context, mind.done, left)
@@ -352,7 +352,7 @@ def derive_curation(context: DerivationContext) -> list[Written]:
     with context.deriving():
         left = context.left_out()
         written = _repair(context, left)
-        grimoire = context.projections.renewed("grimoire")
+        grimoire = context.projections.replaceable("grimoire")
         reader = CycleReader(context, "curation", EVIDENCE_COLUMNS, left, ordered=False)
         upto, portions = reader.portions(grimoire.done)
         unborn = [g for g in context.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]

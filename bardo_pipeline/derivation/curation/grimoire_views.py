@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries_of_buckets
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.projections.table_specs import FACT_SCHEMA
@@ -59,7 +59,7 @@ def elders(context: DerivationContext, reached: Mapping[str, int] | None = None)
     births = context.life("GolemBorn")
     if not births.num_rows:
         return set()
-    names, grimoire = births["golem_id"].to_pylist(), context.projections.renewed("grimoire")
+    names, grimoire = births["golem_id"].to_pylist(), context.projections.replaceable("grimoire")
     lifespan = pc.struct_field(births["born"].combine_chunks(), "lifespan_ticks").to_numpy()
     cycle = [grimoire.done(g) if reached is None else reached.get(g) for g in names]
     age = np.array([c or 0 for c in cycle], np.int64) * context.policy.curator.cycle_ticks
@@ -79,10 +79,10 @@ def elders(context: DerivationContext, reached: Mapping[str, int] | None = None)
 def derive_grimoire_views(context: DerivationContext, name: str) -> list[Written]:
     """Renew one of these tables for the buckets in which grimoire or lessons changed since."""
     with context.deriving():
-        table = context.projections.renewed(name)
+        table = context.projections.replaceable(name)
         sources: dict[int, str] = {}
         for one in ("grimoire", "lessons"):
-            for bucket, d in context.projections.renewed(one).digests().items():
+            for bucket, d in context.projections.replaceable(one).digests().items():
                 sources[bucket] = f"{sources.get(bucket, '')}{one[0]}{d.low:x}{d.high:x}"
         old = elders(context) if name == "crossings" else set()
         wanted = dict(sources)
@@ -97,10 +97,10 @@ def derive_grimoire_views(context: DerivationContext, name: str) -> list[Written
             made = crossings_of(known, context.policy, old, _linked(context, buckets, sources))
         else:
             made = GRIMOIRE_VIEWS[name](known, context.policy, old)
-        return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in wanted.items()}})]
+        return [table.replace(made, buckets, note={"grimoire": {str(b): d for b, d in wanted.items()}})]
 
 
-def _behind(table: RenewedTable, sources: Mapping[int, str]) -> set[int]:
+def _behind(table: ReplaceableTable, sources: Mapping[int, str]) -> set[int]:
     """Buckets that the table was not made of as they are now."""
     seen = table.noted("grimoire")
     return {b for b, d in sources.items() if seen.get(str(b)) != d}
@@ -108,5 +108,5 @@ def _behind(table: RenewedTable, sources: Mapping[int, str]) -> set[int]:
 
 def _linked(context: DerivationContext, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
     """The links among what the golems of these buckets know, if their table is up to it."""
-    table = context.projections.renewed("links")
+    table = context.projections.replaceable("links")
     return None if buckets & _behind(table, sources) else table.read(buckets, trusting=True)

@@ -56,7 +56,7 @@ def grimoire_of(context: DerivationContext, golem_id: str) -> Grimoire:
         derive_curation(context)
     tick, died = context.log.head_of(golem_id).contiguous, context.log.death_of(golem_id)
     at = _moment(context, golem_id, tick) or born[0].as_py()
-    table = context.projections.renewed("grimoire")
+    table = context.projections.replaceable("grimoire")
     rows = known_entries(context, [golem_id])
     decay = context.policy.decay
     now = confidence_of(rows, pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py(), decay)
@@ -157,7 +157,7 @@ def heirs_holding(context: DerivationContext, golem_id: str, entry_id: str) -> l
         heirs |= line
     if not heirs:
         return []
-    table = context.projections.renewed("grimoire")
+    table = context.projections.replaceable("grimoire")
     rows = table.read(table.buckets(sorted(heirs)))
     held = pc.and_(pc.equal(rows["entry_id"], entry_id), pc.equal(rows["status"], "active"))
     holding = heirs & set(rows.filter(held)["golem_id"].to_pylist())

@@ -99,7 +99,7 @@ class _Knowledge:
     def counts(self, due: _Due) -> dict[str, _Counts]:
         """Return golem -> counts, at least for the due golems."""
         for golems in golem_batches(self._context, [g for g in due.golems if g not in self._counts]):
-            entries = self._context.projections.renewed("grimoire").read(only=golems)
+            entries = self._context.projections.replaceable("grimoire").read(only=golems)
             entries = entries.filter(pc.equal(entries["status"], "active"))
             claims = with_claims(entries).select(["golem_id", "proposition_id"])
             distinct = claims.group_by(claims.column_names).aggregate([])  # one vote per claim (anonymous_votes.py)

@@ -219,7 +219,7 @@ def _last_record(context: DerivationContext, golem_id: str) -> tuple[int, dict[s
 
 def _entry_counts(context: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
     """Number of a golem's entries by kind and status."""
-    entries = context.projections.renewed("grimoire").read(only=[golem_id])
+    entries = context.projections.replaceable("grimoire").read(only=[golem_id])
     query = "select kind, status, count(*) as entries from entries group by all order by all"
     return query_tables(query, entries=entries.select(["kind", "status"])).to_pylist()
 
@@ -258,7 +258,7 @@ def inheritance_previews(context: DerivationContext, dead: list[DeadGolem]) -> d
     deaths = pa.table({
         "golem_id": [golem.golem_id for golem in dead], "at": pa.array([golem.died_at for golem in dead], MOMENT),
     })  # fmt: skip
-    entries = context.projections.renewed("grimoire").read(only=[golem.golem_id for golem in dead])
+    entries = context.projections.replaceable("grimoire").read(only=[golem.golem_id for golem in dead])
     trusted = at_death(leave_bloodstains(entries, deaths, context.policy), deaths, context.policy)
     previews = {}
     for golem in dead:

@@ -20,7 +20,7 @@ from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import sorted_by
-from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
@@ -31,7 +31,7 @@ def renew_lessons(context: DerivationContext) -> list[Written]:
     taken back, or whose owner spoke of a lesson.
     The caller holds `context.deriving()`. Returns what was written, nothing if nothing was told.
     """
-    table, hypotheses = context.projections.renewed("lessons"), context.projections.growing("hypotheses")
+    table, hypotheses = context.projections.replaceable("lessons"), context.projections.growing("hypotheses")
     seen, now = table.noted("hypotheses").get("version"), hypotheses.table.version
     since, heard = None if seen is None else int(seen), table.noted("orders")
     fresh, anew = HYPOTHESIS_SCHEMA.empty_table(), set()
@@ -51,7 +51,7 @@ def renew_lessons(context: DerivationContext) -> list[Written]:
     rows = _gone_on(context, table.read(buckets), fresh, anew)
     rising = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
     note = {"hypotheses": {"version": str(now)}, "orders": heard}
-    return [table.renew(rows, buckets, upto=rising, note=note)]
+    return [table.replace(rows, buckets, upto=rising, note=note)]
 
 
 def _reached(told: pa.Table) -> dict[str, int]:
@@ -60,7 +60,7 @@ def _reached(told: pa.Table) -> dict[str, int]:
     return dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))
 
 
-def _not_gone_on(table: RenewedTable, fresh: pa.Table, since: int | None) -> set[str]:
+def _not_gone_on(table: ReplaceableTable, fresh: pa.Table, since: int | None) -> set[str]:
     """Golems whose lessons do not go on from what they are: the rows are not all new, or not all that was told."""
     if since is None:
         return set()
@@ -100,13 +100,13 @@ def applied_orders(context: DerivationContext, golem_ids: Iterable[str] | None =
 def known_entries(context: DerivationContext, golem_ids: Iterable[str] | None = None) -> pa.Table:
     """What golems know, of all or of these: their grimoires and their lessons (ENTRY_SCHEMA), by golem and entry."""
     only = None if golem_ids is None else sorted(set(golem_ids))
-    parts = [context.projections.renewed(name).read(only=only) for name in ("grimoire", "lessons")]
+    parts = [context.projections.replaceable(name).read(only=only) for name in ("grimoire", "lessons")]
     return _together(parts)
 
 
 def known_entries_of_buckets(context: DerivationContext, buckets: Collection[int]) -> pa.Table:
     """What the golems of these buckets know (ENTRY_SCHEMA), by golem and entry."""
-    tables = [context.projections.renewed(name) for name in ("grimoire", "lessons")]
+    tables = [context.projections.replaceable(name) for name in ("grimoire", "lessons")]
     return _together([table.read(buckets, trusting=True) for table in tables])
 
 

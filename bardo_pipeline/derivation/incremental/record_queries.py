@@ -55,7 +55,7 @@ def closed_through(context: DerivationContext) -> dict[str, int]:
 
 def curated_through(context: DerivationContext, golem_id: str) -> int | None:
     """The last cycle of a golem that is curated to the end: the grimoire, written last, says so."""
-    return context.projections.renewed("grimoire").done(golem_id)
+    return context.projections.replaceable("grimoire").done(golem_id)
 
 
 def deduplicated(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:

@@ -82,7 +82,7 @@ def _by_golem(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def _scars(context: DerivationContext, deaths: pa.Table) -> dict[str, list[dict[str, Any]]]:
     """The scars that these deaths published."""
-    rows = context.projections.renewed("scars").read(only=deaths["owner_id"].unique().to_pylist())
+    rows = context.projections.replaceable("scars").read(only=deaths["owner_id"].unique().to_pylist())
     mine = pc.is_in(rows["golem_id"], value_set=contiguous(deaths["golem_id"]))
     return _by_golem(rows.filter(pc.and_(rows["is_bloodstain"], mine)).to_pylist())
 

@@ -256,14 +256,14 @@ def derive_scars(context: DerivationContext) -> list[Written]:
         owned = {*touched, *newly["owner_id"].to_pylist()}
         written = []
         if owned:
-            renewed = context.projections.renewed("scars")
+            renewed = context.projections.replaceable("scars")
             buckets = renewed.buckets(owned)
             told = scars_of(failures.read(only=pc.field("owner_id").isin(sorted(owned))), deaths, context.policy)
             standing = renewed.read(buckets)
             others = standing.filter(pc.invert(pc.is_in(standing["owner_id"], value_set=pa.array(sorted(owned)))))
             rows = pa.concat_tables([others, told])
             if Digest.of(rows) != Digest.of(standing):
-                written.append(renewed.renew(rows, buckets))
+                written.append(renewed.replace(rows, buckets))
         checkpoint.save(version, dead=deaths.select(["golem_id"]))
         return written
 
@@ -277,7 +277,7 @@ def failures_with_scars(context: DerivationContext, golem_id: str | None) -> lis
     only = None if golem_id is None else [golem_id]
     told = context.projections.growing("failures").read(golems=only).to_pylist()
     owned = sorted({row["owner_id"] for row in told})
-    rows = context.projections.renewed("scars").read(only=owned)
+    rows = context.projections.replaceable("scars").read(only=owned)
     whose = rows["golem_id"].to_pylist()
     ends = last_records(context, ("golem_id", "tick", "observed_at"), set(whose))
     newest = dict(zip(ends["golem_id"].to_pylist(), ends["observed_at"].cast(pa.int64()).to_pylist(), strict=True))

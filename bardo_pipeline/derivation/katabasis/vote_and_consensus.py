@@ -102,7 +102,7 @@ def derive_votes(context: DerivationContext) -> list[Written]:
 
 
 def _last_words(context: DerivationContext, deaths: pa.Table) -> Ballots:
-    grimoire = context.projections.renewed("grimoire")
+    grimoire = context.projections.replaceable("grimoire")
     return death_votes(grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist())), deaths, context.policy)
 
 
@@ -211,7 +211,7 @@ def derive_consensus(context: DerivationContext) -> list[Written]:
         if fresh is None:
             return []
         touched, concerned = fresh.touched, fresh.votes
-        renewed = context.projections.renewed("consensus")
+        renewed = context.projections.replaceable("consensus")
         buckets = renewed.buckets(touched.to_pylist())
         last_words = concerned.filter(concerned["is_death_vote"])["vote_id"].unique()
         causes = _causes_of(context, last_words)
@@ -219,6 +219,6 @@ def derive_consensus(context: DerivationContext) -> list[Written]:
         counted = consensus(concerned, backed, context.policy.katabasis, touched)
         kept = renewed.read(buckets, trusting=True)
         kept = kept.filter(pc.invert(pc.is_in(kept["proposition_id"], value_set=touched)))
-        written = renewed.renew(pa.concat_tables([kept, counted]), buckets)
+        written = renewed.replace(pa.concat_tables([kept, counted]), buckets)
         box.keep(fresh)
         return [written]

@@ -64,7 +64,7 @@ def candidate_folder(context: DerivationContext) -> Path:
 
 def entries_of(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """Return the entries of these dead golems (ENTRY_SCHEMA), by golem and entry."""
-    return context.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
+    return context.projections.replaceable("grimoire").read(only=deaths["golem_id"].to_pylist())
 
 
 def birth_rows(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:

@@ -64,13 +64,13 @@ _DEATH_SCHEMA = pa.schema(
 def derive_library(context: DerivationContext) -> list[Written]:
     """Make the libraries again of owners of whose golems something is known, recorded or left out since."""
     with context.deriving():
-        library = context.projections.renewed("library")
+        library = context.projections.replaceable("library")
         signed, seen = _signatures(context), library.noted("owners")
         touched = {owner for owner, sign in signed.items() if seen.get(owner) != sign}
         if not touched:
             return []
         golems = sorted(g for g, owner in owners_of(context).items() if owner in touched)
-        grimoire, books = context.projections.renewed("grimoire"), context.projections.growing("playbooks")
+        grimoire, books = context.projections.replaceable("grimoire"), context.projections.growing("playbooks")
         made = shelved(
             context,
             touched,
@@ -81,12 +81,12 @@ def derive_library(context: DerivationContext) -> list[Written]:
         )
         written = []
         for name in reversed(LIBRARY_TABLES):  # the library last: its note says that the others are there
-            table = context.projections.renewed(name)
+            table = context.projections.replaceable(name)
             buckets = table.buckets(touched)
             kept = table.read(buckets)
             kept = kept.filter(pc.invert(pc.is_in(kept["owner_id"], value_set=pa.array(sorted(touched), pa.string()))))
             note = {"owners": signed} if name == "library" else None
-            written.append(table.renew(pa.concat_tables([kept, made[name]]), buckets, note=note))
+            written.append(table.replace(pa.concat_tables([kept, made[name]]), buckets, note=note))
         return written
 
 
@@ -138,7 +138,7 @@ def shelved_again(
     return shelved(
         context,
         set(owners.values()),
-        entries=pa.concat_tables([others(standing.renewed("grimoire").read()), entries]),
+        entries=pa.concat_tables([others(standing.replaceable("grimoire").read()), entries]),
         playbooks=pa.concat_tables([others(standing.growing("playbooks").read()), made.playbooks]),
         decisions_of=lambda some: pa.concat_tables([others(curation.read(golems=some)), made.decisions]),
         reached={g: cycle for g in owners if (cycle := curated_through(context, g)) is not None},
@@ -270,7 +270,7 @@ def _structures(context: DerivationContext, kit: str) -> dict[str, str]:
 
 def _signatures(context: DerivationContext) -> dict[str, str]:
     """What each owner's library is made from, as a hash: two with the same one were made from the same."""
-    grimoire = context.projections.renewed("grimoire")
+    grimoire = context.projections.replaceable("grimoire")
     digests = {bucket: f"{d.low:x}{d.high:x}" for bucket, d in grimoire.digests().items()}
     owners, parts = owners_of(context), defaultdict[str, set[str]](set)
     reached = {g: cycle for g in owners if (cycle := curated_through(context, g)) is not None}

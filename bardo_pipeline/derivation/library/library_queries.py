@@ -45,7 +45,7 @@ def refreshed(context: DerivationContext) -> None:
 
 def library_of(context: DerivationContext, owner: str) -> pa.Table:
     """An owner's library (LIBRARY_SCHEMA) with confidence_now_ppm at the log's last moment, surest first."""
-    rows = context.projections.renewed("library").read(only=[owner])
+    rows = context.projections.replaceable("library").read(only=[owner])
     now_us = round(log_moment(context, "KitOrdered").timestamp() * 1_000_000)
     now = confidence_of(
         with_columns(as_entries(rows), confidence_ppm=rows["confidence_ppm"]), now_us, context.policy.decay
@@ -56,12 +56,12 @@ def library_of(context: DerivationContext, owner: str) -> pa.Table:
 
 def kits_of(context: DerivationContext, owner: str) -> list[dict[str, Any]]:
     """An owner's seed kits, by id."""
-    return context.projections.renewed("kits").read(only=[owner]).to_pylist()
+    return context.projections.replaceable("kits").read(only=[owner]).to_pylist()
 
 
 def playbooks_of(context: DerivationContext, owner: str) -> list[dict[str, Any]]:
     """The last playbooks of an owner's dead, by golem."""
-    return context.projections.renewed("shelved_playbooks").read(only=[owner]).to_pylist()
+    return context.projections.replaceable("shelved_playbooks").read(only=[owner]).to_pylist()
 
 
 def found(rows: pa.Table, owner: str, entry: str) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class _Proof:
         projections = self.context.projections
         if TABLES[name].grows:
             return projections.growing(name).read(golems=self.golems)
-        table = projections.renewed(name)
+        table = projections.replaceable(name)
         return self.mine(table.read(table.buckets(self.golems)))
 
     def mine(self, rows: pa.Table) -> pa.Table:
@@ -254,7 +254,7 @@ def _scars(proof: _Proof) -> Iterator[Remains]:
     others = failures.filter(pc.invert(pc.is_in(failures["golem_id"], value_set=pa.array(proof.golems, pa.string()))))
     told = pa.concat_tables([others, proof.failures])
     wanted = scars_of(told, deaths_with_ticks(proof.context), proof.context.policy)
-    yield from _extra("scars", ("owner_id", "scar_id"), proof.context.projections.renewed("scars").read(), wanted)
+    yield from _extra("scars", ("owner_id", "scar_id"), proof.context.projections.replaceable("scars").read(), wanted)
 
 
 def _votes(proof: _Proof) -> Iterator[Remains]:
@@ -275,7 +275,9 @@ def _consensus(proof: _Proof) -> Iterator[Remains]:
     votes = pa.concat_tables([others, theirs.filter(_within(theirs, wanted))])
     backed = backed_votes(votes, causes, recorded_deaths(proof.context))
     counted = consensus(votes, backed, proof.context.policy.katabasis)
-    yield from _extra("consensus", ("proposition_id",), proof.context.projections.renewed("consensus").read(), counted)
+    yield from _extra(
+        "consensus", ("proposition_id",), proof.context.projections.replaceable("consensus").read(), counted
+    )
 
 
 def _dreams(proof: _Proof) -> Iterator[Remains]:
@@ -331,7 +333,7 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
 
 def _libraries(proof: _Proof) -> Iterator[Remains]:
     for name, rows in shelved_again(proof.context, proof.golems, proof.grimoire, proof.again).items():
-        yield from _extra(name, TABLES[name].key, proof.context.projections.renewed(name).read(), rows)
+        yield from _extra(name, TABLES[name].key, proof.context.projections.replaceable(name).read(), rows)
 
 
 def _index(proof: _Proof) -> Iterator[Remains]:
@@ -352,10 +354,12 @@ def _marts(proof: _Proof) -> Iterator[Remains]:
     marts: dict[str, set[str]] = {}
     for table, column in columns:
         marts.setdefault(table, set()).add(column)
-    held = known_entries_of_buckets(proof.context, proof.context.projections.renewed("grimoire").buckets(proof.golems))
+    held = known_entries_of_buckets(
+        proof.context, proof.context.projections.replaceable("grimoire").buckets(proof.golems)
+    )
     active = held.filter(pc.equal(held["status"], "active"))
     known = set(zip(*(active[n].to_pylist() for n in ("golem_id", "entry_id", "text")), strict=True))
-    beliefs = proof.context.projections.renewed("consensus").read()
+    beliefs = proof.context.projections.replaceable("consensus").read()
     agreed = set(zip(beliefs["proposition_id"].to_pylist(), beliefs["votes_hash"].to_pylist(), strict=True))
     for mart, names in sorted(marts.items()):
         if {"golem_id", "tick"} <= names and "died_at" not in names:

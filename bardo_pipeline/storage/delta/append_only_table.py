@@ -150,7 +150,7 @@ class AppendOnlyTable:
         Returns the commit's version, or None when all of them are on record already and nothing was written.
         Raises StoreError when only some are on record, or when the disk or Delta did not take every row.
         """
-        self.renewed()
+        self.checkpointed_version()
         if self.done(transactions):
             return None
         return self.commit([self.write(table)], transactions=transactions, facts=facts)
@@ -442,7 +442,7 @@ class AppendOnlyTable:
             raise StoreError(f"{self.path}: of one commit's transactions only {', '.join(sorted(done))} are on record")
         return bool(transactions) and len(done) == len(transactions)
 
-    def renewed(self) -> int:
+    def checkpointed_version(self) -> int:
         """The newest version, behind a checkpoint that is near."""
         version = self.version
         if version >= self._checkpointed + CHECKPOINT_COMMITS:  # unless another handle made one

@@ -74,7 +74,7 @@ class _Standing:
         return {bucket for path in paths for bucket in self.files[path]}
 
 
-class RenewedTable:
+class ReplaceableTable:
     """A projection that is renewed bucket by bucket: the newest state, not its history.
 
     part_rows: a bucket of more rows lies in parts of so many, by the key's first column, and who asks for few of those
@@ -190,7 +190,7 @@ class RenewedTable:
             files = {path: [bucket] for path, bucket in places}
         return _Standing(version, files, {int(b): Digest(*d) for b, d in digests.items()}, note)
 
-    def renew(
+    def replace(
         self,
         rows: pa.Table,
         buckets: set[int],
@@ -212,7 +212,7 @@ class RenewedTable:
         version = self._replace(before, rows, {b: digests.get(b, EMPTY) for b in buckets}, upto or {}, note or {})
         return self._written(rows.num_rows, version)
 
-    def amend(self, rows: pa.Table, *, by: Sequence[str], upto: Mapping[str, int] | None = None) -> Written:
+    def upsert(self, rows: pa.Table, *, by: Sequence[str], upto: Mapping[str, int] | None = None) -> Written:
         """Put these rows in place of those that are like them in some columns (by); what is like none stays as it is.
 
         Costs what is amended, but for writing the files of those buckets. upto: see `renew`. Raises StoreError as

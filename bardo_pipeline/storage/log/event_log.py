@@ -167,7 +167,7 @@ class EventLog:
 
     def _write(self, batch: Batch, linked: Linked, given: int) -> Appended:
         """Commit what comes in. given: how many records were sent that are not wrong."""
-        due, count = self._cycles.renewed() + 1, len(linked.rows)
+        due, count = self._cycles.checkpointed_version() + 1, len(linked.rows)
         if not count:
             return Appended(self._cycles_seen, 0, given, (), ())
         stamp = batch.stamp

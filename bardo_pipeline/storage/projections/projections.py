@@ -20,7 +20,7 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
-from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
 from bardo_pipeline.storage.projections.table_specs import TABLES, TableSpec
 
@@ -216,7 +216,7 @@ class Projections:
 
     def __init__(self, root: Path, bucket_count: int, policy: Policy) -> None:
         self.root, self.bucket_count, self._policy = root, bucket_count, policy
-        self._open: dict[str, GrowingTable | RenewedTable] = {}
+        self._open: dict[str, GrowingTable | ReplaceableTable] = {}
 
     def growing(self, name: str) -> GrowingTable:
         """A projection that grows, by name."""
@@ -224,19 +224,19 @@ class Projections:
         assert isinstance(found, GrowingTable), f"{name} does not grow"
         return found
 
-    def renewed(self, name: str) -> RenewedTable:
-        """A projection that is renewed, by name."""
+    def replaceable(self, name: str) -> ReplaceableTable:
+        """Return a projection whose buckets are replaced, by name."""
         found = self._table(name)
-        assert isinstance(found, RenewedTable), f"{name} is not renewed by bucket"
+        assert isinstance(found, ReplaceableTable), f"{name} is not replaced by bucket"
         return found
 
-    def _table(self, name: str) -> GrowingTable | RenewedTable:
+    def _table(self, name: str) -> GrowingTable | ReplaceableTable:
         if name not in self._open:
             spec, path = TABLES[name], self.root / name
             self._open[name] = (
                 GrowingTable(name, path, spec, self._policy)
                 if spec.grows
-                else RenewedTable(name, path, spec, self.bucket_count, part_rows=self._policy.growth.partition_rows)
+                else ReplaceableTable(name, path, spec, self.bucket_count, part_rows=self._policy.growth.partition_rows)
             )
         return self._open[name]
 

@@ -18,7 +18,7 @@ from bardo_pipeline.errors import StoreError
 from bardo_pipeline.storage.delta import replaceable_table
 from bardo_pipeline.storage.delta.durable_commits import CHECKPOINT_COMMITS, newest_checkpoint
 from bardo_pipeline.storage.delta.parquet_io import write_parquet
-from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.projections.table_specs import TableSpec
@@ -45,8 +45,8 @@ renewals = st.lists(
 )
 
 
-def table_of(path: Path) -> RenewedTable:
-    return RenewedTable("facts", path, SPEC, BUCKETS)
+def table_of(path: Path) -> ReplaceableTable:
+    return ReplaceableTable("facts", path, SPEC, BUCKETS)
 
 
 def rows_of(told: Mapping[tuple[str, str], int]) -> pa.Table:
@@ -75,7 +75,7 @@ def test_every_reader_sees_what_was_put_there_last(
             known = {key: mean for key, mean in known.items() if key not in within(known, buckets)} | put
             table = first if by_first else second
             rows = rows_of(put).take(pa.array(range(len(put))[:: -1 if number % 2 else 1], pa.int64()))
-            written = table.renew(rows, buckets, upto={"g": number}, note={"n": {"at": str(number)}})
+            written = table.replace(rows, buckets, upto={"g": number}, note={"n": {"at": str(number)}})
             assert (written.row_count, written.fingerprint) == (len(known), Digest.of(rows_of(known)).fingerprint)
             for reader in (first, second):
                 for trusting in (False, True):
@@ -96,18 +96,18 @@ def test_every_reader_sees_what_was_put_there_last(
 def test_small_buckets_lie_together_and_what_did_not_change_is_not_written(tmp_path: Path) -> None:
     table, every = table_of(tmp_path / "facts"), set(range(BUCKETS))
     known = {(g, "e-1"): 1 for g in GOLEMS}
-    table.renew(rows_of(known), every)
+    table.replace(rows_of(known), every)
     (file,) = DeltaTable(table.path).file_uris()
-    table.renew(rows_of(known), every, upto={"g-1": 2})
+    table.replace(rows_of(known), every, upto={"g-1": 2})
     assert (DeltaTable(table.path).file_uris(), table.done("g-1")) == ([file], 2), "the same rows are where they were"
-    table.renew(rows_of({}), every)
+    table.replace(rows_of({}), every)
     assert DeltaTable(table.path).file_uris() == []
 
 
 @pytest.mark.row("P-2")
 def test_only_who_trusts_what_it_wrote_does_without_the_disk(tmp_path: Path) -> None:
     table, ours, theirs = table_of(tmp_path / "facts"), {("g-1", "e"): 1}, {("g-1", "e"): 2}
-    table.renew(rows_of(ours), set(range(BUCKETS)))
+    table.replace(rows_of(ours), set(range(BUCKETS)))
     (file,) = table.path.glob("*.parquet")
     write_parquet(file, rows_of(theirs), SCHEMA, stats=SPEC.stats)
     assert table.read(trusting=True).equals(rows_of(ours))
@@ -119,17 +119,17 @@ def test_only_who_trusts_what_it_wrote_does_without_the_disk(tmp_path: Path) -> 
 @pytest.mark.parametrize("amending", [True, False])
 def test_what_somebody_altered_is_not_taken_for_what_the_newest_commit_says(tmp_path: Path, amending: bool) -> None:
     known = {(g, "e"): 1 for g in GOLEMS}
-    table_of(tmp_path / "facts").renew(rows_of(known), set(range(BUCKETS)))
+    table_of(tmp_path / "facts").replace(rows_of(known), set(range(BUCKETS)))
     (file,) = (tmp_path / "facts").glob("*.parquet")
     write_parquet(file, rows_of({**known, ("g-1", "e"): 99}), SCHEMA, stats=SPEC.stats)
     again, place = table_of(tmp_path / "facts"), bucket_of("g-1", BUCKETS)
     beside = next(g for g in GOLEMS if bucket_of(g, BUCKETS) != place)
-    amend = partial(again.amend, rows_of({("g-1", "e"): 2}), by=("golem_id", "entry_id"))
-    renew = partial(again.renew, rows_of({(beside, "e"): 2}), {bucket_of(beside, BUCKETS)})
+    amend = partial(again.upsert, rows_of({("g-1", "e"): 2}), by=("golem_id", "entry_id"))
+    renew = partial(again.replace, rows_of({(beside, "e"): 2}), {bucket_of(beside, BUCKETS)})
     with pytest.raises(StoreError, match="holds other rows than its newest commit says: `bardo rebuild`"):
         (amend if amending else renew)()
     anew = rows_of({**known, ("g-1", "e"): 3})
-    again.renew(anew, set(range(BUCKETS)))
+    again.replace(anew, set(range(BUCKETS)))
     assert (again.read().equals(anew), again.digest()) == (True, Digest.of(anew))
 
 
@@ -137,7 +137,7 @@ def test_what_somebody_altered_is_not_taken_for_what_the_newest_commit_says(tmp_
 def test_who_opens_it_reads_no_more_commits_than_lie_between_two_checkpoints(tmp_path: Path) -> None:
     table = table_of(tmp_path / "facts")
     for number in range(1, 2 * CHECKPOINT_COMMITS + 3):
-        table.renew(rows_of({("g-1", "e"): number}), set(range(BUCKETS)))
+        table.replace(rows_of({("g-1", "e"): number}), set(range(BUCKETS)))
         assert number - (newest_checkpoint(table.path, number) or 0) <= CHECKPOINT_COMMITS
     assert table_of(table.path).read().equals(rows_of({("g-1", "e"): number}))
 
@@ -151,12 +151,12 @@ def test_who_renews_what_somebody_else_renewed_meanwhile_is_refused(
 
     def late(*args: object, **more: object) -> None:
         monkeypatch.setattr(replaceable_table, "write_parquet", honest)
-        second.renew(rows_of({("g-2", "e"): 2}), set(range(BUCKETS)))
+        second.replace(rows_of({("g-2", "e"): 2}), set(range(BUCKETS)))
         honest(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(replaceable_table, "write_parquet", late)
     with pytest.raises(StoreError, match="version 1 was taken meanwhile"):
-        first.renew(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
+        first.replace(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
     assert first.read().equals(rows_of({("g-2", "e"): 2}))
 
 
@@ -177,7 +177,7 @@ def test_a_table_with_a_file_a_bucket_is_read_as_it_is_and_gathered_when_it_is_r
     assert (table.read().equals(rows), table.digest()) == (True, Digest.of(rows))
     some_bucket = {bucket_of("g-1", BUCKETS)}
     assert table.read(some_bucket).equals(rows_of(within(known, some_bucket)))
-    table.renew(rows_of({("g-1", "e-9"): 9}), some_bucket)
+    table.replace(rows_of({("g-1", "e-9"): 9}), some_bucket)
     left = {key: mean for key, mean in known.items() if key not in within(known, some_bucket)} | {("g-1", "e-9"): 9}
     for reader in (table, table_of(path)):
         assert reader.read().equals(rows_of(left))
