@@ -1,0 +1,94 @@
+"""The prose of the project: constructions that make a reader stop are counted, and the count only goes down."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+READ = (
+    "bardo_pipeline", "assets", "jobs", "sensors", "benchmarks", "dbt/models", "docs",
+    "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
+)  # fmt: skip
+
+PLACES_MAX = 1000
+"""Places on the day of the last rewrite. Lower it after each rewrite; never raise it."""
+
+LINES_MAX = 65_203
+"""Source lines of the package, assets, jobs and sensors. Lower it after each clean-up; never raise it."""
+
+MODULES_MAX = 20
+"""Modules in one folder of the package."""
+
+SHARED_STEMS = {"__init__", "schema", "model"}
+"""File stems that several sub-packages may use, because the sub-package says what they are of."""
+
+RIDDLES = [
+    r"(?:^|[.:;] |\n\s*)"
+    r"(?:Who|Whoever|Whose|What|Whatever|Of what|Of whom|Of a|Of an|Where nothing|Nobody)\b(?![^.?]*\?)",
+    r"(?i)\b(?:he|she|him|her|nobody|somebody|anybody|whoever|everybody)\b",
+    r"(?i)\b(?:of what|to what|in what|by what|from what|than what|for what) (?:is|was|came|they|it|others)\b",
+    r"(?i)\bas (?:it|they) (?:was|were|lay|stood|lies?|stands?)\b",
+    r"(?i)\b(?:lies? where|lay where|puts? in (?:its|the) place|is none of|there is none|that there is|are none"
+    r"|comes? of it|came of it|to come|beside it)\b",
+    r"(?i)\b(?:told|tells|tell|said|says|say) (?:of|by|what|that|whose|when|where)\b",
+]
+"""Sentences without a named subject, persons where a component is meant, and turns of phrase where a verb would do."""
+
+
+def passages(path: Path) -> Iterator[str]:
+    """Yield each docstring and comment of a module, each line of a Markdown page, each description of a YAML file."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        yield from (line for line in text.splitlines() if not line.startswith(("```", "    ", "|", "$")))
+    elif path.suffix in {".yml", ".yaml"}:
+        yield from (line for line in text.splitlines() if "description:" in line or line.lstrip().startswith("#"))
+    else:
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, documented))
+        yield from filter(None, map(ast.get_docstring, nodes))
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        yield from (token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT)
+
+
+def files() -> Iterator[Path]:
+    """Yield every file whose prose counts."""
+    for name in READ:
+        root = ROOT / name
+        found = [root] if root.is_file() else sorted(root.rglob("*"))
+        yield from (path for path in found if path.suffix in {".py", ".md", ".yml", ".yaml"})
+
+
+def riddles_in(text: str) -> bool:
+    return any(re.search(pattern, text) for pattern in RIDDLES)
+
+
+def test_the_rules_find_what_they_are_for() -> None:
+    assert riddles_in("Who comes second finds it done.")
+    assert riddles_in("The writer that nobody waits for.")
+    assert not riddles_in("The writer retries the commit.")
+
+
+def test_the_places_to_rewrite_become_fewer() -> None:
+    places = [
+        f"{path.relative_to(ROOT)}: {text[:80]!r}" for path in files() for text in passages(path) if riddles_in(text)
+    ]
+    assert len(places) <= PLACES_MAX, "\n".join(places[-20:])
+
+
+def test_the_source_becomes_no_longer() -> None:
+    sources = (path for name in ("bardo_pipeline", "assets", "jobs", "sensors") for path in (ROOT / name).rglob("*.py"))
+    assert sum(path.read_text().count("\n") for path in sources) <= LINES_MAX
+
+
+def test_a_folder_is_small_and_a_file_stem_names_one_module() -> None:
+    modules = list((ROOT / "bardo_pipeline").rglob("*.py"))
+    sizes = Counter(path.parent for path in modules)
+    assert [folder for folder, count in sizes.items() if count > MODULES_MAX] == []
+    stems = Counter(path.stem for path in modules)
+    assert [stem for stem, count in stems.items() if count > 1 and stem not in SHARED_STEMS] == []
