@@ -1,4 +1,4 @@
-"""The file bardo.toml: where it lies, and what it says."""
+"""Reading of the configuration file bardo.toml."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BYTES_MAX = 1_000_000
 
 
 def stated_in(root: Path, named: Path | None = None) -> ConfigFile:
-    """What the named file says, else the home's; a home without one says nothing.
+    """Parse the named file, or the home's own; without either, return SILENT.
 
-    Raises ConfigError for a named file that is not there, for what is not UTF-8, and for what `parse` refuses.
+    Raises ConfigError if the named file is missing, is not UTF-8, or is rejected by `parse`.
     """
     path = named or root / FILE
     try:
-        with path.open("rb") as told:
-            content = told.read(BYTES_MAX + 1)
+        with path.open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
     except FileNotFoundError:
         if named is None:
             return NO_CONFIG_FILE
@@ -33,5 +33,5 @@ def stated_in(root: Path, named: Path | None = None) -> ConfigFile:
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}): write it so") from None
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8") from None
     return parse(text, str(path))

@@ -1,4 +1,4 @@
-"""Dagster's own folder in a home: where its instance keeps runs, schedules' ticks and logs."""
+"""The folder of a home in which its Dagster instance keeps runs, schedule ticks and logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ retention:
 
 
 def prepare_dagster_home(home: Home) -> Path:
-    """The folder to name in DAGSTER_HOME, with a dagster.yaml in it; one that is there stays as it is."""
+    """Return the folder for DAGSTER_HOME; write its dagster.yaml if there is none."""
     folder = home.dagster
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "dagster.yaml"

@@ -1,4 +1,4 @@
-"""Faults: what a disk refuses, as a typed error that names the place and the cure."""
+"""Conversion of operating-system write errors to StoreError with the path and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bardo_pipeline.errors import StoreError
 
-_CURES = {
+_REMEDIES = {
     errno.ENOSPC: "free some space on its disk",
     errno.EDQUOT: "free some space on its disk, or ask for a larger quota",
     errno.EFBIG: "raise the limit on the size of a file",
@@ -22,9 +22,9 @@ _CURES = {
 
 @contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Raise StoreError for whatever the system refuses inside. path: what is being written."""
+    """Raise StoreError, naming the path, for any OSError in the block."""
     try:
         yield
     except OSError as error:
-        cure = _CURES.get(error.errno or 0, "look at its disk")
-        raise StoreError(f"{path} cannot be written ({error}): {cure}, then try again") from error
+        remedy = _REMEDIES.get(error.errno or 0, "look at its disk")
+        raise StoreError(f"{path} cannot be written ({error}): {remedy}, then try again") from error

@@ -1,4 +1,4 @@
-"""Home: one folder that holds everything a fleet remembers; the layout, and the file that says it is one.
+"""The layout of a home, the folder that holds all of a fleet's data, and its description in home.json.
 
 Source: architecture ("The bucket is SHA-256(golem id) modulo a count fixed when the log is made").
 """
@@ -27,17 +27,17 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def home_root(environ: Mapping[str, str]) -> Path:
-    """The folder that BARDO_HOME names, or ./.bardo."""
+    """Return the folder named by BARDO_HOME, or ./.bardo."""
     return Path(environ.get("BARDO_HOME") or ".bardo").absolute()
 
 
 def bucket_of(golem_id: str, count: int) -> int:
-    """The golem's hash bucket, in [0, count): SHA-256 of its id, read as a big-endian number, modulo the count."""
+    """Return the golem's hash bucket in [0, count): SHA-256 of its id, as a big-endian number, modulo the count."""
     return int.from_bytes(hashlib.sha256(golem_id.encode()).digest(), "big") % count
 
 
 class Home:
-    """The layout under one root. Made by `create`, found by `open`; both read the same facts from home.json."""
+    """Paths and locks under one root folder; obtained from `create` or `open`, which both read home.json."""
 
     def __init__(self, root: Path, *, bucket_count: int, schema_version: int, created_at: datetime) -> None:
         self.root = root
@@ -61,26 +61,26 @@ class Home:
         self.conversations = root / "conversations"
 
     def derivation(self, derivation_id: str) -> Path:
-        """The folder of one derivation's projections."""
+        """Return the folder of one derivation's projections."""
         return self.derivations / derivation_id
 
     def playbook(self, golem_id: str) -> Path:
-        """The PLAYBOOK.md of a golem, in a folder of its name; any other id than a plain word names it by its hash."""
+        """Return the golem's PLAYBOOK.md; its folder has the id as name, or the id's hash if the id is no word."""
         plain = _PLAIN.fullmatch(golem_id) is not None
         folder = golem_id if plain else f"id-{hashlib.sha256(golem_id.encode()).hexdigest()[:40]}"
         return self.playbooks / folder / "PLAYBOOK.md"
 
     @property
     def models(self) -> Path:
-        """Where embedding models lie: here if any do; else in the folder that BARDO_EMBEDDERS names, for many homes."""
+        """The folder of embedding models: the home's own if it exists, else BARDO_EMBEDDERS, which homes may share."""
         own, shared = self.root / "models", os.environ.get("BARDO_EMBEDDERS")
         return own if own.exists() or not shared else Path(shared)
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
-        """Hold the lock of that name against every other process and thread; waits for it.
+        """Hold the named lock, after waiting for it. The kernel releases it when the process dies.
 
-        shared: beside others that share it, against who wants it alone. The system lets go of it when the process dies.
+        shared: allow other shared holders; an exclusive holder is still excluded.
         """
         self.locks.mkdir(exist_ok=True)
         with locks.held(self.locks / f"{name}.lock", shared=shared):
@@ -88,10 +88,10 @@ class Home:
 
     @classmethod
     def open(cls, root: Path) -> Self:
-        """The home in this folder.
+        """Open the home in this folder.
 
-        Raises NoHomeError where there is none, SchemaVersionError for one of a newer version, StoreError for a
-        home.json that cannot be read.
+        Raises NoHomeError if there is none, SchemaVersionError if a newer version wrote it, StoreError if home.json is
+        unreadable.
         """
         mark = root / _MARK
         try:
@@ -102,14 +102,14 @@ class Home:
             raise NoHomeError(f"there is no home in {root}: run `bardo demo` or `bardo run` first") from None
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise StoreError(
-                f"{mark} is not a home's description ({error!r}): restore it from a copy of the home"
+                f"{mark} is not a valid description of a home ({error!r}): restore it from a copy of the home"
             ) from error
         if schema_version > SCHEMA_VERSION:
             raise SchemaVersionError(f"{root} was made by version {schema_version} of the log: upgrade bardo-pipeline")
         return cls(root, bucket_count=bucket_count, schema_version=schema_version, created_at=created_at)
 
     def raise_version(self) -> None:
-        """Say in home.json that what is written from here on has today's schema, so that older code keeps out."""
+        """Raise home.json's schema version to today's, so that older code refuses to open the home."""
         if self.schema_version >= SCHEMA_VERSION:
             return
         facts = orjson.loads((self.root / _MARK).read_bytes()) | {"schema_version": SCHEMA_VERSION}
@@ -118,9 +118,9 @@ class Home:
 
     @classmethod
     def create(cls, root: Path, policy: Policy, now: datetime) -> Self:
-        """Make the home, or open the one that is there: what home.json says already, stays."""
+        """Create the home, or open the existing one without changing its home.json."""
         if now.utcoffset() is None:
-            raise ConfigError(f"a home is made at a moment with a time zone, not at {now}")
+            raise ConfigError(f"the creation time of a home needs a time zone: {now}")
         make_folder(root)
         if not (root / _MARK).exists():
             facts = {
@@ -142,12 +142,12 @@ class Home:
             home.spool,
         ):
             folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(root)  # home.json's name, too
+        sync_folder(root)  # includes the name home.json
         return home
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put the whole content under this name, durably: a reader sees the old one or the new one."""
+    """Replace a file atomically and durably: a reader sees the old content or the new content."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "wb") as out:
         out.write(content)
@@ -158,15 +158,15 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, with those above it that are missing, and their names durable."""
+    """Create a folder and its missing parents, with durable names."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
-    sync_folder(path.parent)  # even if it is there: whoever made it may have been killed before this
+    sync_folder(path.parent)  # also if it exists: its creator may have been killed before this line
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable, though not its name."""
+    """Make the content of a file durable; its name needs `sync_folder`."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -184,7 +184,7 @@ def sync_folder(path: Path) -> None:
 
 
 def _write_first(path: Path, content: bytes) -> None:
-    """Write the whole file under its name, though that is not durable yet, unless another process was first."""
+    """Create the file atomically unless it exists; the caller makes its name durable."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)
     try:

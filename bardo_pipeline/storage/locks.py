@@ -1,6 +1,7 @@
-"""File locks (flock): the system lets go of them when the process dies, and no child that it forked has a part in them.
+"""File locks (flock) that the kernel releases when the process dies and that forked children do not inherit.
 
-A lock belongs to an open file, which a fork shares: unless the child closes it, it would keep a dead parent's lock.
+A lock belongs to an open file description, which a fork shares. A child therefore closes its copies at once; otherwise
+it would keep a dead parent's lock.
 """
 
 from __future__ import annotations
@@ -12,42 +13,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_LOOKS_MAX, _LOOK_SECONDS = 50, 0.001
+_RETRIES_MAX, _RETRY_SECONDS = 50, 0.001
 
 
 class Handle(int):
-    """An open lock file's number, equal to itself alone: the system gives a number again, a forked child has it too."""
+    """A lock file's descriptor, compared by object identity because the kernel reuses numbers and forks share them."""
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
 
 _open: set[Handle] = set()
-"""The handles under which this process holds a lock, or asks for one."""
+"""The handles under which this process holds a lock or waits for one."""
 
 
 def opened(path: Path, *, make: bool = True) -> Handle:
-    """A handle of a lock file. make: where it is missing. Raises FileNotFoundError where it, or its folder, is."""
+    """Open a lock file, created on demand if `make`. Raises FileNotFoundError if it or its folder is missing."""
     handle = Handle(os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o644))
     _open.add(handle)
     return handle
 
 
 def is_ours(handle: Handle) -> bool:
-    """Whether this process has it open, and not only the parent that it was forked from."""
+    """Return whether this process opened the handle, rather than the parent that it was forked from."""
     return handle in _open
 
 
 def let_go(handle: Handle) -> None:
-    """Unlock and close what is ours."""
+    """Unlock and close the handle if this process opened it."""
     if handle in _open:
         _open.discard(handle)
-        fcntl.flock(handle, fcntl.LOCK_UN)  # not by closing alone: a child may have been forked a moment ago
+        fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough: a child forked just now may still have it open
         os.close(handle)
 
 
 def take_at_once(handle: Handle, *, shared: bool = False) -> bool:
-    """Lock it if it is free. shared: beside others that share it."""
+    """Take the lock if it is free, without waiting. shared: allow other shared holders."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,17 +57,17 @@ def take_at_once(handle: Handle, *, shared: bool = False) -> bool:
 
 
 def take_soon(handle: Handle) -> bool:
-    """Lock it if it is free but for those who look at it: that takes microseconds, and is waited for."""
-    for _ in range(_LOOKS_MAX):
+    """Try to take the lock. Waits only for concurrent `is_held` probes, which last microseconds."""
+    for _ in range(_RETRIES_MAX):
         if take_at_once(handle):
             return True
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_RETRY_SECONDS)
     return False
 
 
 @contextmanager
 def held(path: Path, *, shared: bool = False) -> Iterator[Handle]:
-    """Hold the lock of this file; waits for it."""
+    """Hold the lock of this file, after waiting for it."""
     handle = opened(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
@@ -77,7 +78,7 @@ def held(path: Path, *, shared: bool = False) -> Iterator[Handle]:
 
 @contextmanager
 def held_if_free(path: Path) -> Iterator[bool]:
-    """Whether the lock was free; if so, it is held meanwhile."""
+    """Try to take the lock for the block; yields whether it is held."""
     handle = opened(path)
     try:
         yield take_at_once(handle)
@@ -86,7 +87,7 @@ def held_if_free(path: Path) -> Iterator[bool]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock of this file alone. Raises FileNotFoundError where there is no such file."""
+    """Return whether the lock is held exclusively. Raises FileNotFoundError if the file is missing."""
     handle = opened(path, make=False)
     try:
         return not take_at_once(handle, shared=True)
@@ -94,10 +95,10 @@ def is_held(path: Path) -> bool:
         let_go(handle)
 
 
-def _forget() -> None:
+def _close_inherited_handles() -> None:
     for handle in _open:
         os.close(handle)
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_close_inherited_handles)

@@ -1,7 +1,7 @@
-"""Provisioning: where an heir will live, and who knows it by name. Both can fail, and both may be tried again.
+"""Folders and registered identities for heirs. Both steps can fail, and both can be retried.
 
-A place is a folder of the home with the heir's configuration, made under the golem's lease; an identity is a line of a
-registry file. Others (a cloud's machines, an ERC-8004 registry) stand behind the same two protocols.
+The implementations here are local: a folder of the home with the heir's configuration, written under the golem's lease,
+and a line of a registry file. A cloud or an ERC-8004 registry would implement the same two protocols.
 Source: INH S13, steps 4 and 6.
 """
 
@@ -19,35 +19,35 @@ HOLDER = "succession"
 
 
 class Provisioner(Protocol):
-    """Makes places for golems to live in."""
+    """Provides the place where a golem runs."""
 
     def provision(self, golem_id: str, configuration: str) -> str:
-        """Make a place that holds this configuration (TOML), or find it made. Returns its name.
+        """Create the golem's place with this configuration (TOML), or find it created. Returns its name.
 
-        Raises ProvisioningError where there is none to be had.
+        Raises ProvisioningError if no place can be created now.
         """
         ...
 
 
 class Registry(Protocol):
-    """Gives golems identities that others can look up."""
+    """Gives golems public identities."""
 
     def register(self, golem_id: str, *, lineage_id: str, generation: int, predecessor_id: str) -> str:
         """Register a golem, once. Returns its identity.
 
-        Raises RegistrationError where that is refused now, IdentityTakenError where it will be for good.
+        Raises RegistrationError if a retry may succeed, IdentityTakenError if no retry can.
         """
         ...
 
 
 class HomeProvisioner:
-    """A golem's folder in the home: golems/GOLEM with its bardo.toml, where a runtime finds how it is to live."""
+    """Provisions a folder of the home: golems/GOLEM with the bardo.toml that configures the golem's runtime."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def provision(self, golem_id: str, configuration: str) -> str:
-        """As Provisioner. Fails while a writer holds the golem, and where the folder cannot be written."""
+        """Create the folder; fails while a writer holds the golem's lease or if the folder cannot be written."""
         folder = self._home.root / "golems" / golem_id
         try:
             lease = Lease(self._home, golem_id, HOLDER)
@@ -64,26 +64,26 @@ class HomeProvisioner:
 
 
 class FileRegistry:
-    """Identities as lines of JSON in registry/identities.jsonl of the home, numbered from 1."""
+    """Registers identities as JSON lines in the home's registry/identities.jsonl, numbered from 1."""
 
     def __init__(self, home: Home) -> None:
         self._home, self.path = home, home.root / "registry" / "identities.jsonl"
 
     def register(self, golem_id: str, *, lineage_id: str, generation: int, predecessor_id: str) -> str:
-        """As Registry. Fails where the file cannot be read or written, and for a golem of another lineage's name."""
-        said = {
+        """Register the golem; fails if the file cannot be read or written, or if the id has another lineage."""
+        golem = {
             "golem_id": golem_id, "lineage_id": lineage_id, "generation": generation, "predecessor_id": predecessor_id,
         }  # fmt: skip
         with self._home.lock("registry"):
-            known = self.identities()
-            for one in known:
-                if one.get("golem_id") == golem_id:
-                    if {name: one.get(name) for name in said} != said:
-                        raise IdentityTakenError(f"{self.path} has another golem {golem_id}: {one}")
-                    return str(one["identity"])
-            identity = f"local:{len(known) + 1}"
-            lines = [*known, {"identity": identity, **said}]
-            content = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in lines)
+            identities = self.identities()
+            for entry in identities:
+                if entry.get("golem_id") == golem_id:
+                    if {name: entry.get(name) for name in golem} != golem:
+                        raise IdentityTakenError(f"{self.path} has another golem {golem_id}: {entry}")
+                    return str(entry["identity"])
+            identity = f"local:{len(identities) + 1}"
+            lines = [*identities, {"identity": identity, **golem}]
+            content = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
             try:
                 make_folder(self.path.parent)
                 replace_file(self.path, content)
@@ -92,14 +92,14 @@ class FileRegistry:
         return identity
 
     def identities(self) -> list[dict[str, object]]:
-        """Every identity, in the order of their numbers. Raises RegistrationError for a file that cannot be read."""
+        """Return all identities in the order of their numbers. Raises RegistrationError for an unreadable file."""
         try:
             lines = self.path.read_bytes().splitlines()
-            found = [orjson.loads(line) for line in lines]
+            identities = [orjson.loads(line) for line in lines]
         except FileNotFoundError:
             return []
         except (OSError, orjson.JSONDecodeError) as error:
             raise RegistrationError(f"{self.path} cannot be read ({error}): restore it from a copy") from error
-        if not all(isinstance(one, dict) and "identity" in one for one in found):
-            raise RegistrationError(f"{self.path} holds what is no identity: restore it from a copy")
-        return found
+        if not all(isinstance(entry, dict) and "identity" in entry for entry in identities):
+            raise RegistrationError(f"{self.path} has a line without an identity: restore it from a copy")
+        return identities

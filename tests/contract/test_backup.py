@@ -184,7 +184,7 @@ def test_nothing_is_restored_over_what_is_there(home: Home, folder: Path, tmp_pa
 
 
 def test_a_folder_that_is_no_backup_of_this_home_is_left_alone(home: Home, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="in the home itself"):
+    with pytest.raises(ConfigError, match="inside the home itself"):
         back_up(home, home.root / "backup", NOW)
     folder.mkdir()
     (folder / "letters.txt").write_text("mine")

@@ -242,8 +242,8 @@ def test_many_rows_are_merged_in_parts(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episode_index, "_MERGE_ROWS", 20)
-    monkeypatch.setattr(lance_tables, "_ASKED", 2)
-    monkeypatch.setattr(lance_tables, "_ASKED_SHARE", 1)
+    monkeypatch.setattr(lance_tables, "_BATCH", 2)
+    monkeypatch.setattr(lance_tables, "_SCAN_DIVISOR", 1)
     for first in range(1, 25, 3):
         commit(table, lives(first, 3, matrix))
     assert index.refresh(table) == 72
@@ -303,7 +303,7 @@ def test_rows_that_lancedb_lost_are_noticed_before_the_watermark(
     put = episode_index._put
     monkeypatch.setattr(episode_index, "_put", lambda to, key, batch: put(to, key, batch.slice(0, batch.num_rows - 1)))
     commit(table, lives(1, 10, matrix))
-    with pytest.raises(StoreError, match="27 texts were written of 28"):
+    with pytest.raises(StoreError, match="27 of 28 missing texts were written"):
         index.refresh(table)
     monkeypatch.setattr(
         episode_index, "_put", lambda to, key, batch: put(to, key, batch if key == "text_hash" else batch.slice(1))
@@ -456,7 +456,7 @@ def test_above_the_policys_number_of_vectors_a_search_looks_at_some_and_says_how
 def test_where_no_number_of_lists_finds_enough_searches_stay_exact(
     tmp_path: Path, table: GrowingTable, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ivf_tuning, "_recall", lambda truth, found: 940_000)
+    monkeypatch.setattr(ivf_tuning, "_recall_ppm", lambda exact, approximate: 940_000)
     growth = GrowthPolicy(approximate_vectors_min=500, recall_questions=4)
     index = EpisodeIndex(tmp_path / "index", embedder.identity.key, embedder.identity.dimension, growth)
     episodes = many(600)

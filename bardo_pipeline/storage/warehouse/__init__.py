@@ -1,1 +1,1 @@
-"""The warehouse: the DuckDB file that dbt builds for analysts."""
+"""The DuckDB file that dbt builds for analysts."""

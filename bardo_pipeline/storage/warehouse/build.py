@@ -1,7 +1,7 @@
-"""The warehouse: marts for analysts in one DuckDB file, built beside by dbt and swapped in whole.
+"""Building and querying of the warehouse: marts for analysts in one DuckDB file.
 
-Whoever has the file open goes on reading the old one; whoever opens it next reads the new one. A model or a data test
-that fails leaves the old one in force. Source: P-4; architecture ("Running").
+dbt builds a draft, which then replaces the warehouse atomically. Open connections keep reading the old file. If a model
+or a data test fails, the old warehouse stays. Source: P-4; architecture ("Running").
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PARSED = "partial_parse.msgpack"
 
 @dataclass(frozen=True)
 class WarehouseReport:
-    """What a build made. as_of: the log's last event time, None for a log without events."""
+    """The result of a build. as_of: the log's last event time, None for a log without events."""
 
     rows: dict[str, int]
     tests_passed: int
@@ -41,10 +41,10 @@ class WarehouseReport:
 def build_warehouse(
     home: Home, derivation_id: str, policy: Policy | None = None, *, project: Path = DBT_PROJECT
 ) -> WarehouseReport:
-    """Build every mart from the log and one derivation, test them, and put them in force.
+    """Build and test every mart from the log and one derivation, then replace the warehouse. One build at a time.
 
-    policy: the one that the derivation was made with; the specification by default. One build a home at a time.
-    Raises DerivationError naming what failed; the warehouse that was in force stays.
+    policy: the derivation's policy; by default the specification's.
+    Raises DerivationError with the failed models and tests; the old warehouse then stays.
     """
     started = time.perf_counter()
     with home.lock("warehouse"):
@@ -54,7 +54,7 @@ def build_warehouse(
         try:
             draft = folder / home.warehouse.name
             passed = _dbt_build(folder, dbt_environment(home, derivation_id, policy or Policy(), draft.name), project)
-            rows, as_of = _sealed(draft)
+            rows, as_of = _checkpointed(draft)
             _swap(draft, home.warehouse)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -62,24 +62,24 @@ def build_warehouse(
 
 
 def dbt_environment(home: Home, derivation_id: str, policy: Policy, database: str) -> dict[str, str]:
-    """The variables that dbt/profiles.yml and its plugin read, beside those of this process.
+    """Return this process's environment with the variables that dbt/profiles.yml and its plugin read.
 
-    database: a file in the folder in which dbt runs. By such a name dbt knows what it has parsed for another home.
+    database: file name in dbt's working folder. It is the same for all homes, so that dbt reuses its parsed project.
     """
     paths = [str(IMPORT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    others = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
-    return others | {
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
+    return inherited | {
         "BARDO_HOME": str(home.root.absolute()),
         "BARDO_DERIVATION": derivation_id,
         "BARDO_POLICY": policy.model_dump_json(),
         "BARDO_WAREHOUSE": database,
-        "PYTHONPATH": os.pathsep.join(paths),  # so that dbt's process loads the plugin of this very code
+        "PYTHONPATH": os.pathsep.join(paths),  # makes dbt's process load the plugin of this same code
         "DO_NOT_TRACK": "1",
     }
 
 
 def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
-    """Run dbt in a process of its own (its state is global, and it would hold the draft open). Returns tests passed."""
+    """Run dbt in a subprocess, because its state is global and it keeps the draft open. Returns the passed tests."""
     command = Path(sys.executable).with_name("dbt")
     if not command.exists() or not (project / "dbt_project.yml").exists():
         raise ConfigError(f"building marts needs {command} and {project}: install the project again")
@@ -99,25 +99,26 @@ def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
     results = _results(folder)
     failed = [r for r in results if r["status"] in ("error", "fail")]
     if failed:
-        told = "; ".join(f"{_name(r)}: {_cause(r, folder)}" for r in failed[:_SHOWN])
+        causes = "; ".join(f"{_name(r)}: {_cause(r, folder)}" for r in failed[:_SHOWN])
         more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-        raise DerivationError(f"dbt build failed, the warehouse stays as it was: {told}{more}")
+        raise DerivationError(f"dbt build failed, the warehouse stays as it was: {causes}{more}")
     if ran.returncode or not results:
-        said = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
-        raise DerivationError(f"dbt build ended with {ran.returncode}, the warehouse stays as it was:\n{said}")
+        output = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
+        raise DerivationError(f"dbt build ended with {ran.returncode}, the warehouse stays as it was:\n{output}")
     return sum(r["unique_id"].startswith("test.") and r["status"] == "pass" for r in results)
 
 
-def _keep_parsed(made: Path, kept: Path) -> None:
-    """Keep what dbt parsed of its project where dbt itself would, if that may be written: two to three seconds a build.
+def _keep_parsed(parsed: Path, cache: Path) -> None:
+    """Keep dbt's parse cache in the project if it is writable, which saves two to three seconds a build.
 
-    It compares the files by their content, and parses again what changed.
+    dbt compares the project files by content and parses only the changed ones again.
     """
-    if made.exists() and checkout() and os.access(kept.parent if kept.parent.exists() else kept.parents[1], os.W_OK):
-        kept.parent.mkdir(exist_ok=True)
-        fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
-        shutil.copyfile(made, fresh)
-        fresh.replace(kept)
+    folder = cache.parent if cache.parent.exists() else cache.parents[1]
+    if parsed.exists() and checkout() and os.access(folder, os.W_OK):
+        cache.parent.mkdir(exist_ok=True)
+        draft = cache.with_name(f"{cache.name}.{os.getpid()}")
+        shutil.copyfile(parsed, draft)
+        draft.replace(cache)
 
 
 def _results(folder: Path) -> list[dict[str, Any]]:
@@ -126,24 +127,24 @@ def _results(folder: Path) -> list[dict[str, Any]]:
 
 
 def _name(result: dict[str, Any]) -> str:
-    """The node by name: unique_id is kind.project.name, and a hash for a generic test."""
+    """Return the node's name: unique_id is kind.project.name, and a hash for a generic test."""
     return str(result["unique_id"].split(".")[2])
 
 
 def _cause(result: dict[str, Any], folder: Path) -> str:
-    """Why it failed; of a data test, the first rows that it found."""
-    told = " ".join(str(result["message"]).split())[:300]
+    """Describe a failure; for a data test, with its first failing rows."""
+    message = " ".join(str(result["message"]).split())[:300]
     if result["status"] == "error":
-        return told
+        return message
     with duckdb.connect(next(folder.glob("*.duckdb")), read_only=True) as connection:
-        found = connection.execute(result["compiled_code"])
-        names = [column[0] for column in found.description]
-        rows = [dict(zip(names, map(str, row), strict=True)) for row in found.fetchmany(_ROWS_SHOWN)]
-    return f"{told} {', '.join(map(str, rows))}"
+        cursor = connection.execute(result["compiled_code"])
+        names = [column[0] for column in cursor.description]
+        rows = [dict(zip(names, map(str, row), strict=True)) for row in cursor.fetchmany(_ROWS_SHOWN)]
+    return f"{message} {', '.join(map(str, rows))}"
 
 
-def _sealed(draft: Path) -> tuple[dict[str, int], datetime | None]:
-    """Rows by mart and their as_of, after all is in the one file and nothing in it points elsewhere."""
+def _checkpointed(draft: Path) -> tuple[dict[str, int], datetime | None]:
+    """Checkpoint the draft and check that it has no views. Returns the row count by mart and the newest as_of."""
     with duckdb.connect(draft) as connection:
         connection.execute("checkpoint")
         views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
@@ -164,30 +165,30 @@ def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    found = connection.execute("select table_name from duckdb_tables() where not internal order by all").fetchall()
-    return [name for (name,) in found]
+    rows = connection.execute("select table_name from duckdb_tables() where not internal order by all").fetchall()
+    return [name for (name,) in rows]
 
 
 def _swap(draft: Path, target: Path) -> None:
-    """Put the draft in the target's place, durably; it is the whole file or the old one, whatever happens."""
+    """Replace the target by the draft, atomically and durably."""
     sync_file(draft)
     draft.replace(target)
     sync_folder(target.parent)
 
 
 def quoted(text: str) -> str:
-    """Text as a literal of SQL."""
+    """Quote text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def query(home: Home, sql: str, limit: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Ask the warehouse in force, read only and without a way to other files. Returns names of columns, and rows.
+    """Run SQL on the warehouse, read-only and without access to other files. Returns column names and rows.
 
-    limit: at most so many rows. Raises QueryError: no warehouse yet, or SQL that DuckDB does not answer.
+    limit: maximum number of rows. Raises QueryError if there is no warehouse or DuckDB rejects the SQL.
     """
     if not home.warehouse.exists():
         raise QueryError(f"there is no warehouse in {home.root} yet: run `bardo run` or `bardo demo`")
-    # Attached anew, not connected to: DuckDB would hand out a file that this process still has open, though replaced.
+    # `duckdb.connect(path)` would return the process's open database of that path, even after the file was replaced.
     with duckdb.connect(":memory:") as connection:
         try:
             connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
@@ -204,11 +205,11 @@ def _answer(
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     tables = _tables(connection)
     try:
-        asked = connection.execute(sql)
-        if asked is None:
-            raise QueryError("the query is empty: ask for example `from dim_golem`")
-        names = [column[0] for column in asked.description]
-        rows = asked.fetchall() if limit is None else asked.fetchmany(limit)
+        cursor = connection.execute(sql)
+        if cursor is None:
+            raise QueryError("the query is empty: try for example `from dim_golem`")
+        names = [column[0] for column in cursor.description]
+        rows = cursor.fetchall() if limit is None else cursor.fetchmany(limit)
     except duckdb.CatalogException as error:
         raise QueryError(f"{error}\nThe tables are {', '.join(tables)}.") from error
     except duckdb.Error as error:

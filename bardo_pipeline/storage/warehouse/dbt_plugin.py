@@ -1,8 +1,8 @@
-"""What dbt reads: the log and one derivation, as views over the files of one version of each table.
+"""A dbt-duckdb plugin that shows dbt the log and one derivation, as views over the files of pinned table versions.
 
-A plugin of dbt-duckdb (profiles.yml names this module). The views lie in an attached database in memory, schema `raw`,
-so that nothing that reads outside files reaches the warehouse. Versions are chosen once a process: all models see the
-same log, while golems go on writing. Source: facts ("DuckDB 2.0 over Delta", "dbt").
+profiles.yml names this module. The views are in schema `raw` of an attached in-memory database, so the warehouse file
+itself contains no view of outside files. Each process pins the versions once, so all models see the same log while
+golems write. Source: facts ("DuckDB 2.0 over Delta", "dbt").
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import quoted
 
 DATABASE = "home"
-"""Name of the attached database, as models/sources.yml has it."""
+"""Name of the attached database, as in models/sources.yml."""
 
 DERIVED = ("cycles", "grimoire", "lessons", "consensus", "testaments", "library")
-"""Projections that the marts read, as raw.derived_<name>; cycles first, so that the grimoire knows as much or more."""
+"""Projections that the marts read, as raw.derived_<name>. `cycles` is pinned first, so the grimoire is no older."""
 
-
-_UNSAID = {"home": ".bardo", "derivation": "", "policy": ""}
+_DEFAULTS = {"home": ".bardo", "derivation": "", "policy": ""}
 
 LEFT_OUT_SCHEMA = pa.schema(
     [
@@ -52,21 +51,21 @@ LEFT_OUT_SCHEMA = pa.schema(
 
 
 class Plugin(BasePlugin):
-    """Views of one home. Config: home (a folder), derivation (its id; if empty, the only one there), policy (JSON).
+    """Views of one home. Config: home (a folder), derivation (its id; empty for the only one), policy (JSON).
 
-    What the config does not say, the environment does (BARDO_HOME, BARDO_DERIVATION, BARDO_POLICY): dbt would parse
-    the project again for every word of a profile that changed.
+    Missing settings come from the environment (BARDO_HOME, BARDO_DERIVATION, BARDO_POLICY), because dbt parses the
+    whole project again whenever a profile's text changes.
     """
 
     def initialize(self, plugin_config: dict[str, Any]) -> None:
-        """Keep the config; nothing is opened before dbt connects."""
-        told = {name: os.environ.get(f"BARDO_{name.upper()}", unsaid) for name, unsaid in _UNSAID.items()}
-        self._config = told | plugin_config
+        """Store the config; files are opened when dbt connects."""
+        from_environment = {name: os.environ.get(f"BARDO_{name.upper()}", value) for name, value in _DEFAULTS.items()}
+        self._config = from_environment | plugin_config
         self._views: list[str] | None = None
         self._tables: dict[str, pa.Table] = {}
 
     def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
-        """Attach the views."""
+        """Create the views and tables in the connection."""
         if self._views is None:
             self._views = list(self._pinned(conn))
         conn.execute(f"attach ':memory:' as {DATABASE}")
@@ -74,14 +73,14 @@ class Plugin(BasePlugin):
         for view in self._views:
             conn.execute(view)
         for name, table in self._tables.items():
-            conn.register("told", table)
-            conn.execute(f"create table {DATABASE}.raw.{name} as select * from told")  # noqa: S608
-            conn.unregister("told")
+            conn.register("rows", table)
+            conn.execute(f"create table {DATABASE}.raw.{name} as select * from rows")  # noqa: S608
+            conn.unregister("rows")
 
     def _pinned(self, conn: duckdb.DuckDBPyConnection) -> Iterator[str]:
-        """The views' SQL. The life events come last: who acts in another table was born before."""
+        """Yield the views' SQL. Life events are pinned last, so that every golem in another table has its birth."""
         home = Home.open(Path(self._config["home"]))
-        derivation = home.derivation(self._config["derivation"] or _only(home))
+        derivation = home.derivation(self._config["derivation"] or _only_derivation(home))
         for name in DERIVED:
             columns = [*TABLES[name].schema, *(HIDDEN if TABLES[name].grows else ())]
             yield _view(conn, f"derived_{name}", derivation / name, pa.schema(columns))
@@ -92,31 +91,31 @@ class Plugin(BasePlugin):
         left = LeftOut.of(scan(_files(home.life), LIFE_LOG_SCHEMA))
         taken_back = withdrawals(Projections(derivation, home.bucket_count, policy)) if left.causes else None
         self._tables = {
-            "left_out": _left_out(left),
+            "left_out": _excluded_ticks(left),
             "derived_withdrawals": WITHDRAWAL_SCHEMA.empty_table() if taken_back is None else taken_back,
         }
         yield _policy(policy)
 
 
-def _left_out(left: LeftOut) -> pa.Table:
-    """Runs of ticks that count as never having been, and the event that says so."""
+def _excluded_ticks(left: LeftOut) -> pa.Table:
+    """Return the excluded runs of ticks with the life events that exclude them."""
     runs = [c for c in left.causes if c.tick_from]
     columns = {name: [getattr(c, name) for c in runs] for name in LEFT_OUT_SCHEMA.names}
     return pa.table(columns, schema=LEFT_OUT_SCHEMA)
 
 
-def _only(home: Home) -> str:
-    found = sorted(path.name for path in home.derivations.iterdir() if path.is_dir())
-    if len(found) != 1:
-        raise ConfigError(f"{home.root} has {len(found)} derivations ({', '.join(found)}): set BARDO_DERIVATION to one")
-    return found[0]
+def _only_derivation(home: Home) -> str:
+    ids = sorted(path.name for path in home.derivations.iterdir() if path.is_dir())
+    if len(ids) != 1:
+        raise ConfigError(f"{home.root} has {len(ids)} derivations ({', '.join(ids)}): set BARDO_DERIVATION to one")
+    return ids[0]
 
 
 def _view(conn: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Schema) -> str:
-    """A view over the files of a table's newest version; an empty one with the same columns where there is no file."""
+    """Write the SQL of a view over a table's current files, or of an empty view with the same columns."""
     files = _files(path)
     if files:
-        # Without union_by_name a nested field that only newer files have vanishes silently (facts).
+        # Without union_by_name DuckDB silently drops nested fields that only newer files have.
         listed = ", ".join(quoted(file) for file in files)
         rows = f"select * from read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"  # noqa: S608
     else:
@@ -127,12 +126,12 @@ def _view(conn: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Sch
 
 
 def _files(path: Path) -> list[str]:
-    """Absolute paths of the files that hold a table's rows now; none where there is no table."""
+    """Return the absolute paths of a table's current files; none if there is no table."""
     try:
         actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
     except TableNotFoundError:
         return []
-    # Not file_uris(): it percent-encodes the folder, too, and DuckDB takes that literally.
+    # file_uris() would percent-encode the folder as well, and DuckDB takes paths literally.
     return sorted(str(path.absolute() / unquote(name)) for name in actions["path"].to_pylist())
 
 
