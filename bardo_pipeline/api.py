@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.event_stream.watch import watch as _watch
 from bardo_pipeline.derivation.memory.ask import ask as _ask
-from bardo_pipeline.derivation.memory.ask import standing
+from bardo_pipeline.derivation.memory.ask import golem_moment
 from bardo_pipeline.derivation.memory.search import search as _search
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
 from bardo_pipeline.derivation.succession.birth_events import birth_record
@@ -171,7 +171,7 @@ def ask(
     True
     """
     with _opened(home) as context:
-        where = standing(context, golem_id, at=at, tick=tick)
+        where = golem_moment(context, golem_id, at=at, tick=tick)
         where = where if regime is None else where.in_regime(regime)
         return _ask(context, where, question, now=utc_now(), k=k, clade=clade)
 

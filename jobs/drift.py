@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspects
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
 
 
 @dg.op(out=dg.Out(dg.Nothing))
@@ -20,7 +20,7 @@ def embed_the_references(context: dg.OpExecutionContext, home: dg.ResourceParam[
     }
     if drift.verdict == "critical":
         cure = "restore the model and run this job again, or run `bardo reembed`"
-        why = f"{metadata['says']}; {suspects(stores):,} vectors were made since the last passed check: {cure}"
+        why = f"{metadata['says']}; {suspect_count(stores):,} vectors were made since the last passed check: {cure}"
         raise dg.Failure(f"the model has drifted: {why}", metadata=metadata)
     context.add_output_metadata(metadata)
 

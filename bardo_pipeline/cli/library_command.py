@@ -13,13 +13,13 @@ from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.library import acquisitions
 from bardo_pipeline.derivation.library.library_queries import (
-    chosen,
-    found,
+    filter_library,
+    find_library_row,
     kits_of,
     library_of,
-    owner_named,
     playbooks_of,
-    refreshed,
+    refresh_library,
+    resolve_owner,
 )
 from bardo_pipeline.derivation.succession.birth_events import waiting_orders
 
@@ -51,9 +51,9 @@ def list_(
     """List a library, surest first, with its seed kits and the playbooks of the dead."""
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    whose = owner_named(stores, owner)
-    refreshed(stores)
-    rows = chosen(library_of(stores, whose), channel=channel, kind=kind, text=text)
+    whose = resolve_owner(stores, owner)
+    refresh_library(stores)
+    rows = filter_library(library_of(stores, whose), channel=channel, kind=kind, text=text)
     told = (rows if limit is None else rows.slice(0, limit)).to_pylist()
     kits, books = kits_of(stores, whose), playbooks_of(stores, whose)
     if format == "json":
@@ -90,11 +90,11 @@ def show(
     """Show an entry, a seed kit or a dead golem's playbook: what it says, where it came from, who bears it out."""
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    whose = owner_named(stores, owner)
-    refreshed(stores)
+    whose = resolve_owner(stores, owner)
+    refresh_library(stores)
     kit = next((k for k in kits_of(stores, whose) if entry and k["kit_id"].startswith(entry)), None)
     book = next((b for b in playbooks_of(stores, whose) if b["golem_id"] == entry), None)
-    row = kit or book or found(library_of(stores, whose), whose, entry)
+    row = kit or book or find_library_row(library_of(stores, whose), whose, entry)
     if format == "json":
         print_json(row)
     elif kit:
@@ -117,14 +117,14 @@ def pull(
     """Take an entry of a golem that has just died, within 25 seconds of its testament, whatever its confidence."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     moment = now() if at is None else moment_of(at, "--at")
-    _tell_acquired(acquisitions.pull(stores, golem, entry, why, at=moment, now=now()), "entry", "pulled")
+    _tell_acquired(acquisitions.pull_entry(stores, golem, entry, why, at=moment, now=now()), "entry", "pulled")
 
 
 @app.command()
 def export(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Take an entry of a golem that lives, if it is trusted 50 % or more."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    _tell_acquired(acquisitions.export(stores, golem, entry, why, now=now()), "entry", "exported")
+    _tell_acquired(acquisitions.export_entry(stores, golem, entry, why, now=now()), "entry", "exported")
 
 
 @app.command()
@@ -137,7 +137,7 @@ def buy(
 ) -> None:
     """Take what is in a bundle that was bought and imported: each entry at 30 %, until own golems bear it out."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    _tell_acquired(acquisitions.buy(stores, bundle, owner, why, now=now()), "bundle", "bought")
+    _tell_acquired(acquisitions.buy_bundle(stores, bundle, owner, why, now=now()), "bundle", "bought")
 
 
 @app.command()
@@ -154,7 +154,7 @@ def equip(
     They come with its birth and wait in quarantine until its own outcomes bear them out.
     """
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    done = acquisitions.equip(stores, entries or [], kit, owner, why, now=now())
+    done = acquisitions.order_kit(stores, entries or [], kit, owner, why, now=now())
     out.print(
         f"order {done.number} of {escape(done.owner_id)}: {len(done.entries)} entries in kit {done.bundle_hash[:16]} "
         f"wait for the next golem that is founded or succeeds ({done.event_id})",
@@ -162,7 +162,7 @@ def equip(
     )
 
 
-def _tell_acquired(done: acquisitions.Acquired, what: str, word: str) -> None:
+def _tell_acquired(done: acquisitions.Acquisition, what: str, word: str) -> None:
     if done.event_id is None:
         out.print(f"{what} {done.what} is {word} already; nothing is recorded", soft_wrap=True)
         return

@@ -19,7 +19,7 @@ from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.memory.ask import grimoire_of, standing
+from bardo_pipeline.derivation.memory.ask import golem_moment, grimoire_of
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, CREDIT_SCHEMA, credits_of, signs_of, totals
@@ -128,7 +128,7 @@ def test_what_was_of_use_is_retrieved_with_more_weight_and_as_of_its_last_access
     stores.log.record([birth_of(LIFE)], NOW)
     stores.log.append(full(LIFE.rows()), writer="w", segment=0, recorded_at=NOW)
     derive_curation(stores)
-    where = standing(stores, "g-0")
+    where = golem_moment(stores, "g-0")
     asked = stores.embedder.embed(["should I re-centre?"])[0]
 
     def found() -> dict[str, dict[str, Any]]:

@@ -262,7 +262,7 @@ def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a
     sibling = next(g for g in day().births if g != golem)
 
     def answered(asked_of: str, **said: object) -> set[str]:
-        where = ask.standing(whole, asked_of, at=said.pop("at", None)).in_regime(one["regime"])
+        where = ask.golem_moment(whole, asked_of, at=said.pop("at", None)).in_regime(one["regime"])
         found = ask.ask(whole, where, one["text"], now=NOW, k=500, **said)
         return set(found.hits["entry_id"].to_pylist())
 

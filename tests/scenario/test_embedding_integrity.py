@@ -21,7 +21,12 @@ from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory import embedder_migration
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
-from bardo_pipeline.derivation.memory.embed_texts import check_drift, paused, recorded_vectors, suspects
+from bardo_pipeline.derivation.memory.embed_texts import (
+    check_drift,
+    pausing_check,
+    recorded_vectors,
+    suspect_count,
+)
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
@@ -154,7 +159,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
     assert fault.value > fault.limit
     put(folder, sound)
     mended = DerivationContext.open(waiting)
-    assert paused(mended) is not None, "until a check says otherwise"
+    assert pausing_check(mended) is not None, "until a check says otherwise"
     assert check_drift(mended, now=LATER + timedelta(hours=1)).found.verdict == "healthy"
     assert not warned(mended)
     derive_everything(mended, now=LATER)
@@ -184,7 +189,7 @@ def test_the_first_vectors_after_a_week_are_checked_without_being_asked(waiting:
     with pytest.raises(EmbeddingPaused):
         recorded_vectors(stores, ["a text after it"], NOW + week)
     assert [c.found.verdict for c in stores.embedding_log.checks()] == ["healthy", "critical"]
-    assert suspects(stores) == 1
+    assert suspect_count(stores) == 1
     assert recorded_vectors(stores, ["a text within the week"], NOW + week)[1].num_rows == 1, "it is on record"
 
 
@@ -200,7 +205,7 @@ def test_a_model_that_stays_as_it_is_is_embedded_anew_and_goes_on(waiting: Path)
     assert (done.old, done.new) == ("minilm", "minilm@1")
     after = DerivationContext.open(waiting)
     assert after.embedder_name == "minilm@1"
-    assert paused(after) is None
+    assert pausing_check(after) is None
     assert plain(after).equals(sound)
     assert recorded_vectors(after, ["something new"], LATER)[1].num_rows == 1
 

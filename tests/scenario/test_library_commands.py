@@ -13,8 +13,8 @@ import pytest
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
-from bardo_pipeline.derivation.library.acquisitions import equip, export
-from bardo_pipeline.derivation.library.derive_library import equipped
+from bardo_pipeline.derivation.library.acquisitions import export_entry, order_kit
+from bardo_pipeline.derivation.library.derive_library import equipped_structures
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.versions.rebuild import rebuild
@@ -99,7 +99,7 @@ def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_liv
     giver = max(sorted(births(stores)), key=lambda g: len(known(stores, g)))
     entry = known(stores, giver)[0]
     tick = ticks_of(stores, giver, entry)[0]
-    export(stores, giver, entry, "it paid", now=NOW)
+    export_entry(stores, giver, entry, "it paid", now=NOW)
 
     def equipped_golem(name: str) -> list[tuple[str, ...]]:
         """A founder that gets what was ordered, and what was withdrawn from it by then."""
@@ -109,23 +109,23 @@ def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_liv
         rows = stores.life("KnowledgeWithdrawn").to_pylist()
         return [tuple(e["withdrawn"]["entry_ids"]) for e in rows if e["golem_id"] == name]
 
-    equip(stores, [entry], None, None, "it paid", now=NOW)
+    order_kit(stores, [entry], None, None, "it paid", now=NOW)
     assert equipped_golem("g-before") == []
-    assert equipped(stores, ["g-before"]).num_rows == 1
-    equip(stores, [entry], None, None, "another", now=NOW)
+    assert equipped_structures(stores, ["g-before"]).num_rows == 1
+    order_kit(stores, [entry], None, None, "another", now=NOW)
 
     (lost,) = strike(stores, giver, tick, "it was wrong", now=NOW).heirs
     assert lost.withdrawn is not None
     assert (lost.golem_id, lost.withdrawn.entry_ids) == ("g-before", (entry,))
     assert (lost.withdrawn.from_golem_id, lost.withdrawn.tick) == (giver, tick), "it is named whose record it was"
     assert withdraw(stores, now=NOW) == [], "once"
-    assert equipped(stores, ["g-before"]).num_rows == 0, "as if it had never come"
+    assert equipped_structures(stores, ["g-before"]).num_rows == 0, "as if it had never come"
     assert equipped_golem("g-later") == [(entry,)], "a kit that was ordered before and comes after"
 
     derive_curation(stores)
     other = next(e for e in known(stores, giver) if e != entry)
-    export(stores, giver, other, "it held", now=NOW)
-    equip(stores, [other], None, None, "made without it", now=NOW)
+    export_entry(stores, giver, other, "it held", now=NOW)
+    order_kit(stores, [other], None, None, "made without it", now=NOW)
     assert equipped_golem("g-after") == [], "what was ordered since rests on nothing that is left out"
     assert all(found.equal for found in rebuild(stores, now=NOW))
 

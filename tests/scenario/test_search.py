@@ -13,7 +13,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory import search as search_module
-from bardo_pipeline.derivation.memory.search import latest, search
+from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
@@ -65,7 +65,7 @@ def test_of_episodes_of_one_text_the_one_that_kept_most_stands_for_all(home: Pat
     stores = DerivationContext.open(home)
     rows = stores.projections.growing("episodes").read(["text", "at", "importance_tier"]).to_pylist()
     days = stores.policy.decay
-    now = datetime.fromtimestamp(latest(stores) / 1e6, UTC)
+    now = datetime.fromtimestamp(newest_event_time_us(stores) / 1e6, UTC)
     kept: dict[str, list[float]] = {}
     for row in rows:
         age = max((now - row["at"]).total_seconds(), 0.0) / 86_400

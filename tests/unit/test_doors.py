@@ -20,7 +20,7 @@ from bardo_pipeline.cli.memory import ask_command
 from bardo_pipeline.cli.options import moment_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, chosen
-from bardo_pipeline.derivation.memory.ask import Standing
+from bardo_pipeline.derivation.memory.ask import GolemMoment
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.market.synthetic import flat_market
@@ -121,7 +121,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.M
     print_table(console, "golem [/b]", ["[red]", "b"], [("[/c]", 1)])
     monkeypatch.setattr(ask_command, "out", console)
     decision = Decision(False, "of [/protocol] only 3 % of the levels are known")
-    where = Standing("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
+    where = GolemMoment("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
     ask_command._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
     said = paper.getvalue()
     for name in (

@@ -13,7 +13,7 @@ from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.ask import Standing, ask, standing
+from bardo_pipeline.derivation.memory.ask import GolemMoment, ask, golem_moment
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.retrieval.retrieve import Answer
@@ -46,7 +46,7 @@ def ask_golem(
     if at is not None and tick is not None:
         raise ConfigError("--at and --tick both say when: give one of them")
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    where = standing(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
+    where = golem_moment(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
     where = where if regime is None else where.in_regime(regime)
     answer = ask(stores, where, question, now=now(), k=k, clade=clade, may_skip=may_skip)
     if json:
@@ -57,7 +57,7 @@ def ask_golem(
         warn_of_drift(out, stores)
 
 
-def _told(where: Standing, answer: Answer) -> dict[str, Any]:
+def _told(where: GolemMoment, answer: Answer) -> dict[str, Any]:
     return {
         "golem_id": where.golem_id,
         "died_at_tick": where.died_at_tick,
@@ -71,7 +71,7 @@ def _told(where: Standing, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _show(where: Standing, answer: Answer) -> None:
+def _show(where: GolemMoment, answer: Answer) -> None:
     """Where the golem stands, what it found, factor by factor, what it would have decided, how fresh that is."""
     situation, as_of = where.situation, where.as_of
     mood = ", ".join(f"{part:+.2f}" for part in situation.mood)

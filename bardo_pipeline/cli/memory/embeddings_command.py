@@ -13,7 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.embed_texts import check_drift, paused, suspects
+from bardo_pipeline.derivation.memory.embed_texts import (
+    check_drift,
+    pausing_check,
+    suspect_count,
+)
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.log.embedding_table import Checked
@@ -52,7 +56,7 @@ def drift(
     if checks and checks[-1].found.verdict == "critical":
         if format == "table":
             out.print(
-                f"No vectors are made until this is mended; {suspects(stores):,} were made since the last sound check. "
+                f"Embedding is paused; {suspect_count(stores):,} vectors were made since the last sound check. "
                 "Put the model back as it was and check again, or `bardo reembed`.",
                 soft_wrap=True,
             )
@@ -61,7 +65,7 @@ def drift(
 
 def warn_of_drift(console: Console, stores: DerivationContext) -> None:
     """Say below an answer that its likeness is not to be relied on, if the last check of the model was critical."""
-    found = paused(stores)
+    found = pausing_check(stores)
     if found is not None:
         console.print(
             f"{stores.embedder_name} had drifted from its vectors on record when it was checked last "

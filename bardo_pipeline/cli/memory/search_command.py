@@ -12,7 +12,7 @@ from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.search import latest, search
+from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
 from bardo_pipeline.retrieval.hybrid_search import Filters
 
 out = Console(soft_wrap=False)
@@ -68,7 +68,7 @@ def search_all(
         print_table(out, None, NAMES, [_row(hit) for hit in found])
     else:
         out.print("nothing was found", highlight=False)
-    if at_us := latest(stores):
+    if at_us := newest_event_time_us(stores):
         moment = datetime.fromtimestamp(at_us / 1e6, UTC)
         out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {stores.log.version}.", highlight=False)
     else:

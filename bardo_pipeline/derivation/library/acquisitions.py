@@ -1,4 +1,4 @@
-"""Acquiring: what an owner pulls, exports and buys into the library, and orders from it, each as an event.
+"""Records what an owner pulls, exports and buys into the library, and the kits ordered from it, as events.
 
 Source: INH S14.
 """
@@ -21,7 +21,13 @@ from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import curated_through
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
-from bardo_pipeline.derivation.library.library_queries import found, kits_of, library_of, owner_named, refreshed
+from bardo_pipeline.derivation.library.library_queries import (
+    find_library_row,
+    kits_of,
+    library_of,
+    refresh_library,
+    resolve_owner,
+)
 from bardo_pipeline.derivation.versions.adoption import log_moment
 from bardo_pipeline.errors import LibraryError, QueryError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
@@ -35,97 +41,99 @@ from bardo_pipeline.storage.intake.json_reader import sentence_of
 
 
 @dataclass(frozen=True)
-class Acquired:
-    """What became of an owner's word: the event, None where it was said before, and what it is about."""
+class Acquisition:
+    """A recorded acquisition; event_id is None if it was on record. `what` is an entry id or a bundle hash."""
 
     event_id: str | None
     owner_id: str
     what: str
 
 
-def pull(context: DerivationContext, golem_id: str, entry: str, why: str, *, at: datetime, now: datetime) -> Acquired:
-    """Take an entry of a golem that has just died, whatever its confidence. at: event time; now: of recording.
+def pull_entry(
+    context: DerivationContext, golem_id: str, entry: str, why: str, *, at: datetime, now: datetime
+) -> Acquisition:
+    """Record that the owner takes an entry of a recently dead golem, at any confidence.
 
-    Raises LibraryError for a golem that lives and for a moment that is not within the grace after its testament,
-    QueryError for an entry that it did not know.
+    Raises LibraryError for a living golem and if `at` (event time) is outside the grace period after the death,
+    QueryError for an unknown entry.
     """
     grimoire = grimoire_of(context, golem_id)
     if grimoire.died_at_tick is None:
-        raise LibraryError(f"golem {golem_id} lives: `bardo library export` takes what it is sure enough of")
+        raise LibraryError(f"golem {golem_id} lives: `bardo library export` takes entries of living golems")
     deaths = context.life("DeathDeclared")
-    died = min(deaths.filter(pc.equal(deaths["golem_id"], golem_id))["observed_at"].to_pylist())
-    last = died + timedelta(seconds=context.policy.library.pull_seconds)
-    if not died <= at <= last:
+    died_at = min(deaths.filter(pc.equal(deaths["golem_id"], golem_id))["observed_at"].to_pylist())
+    pull_end = died_at + timedelta(seconds=context.policy.library.pull_seconds)
+    if not died_at <= at <= pull_end:
         raise LibraryError(
-            f"golem {golem_id} left its testament at {died:%Y-%m-%d %H:%M:%S} UTC and could be pulled from until "
-            f"{last:%H:%M:%S}, not at {at:%Y-%m-%d %H:%M:%S}: what came by itself is in `bardo library list`"
+            f"golem {golem_id} left its testament at {died_at:%Y-%m-%d %H:%M:%S} UTC and could be pulled from until "
+            f"{pull_end:%H:%M:%S}, not at {at:%Y-%m-%d %H:%M:%S}: `bardo library list` shows its automatic deposits"
         )
-    row = _known(grimoire, entry)
-    if any(e["pulled"]["entry_id"] == row["entry_id"] for e in _said(context, "EntryPulled", golem_id)):
-        return Acquired(None, owners_of(context)[golem_id], row["entry_id"])
+    row = _active_entry(grimoire, entry)
+    if any(e["pulled"]["entry_id"] == row["entry_id"] for e in _golem_events(context, "EntryPulled", golem_id)):
+        return Acquisition(None, owners_of(context)[golem_id], row["entry_id"])
     event = life_event(golem_id, at, _payload(EntryPulled, entry_id=row["entry_id"], why=why))
     context.log.record([event], now)
-    return Acquired(event.event_id, owners_of(context)[golem_id], row["entry_id"])
+    return Acquisition(event.event_id, owners_of(context)[golem_id], row["entry_id"])
 
 
-def export(context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Acquired:
-    """Take an entry of a golem that lives, as it stands at its last closed cycle. now: the moment of recording.
+def export_entry(context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Acquisition:
+    """Record that the owner takes an entry of a living golem as of its last closed cycle.
 
-    Raises LibraryError for a golem that is dead, an entry that is trusted too little, and what a dream taught, which
-    stays with the one who dreamt; QueryError for an entry that it does not know.
+    Raises LibraryError for a dead golem, an entry below the export confidence and an entry from a dream, QueryError for
+    an unknown entry.
     """
     grimoire = grimoire_of(context, golem_id)
     if grimoire.died_at_tick is not None:
         raise LibraryError(f"golem {golem_id} died at tick {grimoire.died_at_tick}: `bardo library pull` takes from it")
-    row, least = _known(grimoire, entry), context.policy.library.export_confidence
+    row, confidence_min = _active_entry(grimoire, entry), context.policy.library.export_confidence
     if row["source"] == "dream":
-        raise LibraryError(f"entry {row['entry_id']} is what a dream taught: it stays with golem {golem_id}")
-    if row["confidence_now_ppm"] < ppm(least):
+        raise LibraryError(f"entry {row['entry_id']} comes from a dream: it stays with golem {golem_id}")
+    if row["confidence_now_ppm"] < ppm(confidence_min):
         raise LibraryError(
             f"entry {row['entry_id']} of golem {golem_id} is trusted {row['confidence_now_ppm'] / PPM:.0%}, and what "
-            f"is exported needs {least:.0%}: wait until its outcomes bear it out"
+            f"is exported needs {confidence_min:.0%}: wait until its outcomes bear it out"
         )
-    held = (row["entry_id"], grimoire.cycle)
-    said = _said(context, "EntryExported", golem_id)
-    if any((e["exported"]["entry_id"], e["exported"]["cycle_seen"]) == held for e in said):
-        return Acquired(None, owners_of(context)[golem_id], row["entry_id"])
+    version = (row["entry_id"], grimoire.cycle)
+    exports = _golem_events(context, "EntryExported", golem_id)
+    if any((e["exported"]["entry_id"], e["exported"]["cycle_seen"]) == version for e in exports):
+        return Acquisition(None, owners_of(context)[golem_id], row["entry_id"])
     payload = _payload(
         EntryExported, entry_id=row["entry_id"], tick_seen=grimoire.tick, cycle_seen=grimoire.cycle, why=why
     )
     event = life_event(golem_id, grimoire.at, payload)
     context.log.record([event], now)
-    return Acquired(event.event_id, owners_of(context)[golem_id], row["entry_id"])
+    return Acquisition(event.event_id, owners_of(context)[golem_id], row["entry_id"])
 
 
-def buy(context: DerivationContext, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquired:
-    """Take what is in a bundle that was imported as bought. bundle: its hash, or the beginning. now: of recording.
+def buy_bundle(context: DerivationContext, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquisition:
+    """Record the purchase of an imported bundle, given by its hash or a prefix.
 
-    Raises LibraryError for a bundle that was not imported, or that a golem of the same owner left.
+    Raises LibraryError for a bundle that was not imported or was left by a golem of the same owner.
     """
-    owner_id = owner_named(context, owner)
+    owner_id = resolve_owner(context, owner)
     imported = {e["bundle_hash"]: e for e in context.life("BundleImported")["imported"].to_pylist()}
     hits = sorted(h for h in imported if bundle and h.startswith(bundle))
     if len(hits) != 1:
-        said = f"{len(hits)} imported bundles begin with {bundle!r}" if hits else f"no imported bundle is {bundle!r}"
-        raise LibraryError(f"{said}: `bardo bundle import` takes one in, `bardo bundle show` lists all")
+        problem = f"{len(hits)} imported bundles begin with {bundle!r}" if hits else f"no imported bundle is {bundle!r}"
+        raise LibraryError(f"{problem}: `bardo bundle import` takes one in, `bardo bundle show` lists all")
     content, seller = load_bundle(context.home, hits[0]), imported[hits[0]]["from_golem_id"]
     if owners_of(context).get(seller) == owner_id:
-        raise LibraryError(f"golem {seller} was of {owner_id}, whose library has by itself what it left")
+        raise LibraryError(f"golem {seller} belonged to {owner_id}, whose library receives its legacy automatically")
     if any((e["purchased"]["owner_id"], e["purchased"]["bundle_hash"]) == (owner_id, hits[0])
-           for e in _said(context, "BundlePurchased", EVERY_GOLEM)):  # fmt: skip
-        return Acquired(None, owner_id, hits[0])
+           for e in _golem_events(context, "BundlePurchased", EVERY_GOLEM)):  # fmt: skip
+        return Acquisition(None, owner_id, hits[0])
     payload = _payload(
         BundlePurchased, owner_id=owner_id, bundle_hash=hits[0], from_golem_id=seller,
         entry_count=content.entries().num_rows, why=why,
     )  # fmt: skip
     event = life_event(EVERY_GOLEM, log_moment(context, "BundlePurchased"), payload)
     context.log.record([event], now)
-    return Acquired(event.event_id, owner_id, hits[0])
+    return Acquisition(event.event_id, owner_id, hits[0])
 
 
 @dataclass(frozen=True)
-class Ordered:
-    """A kit that waits for the next golem: the order's event and number, the kit's hash, and what is in it."""
+class KitOrder:
+    """An ordered kit with its entries; the owner's next golem receives it."""
 
     event_id: str
     owner_id: str
@@ -134,27 +142,33 @@ class Ordered:
     entries: tuple[dict[str, Any], ...]
 
 
-def equip(
+def order_kit(
     context: DerivationContext, entries: Sequence[str], kit: str | None, owner: str | None, why: str, *, now: datetime
-) -> Ordered:
-    """Order library entries for the owner's next golem, with the defaults of their archetypes. now: of recording.
+) -> KitOrder:
+    """Order library entries for the owner's next golem, together with the defaults of their archetypes.
 
-    entries: ids, or beginnings of them. kit: a seed kit's id, or the beginning. Without either, the defaults alone.
-    Raises LibraryError where that is nothing, or a kit that is not published; QueryError for what is not there.
+    Entries and the seed kit are given by ids or prefixes; without either only the defaults are ordered. Raises
+    LibraryError for an empty order and an unpublished kit, QueryError for unknown ids.
     """
-    owner_id = owner_named(context, owner)
-    refreshed(context)
+    owner_id = resolve_owner(context, owner)
+    refresh_library(context)
     rows = library_of(context, owner_id)
-    wanted = {found(rows, owner_id, entry)["entry_id"] for entry in entries}
+    entry_ids = {find_library_row(rows, owner_id, entry)["entry_id"] for entry in entries}
     if kit is not None:
-        wanted |= set(_published(context, owner_id, kit))
-    named = rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(wanted), pa.string())))
-    about = set(named["archetype"].to_pylist()) if wanted else set(rows["archetype"].to_pylist())
-    default = pc.and_(rows["is_default"], pc.is_in(rows["archetype"], value_set=pa.array(sorted(about), pa.string())))
-    chosen = rows.filter(pc.or_(default, pc.is_in(rows["entry_id"], value_set=named["entry_id"].combine_chunks())))
+        entry_ids |= set(_published(context, owner_id, kit))
+    requested = rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(entry_ids), pa.string())))
+    archetypes = set(requested["archetype"].to_pylist()) if entry_ids else set(rows["archetype"].to_pylist())
+    is_default = pc.and_(
+        rows["is_default"], pc.is_in(rows["archetype"], value_set=pa.array(sorted(archetypes), pa.string()))
+    )
+    chosen = rows.filter(
+        pc.or_(is_default, pc.is_in(rows["entry_id"], value_set=requested["entry_id"].combine_chunks()))
+    )
     if not chosen.num_rows:
         raise LibraryError(f"library of {owner_id}: nothing is a default yet; name entries, or a kit by --kit")
-    number = 1 + sum(e["kit_ordered"]["owner_id"] == owner_id for e in _said(context, "KitOrdered", EVERY_GOLEM))
+    number = 1 + sum(
+        e["kit_ordered"]["owner_id"] == owner_id for e in _golem_events(context, "KitOrdered", EVERY_GOLEM)
+    )
     at = log_moment(context, "KitOrdered")
     bundle = pack_kit(
         chosen.select(LIBRARY_SCHEMA.names), owner_id=owner_id, number=number, at=at, roots=_roots(context, chosen),
@@ -167,17 +181,19 @@ def equip(
     )  # fmt: skip
     event = life_event(EVERY_GOLEM, at, payload)
     context.log.record([event], now)
-    return Ordered(event.event_id, owner_id, number, bundle.bundle_hash, tuple(chosen.to_pylist()))
+    return KitOrder(event.event_id, owner_id, number, bundle.bundle_hash, tuple(chosen.to_pylist()))
 
 
 def _roots(context: DerivationContext, rows: pa.Table) -> list[dict[str, Any]]:
-    """On whose lives these rows of a library rest, as far as they are curated, by golem."""
+    """The golems whose lives these library rows are based on, with the last curated tick, by golem."""
     entries: dict[str, list[str]] = defaultdict(list)
     for entry_id, golem_ids in zip(rows["entry_id"].to_pylist(), rows["golem_ids"].to_pylist(), strict=True):
         for golem_id in golem_ids:
             entries[golem_id].append(entry_id)
-    left, span = handled_retractions(context, ["curation"]), context.policy.curator.cycle_ticks
-    return [root_said(g, ids, (curated_through(context, g) or 0) * span, left) for g, ids in sorted(entries.items())]
+    retractions, span = handled_retractions(context, ["curation"]), context.policy.curator.cycle_ticks
+    return [
+        root_said(g, ids, (curated_through(context, g) or 0) * span, retractions) for g, ids in sorted(entries.items())
+    ]
 
 
 def _published(context: DerivationContext, owner_id: str, kit: str) -> list[str]:
@@ -185,28 +201,30 @@ def _published(context: DerivationContext, owner_id: str, kit: str) -> list[str]
     if len(hits) != 1:
         raise QueryError(f"library of {owner_id}: {len(hits)} kits begin with {kit!r}: `bardo library list` shows all")
     if not hits[0]["is_published"]:
-        least = context.policy.library.kit_validators
-        raise LibraryError(f"kit {hits[0]['kit_id']} is proposed: {least} golems must bear out an entry of it first")
+        validators_min = context.policy.library.kit_validators
+        raise LibraryError(
+            f"kit {hits[0]['kit_id']} is proposed: {validators_min} golems must bear out an entry of it first"
+        )
     return list(hits[0]["entry_ids"])
 
 
-def _known(grimoire: Grimoire, entry: str) -> dict[str, Any]:
+def _active_entry(grimoire: Grimoire, entry: str) -> dict[str, Any]:
     row = find(grimoire, entry)
     if row["status"] != "active":
         raise LibraryError(
-            f"golem {grimoire.golem_id} does not know entry {row['entry_id']} at the end of cycle {grimoire.cycle}: it "
-            f"is {row['status']}"
+            f"golem {grimoire.golem_id}: entry {row['entry_id']} is {row['status']} at the end of cycle "
+            f"{grimoire.cycle}, not active"
         )
     return row
 
 
-def _said(context: DerivationContext, kind: str, golem_id: str) -> list[dict[str, Any]]:
+def _golem_events(context: DerivationContext, kind: str, golem_id: str) -> list[dict[str, Any]]:
     events = context.life(kind)
     return events.filter(pc.equal(events["golem_id"], golem_id)).to_pylist()
 
 
-def _payload(kind: type[Part], **said: Any) -> Part:
+def _payload(kind: type[Part], **fields: Any) -> Part:
     try:
-        return kind.model_validate(said)
+        return kind.model_validate(fields)
     except ValidationError as error:
         raise LibraryError(sentence_of(error)) from None

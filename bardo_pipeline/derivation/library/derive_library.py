@@ -1,8 +1,8 @@
-"""Libraries: each owner's is made again where something of that owner's golems changed, and only there.
+"""Derives the libraries of owners; only those of owners with changed sources are recomputed.
 
-A library is a function of sets: of what its owner's golems know as of their last curated cycle, of deaths on record,
-and of what the owner pulled, exported, bought and ordered. Source: INH S14; architecture ("Cross-golem tables
-(consensus, library) are functions of sets, recomputed for the keys that were touched").
+A library is a function of sets: the entries of the owner's golems as of their last curated cycle, recorded deaths, and
+the owner's pulls, exports, purchases and orders. Source: INH S14; architecture ("Cross-golem tables (consensus,
+library) are functions of sets, recomputed for the keys that were touched").
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.home import bucket_of
 
 LIBRARY_TABLES = {"library": LIBRARY_SCHEMA, "kits": KIT_SCHEMA, "shelved_playbooks": PLAYBOOK_DEPOSIT_SCHEMA}
-"""What an owner's library consists of, each table by owner."""
+"""Tables of a library, each keyed by owner."""
 
 _PULL_SCHEMA = pa.schema(
     [("golem_id", pa.string()), ("entry_id", pa.string()), ("event_id", pa.string()), ("at", MOMENT)]
@@ -62,7 +62,7 @@ _DEATH_SCHEMA = pa.schema(
 
 
 def derive_library(context: DerivationContext) -> list[Written]:
-    """Make the libraries again of owners of whose golems something is known, recorded or left out since."""
+    """Recompute the libraries of owners whose sources changed since the last derivation."""
     with context.deriving():
         library = context.projections.replaceable("library")
         signed, seen = _signatures(context), library.noted("owners")
@@ -71,7 +71,7 @@ def derive_library(context: DerivationContext) -> list[Written]:
             return []
         golems = sorted(g for g, owner in owners_of(context).items() if owner in touched)
         grimoire, books = context.projections.replaceable("grimoire"), context.projections.growing("playbooks")
-        made = shelved(
+        made = make_libraries(
             context,
             touched,
             entries=grimoire.read(only=golems),
@@ -80,7 +80,7 @@ def derive_library(context: DerivationContext) -> list[Written]:
             reached={g: cycle for g in golems if (cycle := curated_through(context, g)) is not None},
         )
         written = []
-        for name in reversed(LIBRARY_TABLES):  # the library last: its note says that the others are there
+        for name in reversed(LIBRARY_TABLES):  # library last: its note marks all three tables as written
             table = context.projections.replaceable(name)
             buckets = table.buckets(touched)
             kept = table.read(buckets)
@@ -90,7 +90,7 @@ def derive_library(context: DerivationContext) -> list[Written]:
         return written
 
 
-def shelved(
+def make_libraries(
     context: DerivationContext,
     owners: Collection[str],
     *,
@@ -99,48 +99,52 @@ def shelved(
     decisions_of: Callable[[list[str]], pa.Table],
     reached: Mapping[str, int],
 ) -> dict[str, pa.Table]:
-    """The libraries of these owners: LIBRARY_TABLES by name.
+    """Return the tables of these owners' libraries by name (LIBRARY_TABLES).
 
-    context: where events, bundles and the policy come from. entries, playbooks: of the owners' golems. decisions_of:
-    what was decided of some golems. reached: the cycle up to which each golem is curated; deaths and exports beyond it
-    wait.
+    Parameters
+    ----------
+    entries, playbooks : pa.Table, of the owners' golems
+    decisions_of : returns the curation decisions of some golems
+    reached : golem -> last curated cycle; later deaths and exports are ignored
     """
     policy, names = context.policy, pa.array(sorted(owners), pa.string())
     lives = _lives(context)
     lives = lives.filter(pc.is_in(lives["owner_id"], value_set=names))
-    mine = set(lives["golem_id"].to_pylist())
+    golem_ids = set(lives["golem_id"].to_pylist())
     entries = entries.filter(pc.is_in(entries["golem_id"], value_set=lives["golem_id"].combine_chunks()))
-    deaths = _deaths(context, mine, reached)
-    dead = pc.index_in(entries["golem_id"], value_set=deaths["golem_id"].combine_chunks())
-    pulls = _pulls(context, mine)
-    left = entries.filter(pc.is_valid(dead))
+    deaths = _deaths(context, golem_ids, reached)
+    death_index = pc.index_in(entries["golem_id"], value_set=deaths["golem_id"].combine_chunks())
+    pulls = _pulls(context, golem_ids)
+    bequeathed = entries.filter(pc.is_valid(death_index))
     deposits = [
         DEPOSIT_SCHEMA.empty_table(),
-        death_deposits(left, deaths, policy),
-        pull_deposits(left, deaths, pulls, policy),
+        death_deposits(bequeathed, deaths, policy),
+        pull_deposits(bequeathed, deaths, pulls, policy),
         _exports(context, lives, decisions_of, reached),
         *_purchases(context, owners),
     ]
-    made = libraries(pa.concat_tables(deposits), entries, lives, equipped(context, mine), policy)
-    return {"library": made.library, "kits": made.kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
+    tables = libraries(pa.concat_tables(deposits), entries, lives, equipped_structures(context, golem_ids), policy)
+    return {"library": tables.library, "kits": tables.kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
 
 
-def shelved_again(
+def remake_libraries(
     context: DerivationContext, golems: Collection[str], entries: pa.Table, made: Curation
 ) -> dict[str, pa.Table]:
-    """All libraries as they would be if these golems knew these entries, by these decisions: LIBRARY_TABLES by name."""
+    """Return all libraries (LIBRARY_TABLES by name) with the entries and decisions of these golems replaced."""
 
-    def others(rows: pa.Table) -> pa.Table:
+    def of_other_golems(rows: pa.Table) -> pa.Table:
         return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
 
-    standing, owners = context.projections, owners_of(context)
-    curation = standing.growing("curation")
-    return shelved(
+    projections, owners = context.projections, owners_of(context)
+    curation = projections.growing("curation")
+    return make_libraries(
         context,
         set(owners.values()),
-        entries=pa.concat_tables([others(standing.replaceable("grimoire").read()), entries]),
-        playbooks=pa.concat_tables([others(standing.growing("playbooks").read()), made.playbooks]),
-        decisions_of=lambda some: pa.concat_tables([others(curation.read(golems=some)), made.decisions]),
+        entries=pa.concat_tables([of_other_golems(projections.replaceable("grimoire").read()), entries]),
+        playbooks=pa.concat_tables([of_other_golems(projections.growing("playbooks").read()), made.playbooks]),
+        decisions_of=lambda golem_ids: pa.concat_tables(
+            [of_other_golems(curation.read(golems=golem_ids)), made.decisions]
+        ),
         reached={g: cycle for g in owners if (cycle := curated_through(context, g)) is not None},
     )
 
@@ -153,16 +157,16 @@ def _lives(context: DerivationContext) -> pa.Table:
 
 
 def _deaths(context: DerivationContext, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
-    """Deaths of these golems whose last cycle is curated, with the event; of two the earlier tick counts."""
+    """Deaths of these golems with a curated last cycle; of two deaths the earlier tick counts."""
     events = context.life("DeathDeclared")
-    told = {"golem_id": events["golem_id"], "event_id": events["event_id"], "at": events["observed_at"]}
+    columns = {"golem_id": events["golem_id"], "event_id": events["event_id"], "at": events["observed_at"]}
     tick = pc.struct_field(events["died"].combine_chunks(), "tick")
-    deaths = query_tables(_FIRST_DEATHS, deaths=pa.table({**told, "tick": tick}), lives=_lives(context))
+    deaths = query_tables(_FIRST_DEATHS, deaths=pa.table({**columns, "tick": tick}), lives=_lives(context))
     cycles = cycle_of(deaths["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     rows = zip(deaths["golem_id"].to_pylist(), cycles.tolist(), strict=True)
-    done = pa.array([g in golems and reached.get(g, -1) >= cycle for g, cycle in rows], pa.bool_())
+    is_curated = pa.array([g in golems and reached.get(g, -1) >= cycle for g, cycle in rows], pa.bool_())
     deaths = deaths.append_column("cycle", pa.array(cycles, pa.int64()))
-    return deaths.select(_DEATH_SCHEMA.names).cast(_DEATH_SCHEMA).filter(done)
+    return deaths.select(_DEATH_SCHEMA.names).cast(_DEATH_SCHEMA).filter(is_curated)
 
 
 _FIRST_DEATHS = """
@@ -175,13 +179,13 @@ def _pulls(context: DerivationContext, golems: Collection[str]) -> pa.Table:
     rows = [
         {"golem_id": e["golem_id"], "entry_id": e["pulled"]["entry_id"], "event_id": e["event_id"],
          "at": e["observed_at"]}
-        for e in _told(context, "EntryPulled", "pulled")
+        for e in _life_events(context, "EntryPulled", "pulled")
         if e["golem_id"] in golems
     ]  # fmt: skip
     return pa.Table.from_pylist(rows, schema=_PULL_SCHEMA)
 
 
-def _told(context: DerivationContext, kind: str, attribute: str) -> list[dict[str, Any]]:
+def _life_events(context: DerivationContext, kind: str, attribute: str) -> list[dict[str, Any]]:
     events = context.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
     return sorted(events.to_pylist(), key=lambda e: e["event_id"]) if events.num_rows else []
 
@@ -192,23 +196,23 @@ def _exports(
     decisions_of: Callable[[list[str]], pa.Table],
     reached: Mapping[str, int],
 ) -> pa.Table:
-    """What was exported from the living, each entry as it stood at the close of the cycle in which it was seen."""
+    """Deposits of exported entries, each in its state at the end of the recorded cycle."""
     owners = dict(zip(lives["golem_id"].to_pylist(), lives["owner_id"].to_pylist(), strict=True))
-    due = [
+    exports = [
         e
-        for e in _told(context, "EntryExported", "exported")
+        for e in _life_events(context, "EntryExported", "exported")
         if e["golem_id"] in owners and reached.get(e["golem_id"], -1) >= e["exported"]["cycle_seen"]
     ]
-    if not due:
+    if not exports:
         return DEPOSIT_SCHEMA.empty_table()
-    decisions = decisions_of(sorted({e["golem_id"] for e in due})).select(DECISION_SCHEMA.names)
+    decisions = decisions_of(sorted({e["golem_id"] for e in exports})).select(DECISION_SCHEMA.names)
     rows, parts = [], [ENTRY_SCHEMA.empty_table()]
-    for e in due:  # a few, each of another moment of its golem
-        said = e["exported"]
-        here = (pc.field("golem_id") == e["golem_id"]) & (pc.field("entry_id") == said["entry_id"])
-        then = fold(decisions.filter(here & (pc.field("cycle") <= said["cycle_seen"])))
-        rows += [e] * then.num_rows
-        parts.append(then)
+    for e in exports:  # few rows; each needs the fold up to its own cycle
+        exported = e["exported"]
+        is_entry = (pc.field("golem_id") == e["golem_id"]) & (pc.field("entry_id") == exported["entry_id"])
+        state = fold(decisions.filter(is_entry & (pc.field("cycle") <= exported["cycle_seen"])))
+        rows += [e] * state.num_rows
+        parts.append(state)
     return export_deposits(
         pa.concat_tables(parts),
         pa.array([owners[e["golem_id"]] for e in rows], pa.string()),
@@ -221,11 +225,11 @@ def _exports(
 def _purchases(context: DerivationContext, owners: Collection[str]) -> list[pa.Table]:
     return [
         purchase_deposits(
-            load_bundle(context.home, said["bundle_hash"]).entries(), said["owner_id"], said["from_golem_id"],
+            load_bundle(context.home, bought["bundle_hash"]).entries(), bought["owner_id"], bought["from_golem_id"],
             e["observed_at"], e["event_id"], context.policy,
         )
-        for e in _told(context, "BundlePurchased", "purchased")
-        if (said := e["purchased"])["owner_id"] in owners
+        for e in _life_events(context, "BundlePurchased", "purchased")
+        if (bought := e["purchased"])["owner_id"] in owners
     ]  # fmt: skip
 
 
@@ -240,36 +244,42 @@ def _last_playbooks(playbooks: pa.Table, deaths: pa.Table) -> pa.Table:
     )
 
 
-def equipped(context: DerivationContext, golems: Collection[str]) -> pa.Table:
-    """What these golems have from kits of a library, their own or their ancestors', and was not withdrawn from who got
-    it: EQUIPPED_SCHEMA."""
-    ordered = {e["kit_ordered"]["bundle_hash"] for e in _told(context, "KitOrdered", "kit_ordered")}
+def equipped_structures(context: DerivationContext, golems: Collection[str]) -> pa.Table:
+    """Return the structures that these golems hold from library kits, their own or their ancestors' (EQUIPPED_SCHEMA).
+
+    Withdrawn entries are left out.
+    """
+    ordered = {e["kit_ordered"]["bundle_hash"] for e in _life_events(context, "KitOrdered", "kit_ordered")}
     kits = defaultdict[str, set[str]](set)
-    for event in _told(context, "KnowledgeReceived", "received") if ordered else ():
+    for event in _life_events(context, "KnowledgeReceived", "received") if ordered else ():
         if event["received"]["content_hash"] in ordered:
             kits[event["golem_id"]].add(event["received"]["content_hash"])
     if not kits:
         return EQUIPPED_SCHEMA.empty_table()
-    abouts = {kit: _structures(context, kit) for kit in set().union(*kits.values())}
-    left = context.left_out()
+    structures_of_kit = {kit: _structures(context, kit) for kit in set().union(*kits.values())}
+    retractions = context.left_out()
     births = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
-    holds: dict[str, set[str]] = {}
-    for golem_id in sorted(births, key=lambda g: (births[g]["generation"], g)):  # elders first
-        elder = holds.get(births[golem_id]["predecessor_id"] or "", set())
-        given = {entry: about for kit in kits.get(golem_id, ()) for entry, about in abouts[kit].items()}
-        holds[golem_id] = elder.union(about for entry, about in given.items() if entry not in left.entries(golem_id))
-    rows = [{"golem_id": g, "structure": s} for g in sorted(golems) for s in sorted(holds.get(g, ()))]
+    structures: dict[str, set[str]] = {}
+    for golem_id in sorted(births, key=lambda g: (births[g]["generation"], g)):  # ancestors first
+        inherited = structures.get(births[golem_id]["predecessor_id"] or "", set())
+        received = {
+            entry: structure for kit in kits.get(golem_id, ()) for entry, structure in structures_of_kit[kit].items()
+        }
+        structures[golem_id] = inherited.union(
+            structure for entry, structure in received.items() if entry not in retractions.entries(golem_id)
+        )
+    rows = [{"golem_id": g, "structure": s} for g in sorted(golems) for s in sorted(structures.get(g, ()))]
     return pa.Table.from_pylist(rows, schema=EQUIPPED_SCHEMA)
 
 
 def _structures(context: DerivationContext, kit: str) -> dict[str, str]:
-    """What each entry of a kit is about, by id."""
+    """Entry id -> structure, of a kit's entries."""
     entries = load_bundle(context.home, kit).entries()
     return dict(zip(entries["entry_id"].to_pylist(), entries["structure"].to_pylist(), strict=True))
 
 
 def _signatures(context: DerivationContext) -> dict[str, str]:
-    """What each owner's library is made from, as a hash: two with the same one were made from the same."""
+    """Owner -> hash of the library's sources; equal hashes mean equal sources."""
     grimoire = context.projections.replaceable("grimoire")
     digests = {bucket: f"{d.low:x}{d.high:x}" for bucket, d in grimoire.digests().items()}
     owners, parts = owners_of(context), defaultdict[str, set[str]](set)
@@ -279,21 +289,21 @@ def _signatures(context: DerivationContext) -> dict[str, str]:
         parts[owner] |= {f"born {golem_id}", f"bucket {bucket} {digests.get(bucket, '')}"}
     for death in _deaths(context, owners.keys(), reached).to_pylist():
         parts[death["owner_id"]].add(f"died {death['event_id']}")
-    left = handled_retractions(context, ["curation"])
-    for kind, attribute in _HEARD.items():
-        for event in _told(context, kind, attribute):
+    retractions = handled_retractions(context, ["curation"])
+    for kind, attribute in _SOURCE_EVENTS.items():
+        for event in _life_events(context, kind, attribute):
             if (golem_id := event["golem_id"]) not in owners:
                 continue
-            known = reached.get(golem_id, -1) >= event[attribute].get("cycle_seen", -1)
-            without = orjson.dumps(left.listing(golem_id)).decode()
-            parts[owners[golem_id]].add(f"{event['event_id']} {known} {without}")
-    for event in _told(context, "BundlePurchased", "purchased"):
+            is_reached = reached.get(golem_id, -1) >= event[attribute].get("cycle_seen", -1)
+            retracted = orjson.dumps(retractions.listing(golem_id)).decode()
+            parts[owners[golem_id]].add(f"{event['event_id']} {is_reached} {retracted}")
+    for event in _life_events(context, "BundlePurchased", "purchased"):
         parts[event["purchased"]["owner_id"]].add(event["event_id"])
-    return {owner: _hash(sorted(said)) for owner, said in parts.items()}
+    return {owner: _hash(sorted(words)) for owner, words in parts.items()}
 
 
-_HEARD = {"EntryPulled": "pulled", "EntryExported": "exported", "KnowledgeReceived": "received"}
-"""Life events of a golem that its owner's library heeds, each with the attribute that carries it."""
+_SOURCE_EVENTS = {"EntryPulled": "pulled", "EntryExported": "exported", "KnowledgeReceived": "received"}
+"""Kinds of golem events that affect the owner's library -> their attribute."""
 
 
 def _hash(words: Iterable[str]) -> str:

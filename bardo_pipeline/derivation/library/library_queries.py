@@ -1,7 +1,4 @@
-"""Shelves: what an owner sees of the library. Derived up to the log before it is looked at.
-
-Owners are apart: who asks names an owner, and sees that owner's rows alone. Source: INH S14.
-"""
+"""Queries on one owner's library; owners never see each other's rows. Source: INH S14."""
 
 from __future__ import annotations
 
@@ -20,31 +17,29 @@ from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.inheritance.library.kits import as_entries
 
 
-def owner_named(context: DerivationContext, owner: str | None) -> str:
-    """The owner of this name, or the only one of this home. Raises QueryError where that says nobody, or not whom."""
+def resolve_owner(context: DerivationContext, owner: str | None) -> str:
+    """Return the owner, by default the home's only one. Raises QueryError if unknown or ambiguous."""
     births = context.life("GolemBorn")
     born = births["born"].combine_chunks()
-    known = sorted(set(pc.struct_field(born, "owner_id").to_pylist())) if births.num_rows else []
-    if owner is None and len(known) == 1:
-        return str(known[0])
+    owners = sorted(set(pc.struct_field(born, "owner_id").to_pylist())) if births.num_rows else []
+    if owner is None and len(owners) == 1:
+        return str(owners[0])
     if owner is None:
-        raise QueryError(f"this home has {len(known)} owners ({', '.join(known[:4]) or 'none'}): give --owner")
-    if owner not in known:
-        raise QueryError(
-            f"nobody's golem here is of owner {owner!r}: {', '.join(known[:4]) or 'there is no owner yet'}"
-        )
+        raise QueryError(f"this home has {len(owners)} owners ({', '.join(owners[:4]) or 'none'}): give --owner")
+    if owner not in owners:
+        raise QueryError(f"no golem here belongs to owner {owner!r}; owners: {', '.join(owners[:4]) or 'none yet'}")
     return owner
 
 
-def refreshed(context: DerivationContext) -> None:
-    """Bring grimoires and libraries up to the log, where anything may be derived here."""
+def refresh_library(context: DerivationContext) -> None:
+    """Derive grimoires and libraries up to the log, unless the derivation is frozen."""
     if context.frozen is None:
         derive_curation(context)
         derive_library(context)
 
 
 def library_of(context: DerivationContext, owner: str) -> pa.Table:
-    """An owner's library (LIBRARY_SCHEMA) with confidence_now_ppm at the log's last moment, surest first."""
+    """Return an owner's library (LIBRARY_SCHEMA) with confidence_now_ppm at the log's end, by descending confidence."""
     rows = context.projections.replaceable("library").read(only=[owner])
     now_us = round(log_moment(context, "KitOrdered").timestamp() * 1_000_000)
     now = confidence_of(
@@ -55,36 +50,33 @@ def library_of(context: DerivationContext, owner: str) -> pa.Table:
 
 
 def kits_of(context: DerivationContext, owner: str) -> list[dict[str, Any]]:
-    """An owner's seed kits, by id."""
+    """Return an owner's seed kits, by id."""
     return context.projections.replaceable("kits").read(only=[owner]).to_pylist()
 
 
 def playbooks_of(context: DerivationContext, owner: str) -> list[dict[str, Any]]:
-    """The last playbooks of an owner's dead, by golem."""
+    """Return the last playbooks of an owner's dead golems, by golem."""
     return context.projections.replaceable("shelved_playbooks").read(only=[owner]).to_pylist()
 
 
-def found(rows: pa.Table, owner: str, entry: str) -> dict[str, Any]:
-    """The row that this id, or its beginning, names: of the entry that stands, or of one that is alike.
-
-    Raises QueryError if none or several answer.
-    """
+def find_library_row(rows: pa.Table, owner: str, entry: str) -> dict[str, Any]:
+    """Return the row with this entry id or prefix, also among merged equal entries. Raises QueryError if not unique."""
     hits = [r for r in rows.to_pylist() if entry and any(e.startswith(entry) for e in r["entry_ids"])]
     if len(hits) == 1:
         return dict(hits[0])
-    said = f"{len(hits)} entries begin with {entry!r}; give more of the id" if hits else f"no entry {entry!r}"
-    raise QueryError(f"library of {owner}: {said}: `bardo library list --owner {owner}` shows what there is")
+    problem = f"{len(hits)} entries begin with {entry!r}; give more of the id" if hits else f"no entry {entry!r}"
+    raise QueryError(f"library of {owner}: {problem}: `bardo library list --owner {owner}` shows all")
 
 
-def chosen(rows: pa.Table, *, channel: str | None, kind: str | None, text: str | None) -> pa.Table:
-    """Those rows that answer. Raises QueryError for a channel that there is not."""
+def filter_library(rows: pa.Table, *, channel: str | None, kind: str | None, text: str | None) -> pa.Table:
+    """Return the rows that pass the filters. Raises QueryError for an unknown channel."""
     if channel not in (None, *CHANNELS):
-        raise QueryError(f"--channel {channel!r} is none of {', '.join(CHANNELS)}")
-    keep = pc.is_valid(rows["entry_id"])
+        raise QueryError(f"--channel {channel!r} is not one of {', '.join(CHANNELS)}")
+    is_kept = pc.is_valid(rows["entry_id"])
     if channel is not None:
-        keep = pa.array([channel in some for some in rows["channels"].to_pylist()], pa.bool_())
+        is_kept = pa.array([channel in channels for channels in rows["channels"].to_pylist()], pa.bool_())
     if kind is not None:
-        keep = pc.and_(keep, pc.equal(rows["kind"], kind))
+        is_kept = pc.and_(is_kept, pc.equal(rows["kind"], kind))
     if text is not None:
-        keep = pc.and_(keep, pc.match_substring(rows["text"], text, ignore_case=True))
-    return rows.filter(keep)
+        is_kept = pc.and_(is_kept, pc.match_substring(rows["text"], text, ignore_case=True))
+    return rows.filter(is_kept)

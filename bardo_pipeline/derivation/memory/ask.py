@@ -1,7 +1,7 @@
-"""Asking: what a golem knows that bears on a question, where it stands and as of when.
+"""Retrieves the entries of a golem that answer a question, now or as of an earlier moment of its life.
 
-Gathers entries, their vectors and the golem's situation; `retrieval` weighs them. Reads projections and records; what
-it writes is vectors of texts that were never embedded, and those are events.
+Gathers entries, their vectors and the golem's situation; `retrieval` scores them. Its only writes are the vectors of
+texts that were never embedded; vectors are events.
 Source: MEM (four-factor retrieval), KAT, canon 21-24, 56.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
@@ -36,10 +36,10 @@ _STOOD = ("tick", "observed_at", "regime", "tier", "prediction_error", "pad_afte
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A golem as it stands: its situation, what its knowledge rests on, and whether that is an earlier moment.
+class GolemMoment:
+    """A golem at a moment: its situation, the log position of its knowledge, and True in `earlier` for a past moment.
 
-    died_at_tick: of who was dead by then; None of who lived.
+    died_at_tick is None if the golem was alive then.
     """
 
     golem_id: str
@@ -48,44 +48,44 @@ class Standing:
     earlier: bool
     died_at_tick: int | None = None
 
-    def in_regime(self, regime: str) -> Standing:
-        """The same, as if the market had long been in this regime. Raises QueryError for an unknown one."""
+    def in_regime(self, regime: str) -> GolemMoment:
+        """Return a copy in which the market has long been in this regime."""
         situation = replace(self.situation, regime=regime, regime_before=None, regime_ticks=0)
         return replace(self, situation=situation)
 
 
-def standing(
+def golem_moment(
     context: DerivationContext, golem_id: str, *, at: datetime | None = None, tick: int | None = None
-) -> Standing:
-    """Where a golem stands: at its newest record, or at an earlier moment or tick of its life.
+) -> GolemMoment:
+    """Return a golem's situation and knowledge at its newest record, or at an earlier moment or tick.
 
-    Its knowledge is that of its last cycle that had closed then. Raises QueryError for a golem that was never born, or
-    not yet, for a tick that is not on record, for a moment and a tick at once, and for an embedder that made nothing.
+    The knowledge is that of the last cycle closed by then. Raises QueryError for an unknown golem, a moment before its
+    birth, a tick without record, a moment and a tick at once, and an embedder without derived tables.
     """
     if at is not None and tick is not None:
         raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
-    must_be_derived(context)
+    check_derived(context)
     births = {e["golem_id"]: e["observed_at"] for e in context.life("GolemBorn").to_pylist()}
     if golem_id not in births:
         raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
-    told = _records(context, golem_id)
-    ticks = told["tick"].to_numpy()
-    upto = _upto(told, golem_id, at, tick)
+    records = _records(context, golem_id)
+    ticks = records["tick"].to_numpy()
+    record_count = _upto(records, golem_id, at, tick)
     if at is not None and at < births[golem_id]:
         raise QueryError(f"golem {golem_id}: it was born at {births[golem_id]:%Y-%m-%d %H:%M}, after that moment")
-    moment = at or (told["observed_at"][upto - 1].as_py() if upto else births[golem_id])
+    moment = at or (records["observed_at"][record_count - 1].as_py() if record_count else births[golem_id])
     at_us = pa.scalar(moment, MOMENT).cast(pa.int64()).as_py()
     cycle, last, closed = _closed(context, golem_id, moment)
-    head = int(ticks[upto - 1]) if upto else 0
+    head = int(ticks[record_count - 1]) if record_count else 0
     as_of = AsOf(cycle, last, closed, head, context.log.version)
-    earlier = upto < len(ticks) or at is not None
+    earlier = record_count < len(ticks) or at is not None
     died = context.log.death_of(golem_id)
     died = died if died is not None and head >= died else None
-    return Standing(golem_id, _situation(told.slice(0, upto), at_us), as_of, earlier, died)
+    return GolemMoment(golem_id, _situation(records.slice(0, record_count), at_us), as_of, earlier, died)
 
 
-def must_be_derived(context: DerivationContext) -> None:
-    """Raise QueryError for another embedder than the one in force, if nothing was ever derived by it."""
+def check_derived(context: DerivationContext) -> None:
+    """Raise QueryError if the embedder is not in force and has no derived tables."""
     current = in_force(context.life("DerivationAdopted")).embedder
     if context.embedder_name != current and not context.projections.digest("cycles").rows:
         raise QueryError(
@@ -95,35 +95,37 @@ def must_be_derived(context: DerivationContext) -> None:
 
 
 def _records(context: DerivationContext, golem_id: str) -> pa.Table:
-    """What every record of a golem says of its situation, in order, without what is left out."""
+    """The situation columns of a golem's records, by tick, without retracted records."""
     rows = context.log.read_stretch(list(_STOOD), [golem_id], 1, 2**53)
-    left = context.left_out()
-    if left.causes and rows.num_rows:
-        out = left.records(pa.chunked_array([pa.repeat(pa.scalar(golem_id), rows.num_rows)]), rows["tick"].to_numpy())
-        rows = rows.filter(pa.array(~out))
+    left_out = context.left_out()
+    if left_out.causes and rows.num_rows:
+        is_left_out = left_out.records(
+            pa.chunked_array([pa.repeat(pa.scalar(golem_id), rows.num_rows)]), rows["tick"].to_numpy()
+        )
+        rows = rows.filter(pa.array(~is_left_out))
     rows = rows.sort_by("tick")
     ticks = rows["tick"].to_numpy()
-    first = np.r_[True, ticks[1:] != ticks[:-1]] if len(ticks) else np.zeros(0, bool)
-    return rows.filter(pa.array(first)).combine_chunks()
+    is_first = np.r_[True, ticks[1:] != ticks[:-1]] if len(ticks) else np.zeros(0, bool)
+    return rows.filter(pa.array(is_first)).combine_chunks()
 
 
-def _upto(told: pa.Table, golem_id: str, at: datetime | None, tick: int | None) -> int:
-    """How many of the records count."""
-    ticks = told["tick"].to_numpy()
+def _upto(records: pa.Table, golem_id: str, at: datetime | None, tick: int | None) -> int:
+    """Number of records up to the moment or tick."""
+    ticks = records["tick"].to_numpy()
     if tick is not None:
-        found = int(np.searchsorted(ticks, tick, side="left"))
-        if found == len(ticks) or ticks[found] != tick:
+        position = int(np.searchsorted(ticks, tick, side="left"))
+        if position == len(ticks) or ticks[position] != tick:
             last = int(ticks[-1]) if len(ticks) else 0
             raise QueryError(f"golem {golem_id}: tick {tick} is not on record; its newest is {last}")
-        return found + 1
+        return position + 1
     if at is None:
         return len(ticks)
     us = pa.scalar(at, MOMENT).cast(pa.int64()).as_py()
-    return int(np.searchsorted(micros(told, "observed_at"), us, side="right"))
+    return int(np.searchsorted(micros(records, "observed_at"), us, side="right"))
 
 
 def _closed(context: DerivationContext, golem_id: str, at: datetime) -> tuple[int, int, datetime | None]:
-    """The last cycle that had closed, its last tick and its moment; (0, 0, None) before the first."""
+    """The last cycle closed by then, its last tick and closing time; (0, 0, None) before the first."""
     rows = context.projections.growing("cycles").read(["cycle", "tick_last", "closed_at"], golems=[golem_id])
     rows = rows.filter(pc.less_equal(rows["closed_at"], pa.scalar(at, MOMENT))).sort_by("cycle")
     if not rows.num_rows:
@@ -132,33 +134,35 @@ def _closed(context: DerivationContext, golem_id: str, at: datetime) -> tuple[in
     return newest["cycle"], newest["tick_last"], newest["closed_at"]
 
 
-def _situation(told: pa.Table, at_us: int) -> Situation:
-    if not told.num_rows:
+def _situation(records: pa.Table, at_us: int) -> Situation:
+    if not records.num_rows:
         return Situation(at_us)
-    last: dict[str, Any] = told.slice(told.num_rows - 1).to_pylist()[0]
-    regimes, ticks = told["regime"].to_pylist(), told["tick"].to_pylist()
-    since = len(regimes) - 1
-    while since > 0 and regimes[since - 1] == last["regime"]:
-        since -= 1
-    mood = last["pad_after"]
-    thought = [t for t, tier in zip(ticks[:-1], told["tier"].to_pylist(), strict=False) if tier not in SILENT_TIERS]
+    last: dict[str, Any] = records.slice(records.num_rows - 1).to_pylist()[0]
+    regimes, ticks = records["regime"].to_pylist(), records["tick"].to_pylist()
+    first = len(regimes) - 1
+    while first > 0 and regimes[first - 1] == last["regime"]:
+        first -= 1
+    pad = last["pad_after"]
+    deliberated_ticks = [
+        t for t, tier in zip(ticks[:-1], records["tier"].to_pylist(), strict=False) if tier not in SILENT_TIERS
+    ]
     return Situation(
         at_us,
         tick=last["tick"],
         regime=last["regime"],
-        regime_before=regimes[since - 1] if since else None,
-        regime_ticks=last["tick"] - ticks[since],
-        mood=(mood["pleasure"], mood["arousal"], mood["dominance"]),
+        regime_before=regimes[first - 1] if first else None,
+        regime_ticks=last["tick"] - ticks[first],
+        mood=(pad["pleasure"], pad["arousal"], pad["dominance"]),
         tier=last["tier"],
         surprise=last["prediction_error"],
-        protocol=last[told.column_names[-1]],
-        thought_tick=thought[-1] if thought else 0,
+        protocol=last[records.column_names[-1]],
+        thought_tick=deliberated_ticks[-1] if deliberated_ticks else 0,
     )
 
 
 def ask(
     context: DerivationContext,
-    where: Standing,
+    where: GolemMoment,
     question: str,
     *,
     now: datetime,
@@ -166,23 +170,28 @@ def ask(
     clade: bool = False,
     may_skip: bool = False,
 ) -> Answer:
-    """The entries that matter most for a question, asked of a golem where it stands.
+    """Return the entries that matter most for a question to a golem at a moment.
 
-    k: how many, the policy's five by default. clade: what its owner's other golems know counts, too, at its discount.
-    may_skip: let the golem decide to do without; otherwise it answers, and the answer says what it would have decided.
-    now: when vectors made here are recorded. Raises QueryError for an empty or too long question and k < 1.
+    Raises QueryError for an empty or too long question and for k < 1.
+
+    Parameters
+    ----------
+    now : datetime, recording time of new vectors
+    k : number of entries, by default the policy's
+    clade : include entries of the owner's other golems, discounted
+    may_skip : return no entries if the golem's retrieval gate decides so; otherwise the decision is only reported
     """
     rules = context.policy.retrieval
-    asked, count = check_question(question, rules.question_bytes_max), rules.results if k is None else k
+    text, count = check_question(question, rules.question_bytes_max), rules.results if k is None else k
     if count < 1:
         raise QueryError(f"at least one entry must be wanted, not {count}")
     grimoire = grimoire_of(context, where, now=now, clade=clade)
-    (vector,) = context.embedder.embed([asked])
+    (vector,) = context.embedder.embed([text])
     return grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
 
 
-def grimoire_of(context: DerivationContext, where: Standing, *, now: datetime, clade: bool = False) -> Grimoire:
-    """What a golem knew where it stood, ready to be asked. clade: with what its owner's other golems knew."""
+def grimoire_of(context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False) -> Grimoire:
+    """Return a golem's entries at a moment, ready for retrieval; `clade` adds those of its owner's other golems."""
     entries = _entries(context, [where.golem_id], where)
     layer = np.full(entries.num_rows, VAULT)
     if clade:
@@ -195,8 +204,8 @@ def grimoire_of(context: DerivationContext, where: Standing, *, now: datetime, c
     return Grimoire(entries, vectors, text_of, context.policy, uses=uses, layer=layer, as_of=where.as_of)
 
 
-def _uses(context: DerivationContext, entries: pa.Table, where: Standing) -> Uses:
-    """What became of earlier retrievals of each entry, by the golem that holds it, in cycles closed by then."""
+def _uses(context: DerivationContext, entries: pa.Table, where: GolemMoment) -> Uses:
+    """Credits of each entry's earlier retrievals by its golem, in cycles closed by then."""
     golems = entries["golem_id"].unique().to_pylist()
     columns = ["golem_id", "entry_id", "cycle", "useful", "misled", "last_access_at"]
     rows = context.projections.growing("credits").read(columns, golems=golems)
@@ -205,11 +214,11 @@ def _uses(context: DerivationContext, entries: pa.Table, where: Standing) -> Use
         moment = pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT)
         closed = cycles.filter(pc.less_equal(cycles["closed_at"], moment))
         rows = rows.join(closed.select(["golem_id", "cycle"]), ["golem_id", "cycle"], join_type="inner")
-    summed = totals(rows)
-    place = pc.index_in(_held_by(entries), value_set=_held_by(summed))
+    credits = totals(rows)
+    rows_of_entries = pc.index_in(_held_by(entries), value_set=_held_by(credits))
     return Uses(
         *(
-            pc.fill_null(summed[name].combine_chunks().take(place), 0).to_numpy(zero_copy_only=False)
+            pc.fill_null(credits[name].combine_chunks().take(rows_of_entries), 0).to_numpy(zero_copy_only=False)
             for name in ("useful", "misled", "last_us")
         )
     )
@@ -219,8 +228,8 @@ def _held_by(rows: pa.Table) -> pa.Array:
     return one(pc.binary_join_element_wise(rows["golem_id"], rows["entry_id"], "\x1f"))
 
 
-def _entries(context: DerivationContext, golem_ids: list[str], where: Standing) -> pa.Table:
-    """The active entries of these golems, as they were at the moment that is asked of."""
+def _entries(context: DerivationContext, golem_ids: list[str], where: GolemMoment) -> pa.Table:
+    """The active entries of these golems at the moment."""
     if not golem_ids:
         return ENTRY_SCHEMA.empty_table()
     if where.earlier:
@@ -232,26 +241,24 @@ def _entries(context: DerivationContext, golem_ids: list[str], where: Standing) 
 
 def _siblings(context: DerivationContext, golem_id: str) -> list[str]:
     """The other golems of its owner."""
-    known = golem_owners(context).to_pylist()
-    mine = {row["owner_id"] for row in known if row["golem_id"] == golem_id}
-    return sorted(row["golem_id"] for row in known if row["owner_id"] in mine and row["golem_id"] != golem_id)
+    rows = golem_owners(context).to_pylist()
+    owners = {row["owner_id"] for row in rows if row["golem_id"] == golem_id}
+    return sorted(row["golem_id"] for row in rows if row["owner_id"] in owners and row["golem_id"] != golem_id)
 
 
 def _unheld(siblings: pa.Table, own: pa.Table) -> pa.Table:
-    """What others know and the golem does not hold itself: of one entry the copy that was validated last."""
+    """Entries that the golem itself does not hold; of several copies the one validated last."""
     rows = siblings.filter(pc.invert(pc.is_in(siblings["entry_id"], value_set=own["entry_id"].combine_chunks())))
     rows = rows.sort_by([("entry_id", "ascending"), ("validated_at", "descending"), ("golem_id", "ascending")])
     ids = rows["entry_id"].to_numpy(zero_copy_only=False)
-    first = np.r_[True, ids[1:] != ids[:-1]] if len(ids) else np.zeros(0, bool)
-    return rows.filter(pa.array(first))
+    is_first = np.r_[True, ids[1:] != ids[:-1]] if len(ids) else np.zeros(0, bool)
+    return rows.filter(pa.array(is_first))
 
 
-def text_vectors(
-    context: DerivationContext, texts: pa.ChunkedArray, now: datetime
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Vectors of the distinct texts, float32 [distinct, dimension], and the row of each text in them.
+def text_vectors(context: DerivationContext, texts: pa.ChunkedArray, now: datetime) -> tuple[Float32Array, Int64Array]:
+    """Return a matrix [distinct texts, dimension] of vectors, and for each text its row in it.
 
-    From the home's cache by the hash of the text; what was never embedded is, and is recorded (canon 56).
+    Vectors come from the log by text hash; texts without one are embedded and recorded (canon 56).
     """
     encoded = texts.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
@@ -259,7 +266,7 @@ def text_vectors(
     if not distinct:
         return np.zeros((0, context.embedder.identity.dimension), np.float32), np.zeros(0, np.int64)
     hashes, known = recorded_vectors(context, distinct, now)
-    place = pc.index_in(pa.array(hashes, pa.string()), value_set=known["text_hash"].combine_chunks())
-    rows = known["vector"].combine_chunks().take(place)
+    index = pc.index_in(pa.array(hashes, pa.string()), value_set=known["text_hash"].combine_chunks())
+    rows = known["vector"].combine_chunks().take(index)
     matrix = rows.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(distinct), -1)
     return matrix, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Crediting: what became of what was retrieved, cycle by cycle, at the cost of what is new.
+"""Derives credits of retrieved entries, cycle by cycle, incrementally.
 
-A verdict is set beside what the entry said when the golem decided, so a cycle is credited once it is curated.
+A credit compares the outcome with the entry's statement at the decision, so a cycle is credited after its curation.
 Source: MEM-11, HB S13 (Loop 1).
 """
 
@@ -34,21 +34,21 @@ class _Credits(CycleProjection):
 
 
 def derive_credits(context: DerivationContext) -> list[Written]:
-    """Credit the retrievals of newly curated cycles, and again those that a retraction touches."""
+    """Credit the retrievals of newly curated cycles, and of cycles touched by a retraction."""
     return _Credits().update(context)
 
 
 def _signs(context: DerivationContext) -> pa.Table:
-    """From when on each entry says which side, brought up to the decisions on record."""
+    """The side that each entry supports and since which decision (SIGN_SCHEMA), cached by the curation version."""
     checkpoint = checkpoint_of(context, "credits-signs")
-    curation, kept = context.projections.growing("curation"), checkpoint.load("signs")
+    curation, cached = context.projections.growing("curation"), checkpoint.load("signs")
     version = curation.table.version
-    known = SIGN_SCHEMA.empty_table() if kept is None else kept.rows
-    if kept is not None and kept.version == version:
-        return known
+    cached_signs = SIGN_SCHEMA.empty_table() if cached is None else cached.rows
+    if cached is not None and cached.version == version:
+        return cached_signs
     columns = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
-    since = None if kept is None else kept.version
-    signs = signs_of(curation.read(columns, since_version=since), known)
+    since = None if cached is None else cached.version
+    signs = signs_of(curation.read(columns, since_version=since), cached_signs)
     checkpoint.save(version, signs=signs)
     return signs
 
@@ -56,7 +56,7 @@ def _signs(context: DerivationContext) -> pa.Table:
 def rederive_credits(
     context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
 ) -> pa.Table:
-    """Credits of these golems' cycles, from one to another, without what is left out."""
+    """Return the credits of golems' cycles from `first` to `upto`, without retracted records."""
     records = without_retracted(closed_records(context, CREDIT_COLUMNS, first, upto), left)
     cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return credits_of(records, cycle, signs, context.policy.curator)

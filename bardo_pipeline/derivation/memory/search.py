@@ -1,6 +1,6 @@
-"""Searching: entries and episodes by words and by meaning, whoever holds them.
+"""Searches entries and episodes of all golems by words and vectors.
 
-Entries are compared one by one, in memory; episodes are found by their index. Source: TOOLS (memory_search), MEM-10.
+Entries are compared in memory, episodes through their index. Source: TOOLS (memory_search), MEM-10.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
-from bardo_pipeline.derivation.memory.ask import must_be_derived, text_vectors
+from bardo_pipeline.derivation.memory.ask import check_derived, text_vectors
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
@@ -23,10 +23,10 @@ from bardo_pipeline.retrieval.hybrid_search import FOUND_SCHEMA, Filters, first_
 
 STORES = ("entries", "episodes", "both")
 OF_EPISODES = ("chain", "pair", "regime")
-"""The filters that an episode can pass."""
+"""Filters that apply to episodes."""
 
-_CANDIDATES = 200  # texts that the index gives, among which decay decides: four times the most that are shown
-_ASKED_GROWTH = 8  # so many times more are asked for where too few of them pass the filters
+_CANDIDATES = 200  # texts requested from the index for ranking with decay: 4 times the maximum of results
+_LIMIT_GROWTH = 8  # factor of that number when too few candidates pass the filters
 
 
 def search(
@@ -40,42 +40,47 @@ def search(
     limit: int | None = None,
     decay: bool = True,
 ) -> pa.Table:
-    """The texts that answer best to some words (FOUND_SCHEMA), as of the newest event time that is derived.
+    """Return the best matching texts (FOUND_SCHEMA) as of the newest derived event time.
 
-    store: entries, episodes or both. golem_id: only what this one holds. filters: of entries; those OF_EPISODES are of
-    episodes, too, the least confidence is not, and with any other no episode is sought. now: when vectors made here are
-    recorded. Raises QueryError for an empty or too long question, a limit out of range, a store or golem that there is
-    not, episodes with a filter that they have not, and an embedder by which nothing was derived.
+    Raises QueryError for an empty or too long question, a limit out of range, an unknown store or golem, a filter that
+    episodes lack with store "episodes", and an embedder without derived tables.
+
+    Parameters
+    ----------
+    now : datetime, recording time of new vectors
+    store : "entries", "episodes" or "both"
+    golem_id : restrict the search to this golem
+    filters : filters outside OF_EPISODES exclude all episodes, except the minimum confidence, which they ignore
     """
     rules = context.policy.retrieval
-    asked, count = check_question(question, rules.question_bytes_max), rules.search_results if limit is None else limit
+    text, count = check_question(question, rules.question_bytes_max), rules.search_results if limit is None else limit
     if not 1 <= count <= rules.search_results_max:
         raise QueryError(f"a search gives 1 to {rules.search_results_max} results, not {count}")
     if store not in STORES:
         raise QueryError(f"there is no store {store!r}: {', '.join(STORES)}")
     if golem_id is not None and golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
-    must_be_derived(context)
+    check_derived(context)
     filters = filters or Filters()
-    alone = _of_entries_alone(filters)
-    if alone and store == "episodes":
-        raise QueryError(f"an episode has no {alone[0]}: only entries are found by it")
+    entry_filters = _entry_filters(filters)
+    if entry_filters and store == "episodes":
+        raise QueryError(f"an episode has no {entry_filters[0]}: only entries are found by it")
     parts = [FOUND_SCHEMA.empty_table()]
     if store != "episodes":
-        parts.append(_entries(context, asked, golem_id, filters, decay, now))
-    if store != "entries" and not alone:
-        parts.append(_episodes(context, asked, golem_id, filters, decay, count))
+        parts.append(_entries(context, text, golem_id, filters, decay, now))
+    if store != "entries" and not entry_filters:
+        parts.append(_episodes(context, text, golem_id, filters, decay, count))
     return first_of_each_text(pa.concat_tables(parts)).slice(0, count)
 
 
-def _of_entries_alone(filters: Filters) -> list[str]:
-    """What is asked that an episode cannot have."""
+def _entry_filters(filters: Filters) -> list[str]:
+    """Names of the set filters that episodes lack."""
     asked = [name for name in ("kind", "category", "domain", "tool") if getattr(filters, name) is not None]
     return asked + (["status"] if filters.status not in ("active", None) else [])
 
 
-def latest(context: DerivationContext) -> int:
-    """The newest event time that a closed cycle has, in UTC microseconds; 0 before the first."""
+def newest_event_time_us(context: DerivationContext) -> int:
+    """Return the newest closing time of a cycle in UTC microseconds, 0 before the first."""
     closed = context.projections.growing("cycles").read(["closed_at"])["closed_at"]
     return int(pc.max(closed.cast(pa.int64())).as_py() or 0)
 
@@ -96,7 +101,7 @@ def _entries(
         text_of,
         question,
         vector,
-        at_us=latest(context),
+        at_us=newest_event_time_us(context),
         filters=filters,
         decay=decay,
         policy=context.policy,
@@ -106,41 +111,40 @@ def _entries(
 def _episodes(
     context: DerivationContext, question: str, golem_id: str | None, filters: Filters, decay: bool, count: int
 ) -> pa.Table:
-    """Episodes that the index finds, those of little importance the lower the older they are (Ebbinghaus).
-
-    It gives texts; all episodes of them that pass are weighed, and the best of each text is found.
-    """
+    """Rank the episodes of the texts found by the index by relevance and retention (Ebbinghaus)."""
     table = context.projections.growing("episodes")
     if not table.digest().rows:
         return FOUND_SCHEMA.empty_table()
     refresh_index(context)
-    only, asked = None if golem_id is None else [golem_id], _CANDIDATES
-    while True:  # which of its episodes pass is only known of what was found
-        near = similar_episodes(context, question, only, asked)
-        rows = _passing(context, near, only, filters)
-        if near.num_rows < asked or len(rows["text"].unique()) >= count:
+    golem_ids, candidate_limit = None if golem_id is None else [golem_id], _CANDIDATES
+    while True:  # filters apply after the index search
+        matches = similar_episodes(context, question, golem_ids, candidate_limit)
+        rows = _passing_episodes(context, matches, golem_ids, filters)
+        if matches.num_rows < candidate_limit or len(rows["text"].unique()) >= count:
             break
-        asked *= _ASKED_GROWTH
-    place = pc.index_in(rows["text_hash"], value_set=_hashes(near))
-    relevance = near["score"].to_numpy().astype(np.float64)[place.to_numpy()]
+        candidate_limit *= _LIMIT_GROWTH
+    match_of_row = pc.index_in(rows["text_hash"], value_set=_hashes(matches))
+    relevance = matches["score"].to_numpy().astype(np.float64)[match_of_row.to_numpy()]
     tiers = rows["importance_tier"].to_pylist()
     strength = np.array([getattr(context.policy.decay, f"{tier}_days") for tier in tiers], np.float64)
-    age = np.maximum(latest(context) - micros(rows, "at"), 0) / DAY_US
+    age = np.maximum(newest_event_time_us(context) - micros(rows, "at"), 0) / DAY_US
     retained = retention(age, strength) if decay else np.ones(len(age))
-    named = {"store": "episodes", "id": rows["episode_id"], "golem_id": rows["golem_id"], "kind": rows["tier"]}
-    return ranked(named | {"text": rows["text"]}, relevance, retained)
+    columns = {"store": "episodes", "id": rows["episode_id"], "golem_id": rows["golem_id"], "kind": rows["tier"]}
+    return ranked(columns | {"text": rows["text"]}, relevance, retained)
 
 
-def _passing(context: DerivationContext, near: pa.Table, golem_ids: list[str] | None, filters: Filters) -> pa.Table:
-    """All episodes, of these golems or of any, that have one of the texts found and pass the filters."""
+def _passing_episodes(
+    context: DerivationContext, near: pa.Table, golem_ids: list[str] | None, filters: Filters
+) -> pa.Table:
+    """All episodes of these golems (None: all) with one of the matched texts that pass the filters."""
     columns = ["episode_id", "golem_id", "tick", "at", "importance_tier", "tier", "text", "text_hash", *OF_EPISODES]
     episodes = context.projections.growing("episodes")
     rows = episodes.read(columns, golems=golem_ids, only=pc.field("text_hash").isin(_hashes(near)))
-    kept = ~context.left_out().records(rows["golem_id"], rows["tick"].to_numpy())
+    is_kept = ~context.left_out().records(rows["golem_id"], rows["tick"].to_numpy())
     for name in OF_EPISODES:
-        if (asked := getattr(filters, name)) is not None:
-            kept &= pc.equal(rows[name], asked).to_numpy()
-    return rows.filter(pa.array(kept))
+        if (value := getattr(filters, name)) is not None:
+            is_kept &= pc.equal(rows[name], value).to_numpy()
+    return rows.filter(pa.array(is_kept))
 
 
 def _hashes(found: pa.Table) -> pa.Array:

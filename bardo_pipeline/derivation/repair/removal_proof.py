@@ -29,7 +29,7 @@ from bardo_pipeline.derivation.katabasis.vote_and_consensus import golem_owners,
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
-from bardo_pipeline.derivation.library.derive_library import shelved_again
+from bardo_pipeline.derivation.library.derive_library import remake_libraries
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
 from bardo_pipeline.derivation.reports.lineage import named_ticks
@@ -332,7 +332,7 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
 
 
 def _libraries(proof: _Proof) -> Iterator[Remains]:
-    for name, rows in shelved_again(proof.context, proof.golems, proof.grimoire, proof.again).items():
+    for name, rows in remake_libraries(proof.context, proof.golems, proof.grimoire, proof.again).items():
         yield from _extra(name, TABLES[name].key, proof.context.projections.replaceable(name).read(), rows)
 
 

@@ -30,7 +30,7 @@ from bardo_pipeline.derivation.legacy.published_bundles import (
     published_bundles,
     stale_bundles,
 )
-from bardo_pipeline.derivation.library.derive_library import derive_library, shelved
+from bardo_pipeline.derivation.library.derive_library import derive_library, make_libraries
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.dreams.lessons import lessons_of
@@ -187,7 +187,7 @@ def _libraries_as_of(
     beside: DerivationContext, out: dict[str, pa.Table], closed: dict[str, int]
 ) -> dict[str, pa.Table]:
     births = beside.life("GolemBorn")
-    return shelved(
+    return make_libraries(
         beside,
         set(pc.struct_field(births["born"].combine_chunks(), "owner_id").to_pylist()),
         entries=out["grimoire"],
