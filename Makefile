@@ -63,7 +63,7 @@ ui: venv  ## Dagster's own interface over this project
 	$(BIN)/bardo ui
 
 docs: venv  ## README, architecture and docs/ as a site in build/site; a broken link fails
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 lock: venv  ## resolve pyproject.toml again into requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --generate-hashes --python-version 3.11 -o requirements.lock

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import bardo_pipeline
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.life.events import Born, life_event
@@ -192,6 +193,12 @@ def test_a_snippet_runs(number: int, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / ".bardo" / "home.json").exists()
+
+
+def test_the_guide_shows_every_public_name() -> None:
+    snippets = " ".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+    public = set(bardo_pipeline.__all__) - {"Home"}  # the type of what open_home returns
+    assert not {name for name in public if not re.search(rf"\b{name}\b", snippets)}
 
 
 @pytest.mark.skipif("BARDO_DEMO_HOME" not in os.environ, reason="BARDO_DEMO_HOME names no home of the demo")

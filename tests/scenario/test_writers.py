@@ -125,7 +125,7 @@ class TestTheDocument:
             assert len(log.read_cycles(["tick"])) == 250
 
     def test_its_paths_commands_and_errors_exist(self, tmp_path: Path) -> None:
-        for path in re.findall(r"\]\(\.\./([\w/.-]+)\)", DOC) + re.findall(r"`(bardo_pipeline/[\w/.]+)`", DOC):
+        for path in re.findall(r"`((?:bardo_pipeline|examples)/[\w/.-]*)`", DOC):
             assert (ROOT / path).exists(), path
         for name in re.findall(r"^\| `(\w+)` \|", DOC, re.MULTILINE):
             assert issubclass(getattr(errors, name), errors.BardoError)
