@@ -16,10 +16,10 @@ READ = (
     "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
 )  # fmt: skip
 
-PLACES_MAX = 1000
+PLACES_MAX = 760
 """Places on the day of the last rewrite. Lower it after each rewrite; never raise it."""
 
-LINES_MAX = 65_203
+LINES_MAX = 64_900
 """Source lines of the package, assets, jobs and sensors. Lower it after each clean-up; never raise it."""
 
 MODULES_MAX = 20
