@@ -9,7 +9,8 @@ import dagster as dg
 from assets.log import LIFE_EVENTS
 from assets.metadata import Seen, of_table, projected
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
+from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
+from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 
 _SPECS = [
     dg.AssetSpec(

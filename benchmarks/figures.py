@@ -12,7 +12,8 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
+from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
+from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.heartbeat.probes import ProbeInputs, evaluate
 from bardo_pipeline.policy import Policy
 from benchmarks.world import GOLEMS, SPAN, World

@@ -15,7 +15,8 @@ from assets.checks import (
     some_proposition_has_its_quorum,
 )
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
+from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
+from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy

@@ -11,7 +11,7 @@ import pytest
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_votes
+from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy

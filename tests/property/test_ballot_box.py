@@ -56,26 +56,26 @@ def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
                 standing = table.read(hidden=True)
                 gone = standing.take(pa.array([data.draw(st.integers(0, standing.num_rows - 1))]))
                 table.repair(gone, gone.select(TABLES["votes"].schema.names).slice(0, 0), pa.array(["a strike"]))
-            fresh = box.look()
+            fresh = box.changes()
             if fresh is None:
                 continue
             for torn in Path(folder).glob("reader/*.arrow"):
                 held = torn.read_bytes()
                 torn.write_bytes(held[:9])
-                without = box.look()
+                without = box.changes()
                 torn.write_bytes(held)
                 assert without is not None
-                assert without.touched.equals(fresh.touched)
-                assert set(without.others["proposition_id"].to_pylist()).isdisjoint(fresh.touched.to_pylist())
-                both = pa.concat_tables([without.votes, without.others])
+                assert without.propositions.equals(fresh.propositions)
+                assert set(without.other_votes["proposition_id"].to_pylist()).isdisjoint(fresh.propositions.to_pylist())
+                both = pa.concat_tables([without.votes, without.other_votes])
                 assert counted(both, backed).equals(counted(table.read(), backed))
             if data.draw(st.booleans()):
-                box.keep(fresh)
-            every = pa.concat_tables([fresh.votes, fresh.others])
+                box.save(fresh)
+            every = pa.concat_tables([fresh.votes, fresh.other_votes])
             assert counted(every, backed).equals(counted(table.read(), backed))
-            assert set(fresh.votes["proposition_id"].to_pylist()) <= set(fresh.touched.to_pylist())
-            assert set(fresh.others["proposition_id"].to_pylist()).isdisjoint(fresh.touched.to_pylist())
-            full = DecisiveVotesCache(table, Checkpoint(Path(folder) / "nobody")).look()
+            assert set(fresh.votes["proposition_id"].to_pylist()) <= set(fresh.propositions.to_pylist())
+            assert set(fresh.other_votes["proposition_id"].to_pylist()).isdisjoint(fresh.propositions.to_pylist())
+            full = DecisiveVotesCache(table, Checkpoint(Path(folder) / "nobody")).changes()
             assert full is not None
             assert counted(full.votes, backed).equals(counted(every, backed))
 
@@ -90,7 +90,7 @@ def test_what_nobody_voted_on_since_is_still_in_the_box(tmp_path: Path) -> None:
             "at": DIED,
         }  # fmt: skip
         table.put(pa.Table.from_pylist([row], schema=TABLES["votes"].schema), {"w": number})
-        fresh = box.look()
+        fresh = box.changes()
         assert fresh is not None
-        box.keep(fresh)
-        assert counted(pa.concat_tables([fresh.votes, fresh.others]), set()).equals(counted(table.read(), set()))
+        box.save(fresh)
+        assert counted(pa.concat_tables([fresh.votes, fresh.other_votes]), set()).equals(counted(table.read(), set()))

@@ -36,8 +36,9 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
+from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
+from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles

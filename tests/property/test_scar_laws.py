@@ -240,9 +240,9 @@ def test_a_failure_or_a_scar_left_behind_is_named(orderly: DerivationContext, tm
     assert [(one.golem_id, one.row, one.says) for one in found] == [
         ("g-20", "seq 1", "names tick 3, which is left out")
     ]
-    renewed = stores.projections.replaceable("scars")
+    scars_table = stores.projections.replaceable("scars")
     mine = old["scars"].filter(pc.equal(old["scars"]["owner_id"], "owner-1"))
-    renewed.replace(mine, renewed.buckets(["owner-1"]))
+    scars_table.replace(mine, scars_table.buckets(["owner-1"]))
     assert "scars" in {one.place for one in remains(stores)}
 
 

@@ -5,7 +5,7 @@ A cycle closes when its ticks are contiguous to its end, or by death. Source: ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -147,3 +147,23 @@ def last_records(context: DerivationContext, columns: Sequence[str], golem_ids: 
     rows = pa.concat_tables(parts)
     ends = [last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
     return rows.filter(pa.array(ends, pa.bool_()))
+
+
+def rows_of_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
+    """Return the rows of these golems."""
+    return rows.filter(_is_of(rows, golem_ids))
+
+
+def rows_of_other_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
+    """Return the rows of all but these golems."""
+    return rows.filter(pc.invert(_is_of(rows, golem_ids)))
+
+
+def _is_of(rows: pa.Table, golem_ids: Iterable[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
+
+
+def last_cycle_by_golem(rows: pa.Table) -> dict[str, int]:
+    """Return each golem's highest cycle in these rows (golem_id, cycle)."""
+    newest = rows.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
+    return dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import records_between
-from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks
+from bardo_pipeline.derivation.katabasis.recorded_deaths import deaths_with_ticks
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import QueryError

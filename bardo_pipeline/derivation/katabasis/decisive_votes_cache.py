@@ -1,7 +1,7 @@
-"""The ballot box: the votes on which a count can depend, kept beside the counter's place in the table of votes.
+"""Cache of the votes that can decide a count, saved with the checkpoint in the table of votes.
 
-Golems vote anew every cycle, and of each voter the last vote counts: so the table grows for ever, and what counts does
-not. The box only saves time: gone, it is filled again from the table.
+Golems vote every cycle, and only the last vote of each voter counts, so the table grows and the decisive votes do not.
+Without a readable cache all votes are read again, which only costs time.
 """
 
 from __future__ import annotations
@@ -19,46 +19,52 @@ from bardo_pipeline.storage.projections.projections import GrowingTable
 
 @dataclass(frozen=True)
 class VoteChanges:
-    """The propositions touched since the last count, the decisive votes on them and on others, and how far it goes."""
+    """What changed since the last count.
 
-    touched: pa.Array
+    propositions: ids with new or retracted votes. votes: the decisive votes on them. other_votes: the decisive votes on
+    all other propositions. version: of the table of votes.
+    """
+
+    propositions: pa.Array
     votes: pa.Table
-    others: pa.Table
+    other_votes: pa.Table
     version: int
 
 
 class DecisiveVotesCache:
-    """The decisive votes of one table. checkpoint: the counter's."""
+    """The decisive votes of one table, as of a checkpoint."""
 
     def __init__(self, votes: GrowingTable, checkpoint: Checkpoint) -> None:
         self._votes, self._checkpoint = votes, checkpoint
 
-    def look(self) -> VoteChanges | None:
-        """What came since the last count; None where nothing did."""
+    def changes(self) -> VoteChanges | None:
+        """Return what changed since the last count; None if nothing did."""
         since, version = self._checkpoint.version, self._votes.table.version
         changed = self._votes.table.read(["proposition_id", "because"], since)
         if not changed.num_rows:
             return None
         touched = changed["proposition_id"].unique()
-        kept = self._checkpoint.load("votes")
-        if kept is None or kept.rows.schema != VOTE_SCHEMA:
-            every = decisive(self._votes.read())
-            return VoteChanges(touched, _on(every, touched), _on(every, touched, those=False), version)
-        parts = [_on(kept.rows, touched), self._votes.read(since_version=since)]
-        # Where a vote was taken back, the one before it may count again: it is in the table alone.
-        lost = changed.filter(pc.is_valid(changed["because"]))["proposition_id"].unique()
-        if len(lost):
-            parts = [_on(part, lost, those=False) for part in parts]
-            parts.append(self._votes.read(only=pc.field("proposition_id").isin(lost)))
-        return VoteChanges(touched, decisive(pa.concat_tables(parts)), _on(kept.rows, touched, those=False), version)
+        saved = self._checkpoint.load("votes")
+        if saved is None or saved.rows.schema != VOTE_SCHEMA:
+            votes = decisive(self._votes.read())
+            return VoteChanges(touched, _on(votes, touched), _on_others(votes, touched), version)
+        parts = [_on(saved.rows, touched), self._votes.read(since_version=since)]
+        # A retraction may make the voter's previous vote decisive, which only the table holds.
+        retracted = changed.filter(pc.is_valid(changed["because"]))["proposition_id"].unique()
+        if len(retracted):
+            parts = [_on_others(part, retracted) for part in parts]
+            parts.append(self._votes.read(only=pc.field("proposition_id").isin(retracted)))
+        return VoteChanges(touched, decisive(pa.concat_tables(parts)), _on_others(saved.rows, touched), version)
 
-    def keep(self, fresh: VoteChanges) -> None:
-        """Keep that all this was counted."""
-        votes = pa.concat_tables([fresh.others, fresh.votes]).cast(VOTE_SCHEMA).combine_chunks()
-        self._checkpoint.save(fresh.version, votes=votes)
+    def save(self, changes: VoteChanges) -> None:
+        """Save the decisive votes and the checkpoint after a count."""
+        votes = pa.concat_tables([changes.other_votes, changes.votes]).cast(VOTE_SCHEMA).combine_chunks()
+        self._checkpoint.save(changes.version, votes=votes)
 
 
-def _on(votes: pa.Table, propositions: pa.Array, *, those: bool = True) -> pa.Table:
-    """The votes on those propositions, or on all others."""
-    found = pc.is_in(votes["proposition_id"], value_set=propositions)
-    return votes.filter(found if those else pc.invert(found))
+def _on(votes: pa.Table, propositions: pa.Array) -> pa.Table:
+    return votes.filter(pc.is_in(votes["proposition_id"], value_set=propositions))
+
+
+def _on_others(votes: pa.Table, propositions: pa.Array) -> pa.Table:
+    return votes.filter(pc.invert(pc.is_in(votes["proposition_id"], value_set=propositions)))

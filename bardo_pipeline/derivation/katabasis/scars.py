@@ -14,21 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint, checkpoint_of
-from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
+from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
+from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
+from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection
 from bardo_pipeline.derivation.incremental.record_queries import (
     curated_through,
     cycle_of,
     last_records,
     records_between,
 )
-from bardo_pipeline.derivation.incremental.retraction_tracking import (
-    RetractionCursor,
-    first_touched_cycles,
-    is_from_cycle,
-    retraction_event_ids,
-)
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import golem_owners, recorded_deaths
+from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
+from bardo_pipeline.derivation.katabasis.recorded_deaths import deaths_with_ticks, golem_owners
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import query_tables
@@ -57,23 +53,35 @@ _DEATH = "death/"
 """Apps of what a death confirmed: a cycle that ends with its fiftieth tick may be derived before its death is known."""
 
 
-def derive_failures(context: DerivationContext) -> list[Written]:
-    """Tell the failures that curated cycles and deaths confirmed since, and again what rests on what is left out."""
-    with context.deriving():
-        left, failures = context.left_out(), context.projections.growing("failures")
-        written = _repair(context, left)
-        reader = CycleReader(context, "failures", OUTCOME_COLUMNS, left)
-        fresh = reader.fresh(failures.done, lambda golem_id: curated_through(context, golem_id))
-        if fresh.upto:
-            past = {g: failures.done(g) or 0 for g in fresh.upto}
-            told = _confirmed(context, fresh.records, {g: (past[g] + 1, c) for g, c in fresh.upto.items()}, left)
-            written.append(failures.append(_failures(context, told, left), fresh.upto))
-        reader.advance(fresh)
-        ended = _unsettled(context, failures)
-        if ended.num_rows:
-            told, cycles = _cut_off(context, ended, left), _cycles(context, ended)
-            written.append(failures.put(_failures(context, told, left), {_DEATH + g: c for g, c in cycles.items()}))
+class _Failures(CycleProjection):
+    name, after, columns, caches = "failures", ("curation",), OUTCOME_COLUMNS, ("failures-rules",)
+
+    def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
+        failures = context.projections.growing("failures")
+        cycles = {golem_id: ((failures.done(golem_id) or 0) + 1, last) for golem_id, last in batch.upto.items()}
+        return _failures(context, _confirmed(context, batch.records, cycles, left_out), left_out)
+
+    def rows_again(
+        self, context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left_out: LeftOut
+    ) -> pa.Table:
+        earlier = context.projections.growing("failures").read(["golem_id", "cycle"], golems=first)
+        earlier = earlier.filter(pc.invert(is_from_cycle(earlier, first)))
+        decisions = context.projections.growing("curation").read(list(RULE_COLUMNS), golems=first)
+        return rederive_failures(context, first, upto, left_out, before=earlier, decisions=decisions)
+
+    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+        """Append the failures of newly curated cycles, then those that deaths left unchecked."""
+        written, failures = super().extend(context, left_out), context.projections.growing("failures")
+        deaths = _unsettled(context, failures)
+        if deaths.num_rows:
+            rows = _failures(context, _cut_off(context, deaths, left_out), left_out)
+            written.append(failures.put(rows, {_DEATH + g: c for g, c in _cycles(context, deaths).items()}))
         return written
+
+
+def derive_failures(context: DerivationContext) -> list[Written]:
+    """Derive the failures that curated cycles and deaths confirmed, and again those that a retraction touches."""
+    return _Failures().update(context)
 
 
 def _confirmed(
@@ -145,7 +153,7 @@ def _rules(context: DerivationContext) -> pa.Table:
 
     Brought up to the decisions on record, and kept beside the reader's place.
     """
-    checkpoint, curation = _rules_checkpoint(context), context.projections.growing("curation")
+    checkpoint, curation = checkpoint_of(context, "failures-rules"), context.projections.growing("curation")
     kept, version = checkpoint.load("rules"), curation.table.version
     if kept is not None and kept.version == version:
         return kept.rows
@@ -160,26 +168,11 @@ def _rules(context: DerivationContext) -> pa.Table:
     return rules
 
 
-def _rules_checkpoint(context: DerivationContext) -> Checkpoint:
-    return checkpoint_of(context, "failures-rules")
-
-
 def _ended(context: DerivationContext) -> pa.Table:
     """Deaths on record of golems whose last cycle is curated (ENDED_SCHEMA and the cycle)."""
     deaths = deaths_with_ticks(context)
     keep = [(curated_through(context, g) or 0) >= c for g, c in _cycles(context, deaths).items()]
     return deaths.filter(pa.array(keep, pa.bool_()))
-
-
-def deaths_with_ticks(context: DerivationContext) -> pa.Table:
-    """Deaths on record whose owner is known, by golem: golem_id, owner_id, cycle, at, tick."""
-    deaths = recorded_deaths(context)
-    died: dict[str, int] = {}
-    for event in context.life("DeathDeclared").select(["golem_id", "died"]).to_pylist():
-        tick = event["died"]["tick"]
-        died[event["golem_id"]] = min(tick, died.get(event["golem_id"], tick))
-    ticks = pa.array([died[g] for g in deaths["golem_id"].to_pylist()], pa.int64())
-    return deaths.append_column("tick", ticks)
 
 
 def _cycles(context: DerivationContext, deaths: pa.Table) -> dict[str, int]:
@@ -193,29 +186,6 @@ def _unsettled(context: DerivationContext, failures: GrowingTable) -> pa.Table:
         (failures.done(g) or 0) >= c and failures.done(_DEATH + g) is None for g, c in _cycles(context, ended).items()
     ]
     return ended.filter(pa.array(keep, pa.bool_()))
-
-
-def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
-    """Tell again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = RetractionCursor(context, "failures"), context.policy.curator.cycle_ticks
-    due = heeded.pending(left, after=["curation"])
-    failures, written = context.projections.growing("failures"), []
-    if due:
-        _rules_checkpoint(context).remove()
-        first = {g: max(cycle, 1) for g, cycle in first_touched_cycles(due, span).items()}
-        upto = {g: done for g in first if (done := failures.done(g)) is not None and done >= first[g]}
-        first = {g: first[g] for g in upto}
-        if first:
-            rows = failures.read(golems=first, hidden=True)
-            late = is_from_cycle(rows, first)
-            decisions = context.projections.growing("curation").read(list(RULE_COLUMNS), golems=first)
-            wanted = rederive_failures(
-                context, first, upto, left, before=rows.filter(pc.invert(late)), decisions=decisions
-            )
-            rows = rows.filter(late)
-            written.append(failures.repair(rows, wanted, retraction_event_ids(rows, due, span)))
-    heeded.mark_handled(cause.event_id for cause in due)
-    return written
 
 
 def rederive_failures(
@@ -256,14 +226,14 @@ def derive_scars(context: DerivationContext) -> list[Written]:
         owned = {*touched, *newly["owner_id"].to_pylist()}
         written = []
         if owned:
-            renewed = context.projections.replaceable("scars")
-            buckets = renewed.buckets(owned)
+            table = context.projections.replaceable("scars")
+            buckets = table.buckets(owned)
             told = scars_of(failures.read(only=pc.field("owner_id").isin(sorted(owned))), deaths, context.policy)
-            standing = renewed.read(buckets)
+            standing = table.read(buckets)
             others = standing.filter(pc.invert(pc.is_in(standing["owner_id"], value_set=pa.array(sorted(owned)))))
             rows = pa.concat_tables([others, told])
             if Digest.of(rows) != Digest.of(standing):
-                written.append(renewed.replace(rows, buckets))
+                written.append(table.replace(rows, buckets))
         checkpoint.save(version, dead=deaths.select(["golem_id"]))
         return written
 

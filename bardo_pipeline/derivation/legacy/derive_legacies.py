@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.incremental.golem_batches import in_batches
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
 from bardo_pipeline.derivation.incremental.record_queries import curated_through
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
+from bardo_pipeline.derivation.katabasis.recorded_deaths import recorded_deaths
 from bardo_pipeline.derivation.legacy.bundle_candidates import (
     BEFORE_CANDIDATES,
     birth_rows,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
+from bardo_pipeline.derivation.katabasis.recorded_deaths import recorded_deaths
 from bardo_pipeline.derivation.legacy.bundle_candidates import (
     birth_rows,
     candidate_folder,

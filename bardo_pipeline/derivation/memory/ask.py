@@ -20,7 +20,7 @@ from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import golem_owners
+from bardo_pipeline.derivation.katabasis.recorded_deaths import golem_owners
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import one
