@@ -25,9 +25,7 @@ Lifespan = Annotated[str, typer.Option(help="Bounds of the lifespan in ticks, LO
 LoanToValue = Annotated[
     float,
     typer.Option(
-        min=0.0,
-        max=1.0,
-        help="Aave debt for each dollar of collateral, at most 0.75; needs the trace's rates.",
+        min=0.0, max=1.0, help="Aave debt for each dollar of collateral, at most 0.75; needs the trace's rates."
     ),
 ]
 Collateral = Annotated[str, typer.Option(help="What they supply, WETH or USDC; they owe the other.")]

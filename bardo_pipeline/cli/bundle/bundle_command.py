@@ -22,11 +22,7 @@ from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.death.testament_phrasing import PhrasedTestament, phrased_testament
-from bardo_pipeline.derivation.legacy.bundle_archives import (
-    export_bundle,
-    import_bundle,
-    read_bundle_files,
-)
+from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles

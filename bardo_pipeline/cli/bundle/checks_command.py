@@ -12,11 +12,7 @@ from rich.markup import escape
 from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.warning_waivers import (
-    BundleFailure,
-    bundle_failures,
-    record_waiver,
-)
+from bardo_pipeline.derivation.legacy.warning_waivers import BundleFailure, bundle_failures, record_waiver
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.bundle_expectations import bundle_expectations
 

@@ -14,13 +14,7 @@ from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
-from bardo_pipeline.derivation.death.owner_notices import (
-    WEBHOOK,
-    notices_of,
-    post_notices,
-    waiting_notices,
-    webhook_of,
-)
+from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
 from bardo_pipeline.derivation.death.silence import Silence, declare_silent_golems
 from bardo_pipeline.errors import ConfigError, QueryError
 

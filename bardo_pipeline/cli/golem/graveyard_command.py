@@ -14,13 +14,7 @@ from bardo_pipeline.cli.golem.phrase_command import show_words
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.graveyard import (
-    GolemReport,
-    golem_report,
-    graves,
-    playbook_diff,
-    standing_of,
-)
+from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff, standing_of
 from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES

@@ -24,17 +24,8 @@ from bardo_pipeline.derivation.death.death_queries import (
     dead_golem,
     succession_steps,
 )
-from bardo_pipeline.derivation.death.graveyard import (
-    budget_of,
-    inheritance_previews,
-    recommendations,
-)
-from bardo_pipeline.derivation.succession.succeed import (
-    due_successions,
-    found_new_lineage,
-    run_due_successions,
-    summon,
-)
+from bardo_pipeline.derivation.death.graveyard import budget_of, inheritance_previews, recommendations
+from bardo_pipeline.derivation.succession.succeed import due_successions, found_new_lineage, run_due_successions, summon
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.fleet import Founding

@@ -13,11 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.embed_texts import (
-    check_drift,
-    pausing_check,
-    suspect_count,
-)
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, pausing_check, suspect_count
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.log.embedding_table import Checked

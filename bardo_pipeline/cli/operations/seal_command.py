@@ -38,9 +38,7 @@ def make(golem: Golem, home: HomeOption = None) -> None:
 
 @app.command()
 def destroy(
-    golem: Golem,
-    why: Annotated[str, typer.Option(help="Why; it is recorded.")],
-    home: HomeOption = None,
+    golem: Golem, why: Annotated[str, typer.Option(help="Why; it is recorded.")], home: HomeOption = None
 ) -> None:
     """Record that a golem's key is gone, and destroy it: nobody reads again what it sealed."""
     place = Home.open(root_of(home))
@@ -51,9 +49,7 @@ def destroy(
 
 @app.command("open")
 def open_(
-    golem: Golem,
-    tick: Annotated[int, typer.Argument(min=1, help="The tick of the record.")],
-    home: HomeOption = None,
+    golem: Golem, tick: Annotated[int, typer.Argument(min=1, help="The tick of the record.")], home: HomeOption = None
 ) -> None:
     """Show the private parts of a record as JSON, while its key is there."""
     place = Home.open(root_of(home))

@@ -50,8 +50,7 @@ def take(home: HomeOption = None) -> None:
 
 @spool.command()
 def watch(
-    home: HomeOption = None,
-    seconds: Annotated[float, typer.Option(min=0.05, help="How often to look.")] = 1.0,
+    home: HomeOption = None, seconds: Annotated[float, typer.Option(min=0.05, help="How often to look.")] = 1.0
 ) -> None:
     """Take files as they come, until interrupted; for those who do not run Dagster, whose sensor does the same."""
     place = Home.create(root_of(home), Policy(), now())

@@ -59,8 +59,7 @@ def add_to(app: typer.Typer) -> None:
 
 def ask_what_if(
     change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="NAME=VALUE, as decay.tactical_days=14; may be repeated."),
+        list[str] | None, typer.Option("--set", help="NAME=VALUE, as decay.tactical_days=14; may be repeated.")
     ] = None,
     policy: Annotated[
         Path | None, typer.Option(help="A JSON file of a policy, or of parts of one, over the one in force.")
