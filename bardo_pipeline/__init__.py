@@ -4,7 +4,7 @@ The names below are the public API. They are imported on first use, so `import b
 
 Examples
 --------
-Let golems live through a synthetic market, and look at what they left:
+Run golems through a synthetic market, then read their events and records:
 
 >>> from bardo_pipeline import EventLog, LifeEvent, Policy, open_home, read_records, run_fleet
 >>> home = open_home("tour", policy=Policy())
@@ -15,14 +15,14 @@ Let golems live through a synthetic market, and look at what they left:
 'owner-1'
 >>> record = read_records(home, births["golem_id"][0].as_py())[0]
 
-Write records of your own. `append` returns when the record is durable:
+Write your own records. `append` returns when the record is durable:
 
 >>> from bardo_pipeline import AsyncEventWriter, DecisionCycleRecord, EventWriter, birth
 >>> golem_id = birth(home, lineage="mine/1", at=record.observed_at)
->>> def mine(tick: int) -> DecisionCycleRecord:
+>>> def record_at(tick: int) -> DecisionCycleRecord:
 ...     return record.model_copy(update={"golem_id": golem_id, "tick": tick})
 >>> with EventWriter.open(home, golem_id) as writer:
-...     ack = writer.append(mine(1))
+...     ack = writer.append(record_at(1))
 >>> ack.tick, ack.repeated
 (1, False)
 
@@ -31,7 +31,7 @@ The same from an event loop:
 >>> import asyncio
 >>> async def write() -> int:
 ...     async with await AsyncEventWriter.open(home, golem_id) as writer:
-...         ack = await writer.append(mine(2))
+...         ack = await writer.append(record_at(2))
 ...     return ack.tick
 >>> asyncio.run(write())
 2

@@ -35,16 +35,16 @@ from bardo_pipeline.runtime.run_settings import Ending
 from bardo_pipeline.storage.home import Home
 
 UNKNOWN = "-"
-"""Market and its hash of a golem whose records name no replayable market."""
+"""Market and market hash of a golem whose records name no replayable market."""
 
 
 def open_home(path: Path | str, *, policy: Policy | None = None) -> Home:
-    """Open the home in a folder; create it if the folder holds none.
+    """Open the home in a folder; create it if missing.
 
     Parameters
     ----------
     path : folder of the home
-    policy : decides the bucket count of a new home; an existing home keeps its own
+    policy : sets the bucket count of a new home; an existing home keeps its own
 
     Raises
     ------
@@ -76,7 +76,7 @@ def birth(
 
     Parameters
     ----------
-    lineage : names the line of descent; a random name by default, so each call founds another golem
+    lineage : name of the line of descent; random by default, so each call founds another golem
     budget_micros : capital and credits at birth, in micro-dollars
     lifespan_ticks : bounds between which the lifespan is drawn
     at : UTC moment of the birth, not after the first record's `observed_at`; the current moment by default
@@ -104,7 +104,7 @@ def birth(
 
 
 def read_records(home: Home | Path | str, golem_id: str) -> list[DecisionCycleRecord]:
-    """Return the records of one golem that are in the log, by tick.
+    """Return one golem's records in the log, ordered by tick.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def read_records(home: Home | Path | str, golem_id: str) -> list[DecisionCycleRe
 
 
 def derive(home: Home | Path | str, *, marts: bool = False) -> None:
-    """Bring every derived table up to the log; judge and publish the bundles of dead golems.
+    """Update every derived table to the end of the log; judge and publish bundles of dead golems.
 
     Parameters
     ----------
@@ -147,14 +147,14 @@ def ask(
     regime: str | None = None,
     clade: bool = False,
 ) -> Answer:
-    """Return the entries of a golem's grimoire that matter most for a question.
+    """Return the entries of a golem's grimoire that score highest for a question.
 
     Parameters
     ----------
     k : number of entries, the policy's five by default
     at, tick : an earlier moment (UTC, event time) or tick of the golem's life; the newest by default
     regime : assume this market regime
-    clade : include entries of the owner's other golems, at a discount
+    clade : include entries of the owner's other golems at a discounted score
 
     Returns
     -------
@@ -171,9 +171,9 @@ def ask(
     True
     """
     with _opened(home) as context:
-        where = golem_moment(context, golem_id, at=at, tick=tick)
-        where = where if regime is None else where.in_regime(regime)
-        return _ask(context, where, question, now=utc_now(), k=k, clade=clade)
+        moment = golem_moment(context, golem_id, at=at, tick=tick)
+        moment = moment if regime is None else moment.in_regime(regime)
+        return _ask(context, moment, question, now=utc_now(), k=k, clade=clade)
 
 
 def search(
@@ -212,16 +212,16 @@ def search(
 
 
 def lineage(home: Home | Path | str, entry: str, golem_id: str | None = None) -> list[Holding]:
-    """Trace an entry through generations down to the ticks that it rests on.
+    """Trace an entry through generations to the ticks that it was derived from.
 
     Parameters
     ----------
-    entry : id of an entry, or the beginning of it
+    entry : id of an entry, or a unique prefix
     golem_id : return only this golem and its ancestors
 
     Raises
     ------
-    QueryError : no entry or several entries have this id
+    QueryError : no entry or several entries match
 
     Examples
     --------
@@ -248,7 +248,7 @@ def watch(
     ----------
     categories, golems : yield only their events
     replay : number of newest events to start with, the policy's 10,000 by default
-    since : position of an event after which to continue, instead of a replay
+    since : position of an event; continue after it instead of replaying
     follow : wait for new events; otherwise the iteration ends after the replay
 
     Raises
@@ -278,12 +278,12 @@ def run_fleet(
     trace: Path | None = None,
     marts: bool = False,
 ) -> Ending:
-    """Let golems live through a market, record what they do and derive what they learn.
+    """Run golems through a market, record every tick and derive their knowledge.
 
     Parameters
     ----------
-    golems, generations : golems of the first generation; generations until a lineage ends
-    seed, bars : the synthetic market and its length in minutes
+    golems, generations : number of golems in the first generation; generations until a lineage ends
+    seed, bars : seed of the synthetic market, its length in minutes
     trace : folder with a recorded market (CSV of demeter-fetch) instead of the synthetic one
     marts : build the DuckDB warehouse with dbt afterwards
 
@@ -314,7 +314,7 @@ def _root(home: Home | Path | str) -> Path:
 
 @contextmanager
 def _opened(home: Home | Path | str) -> Iterator[DerivationContext]:
-    """Open the derivation that is active in a home; close its log afterwards."""
+    """Open the active derivation of a home; close its log afterwards."""
     context = DerivationContext.open(_root(home))
     try:
         yield context

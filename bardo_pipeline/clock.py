@@ -1,4 +1,4 @@
-"""The default clock of everything that records: the current moment in UTC."""
+"""The default clock: the current moment in UTC."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from datetime import UTC, datetime
 
 
 def utc_now() -> datetime:
-    """Return the current moment. It is stored as the moment of recording; no derived content depends on it."""
+    """Return the current moment (UTC), stored as `recorded_at`; no derived content depends on it."""
     return datetime.now(UTC)

@@ -1,45 +1,45 @@
 """Every exception of Bardo, under one root.
 
 BardoError
-├── InputError                 something that came from outside is wrong; the message names it and the cure
+├── InputError                 bad input; the message names it and the cure
 │   ├── TraceError             a market trace: file, line and column
-│   ├── RecordError            a record that does not fit the schema or a range
+│   ├── RecordError            a record violates the schema or a range
 │   ├── ConfigError            a setting, flag or environment variable
-│   ├── QueryError             SQL or an identifier that nothing answers to
-│   ├── BundleError            a bundle that is incomplete, altered or not allowed
-│   ├── SuccessionError        a successor that cannot be, or not so
-│   ├── SignatureError         a record without the signature that its golem's key asks for, or with a wrong one
-│   ├── IdentityError          a record that claims another golem's identity
-│   ├── WaiverError            a failed expectation that nobody can waive, or one that did not fail
-│   ├── LibraryError           an entry that a library does not take, or a kit that cannot be given
-│   ├── OverrideError          an owner's word on an entry that cannot stand: out of range, or of a past state
-│   └── SealError              private parts that cannot be sealed or opened
-├── StreamError                the order of a golem's ticks; always names golem and tick
-│   ├── ForkError              another record for a tick that is already on record
-│   └── RegressionError        a tick below the accepted head that fills no gap, or past a recorded death
-│       └── DeclaredDeadError  of a golem that fell silent and was declared dead meanwhile
-├── LeaseError                 another writer holds the golem
-├── BackpressureError          the journal is full and the caller does not want to wait
-├── StoreError                 a table or an index on disk is not what it should be
-│   ├── NoHomeError            there is no home in this folder yet
-│   ├── SchemaVersionError     a record or table was written by a newer version
+│   ├── QueryError             SQL that fails, or an unknown identifier
+│   ├── BundleError            a bundle is incomplete, altered or not allowed
+│   ├── SuccessionError        a successor cannot be created as requested
+│   ├── SignatureError         a record lacks a signature by its golem's key, or has a wrong one
+│   ├── IdentityError          a record claims another golem's identity
+│   ├── WaiverError            a waiver names a critical expectation, or one that did not fail
+│   ├── LibraryError           an entry cannot enter or leave a library, or a kit is unavailable
+│   ├── OverrideError          an override is out of range or refers to a past state
+│   └── SealError              private parts cannot be sealed or opened
+├── StreamError                a golem's ticks are out of order; names golem and tick
+│   ├── ForkError              the log holds a different record for this tick
+│   └── RegressionError        the tick is below the head and fills no gap, or follows a recorded death
+│       └── DeclaredDeadError  the golem fell silent and was declared dead
+├── LeaseError                 another writer holds the golem's lease
+├── BackpressureError          the journal is full and the caller set no wait
+├── StoreError                 a table or index on disk is missing, damaged or inconsistent
+│   ├── NoHomeError            the folder holds no home
+│   ├── SchemaVersionError     a newer version wrote this record or table
 │   ├── JournalError           a journal segment is torn or altered
-│   ├── EmbedderMismatch       vectors of one embedder where those of another belong, or a migration half done
+│   ├── EmbedderMismatch       vectors of the wrong embedder, or an unfinished migration
 │   └── CustodyError           a chain of records, a signature on record or a stored file is broken
-├── ProvisioningError          an heir has no place to live in; it is tried again
-├── RegistrationError          an heir has no identity; it lives without and it is tried again
-│   └── IdentityTakenError     its name is another golem's: it lives without for good
-├── GatewayError               a language model gave nothing that can be used; what happened is on record
-│   ├── AnswerError            its answer does not parse, or is not what was asked for
-│   ├── RefusalError           it, or its provider, declined to answer
-│   ├── UnreachableError       it could not be reached in time, or its provider failed
-│   └── CostCapError           the cap on what asking may cost is reached: it was not asked
-├── NoticeError                a notice could not be posted; it is kept
-└── DerivationError            a projection cannot be derived
-    ├── FingerprintMismatch    a rebuilt projection differs from the one in force
-    └── EmbeddingPaused        the model drifted from its own vectors on record: none are made until that is mended
+├── ProvisioningError          an heir has no runtime yet; retried
+├── RegistrationError          an heir is not registered; it lives without an identity; retried
+│   └── IdentityTakenError     another golem holds the name; not retried
+├── GatewayError               a language model gave no usable answer; the log records the outcome
+│   ├── AnswerError            the answer does not parse or does not fit the request
+│   ├── RefusalError           the model or its provider declined to answer
+│   ├── UnreachableError       the model timed out or its provider failed
+│   └── CostCapError           the cost cap is reached; no request was sent
+├── NoticeError                a notice could not be posted; it stays queued
+└── DerivationError            a table cannot be derived
+    ├── FingerprintMismatch    a rebuilt table differs from the active one
+    └── EmbeddingPaused        the model drifted from its recorded vectors; embedding waits for a repair
 
-Bad input is one of these; broken logic is an AssertionError.
+Bad input raises one of these; broken logic raises AssertionError.
 """
 
 
@@ -48,7 +48,7 @@ class BardoError(Exception):
 
 
 class InputError(BardoError):
-    """Something that came from outside is wrong."""
+    """Input from outside is invalid."""
 
 
 class TraceError(InputError):
@@ -56,32 +56,32 @@ class TraceError(InputError):
 
     def __init__(self, file: str, fact: str, *, line: int | None = None, column: str | None = None) -> None:
         self.file, self.line, self.column = file, line, column
-        place = file + (f", line {line}" if line is not None else "") + (f", column {column!r}" if column else "")
-        super().__init__(f"{place}: {fact}")
+        location = file + (f", line {line}" if line is not None else "") + (f", column {column!r}" if column else "")
+        super().__init__(f"{location}: {fact}")
 
 
 class RecordError(InputError):
-    """A record does not fit the schema or leaves its ranges."""
+    """A record violates the schema or a range."""
 
 
 class ConfigError(InputError):
-    """A setting cannot be used as it is."""
+    """A setting, flag or environment variable is invalid."""
 
 
 class QueryError(InputError):
-    """A query or identifier that nothing answers to."""
+    """A query fails, or an identifier is unknown."""
 
 
 class BundleError(InputError):
-    """A bundle is incomplete, altered, or holds what must not cross."""
+    """A bundle is incomplete, altered, or holds content that must not be inherited."""
 
 
 class SuccessionError(InputError):
-    """A successor that cannot be, or not as it was asked for."""
+    """A successor cannot be created as requested."""
 
 
 class SignatureError(InputError):
-    """A record lacks the signature that its golem's key asks for, or has a wrong one."""
+    """A record lacks a signature by its golem's key, or has a wrong one."""
 
 
 class IdentityError(InputError):
@@ -89,15 +89,15 @@ class IdentityError(InputError):
 
 
 class WaiverError(InputError):
-    """A steward's waiver cannot stand: what failed is critical, or nothing of that name failed."""
+    """A waiver names a critical expectation, or one that did not fail."""
 
 
 class OverrideError(InputError):
-    """An owner's word on an entry cannot stand: it leaves its ranges, or is said of what is past."""
+    """An owner's override of an entry is out of range, or refers to a past state."""
 
 
 class LibraryError(InputError):
-    """A library does not take an entry, or cannot give it: too late, not sure enough, of another owner."""
+    """An entry cannot enter or leave a library: too late, too uncertain, or another owner's."""
 
 
 class SealError(InputError):
@@ -105,11 +105,11 @@ class SealError(InputError):
 
 
 class LeaseError(BardoError):
-    """Another writer holds the golem."""
+    """Another writer holds the golem's lease."""
 
 
 class BackpressureError(BardoError):
-    """The journal is full and the caller does not want to wait."""
+    """The journal is full and the caller set no wait."""
 
 
 class StreamError(BardoError):
@@ -121,35 +121,35 @@ class StreamError(BardoError):
 
 
 class ForkError(StreamError):
-    """Another record for a tick that is already on record."""
+    """The log holds a different record for this tick."""
 
 
 class RegressionError(StreamError):
-    """A tick below the accepted head that fills no gap, or past a recorded death."""
+    """The tick is below the accepted head and fills no gap, or follows a recorded death."""
 
 
 class DeclaredDeadError(RegressionError):
-    """A golem that fell silent, was declared dead by an observer, and now goes on: its place is its successor's."""
+    """A golem was declared dead for its silence and now writes again; its successor has taken over."""
 
     def __init__(self, golem_id: str, tick: int, death: int) -> None:
         super().__init__(
             golem_id,
             tick,
-            f"comes after its end at tick {death}: it fell silent there and was declared dead by an observer, and what "
-            "it knew is its heirs' now: let its successor live on, or give this runtime a golem of its own",
+            f"comes after its end at tick {death}: it fell silent there and was declared dead by an observer, and its "
+            "heirs hold its knowledge now: run its successor, or give this runtime another golem",
         )
 
 
 class StoreError(BardoError):
-    """A table or an index on disk is not what it should be."""
+    """A table or index on disk is missing, damaged or inconsistent."""
 
 
 class NoHomeError(StoreError):
-    """There is no home in this folder yet."""
+    """The folder holds no home."""
 
 
 class SchemaVersionError(StoreError):
-    """Written by a newer version than this one can read."""
+    """A newer version of the library wrote this record or table."""
 
 
 class JournalError(StoreError):
@@ -157,7 +157,7 @@ class JournalError(StoreError):
 
 
 class EmbedderMismatch(StoreError):
-    """Vectors of one embedder where those of another belong, or a migration to another that is half done."""
+    """Stored vectors are of the wrong embedder, or a migration to another embedder is unfinished."""
 
 
 class CustodyError(StoreError):
@@ -165,48 +165,48 @@ class CustodyError(StoreError):
 
 
 class ProvisioningError(BardoError):
-    """An heir has no place to live in: it is tried again."""
+    """An heir has no runtime yet; provisioning is retried."""
 
 
 class RegistrationError(BardoError):
-    """An heir has no identity: it lives without, and it is tried again."""
+    """An heir is not registered: it lives without an identity, and registration is retried."""
 
 
 class IdentityTakenError(RegistrationError):
-    """The registry has this name as another golem's: no attempt will change that."""
+    """The registry gave this name to another golem; registration is not retried."""
 
 
 class GatewayError(BardoError):
-    """A language model gave nothing that can be used; what happened is on record."""
+    """A language model gave no usable answer; the log records the outcome."""
 
 
 class AnswerError(GatewayError):
-    """A model's answer does not parse, or is not what was asked for."""
+    """A model's answer does not parse or does not fit the request."""
 
 
 class RefusalError(GatewayError):
-    """A model, or its provider, declined to answer."""
+    """A model or its provider declined to answer."""
 
 
 class UnreachableError(GatewayError):
-    """A model could not be reached in time, or its provider failed."""
+    """A model timed out or its provider failed."""
 
 
 class CostCapError(GatewayError):
-    """The cap on what asking may cost is reached: the model was not asked."""
+    """The cost cap is reached; no request was sent."""
 
 
 class NoticeError(BardoError):
-    """A notice could not be posted; it is on record, and is posted later."""
+    """A notice could not be posted; it stays queued."""
 
 
 class DerivationError(BardoError):
-    """A projection cannot be derived."""
+    """A table cannot be derived."""
 
 
 class FingerprintMismatch(DerivationError):
-    """A rebuilt projection differs from the one in force."""
+    """A rebuilt table differs from the active one."""
 
 
 class EmbeddingPaused(DerivationError):
-    """The model drifted from its own vectors on record: no vectors are made until that is mended."""
+    """The model drifted from its recorded vectors; embedding is paused until the model is repaired."""

@@ -1,6 +1,6 @@
-"""The command `bardo`: live, look, ask, trace, rebuild.
+"""The command `bardo`: all commands, and errors as one line.
 
-Exit codes: 0 done, 1 what was checked does not hold, 2 bad input or nothing to work on.
+Exit codes: 0 success, 1 a check failed, 2 bad input or no home.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.markup import escape
 from typer.main import get_command
 
 from bardo_pipeline.cli import library_command
-from bardo_pipeline.cli import run_options as asked
+from bardo_pipeline.cli import run_options as opt
 from bardo_pipeline.cli.bundle import bundle_command, checks_command, give_command
 from bardo_pipeline.cli.dagster_process import execute_job, project_root, serve
 from bardo_pipeline.cli.evaluation import evaluate_memory
@@ -53,7 +53,7 @@ from bardo_pipeline.errors import BardoError, ConfigError
 from bardo_pipeline.project_files import checkout
 
 app = typer.Typer(
-    help="The memory of mortal agents: fleets live, learn, die and bequeath; every row traces to its tick.",
+    help="The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -99,10 +99,10 @@ def demo(
     golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
     generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
     ui: Annotated[
-        bool, typer.Option(help="Derive through Dagster, so that its UI shows the run; only from a checkout.")
+        bool, typer.Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")
     ] = True,
 ) -> None:
-    """Four days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
+    """Run short-lived golems through four days of a synthetic market, and show what their successors inherit."""
     root, ui = root_of(home), ui and checkout() is not None
     settings = RunSettings(
         golems=golems,
@@ -125,27 +125,27 @@ def demo(
 @app.command()
 def run(
     home: HomeOption = None,
-    trace: asked.Trace = None,
-    golems: asked.Golems = 8,
-    generations: asked.Generations = 3,
-    seed: asked.Seed = 7,
-    bars: asked.Bars = 5_760,
-    owner: asked.Owners = None,
-    budget: asked.Budget = 50.0,
-    lifespan: asked.Lifespan = "2000-8000",
-    market: asked.MarketName = "synthetic",
-    loan_to_value: asked.LoanToValue = 0.0,
-    collateral: asked.Collateral = "WETH",
-    steer: asked.Steers = None,
-    kill_switch: asked.KillSwitch = None,
-    oracle: asked.Oracle = None,
-    pool: asked.Pool = None,
-    replicants: asked.Replicants = 0,
-    marts: asked.Marts = True,
+    trace: opt.Trace = None,
+    golems: opt.Golems = 8,
+    generations: opt.Generations = 3,
+    seed: opt.Seed = 7,
+    bars: opt.Bars = 5_760,
+    owner: opt.Owners = None,
+    budget: opt.Budget = 50.0,
+    lifespan: opt.Lifespan = "2000-8000",
+    market: opt.MarketName = "synthetic",
+    loan_to_value: opt.LoanToValue = 0.0,
+    collateral: opt.Collateral = "WETH",
+    steer: opt.Steers = None,
+    kill_switch: opt.KillSwitch = None,
+    oracle: opt.Oracle = None,
+    pool: opt.Pool = None,
+    replicants: opt.Replicants = 0,
+    marts: opt.Marts = True,
     embedder: EmbedderOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
+    """Run a fleet through a recorded or synthetic market, then derive every table from its records."""
     settings = RunSettings(
         golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
         owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
@@ -164,10 +164,10 @@ def run(
 def status(
     home: HomeOption = None,
     format: FormatOption = "table",
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is broken.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is exceeded.")] = False,
     embedder: EmbedderOption = None,
 ) -> None:
-    """How this home stands: log, lag, journals, spool, quarantine, verdicts, projections; what is beyond thresholds."""
+    """Show the state of a home: log, lag, journals, spool, quarantine, verdicts, tables, exceeded thresholds."""
     if not status_command.status(out, root_of(home), embedder, now(), format) and check:
         raise typer.Exit(1)
 
@@ -177,34 +177,34 @@ def sql(
     query: Annotated[str, typer.Argument(help='SQL over the marts, for example "from dim_golem".')],
     home: HomeOption = None,
     format: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
 ) -> None:
-    """Ask the analysts' warehouse."""
+    """Query the DuckDB warehouse."""
     views.answer(out, root_of(home), query, format, limit)
 
 
 @app.command()
 def lineage(
-    entry: Annotated[str, typer.Argument(help="An entry's id, or the beginning of it.")],
+    entry: Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")],
     home: HomeOption = None,
-    golem: Annotated[str | None, typer.Option(help="Only this golem's, and what it descends from.")] = None,
+    golem: Annotated[str | None, typer.Option(help="Only this golem and its ancestors.")] = None,
     format: Annotated[str, typer.Option("--format", help="tree or json.")] = "tree",
     embedder: EmbedderOption = None,
 ) -> None:
-    """Trace an entry through generations down to the ticks that it came from."""
+    """Trace an entry through generations to the ticks that it was derived from."""
     views.lineage(out, root_of(home), entry, golem, format, embedder)
 
 
 @app.command()
 def similar(
-    text: Annotated[str, typer.Argument(help='What to look for, for example "gas spiked in a crash".')],
+    text: Annotated[str, typer.Argument(help='Text to compare with, for example "gas spiked in a crash".')],
     home: HomeOption = None,
-    golem: Annotated[str | None, typer.Option(help="Only this golem's episodes.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many episodes, no two of one text.")] = 5,
+    golem: Annotated[str | None, typer.Option(help="Only episodes of this golem.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of episodes with distinct texts.")] = 5,
     format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
-    """Find the episodes most like a text, by meaning and by words."""
+    """Find the episodes most similar to a text, by meaning and by words."""
     views.similar(out, root_of(home), text, golem, limit, format, embedder)
 
 
@@ -215,30 +215,30 @@ def rebuild(
     as_of_version: Annotated[int | None, typer.Option(min=0, help="Compare as of a version of the log.")] = None,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Derive everything again beside, from the log alone, and compare fingerprints; exit 1 on a difference."""
+    """Derive every table again from the log, in a separate folder, and compare fingerprints; exit 1 on a difference."""
     if not views.rebuilt(out, root_of(home), as_of, as_of_version, now(), embedder):
         raise typer.Exit(1)
 
 
 @app.command("accept-gap")
 def accept_gap(
-    golem: Annotated[str, typer.Argument(help="The golem whose ticks are missing.")],
-    tick_from: Annotated[int, typer.Argument(min=1, help="The first missing tick.")],
-    tick_to: Annotated[int, typer.Argument(min=1, help="The last missing tick.")],
-    why: Annotated[str, typer.Option(help="Why they will never come; it is recorded.")],
+    golem: Annotated[str, typer.Argument(help="Golem with missing ticks.")],
+    tick_from: Annotated[int, typer.Argument(min=1, help="First missing tick.")],
+    tick_to: Annotated[int, typer.Argument(min=1, help="Last missing tick.")],
+    why: Annotated[str, typer.Option(help="Reason why they are lost; recorded.")],
     home: HomeOption = None,
 ) -> None:
-    """Record that missing ticks are lost, so that derivation goes on behind them."""
+    """Record that missing ticks are lost, so that derivation continues after them."""
     views.gap_accepted(out, root_of(home), golem, (tick_from, tick_to), why, now())
 
 
 @app.command()
 def ui(
     home: HomeOption = None,
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's page.")] = 3000,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's UI.")] = 3000,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
-    """Start Dagster on the workspace: the asset graph, jobs, schedules, sensors, checks."""
+    """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks."""
     project_root()
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
     raise typer.Exit(serve(root_of(home), host, port))
@@ -246,31 +246,31 @@ def ui(
 
 @cache
 def command() -> Callable[[], object]:
-    """All commands with their options, made once a process: it takes a tenth of a second."""
+    """Build all commands with their options; cached because it takes 0.1 s."""
     return get_command(app)
 
 
 def main() -> None:
-    """Entry point: typed errors become one clear line and exit code 2."""
+    """Run the command line; print a BardoError as one line and exit 2."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a letter shows a mark in its place
+        if isinstance(stream, TextIOWrapper):  # print "?" for characters that the terminal's encoding lacks
             stream.reconfigure(errors="replace")
     try:
-        _check_words(sys.argv[1:])
+        _check_utf8(sys.argv[1:])
         command()()
     except BardoError as error:
         err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
 
 
-def _check_words(words: Sequence[str]) -> None:
-    """Raise ConfigError for what a shell gave that is not UTF-8: no store can hold it, nor look for it."""
-    for word in words:
+def _check_utf8(arguments: Sequence[str]) -> None:
+    """Raise ConfigError for an argument that is not UTF-8, because no table can store or match it."""
+    for argument in arguments:
         try:
-            word.encode()
+            argument.encode()
         except UnicodeEncodeError:
-            shown = word.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            raise ConfigError(f"{shown} is not UTF-8: write it so") from None
+            shown = argument.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            raise ConfigError(f"argument {shown} is not UTF-8: encode it as UTF-8") from None
 
 
 if __name__ == "__main__":

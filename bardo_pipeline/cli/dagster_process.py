@@ -1,4 +1,4 @@
-"""Dagster's own command, called on this project's workspace and on one home."""
+"""Run Dagster's command on this project's workspace for one home."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def project_root() -> Path:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Environment for Dagster's command: this home, its instance, and the tools beside this Python on PATH."""
+    """Return the environment of Dagster's command: the home, its instance, this Python's scripts first on PATH."""
     folder = prepare_dagster_home(Home.open(root))
     tools = str(Path(sys.executable).parent)
     return {
@@ -39,18 +39,18 @@ def _dagster() -> str:
 
 
 def execute_job(root: Path, job: str) -> None:
-    """Run a job to its end. Raises DerivationError with the end of its log if it fails."""
+    """Run a job and wait for it. Raises DerivationError with the last 25 log lines if it fails."""
     command = [_dagster(), "job", "execute", "-f", "definitions.py", "-j", job]
-    done = subprocess.run(
+    job_run = subprocess.run(
         command, cwd=project_root(), env=environment(root), capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
-        raise DerivationError(f"Dagster's {job} failed; the end of its log:\n{tail}")
+    if job_run.returncode:
+        tail = "\n".join((job_run.stdout + job_run.stderr).splitlines()[-25:])
+        raise DerivationError(f"Dagster's {job} failed; its last log lines:\n{tail}")
 
 
 def serve(root: Path, host: str, port: int) -> int:
-    """Serve Dagster's page until it is stopped. Returns its exit code."""
+    """Serve Dagster's UI until Ctrl-C; return its exit code."""
     command = [_dagster(), "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     try:
         return subprocess.run(command, cwd=project_root(), env=environment(root), check=False).returncode

@@ -1,4 +1,4 @@
-"""Options that commands share, and the clock that only doors read."""
+"""Options and checks that commands share, and the wall clock."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import home_root
 
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="The folder that holds everything (default: BARDO_HOME, else ./.bardo).")
+    Path | None, typer.Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")
 ]
 
 EmbedderOption = Annotated[
     str | None,
-    typer.Option("--embedder", help="minilm, minilm-int8 or nomic: whose derivation (default: the one in force)."),
+    typer.Option("--embedder", help="Use the derivation by minilm, minilm-int8 or nomic (default: the active one)."),
 ]
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="A configuration (default: bardo.toml in the home, if it is there).")
+    Path | None, typer.Option("--config", help="Configuration file (default: bardo.toml in the home, if present).")
 ]
 
-FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
+FormatOption = Annotated[str, typer.Option("--format", help="Output format: table or json.")]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def check_format(format: str) -> None:
@@ -37,19 +37,19 @@ def check_format(format: str) -> None:
 
 
 def now() -> datetime:
-    """The clock at the door; what it says is only ever recorded as the moment of recording."""
+    """Return the current moment (UTC); it is only stored as the moment of recording."""
     return datetime.now(UTC)
 
 
 def moment_of(text: str, option: str) -> datetime:
-    """A moment as the user wrote it, UTC where no offset is given. Raises ConfigError for anything else."""
+    """Parse an ISO 8601 moment, UTC unless it has an offset. Raises ConfigError."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ConfigError(f"{option} {text!r} is no moment: for example 2026-01-02T12:00:00") from None
+        raise ConfigError(f"{option} {text!r} is not an ISO 8601 moment: for example 2026-01-02T12:00:00") from None
 
 
 def root_of(home: Path | None) -> Path:
-    """The folder that the option names, or BARDO_HOME, or ./.bardo."""
+    """Return the home's folder: the option, else BARDO_HOME, else ./.bardo."""
     return home.absolute() if home is not None else home_root(os.environ)

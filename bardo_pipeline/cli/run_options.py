@@ -1,4 +1,4 @@
-"""What a run is asked for: the options of `bardo run`, each with its help."""
+"""Options of `bardo run`, with their help texts."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ import typer
 
 Trace = Annotated[
     Path | None,
-    typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); without it, a synthetic market."),
+    typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market."),
 ]
-Pool = Annotated[str | None, typer.Option(help="The pool to trade, if the trace folder holds several.")]
-MarketName = Annotated[str, typer.Option(help="Without a trace: synthetic, or flat (nothing happens, gas is cheap).")]
-Seed = Annotated[int, typer.Option(help="Seed of the synthetic market, and of the golems' traits and lifespans.")]
-Bars = Annotated[int, typer.Option(min=60, help="Minutes of the synthetic market.")]
+Pool = Annotated[str | None, typer.Option(help="Pool to trade, if the trace folder holds several.")]
+MarketName = Annotated[
+    str, typer.Option(help="Market without a trace: synthetic, or flat (constant prices, cheap gas).")
+]
+Seed = Annotated[int, typer.Option(help="Seed of the synthetic market, the golems' traits and lifespans.")]
+Bars = Annotated[int, typer.Option(min=60, help="Length of the synthetic market in minutes.")]
 Golems = Annotated[
-    int, typer.Option(min=0, help="Golems of the first generation; 0: only those who were born between runs.")
+    int, typer.Option(min=0, help="Golems of the first generation; 0 runs only golems born between runs.")
 ]
 Generations = Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")]
-Owners = Annotated[list[str] | None, typer.Option(help="An owner; give it several times for several.")]
-Budget = Annotated[float, typer.Option(min=1.0, help="Dollars a golem is founded with.")]
+Owners = Annotated[list[str] | None, typer.Option(help="Owner of golems; repeatable.")]
+Budget = Annotated[float, typer.Option(min=1.0, help="Initial capital of a golem in dollars.")]
 Lifespan = Annotated[str, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")]
 LoanToValue = Annotated[
     float,
-    typer.Option(
-        min=0.0, max=1.0, help="Aave debt for each dollar of collateral, at most 0.75; needs the trace's rates."
-    ),
+    typer.Option(min=0.0, max=1.0, help="Aave debt per dollar of collateral, at most 0.75; needs a trace with rates."),
 ]
-Collateral = Annotated[str, typer.Option(help="What they supply, WETH or USDC; they owe the other.")]
+Collateral = Annotated[str, typer.Option(help="Token supplied as collateral, WETH or USDC; golems borrow the other.")]
 Steers = Annotated[
     list[str] | None,
-    typer.Option(help="Interrupt: GOLEM_OR_*@TICK:INTENT (high) or GOLEM_OR_*@TICK?INTENT (follow-up)."),
+    typer.Option(
+        help="Intervention GOLEM@TICK:INTENT (immediate) or GOLEM@TICK?INTENT (follow-up); * means every golem."
+    ),
 ]
-KillSwitch = Annotated[Path | None, typer.Option(help="While this file exists, the kill-switch probe is high.")]
+KillSwitch = Annotated[Path | None, typer.Option(help="File whose existence raises the kill-switch probe.")]
 Oracle = Annotated[
     bool | None,
     typer.Option(
         "--oracle/--no-oracle",
-        help="Golems predict; without, they judge surprise by what they see alone (default: bardo.toml, else on).",
+        help="Golems predict; otherwise observations alone measure surprise (default: bardo.toml, else on).",
     ),
 ]
 Replicants = Annotated[
-    int, typer.Option(min=0, help="Replicants that a golem may send out, one at a time, to settle what is open to it.")
+    int, typer.Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis.")
 ]
-Marts = Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")]
+Marts = Annotated[bool, typer.Option(help="Build the DuckDB warehouse (dbt) at the end.")]

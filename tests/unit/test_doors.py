@@ -13,7 +13,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from bardo_pipeline.cli.app import _check_words, app
+from bardo_pipeline.cli.app import _check_utf8, app
 from bardo_pipeline.cli.evaluation.evaluation_options import room_for
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
 from bardo_pipeline.cli.memory import ask_command
@@ -52,7 +52,7 @@ def test_every_command_goes_by_the_embedder_in_force_unless_it_is_told_another()
 
 @pytest.mark.parametrize("said", ["yesterday", "", "0001-01-01T00:00:00+23:00", "2026-13-01"])
 def test_what_is_no_moment_is_refused(said: str) -> None:
-    with pytest.raises(ConfigError, match=r"--at .* is no moment"):
+    with pytest.raises(ConfigError, match=r"--at .* is not an ISO 8601 moment"):
         moment_of(said, "--at")
     assert moment_of("2026-01-02T12:00", "--at").isoformat() == "2026-01-02T12:00:00+00:00"
     assert moment_of("2026-01-02T12:00+02:00", "--at").isoformat() == "2026-01-02T10:00:00+00:00"
@@ -65,7 +65,7 @@ def test_a_loan_needs_a_market_that_lends_and_is_part_of_a_run_s_name() -> None:
     assert loan_of(0.0, "WETH") is None
     with pytest.raises(ConfigError, match="none of USDC, WETH"):
         loan_of(0.5, "WBTC")
-    with pytest.raises(ConfigError, match="a synthetic market lends nothing"):
+    with pytest.raises(ConfigError, match="needs a recorded market"):
         open_market(RunSettings(loan=loan), Console(quiet=True))
     stores: Any = SimpleNamespace(derivation_id="d", policy=Policy())
     market = flat_market(bars=60, start=datetime(2026, 1, 1, tzinfo=UTC))
@@ -77,9 +77,9 @@ def test_a_loan_needs_a_market_that_lends_and_is_part_of_a_run_s_name() -> None:
 
 
 def test_words_that_are_not_utf8_are_refused_and_named() -> None:
-    _check_words(["ask", "g-1", "Größe → 3?"])
+    _check_utf8(["ask", "g-1", "Größe → 3?"])
     with pytest.raises(ConfigError, match=r"ga\\xffs is not UTF-8"):
-        _check_words(["ask", "g-1", b"ga\xffs".decode(errors="surrogateescape")])
+        _check_utf8(["ask", "g-1", b"ga\xffs".decode(errors="surrogateescape")])
 
 
 @pytest.mark.row("MEM-9", "MEM-10")

@@ -1,4 +1,4 @@
-"""Runs: from what a user asked for to a fleet that lives, with progress to look at."""
+"""Run a fleet: open the market, put the configuration in force, live, derive, show progress."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID, TextColumn
 
+from bardo_pipeline.cli.output.tables import progress_bar
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
@@ -40,10 +41,10 @@ from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When synthetic markets begin: a fixed moment, so that a seed gives the same bytes on any day."""
+"""Start of every synthetic market, fixed so that a seed always gives the same bytes."""
 
 _UNNAMED = ("trace", "kill_switch", "embedder", "config", "loan")
-"""Settings that are outside of a run's name, or in it only where there are any."""
+"""Settings left out of the hash that names a run; `run_name` adds `loan` if there is one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,7 +53,7 @@ _STEER = re.compile(r"^(?P<golem>\*|g-[0-9a-f]{8})@(?P<tick>\d+)(?P<how>[:?])(?P
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a user asks of a run."""
+    """Settings of a run, as the user gave them."""
 
     golems: int = 8
     generations: int = 3
@@ -76,7 +77,7 @@ class RunSettings:
 def go(
     root: Path, settings: RunSettings, *, clock: Callable[[], datetime], console: Console, derive: bool, marts: bool
 ) -> Ending:
-    """Live through the market, then derive everything from the log (unless somebody else will)."""
+    """Run the fleet through the market, then derive every table if `derive`, and the warehouse if `marts`."""
     market = open_market(settings, console)
     steers = parse_steers(settings.steers)
     stated = stated_in(root, settings.config)
@@ -97,20 +98,13 @@ def go(
         generations=settings.generations,
         founding=founding,
         steers=steers,
-        killed=_switch(settings.kill_switch),
+        killed=_kill_probe(settings.kill_switch),
         oracle=bool(settings.oracle),
         succeed=_succession(stores, founding, clock),
         replicants=settings.replicants,
     )
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[now]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        ending = _lived(stores, run, clock, progress)
+    with progress_bar(console, TextColumn("{task.fields[now]}")) as progress:
+        ending = _live(stores, run, clock, progress)
         if derive:
             step = progress.add_task("deriving", total=None, now="")
             withdraw(stores, now=clock())
@@ -125,40 +119,40 @@ def go(
 
 
 def _succession(stores: DerivationContext, founding: Founding, clock: Callable[[], datetime]) -> Succeed | None:
-    """Who decides on heirs while the run lasts: the configuration, where it wants them by itself; else the run."""
+    """Return the function that decides on heirs during the run if succession is automatic, else None."""
     if not in_force_now(stores).configuration.succession.auto:
         return None
     return lambda lives, at: succeed_in_run(stores, lives, lifespan_ticks=founding.lifespan_ticks, now=clock(), at=at)
 
 
-def _lived(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:
-    """Live the run: its founders, then those who were born between runs and waited for one."""
+def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:
+    """Run the founders, then the golems that were born between runs."""
     last = _EPOCH + timedelta(microseconds=int(run.market.at_us[-1]))
     ending = Ending(0, 0, 0, 0, 0)
-    beside = passes(stores, run, last, now=clock())
-    if run.golems < 1 and not beside:
-        raise ConfigError(f"nobody is there to live: no golem waits for a run of {run.market.name}; give --golems")
-    for one in [*([run] if run.golems else []), *beside]:
-        life = fleet_run.Living(stores, one, clock)
-        task = progress.add_task("living heirs" if one.heirs else "living", total=life.tape.ticks, now="")
-        heirs = {heir.golem_id for heir in one.heirs}
+    heir_runs = passes(stores, run, last, now=clock())
+    if run.golems < 1 and not heir_runs:
+        raise ConfigError(f"no golem waits for a run of {run.market.name}: give --golems")
+    for part in [*([run] if run.golems else []), *heir_runs]:
+        life = fleet_run.Living(stores, part, clock)
+        task = progress.add_task("living heirs" if part.heirs else "living", total=life.tape.ticks, now="")
+        heirs = {heir.golem_id for heir in part.heirs}
 
         def tell(p: Told, task: TaskID = task, heirs: set[str] = heirs) -> None:
-            said = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
-            progress.update(task, completed=p.ticks_done, now=said)
+            counts = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
+            progress.update(task, completed=p.ticks_done, now=counts)
             if heirs:
                 retry_registrations(stores, heirs, now=clock())
 
-        lived = life.live(tell)
+        part_ending = life.live(tell)
         progress.update(task, completed=life.tape.ticks)
-        ending = Ending(*(a + b for a, b in zip(astuple(ending), astuple(lived), strict=True)))
+        ending = Ending(*(a + b for a, b in zip(astuple(ending), astuple(part_ending), strict=True)))
     return ending
 
 
 def _configured(
     root: Path, stated: ConfigFile, settings: RunSettings, market: Market, now: datetime
 ) -> tuple[DerivationContext, RunSettings, str]:
-    """The stores under what is stated, which is put in force and recorded, the settings with it, and the run's name."""
+    """Put the stated configuration in force and record it; return the context, completed settings and run name."""
     begun, why = _EPOCH + timedelta(microseconds=int(market.at_us[0])), "a run begins"
     put_in_force(DerivationContext.open(root), stated, now=now, why=why, at=begun)
     stores = DerivationContext.open(root, embedder=settings.embedder)
@@ -174,11 +168,11 @@ def _configured(
 
 
 def open_market(settings: RunSettings, console: Console) -> Market:
-    """The market that was asked for. Raises TraceError or ConfigError."""
+    """Open the market that the settings name. Raises TraceError or ConfigError."""
     if settings.trace is not None:
         market, report = read_trace(settings.trace, pool=settings.pool, rates=settings.loan is not None)
         skipped = "; ".join(sorted({reason for _, reason in report.files_skipped}))
-        mended = (
+        repairs = (
             (report.minutes_missing, "minutes missing"),
             (report.gas_filled, "without a gas price"),
             (report.liquidity_carried, "without active liquidity"),
@@ -189,59 +183,59 @@ def open_market(settings: RunSettings, console: Console) -> Market:
             f"{report.first_at:%Y-%m-%d %H:%M} to {report.last_at:%Y-%m-%d %H:%M} UTC; "
             f"{len(report.files_read)} files read, {len(report.files_skipped)} skipped"
             + (f" ({skipped})" if skipped else "")
-            + "".join(f"; {count:,} {what}" for count, what in mended if count),
+            + "".join(f"; {count:,} {what}" for count, what in repairs if count),
             highlight=False,
             soft_wrap=True,
         )
         return market
     if settings.loan is not None:
-        raise ConfigError("a synthetic market lends nothing: give --trace FOLDER with Aave rates for --loan-to-value")
+        raise ConfigError("--loan-to-value needs a recorded market with Aave rates: give --trace FOLDER")
     if settings.market == "flat":
         return flat_market(bars=settings.bars, start=SYNTHETIC_START)
     if settings.market == "synthetic":
         return synthetic_market(seed=settings.seed, bars=settings.bars, start=SYNTHETIC_START)
-    raise ConfigError(f"there is no market {settings.market!r}: synthetic or flat, or give --trace FOLDER")
+    raise ConfigError(f"--market {settings.market!r} is unknown: use synthetic or flat, or give --trace FOLDER")
 
 
 def loan_of(loan_to_value: float, collateral: str) -> LoanGranted | None:
-    """What golems may borrow; None for nothing. Raises ConfigError for another collateral than the pool's tokens."""
+    """Return the loan of every golem, None without debt. Raises ConfigError for an unsupported collateral."""
     asset = collateral.upper()
     if asset not in ASSETS:
-        raise ConfigError(f"--collateral {collateral!r} is none of {', '.join(ASSETS)}")
+        raise ConfigError(f"--collateral {collateral!r} is not supported: use {' or '.join(ASSETS)}")
     return LoanGranted(protocol=LENDER, collateral=asset, loan_to_value=loan_to_value) if loan_to_value > 0.0 else None
 
 
 def run_name(
     settings: RunSettings, market: Market, stores: DerivationContext, auto: Mapping[str, Any] | None = None
 ) -> str:
-    """A name that only this run has: the same settings, market and derivation have the same.
+    """Return the first 8 hex digits of the SHA-256 of settings, market, derivation and `auto`.
 
-    auto: what the configuration wants of heirs by itself, None where it wants none.
+    auto: the configuration's succession settings if succession is automatic, else None.
     """
     kept = {k: v for k, v in asdict(settings).items() if k not in _UNNAMED}
     if settings.loan is not None:
         kept |= {"loan": settings.loan.model_dump(), "lending": stores.policy.lending.model_dump()}
     if auto:
         kept["succession"] = auto
-    if not settings.replicants:  # a run that sends none has the name that it always had
+    if not settings.replicants:  # keep the names of runs from before this setting existed
         del kept["replicants"]
     content = orjson.dumps([kept, market.content_hash, stores.derivation_id], option=orjson.OPT_SORT_KEYS, default=str)
     return hashlib.sha256(content).hexdigest()[:8]
 
 
 def parse_steers(texts: tuple[str, ...]) -> dict[tuple[str, int], tuple[str, str]]:
-    """GOLEM@TICK:INTENT interrupts at once, GOLEM@TICK?INTENT waits as a follow-up; * is every golem."""
-    out = {}
+    """Parse GOLEM@TICK:INTENT (immediate) and GOLEM@TICK?INTENT (follow-up); * means every golem."""
+    steers = {}
     for text in texts:
-        found = _STEER.match(text)
-        if found is None:
+        match = _STEER.match(text)
+        if match is None:
             raise ConfigError(
                 f"--steer {text!r} is not GOLEM_OR_*@TICK:INTENT (or ?INTENT for a follow-up): for example '*@120:hold'"
             )
-        severity = "high" if found["how"] == ":" else "low"
-        out[found["golem"], int(found["tick"])] = (severity, found["intent"])
-    return out
+        severity = "high" if match["how"] == ":" else "low"
+        steers[match["golem"], int(match["tick"])] = (severity, match["intent"])
+    return steers
 
 
-def _switch(path: Path | None) -> Callable[[], bool]:
+def _kill_probe(path: Path | None) -> Callable[[], bool]:
     return (lambda: False) if path is None else path.exists

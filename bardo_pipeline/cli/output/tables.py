@@ -1,4 +1,4 @@
-"""Tables: rows as the terminal shows them, and as JSON for whoever reads on."""
+"""Print rows as terminal tables or JSON, and progress bars."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import orjson
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 SHORT_CELL = 34
 
 
 def print_table(out: Console, title: str | None, names: list[str], rows: list[tuple[Any, ...]]) -> None:
-    """A table without frills; short columns never wrap, long ones take what is left."""
+    """Print a table; columns of at most 34 characters never wrap, numbers are right-aligned."""
     table = Table(
         title=None if title is None else escape(title),
         title_justify="left",
@@ -36,8 +37,14 @@ def print_table(out: Console, title: str | None, names: list[str], rows: list[tu
     out.print(table)
 
 
+def progress_bar(console: Console, *extra: ProgressColumn) -> Progress:
+    """Return a transient progress display: spinner, description, bar, extra columns, elapsed time."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *extra, TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
 def print_json(value: Any) -> None:
-    """A value as one line of JSON; what JSON has no word for as text."""
+    """Print a value as one line of JSON; types that JSON lacks become strings."""
     kinds = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
     sys.stdout.buffer.write(orjson.dumps(value, option=kinds, default=str))
 
