@@ -42,8 +42,8 @@ def portions_of(
     """What the reader is given where the log is read by so many rows. as_wide: how wide a portion must be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(append_only_table, "_PART_ROWS", rows)
-        patch.setattr(cycle_reader, "_AS_WIDE", as_wide)
-        upto, portions = reader_of(stores).portions(nothing)
+        patch.setattr(cycle_reader, "_WIDTH_SHARE_MIN", as_wide)
+        upto, portions = reader_of(stores).batches(nothing)
         return upto, list(portions)
 
 
@@ -56,8 +56,8 @@ def test_portions_are_what_is_given_at_once(arriving: list[Parcel], rows: int, k
         for number, parcel in enumerate(arriving):
             deliver(stores, parcel, number)
             if number + 1 == kept:  # some waits already
-                reader_of(stores).advance(reader_of(stores).fresh(lambda golem_id: 2**31))
-        whole = reader_of(stores).fresh(nothing)
+                reader_of(stores).advance(reader_of(stores).next_batch(lambda golem_id: 2**31))
+        whole = reader_of(stores).next_batch(nothing)
         upto, portions = portions_of(stores, rows, as_wide=as_wide)
         event(f"{min(len(portions), 3)} portions")
         assert upto == whole.upto

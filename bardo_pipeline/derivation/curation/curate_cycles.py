@@ -354,7 +354,7 @@ def derive_curation(context: DerivationContext) -> list[Written]:
         written = _repair(context, left)
         grimoire = context.projections.replaceable("grimoire")
         reader = CycleReader(context, "curation", EVIDENCE_COLUMNS, left, ordered=False)
-        upto, portions = reader.portions(grimoire.done)
+        upto, portions = reader.batches(grimoire.done)
         unborn = [g for g in context.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
         golems = sorted({*upto, *unborn})
         mind = load_state(context, golems, left) if golems else None

@@ -75,7 +75,7 @@ def derive_dreams(context: DerivationContext) -> list[Written]:
             return written
         past = load_dream_state(context, {*moving, *first}, first, left)
         reader = CycleReader(context, "dreams", DROWSY_COLUMNS, left)
-        fresh = reader.fresh(past.last.get, closed.get)
+        fresh = reader.next_batch(past.last.get, closed.get)
         drowsy = _of_others(fresh.records, first)
         again = {g: past.last.get(g, 0) + 1 for g in first}
         records = without_retracted(closed_records(context, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
@@ -261,7 +261,7 @@ def early_dreams(context: DerivationContext) -> str | None:
     if not moving:
         return None
     past = load_dream_state(context, moving, {}, left)
-    fresh = CycleReader(context, "dreams", DROWSY_COLUMNS, left).fresh(past.last.get, closed.get)
+    fresh = CycleReader(context, "dreams", DROWSY_COLUMNS, left).next_batch(past.last.get, closed.get)
     began = _bedtime(context, _only(fresh.records, moving), past).due.began_by.tolist()
     told = [f"{began.count(why)} for {what}" for why, what in ((TAG, "tagged episodes"), (IMPORT, "imports"))]
     return "dreams are due: " + ", ".join(told) if TAG in began or IMPORT in began else None

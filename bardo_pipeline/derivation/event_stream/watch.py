@@ -146,7 +146,7 @@ class Fabric:
         """The events of a commit; batch: those read with it, None for a first count without what neighbours tell."""
         rows, policy = commit.rows, self._context.policy
         if commit.source == "life":
-            return life_events(rows, self._imports(rows), self._across.told_by_gaps(rows))
+            return life_events(rows, self._imports(rows), self._across.completed_by_gaps(rows))
         if commit.source == "decisions":
             return decision_events(rows)
         if commit.source == "cycles":
@@ -155,7 +155,7 @@ class Fabric:
         tiers = importance_tiers(pnl.combine_chunks(), worth.combine_chunks(), policy)
         beside = rows.select(NEIGHBOUR_COLUMNS).slice(0, 0) if batch is None else self._neighbours.of(commit, batch)
         rules, window = policy.fabric, policy.prediction.fitness_window
-        across = None if batch is None else self._across.told_by_records(rows)
+        across = None if batch is None else self._across.completed_by_records(rows)
         return record_events(rows, beside, tiers, policy=rules, window=window, across=across)
 
     def _imports(self, events: pa.Table) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""Neighbours: what the ticks before and after some records said of themselves, as far as they were on record then.
+"""Neighbours: the records of adjacent ticks that a commit's records are compared with.
 
-What changed from one tick to the next is told by whichever of the two records came last. So each record's neighbours
-must be known if they came before it, and only then. Most stand in the same batch of commits, or are a golem's newest
-record so far; the log is asked for the rest, from the batch to both sides, since what came behind it was not before.
+A change between two ticks is reported by the record that was committed later, so a record needs those neighbours that
+were committed before it. Most are in the same batch of commits or are their golem's newest record. The others are
+searched in the log in both directions from the batch, because older commits may hold later ticks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from bardo_pipeline.derivation.event_stream.sources import Commit
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.storage.log.event_log import EventLog
 
-Key = tuple[str, int]
-"""A golem and a tick."""
+GolemTick = tuple[str, int]
+"""A golem's id and a tick."""
 
-_SPAN = 8  # commits that are asked first on either side
+_FIRST_SPAN = 8
+"""Commits searched first in each direction; each further search covers four times as many."""
 
 
 class Neighbours:
-    """What stands beside the records of commits, batch by batch, upwards."""
+    """The neighbours of the records of commits, for batches in ascending order."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -33,71 +34,73 @@ class Neighbours:
         self._newest: pa.Table | None = None
 
     def of(self, commit: Commit, batch: Sequence[Commit]) -> pa.Table:
-        """The records that may stand beside those of a commit and came before it (NEIGHBOUR_COLUMNS).
+        """Return records committed before a commit that may adjoin its records (NEIGHBOUR_COLUMNS).
 
-        batch: the commits that were read with it, itself among them, ascending.
+        Parameters
+        ----------
+        batch : the commits that were read together with this one, itself included, ascending
         """
         if batch is not self._batch:
-            self._enter(batch)
+            self._load_batch(batch)
         earlier = [other.rows.select(NEIGHBOUR_COLUMNS) for other in batch if other.version < commit.version]
-        assert self._before is not None, "a batch was entered"
+        assert self._before is not None, "a batch was loaded"
         return pa.concat_tables([self._before, *earlier])
 
-    def _enter(self, batch: Sequence[Commit]) -> None:
-        """Learn what came before a batch, and keep each golem's newest record of all that was seen."""
+    def _load_batch(self, batch: Sequence[Commit]) -> None:
+        """Read the neighbours committed before a batch, and update each golem's newest record."""
         rows = pa.concat_tables([commit.rows.select(NEIGHBOUR_COLUMNS) for commit in batch])
-        known = rows.slice(0, 0) if self._newest is None else self._newest
-        wanted = self._beyond(pa.concat_tables([rows, known]), rows)
-        self._before = pa.concat_tables([known, *self._found(wanted, batch[0].version, batch[-1].version)])
-        self._newest, self._batch = _newest(pa.concat_tables([known, rows])), batch
+        newest = rows.slice(0, 0) if self._newest is None else self._newest
+        missing = self._missing_keys(pa.concat_tables([rows, newest]), rows)
+        self._before = pa.concat_tables([newest, *self._search(missing, batch[0].version, batch[-1].version)])
+        self._newest, self._batch = _newest(pa.concat_tables([newest, rows])), batch
 
-    def _beyond(self, known: pa.Table, rows: pa.Table) -> set[Key]:
-        """The ticks beside these rows that are on record now, and not known."""
-        here = _keys(known)
-        beside = {(golem_id, tick + step) for golem_id, tick in _keys(rows) for step in (-1, 1)} - here
+    def _missing_keys(self, loaded: pa.Table, rows: pa.Table) -> set[GolemTick]:
+        """Return the recorded ticks adjacent to these rows that are not loaded."""
+        adjacent = {(golem_id, tick + step) for golem_id, tick in _keys(rows) for step in (-1, 1)} - _keys(loaded)
         heads = self._log.heads()
         highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
-        return {key for key in beside if 0 < key[1] <= highest.get(key[0], 0) and not self._is_missing(*key)}
+        return {key for key in adjacent if 0 < key[1] <= highest.get(key[0], 0) and not self._is_missing(*key)}
 
     def _is_missing(self, golem_id: str, tick: int) -> bool:
         head = self._log.head_of(golem_id)
         return any(first <= tick <= last for first, last in (*head.missing, *head.accepted))
 
-    def _found(self, wanted: set[Key], low: int, high: int) -> list[pa.Table]:
-        """The records of these golems and ticks, all on record now, that came before version `low`.
+    def _search(self, keys: set[GolemTick], low: int, high: int) -> list[pa.Table]:
+        """Return the records of these keys that were committed before version `low`.
 
-        Commits further and further away from the batch (low to high) are asked, on both sides.
+        The search widens from the batch (versions low to high) in both directions until each key has been seen.
         """
-        found: list[pa.Table] = []
-        left, span, newest = set(wanted), _SPAN, self._log.version
+        parts: list[pa.Table] = []
+        unseen, span, newest = set(keys), _FIRST_SPAN, self._log.version
         below, above = low - 1, high
-        while left and (below > 0 or above < newest):
+        while unseen and (below > 0 or above < newest):
             lowest, highest = max(below - span, 0), min(above + span, newest)
-            found.append(self._rows(left, lowest, below))
-            left -= _keys(found[-1])
-            left -= _keys(self._rows(left, above, highest))
+            parts.append(self._read(unseen, lowest, below))
+            unseen -= _keys(parts[-1])
+            unseen -= _keys(self._read(unseen, above, highest))
             below, above, span = lowest, highest, span * 4
-        return found
+        return parts
 
-    def _rows(self, wanted: set[Key], since: int, until: int) -> pa.Table:
-        """The records of these golems and ticks that came after one version and up to another."""
-        asked = wanted if since < until else set()
-        columns, golems = [*NEIGHBOUR_COLUMNS, "version"], sorted({golem_id for golem_id, _ in asked})
+    def _read(self, keys: set[GolemTick], since: int, until: int) -> pa.Table:
+        """Return the records of these keys in versions above `since` up to `until`."""
+        if since >= until:
+            keys = set()
+        columns, golems = [*NEIGHBOUR_COLUMNS, "version"], sorted({golem_id for golem_id, _ in keys})
         rows = self._log.read_cycles_between(columns, since, max(until, since), golems=golems)
         versions = pc.fill_null(rows["version"], until)
-        ticks = pc.is_in(rows["tick"], value_set=pa.array(sorted({tick for _, tick in asked}), pa.int64()))
-        inside = pc.and_(pc.greater(versions, since), pc.less_equal(versions, until))
-        rows = rows.filter(pc.and_(inside, ticks))
-        mine = [key in asked for key in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
-        return rows.filter(pa.array(mine, pa.bool_())).select(NEIGHBOUR_COLUMNS)
+        ticks = pc.is_in(rows["tick"], value_set=pa.array(sorted({tick for _, tick in keys}), pa.int64()))
+        is_inside = pc.and_(pc.greater(versions, since), pc.less_equal(versions, until))
+        rows = rows.filter(pc.and_(is_inside, ticks))
+        is_key = [key in keys for key in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
+        return rows.filter(pa.array(is_key, pa.bool_())).select(NEIGHBOUR_COLUMNS)
 
 
-def _keys(rows: pa.Table) -> set[Key]:
+def _keys(rows: pa.Table) -> set[GolemTick]:
     return set(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
 
 
 def _newest(rows: pa.Table) -> pa.Table:
-    """Each golem's row of the highest tick."""
+    """Return each golem's row of the highest tick."""
     golems = pc.rank(rows["golem_id"], tiebreaker="dense").to_numpy() if rows.num_rows else np.zeros(0)
     order = np.lexsort((rows["tick"].to_numpy(), golems))
     last = np.flatnonzero(np.r_[golems[order][1:] != golems[order][:-1], True]) if len(order) else order

@@ -1,7 +1,8 @@
-"""The reader of cycles: the records of newly closed ones, at the cost of what is new.
+"""The reader of closed cycles: the records of cycles that closed since a consumer last read.
 
-What has come but is not closed yet waits in a small file beside the reader's position in the log. A long log is read in
-portions that have some cycles of every golem, since passes take a cycle of every golem at a time.
+Records of open cycles are saved with the consumer's checkpoint, so each record is read from the log once. A long log
+comes in batches that hold some cycles of every golem, because a pass handles one cycle of all golems at a time.
+
 Source: architecture ("Time and order").
 """
 
@@ -14,6 +15,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, deduplicated
@@ -21,83 +23,102 @@ from bardo_pipeline.derivation.incremental.retraction_tracking import without_re
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.append_only_table import Part
 
-_AS_WIDE = 0.8
-"""A portion is handed over when its cycles stand side by side in at least this share of the golems of the whole."""
+_WIDTH_SHARE_MIN = 0.8
+"""A batch is given out when its width (see `_width`) is at least this share of the width of everything pending."""
 
 
 @dataclass(frozen=True)
 class CycleBatch:
-    """Records of closed cycles that were not derived yet, the cycle of each, and how far each golem gets with them."""
+    """Records of closed cycles that are not derived yet.
+
+    cycle: of each record. upto: each advancing golem's last cycle in the batch. version: of the log when it was read.
+    waiting: records of later cycles, which the next batch begins with.
+    """
 
     records: pa.Table
-    cycle: np.ndarray
+    cycle: Int64Array
     upto: dict[str, int]
     version: int
     waiting: pa.Table
 
 
 class CycleReader:
-    """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived.
+    """Reads one consumer's new records.
 
-    left: what counts as never having been; its ticks close cycles like any others, but their records are not given.
-    ordered: whether they are given by golem and tick, or as they come, which spares putting them in order.
+    Parameters
+    ----------
+    left_out : retractions; retracted records count towards the end of a cycle but are not given
+    ordered : whether records come by golem and tick; False keeps the log's order, which saves the sorting
     """
 
     def __init__(
-        self, context: DerivationContext, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
+        self,
+        context: DerivationContext,
+        name: str,
+        columns: tuple[str, ...],
+        left_out: LeftOut,
+        *,
+        ordered: bool = True,
     ) -> None:
-        self._context, self._columns, self._left, self._ordered = context, list(columns), left, ordered
+        self._context, self._columns, self._left_out, self._ordered = context, list(columns), left_out, ordered
         self._checkpoint = checkpoint_of(context, name)
-        self._span = context.policy.curator.cycle_ticks
+        self._cycle_ticks = context.policy.curator.cycle_ticks
 
-    def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> CycleBatch:
-        """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first.
+    def next_batch(
+        self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None
+    ) -> CycleBatch:
+        """Return the records of all closed cycles that are not derived.
 
-        until: golem to the last cycle that may be derived, for a consumer that waits for another; the rest waits.
-        What is closed is asked before records are read: what a writer adds meanwhile waits for the next time.
+        The closed cycles are determined before records are read, so records written meanwhile wait for the next batch.
+
+        Parameters
+        ----------
+        done : gives a golem's last derived cycle, None before the first
+        until : gives the last cycle that may be derived, for a consumer that waits for another one
         """
         closed = closed_through(self._context)
         if until is not None:
             closed = {g: min(last, until(g) or 0) for g, last in closed.items()}
-        version, waiting, news = self._parts()
-        return self._all(self._held([*waiting, *(part.rows for part in news)]), done, closed, version)
+        version, waiting, parts = self._read_parts()
+        return self._whole_batch(self._hold([*waiting, *(part.rows for part in parts)]), done, closed, version)
 
-    def portions(self, done: Callable[[str], int | None]) -> tuple[dict[str, int], Iterator[CycleBatch]]:
-        """How far each golem gets with everything closed and not done yet; and that, in portions, one at least.
+    def batches(self, done: Callable[[str], int | None]) -> tuple[dict[str, int], Iterator[CycleBatch]]:
+        """Return each golem's last cycle after all closed cycles, and their records in one or more batches.
 
-        A portion has the next cycles of every golem, and what waits behind it. What lies golem by golem in the log, as
-        after a compaction, comes whole: each pass over a few golems costs nearly what it costs over all.
+        Each batch has the next cycles of every golem. A log that is ordered by golem, as after a compaction, comes as
+        one batch, because a pass over a few golems costs almost as much as a pass over all.
         """
         closed = closed_through(self._context)
-        version, waiting, news = self._parts()
-        first = next(news, None)
+        version, waiting, parts = self._read_parts()
+        first = next(parts, None)
         if first is None or first.is_last:
-            fresh = self._all(self._held([*waiting, *([] if first is None else [first.rows])]), done, closed, version)
-            return fresh.upto, iter([fresh])
+            held = self._hold([*waiting, *([] if first is None else [first.rows])])
+            batch = self._whole_batch(held, done, closed, version)
+            return batch.upto, iter([batch])
         past = {g: done(g) or 0 for g in closed}
         upto = {g: last for g, last in sorted(closed.items()) if last > past[g]}
-        return upto, self._cut_up(waiting, chain([first], news), past, closed, version)
+        return upto, self._split(waiting, chain([first], parts), past, closed, version)
 
-    def advance(self, fresh: CycleBatch) -> None:
-        """Keep the place, and what waits."""
-        self._checkpoint.save(fresh.version, waiting=fresh.waiting)
+    def advance(self, batch: CycleBatch) -> None:
+        """Save the checkpoint after a batch, with the records that wait."""
+        self._checkpoint.save(batch.version, waiting=batch.waiting)
 
-    def _parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
-        """The log's version, what waits, and what came since in parts."""
-        saved, now = self._checkpoint.load("waiting"), self._context.source.version
+    def _read_parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
+        """Return the log's version, the waiting records, and the new records in parts."""
+        saved, version = self._checkpoint.load("waiting"), self._context.source.version
         if saved is None:
-            return now, [], self._context.source.cycles_in_parts(self._columns)
-        since = saved.version
-        news = self._context.source.cycles_in_parts(self._columns, since) if now > since else iter(())
-        return now, [saved.rows], news
+            return version, [], self._context.source.cycles_in_parts(self._columns)
+        is_behind = version > saved.version
+        parts = self._context.source.cycles_in_parts(self._columns, saved.version) if is_behind else iter(())
+        return version, [saved.rows], parts
 
-    def _all(
-        self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int
+    def _whole_batch(
+        self, held: _HeldRecords, done: Callable[[str], int | None], closed: Mapping[str, int], version: int
     ) -> CycleBatch:
-        lost = self._context.life("GapAccepted")["golem_id"].to_pylist()  # a lost cycle closes without rows
-        return self._cut(held, {g: done(g) or 0 for g in {*held.golems, *lost}}, closed, version)
+        gap_golems = self._context.life("GapAccepted")["golem_id"].to_pylist()  # a lost cycle closes without records
+        return self._cut(held, {g: done(g) or 0 for g in {*held.golems, *gap_golems}}, closed, version)
 
-    def _cut_up(
+    def _split(
         self,
         rows: list[pa.Table],
         parts: Iterator[Part],
@@ -105,73 +126,76 @@ class CycleReader:
         closed: Mapping[str, int],
         version: int,
     ) -> Iterator[CycleBatch]:
+        """Yield a batch whenever the parts read so far are wide enough."""
         width, tried = _width(past, closed), 0
         for part in parts:
             rows = [*rows, part.rows]
-            if not part.is_last and sum(held.num_rows for held in rows) < 2 * tried:  # what grew little is as narrow
+            if not part.is_last and sum(table.num_rows for table in rows) < 2 * tried:  # too few new rows to be wider
                 continue
-            held = self._held(rows)
-            through = closed if part.is_last else self._whole(held, past, closed)
-            left = held.rows
-            if part.is_last or _width(past, through) >= _AS_WIDE * width:
-                fresh = self._cut(held, past, through, version)
-                past, left = past | fresh.upto, fresh.waiting
-                yield fresh
-            rows, tried = [left], left.num_rows
+            held = self._hold(rows)
+            through = closed if part.is_last else self._complete_through(held, past, closed)
+            waiting = held.rows
+            if part.is_last or _width(past, through) >= _WIDTH_SHARE_MIN * width:
+                batch = self._cut(held, past, through, version)
+                past, waiting = past | batch.upto, batch.waiting
+                yield batch
+            rows, tried = [waiting], waiting.num_rows
 
-    def _held(self, parts: Sequence[pa.Table]) -> _Held:
-        some = [part for part in parts if part.num_rows]
-        rows = some[0] if len(some) == 1 else pa.concat_tables(some or parts)
+    def _hold(self, parts: Sequence[pa.Table]) -> _HeldRecords:
+        filled = [part for part in parts if part.num_rows]
+        rows = filled[0] if len(filled) == 1 else pa.concat_tables(filled or parts)
         rows, golems, codes = deduplicated(rows, ordered=self._ordered)
         if any(column.num_chunks > 1 for column in rows.columns):
-            rows = rows.combine_chunks()  # every column of theirs is looked at more than once
-        cycle = cycle_of(rows["tick"].to_numpy(), self._span) if rows.num_rows else np.zeros(0, np.int64)
-        return _Held(rows, golems, codes, cycle)
+            rows = rows.combine_chunks()  # each column is read several times
+        cycle = cycle_of(rows["tick"].to_numpy(), self._cycle_ticks) if rows.num_rows else np.zeros(0, np.int64)
+        return _HeldRecords(rows, golems, codes, cycle)
 
-    def _whole(self, held: _Held, past: Mapping[str, int], closed: Mapping[str, int]) -> dict[str, int]:
-        """How far each golem gets with what has come so far, whatever else may come.
+    def _complete_through(
+        self, held: _HeldRecords, past: Mapping[str, int], closed: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return each golem's last cycle up to which all ticks are held.
 
-        A cycle is whole when it has all its ticks; one that death cut short, or of which ticks are lost, waits for the
-        end, and so does what follows it.
+        A cycle that death cut short or that lost ticks waits for the last part, with all cycles after it.
         """
         key, count = np.unique((held.codes.astype(np.int64) << 32) | held.cycle, return_counts=True)
-        owner, cycle, floor = key >> 32, key & 0xFFFFFFFF, held.each(past)
-        later = cycle > floor[owner]
-        owner, cycle, count = owner[later], cycle[later], count[later]
+        owner, cycle, floor = key >> 32, key & 0xFFFFFFFF, held.values(past)
+        is_later = cycle > floor[owner]
+        owner, cycle, count = owner[is_later], cycle[is_later], count[is_later]
         first = np.searchsorted(owner, np.arange(len(held.golems)))
-        next_one = floor[owner] + 1 + np.arange(len(owner)) - first[owner]
-        whole = np.r_[(count == self._span) & (cycle == next_one), False]
-        broken = np.flatnonzero(~whole)
-        run = broken[np.searchsorted(broken, first)] - first
+        expected = floor[owner] + 1 + np.arange(len(owner)) - first[owner]
+        is_complete = np.r_[(count == self._cycle_ticks) & (cycle == expected), False]
+        incomplete = np.flatnonzero(~is_complete)
+        run = incomplete[np.searchsorted(incomplete, first)] - first
         stop = np.r_[first[1:], len(owner)] - first
-        gets = floor + np.minimum(run, stop)
-        return {g: min(last, closed.get(g, 0)) for g, last in zip(held.golems, gets.tolist(), strict=True)}
+        through = floor + np.minimum(run, stop)
+        return {g: min(last, closed.get(g, 0)) for g, last in zip(held.golems, through.tolist(), strict=True)}
 
-    def _cut(self, held: _Held, past: Mapping[str, int], through: Mapping[str, int], version: int) -> CycleBatch:
-        """The records of cycles after these and up to those; what comes later waits."""
-        limit = held.each(through)[held.codes]
-        ready, kept = (held.cycle > held.each(past)[held.codes]) & (held.cycle <= limit), held.cycle > limit
+    def _cut(self, held: _HeldRecords, past: Mapping[str, int], through: Mapping[str, int], version: int) -> CycleBatch:
+        """Return the batch of cycles after `past` up to `through`; later records wait."""
+        limit = held.values(through)[held.codes]
+        is_closed, waits = (held.cycle > held.values(past)[held.codes]) & (held.cycle <= limit), held.cycle > limit
         upto = {g: through[g] for g in sorted(past) if through.get(g, 0) > past[g]}
-        records = without_retracted(held.rows if ready.all() else held.rows.filter(pa.array(ready)), self._left)
-        closing = cycle_of(records["tick"].to_numpy(), self._span)
-        return CycleBatch(records, closing, upto, version, held.rows.filter(pa.array(kept)))
+        records = held.rows if is_closed.all() else held.rows.filter(pa.array(is_closed))
+        records = without_retracted(records, self._left_out)
+        cycle = cycle_of(records["tick"].to_numpy(), self._cycle_ticks)
+        return CycleBatch(records, cycle, upto, version, held.rows.filter(pa.array(waits)))
 
 
 @dataclass(frozen=True)
-class _Held:
-    """Records once each, the ids of their golems, and the golem (its place among them) and cycle of each record."""
+class _HeldRecords:
+    """Deduplicated records, their golems' ids, and for each record the golem's place among them and the cycle."""
 
     rows: pa.Table
     golems: list[str]
-    codes: np.ndarray
-    cycle: np.ndarray
+    codes: Int64Array
+    cycle: Int64Array
 
-    def each(self, of: Mapping[str, int]) -> np.ndarray:
-        """What is said of each golem, 0 where nothing is. int64 [golems]."""
-        return np.array([of.get(g, 0) for g in self.golems], np.int64)
+    def values(self, by_golem: Mapping[str, int]) -> Int64Array:
+        """Return the value of each golem, 0 without one."""
+        return np.array([by_golem.get(g, 0) for g in self.golems], np.int64)
 
 
 def _width(past: Mapping[str, int], through: Mapping[str, int]) -> float:
-    """How many golems stand side by side, in the mean, where the k-th cycles of all are taken together."""
+    """Return how many golems share a step on average, if step k takes the k-th pending cycle of every golem."""
     cycles = [max(through.get(g, 0) - last, 0) for g, last in past.items()]
     return sum(cycles) / max(max(cycles, default=0), 1)

@@ -1,7 +1,7 @@
-"""Across gaps: from the tick before ticks that were given up to the tick behind them.
+"""Steps across accepted gaps: from the last tick before a run of lost ticks to the first tick after it.
 
-Such a step is told once, by whichever came last: the later of its two records, or the acceptance of the ticks between
-them. Which that was, the moments of recording say. Source: EV-7, INH-1.
+Such a step is reported once, by the event that came last: one of the two records, or the acceptance of the gap between
+them. The times of recording decide. Source: EV-7, INH-1.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS, Steps
 
 _STEP = pa.schema([RECORD_SCHEMA.field(name) for name in NEIGHBOUR_COLUMNS])
-_BESIDE = [*NEIGHBOUR_COLUMNS, "recorded_at", "version"]
+_SIDE_COLUMNS = [*NEIGHBOUR_COLUMNS, "recorded_at", "version"]
 
 
-class Lost(NamedTuple):
-    """A run of a golem's ticks that were given up, none of them on record; when that was so, and by which event."""
+class LostRun(NamedTuple):
+    """A run of a golem's lost ticks, none of them recorded, with the event that accepted the loss."""
 
     golem_id: str
     tick_from: int
@@ -33,20 +33,20 @@ class Lost(NamedTuple):
 
 
 class Bridge(NamedTuple):
-    """A run of lost ticks with the records on both sides (NEIGHBOUR_COLUMNS with when they were recorded)."""
+    """A run of lost ticks with the records before and after it (_SIDE_COLUMNS)."""
 
-    lost: Lost
+    lost: LostRun
     before: dict[str, Any]
     after: dict[str, Any]
 
     @property
     def last(self) -> dict[str, Any]:
-        """Whichever of the two records came last."""
+        """The record of the two that was recorded last."""
         return max((self.before, self.after), key=lambda row: (row["recorded_at"], row["version"] or 0, row["tick"]))
 
     @property
-    def is_told_by_gap(self) -> bool:
-        """Whether the acceptance came last of all."""
+    def is_completed_by_gap(self) -> bool:
+        """Whether the gap was accepted after both records came."""
         return bool(self.last["recorded_at"] <= self.lost.accepted_at)
 
 
@@ -56,56 +56,57 @@ class GapSteps:
     def __init__(self, context: DerivationContext) -> None:
         self._context = context
 
-    def told_by_gaps(self, events: pa.Table) -> Steps:
-        """Of these life events: the steps that an acceptance among them was the last to make known."""
+    def completed_by_gaps(self, events: pa.Table) -> Steps:
+        """Return the steps that an acceptance among these life events was the last to complete."""
         gaps = events.filter(pc.equal(events["kind"], "GapAccepted"))
-        mine = set(gaps["event_id"].to_pylist())
-        found = self._bridges(run for run in self._lost(set(gaps["golem_id"].to_pylist())) if run.event_id in mine)
-        return _steps(one for one in found if one.is_told_by_gap)
+        event_ids = set(gaps["event_id"].to_pylist())
+        lost = self._lost_runs(set(gaps["golem_id"].to_pylist()))
+        bridges = self._bridges(run for run in lost if run.event_id in event_ids)
+        return _steps(bridge for bridge in bridges if bridge.is_completed_by_gap)
 
-    def told_by_records(self, records: pa.Table) -> Steps:
-        """Of the records of one commit: the steps that one of them was the last to make known."""
+    def completed_by_records(self, records: pa.Table) -> Steps:
+        """Return the steps that one of the records of one commit was the last to complete."""
         gaps = self._context.life("GapAccepted")["golem_id"].combine_chunks()
         rows = records.select(["golem_id", "tick"]).filter(pc.is_in(records["golem_id"], value_set=gaps))
-        mine = set(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
-        lost = self._lost({golem_id for golem_id, _ in mine})
+        keys = set(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
+        lost = self._lost_runs({golem_id for golem_id, _ in keys})
         ends = [{(run.golem_id, run.tick_from - 1), (run.golem_id, run.tick_to + 1)} for run in lost]
-        found = self._bridges(run for run, beside in zip(lost, ends, strict=True) if beside & mine)
-        return _steps(one for one in found if not one.is_told_by_gap and (one.lost.golem_id, one.last["tick"]) in mine)
+        bridges = self._bridges(run for run, sides in zip(lost, ends, strict=True) if sides & keys)
+        return _steps(b for b in bridges if not b.is_completed_by_gap and (b.lost.golem_id, b.last["tick"]) in keys)
 
-    def _lost(self, golem_ids: Collection[str]) -> list[Lost]:
-        """Every run of lost ticks of these golems."""
-        out: list[Lost] = []
-        told = self._context.life("GapAccepted", golem_ids).select(["golem_id", "event_id", "recorded_at", "gap"])
-        said = [Lost(r["golem_id"], r["gap"]["tick_from"], r["gap"]["tick_to"], r["recorded_at"], r["event_id"])
-                for r in told.to_pylist()]  # fmt: skip
-        for one in sorted(said):
-            if out and out[-1].golem_id == one.golem_id and one.tick_from <= out[-1].tick_to + 1:
-                later = max((out[-1], one), key=lambda run: (run.accepted_at, run.event_id))
-                reach = max(out[-1].tick_to, one.tick_to)
-                out[-1] = later._replace(tick_from=out[-1].tick_from, tick_to=reach)
+    def _lost_runs(self, golem_ids: Collection[str]) -> list[LostRun]:
+        """Return all runs of lost ticks of these golems; overlapping acceptances are merged."""
+        merged: list[LostRun] = []
+        rows = self._context.life("GapAccepted", golem_ids).select(["golem_id", "event_id", "recorded_at", "gap"])
+        runs = [LostRun(r["golem_id"], r["gap"]["tick_from"], r["gap"]["tick_to"], r["recorded_at"], r["event_id"])
+                for r in rows.to_pylist()]  # fmt: skip
+        for run in sorted(runs):
+            if merged and merged[-1].golem_id == run.golem_id and run.tick_from <= merged[-1].tick_to + 1:
+                later = max((merged[-1], run), key=lambda r: (r.accepted_at, r.event_id))
+                tick_to = max(merged[-1].tick_to, run.tick_to)
+                merged[-1] = later._replace(tick_from=merged[-1].tick_from, tick_to=tick_to)
             else:
-                out.append(one)
-        return [part for run in out for part in self._without_records(run)]
+                merged.append(run)
+        return [part for run in merged for part in self._without_records(run)]
 
-    def _without_records(self, run: Lost) -> list[Lost]:
-        """The parts of an accepted run between the ticks of it that were on record before."""
+    def _without_records(self, run: LostRun) -> list[LostRun]:
+        """Split an accepted run at its ticks that are on record."""
         rows = self._context.log.read_stretch(["tick"], [run.golem_id], run.tick_from, run.tick_to)
         ends = [run.tick_from - 1, *sorted(rows["tick"].to_pylist()), run.tick_to + 1]
         parts = [(low + 1, high - 1) for low, high in pairwise(ends) if high > low + 1]
         return [run._replace(tick_from=first, tick_to=last) for first, last in parts]
 
-    def _bridges(self, lost: Iterable[Lost]) -> list[Bridge]:
-        """Those of these runs that have a record on both sides."""
-        found = []
-        for run in lost:  # a few: an owner accepted each of them
-            rows = self._context.log.read_stretch(_BESIDE, [run.golem_id], run.tick_from - 1, run.tick_to + 1)
+    def _bridges(self, lost: Iterable[LostRun]) -> list[Bridge]:
+        """Return the runs that have a record on both sides."""
+        bridges = []
+        for run in lost:  # few: an owner accepts each gap by hand
+            rows = self._context.log.read_stretch(_SIDE_COLUMNS, [run.golem_id], run.tick_from - 1, run.tick_to + 1)
             sides = {row["tick"]: row for row in rows.to_pylist()}
             if len(sides) == 2:
-                found.append(Bridge(run, sides[run.tick_from - 1], sides[run.tick_to + 1]))
-        return found
+                bridges.append(Bridge(run, sides[run.tick_from - 1], sides[run.tick_to + 1]))
+        return bridges
 
 
 def _steps(bridges: Iterable[Bridge]) -> Steps:
-    pairs = [(one.before, one.after) for one in bridges]
+    pairs = [(bridge.before, bridge.after) for bridge in bridges]
     return Steps(*(pa.Table.from_pylist([pair[side] for pair in pairs], schema=_STEP) for side in (0, 1)))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import consumer_folder, read_arrow, write_arrow
+from bardo_pipeline.derivation.incremental.record_queries import rows_of_golems, rows_of_other_golems
 from bardo_pipeline.storage.home import bucket_of
 
 
@@ -30,7 +30,7 @@ class GolemCache:
     def read(self, golem_ids: Iterable[str]) -> pa.Table:
         """Return the cached rows of these golems."""
         members = self._by_bucket(golem_ids)
-        parts = [_of(self._load(bucket), golems) for bucket, golems in members.items()]
+        parts = [rows_of_golems(self._load(bucket), golems) for bucket, golems in members.items()]
         return pa.concat_tables([self.schema.empty_table(), *parts])
 
     def replace(self, rows: pa.Table, golem_ids: Iterable[str]) -> None:
@@ -38,11 +38,10 @@ class GolemCache:
         golem_ids = set(golem_ids)
         dead = set(self.context.life("DeathDeclared")["golem_id"].to_pylist())
         for bucket, golems in self._by_bucket(golem_ids).items():
-            kept = self._load(bucket)
-            kept = kept.filter(pc.invert(pc.is_in(kept["golem_id"], value_set=_ids(golem_ids | dead))))
+            kept = rows_of_other_golems(self._load(bucket), golem_ids | dead)
             path = self._path(bucket)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_arrow(path, pa.concat_tables([kept, _of(rows, golems - dead)]))
+            write_arrow(path, pa.concat_tables([kept, rows_of_golems(rows, golems - dead)]))
 
     def _by_bucket(self, golem_ids: Iterable[str]) -> dict[int, set[str]]:
         members: dict[int, set[str]] = defaultdict(set)
@@ -59,11 +58,3 @@ class GolemCache:
 
     def _path(self, bucket: int) -> Path:
         return consumer_folder(self.context, self.name) / f"{bucket}.arrow"
-
-
-def _of(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
-    return rows.filter(pc.is_in(rows["golem_id"], value_set=_ids(golem_ids)))
-
-
-def _ids(golem_ids: Iterable[str]) -> pa.Array:
-    return pa.array(sorted(golem_ids), pa.string())

@@ -1,4 +1,4 @@
-"""The update of a projection: handle pending retractions, then append the rows of what is new.
+"""The update of a projection: handle pending retractions, then append new rows.
 
 A projection declares its name, the consumers whose tables it reads, and how its rows are derived. Checkpoint, order of
 retractions, corrections and bookkeeping are done here. A crash at any point is repaired by the next update: rows are
@@ -66,7 +66,7 @@ def pending_retraction(context: DerivationContext, consumer: str, after: tuple[s
 
 
 class IncrementalProjection(ABC):
-    """A projection that is brought up to date at the cost of what is new.
+    """A projection whose update costs only as much as its new input.
 
     name: its consumer name, by default that of its table. after: consumers that handle a retraction before it does.
     """
@@ -83,11 +83,11 @@ class IncrementalProjection(ABC):
 
     @abstractmethod
     def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
-        """Derive again what the retraction touches."""
+        """Derive the touched golems again."""
 
     @abstractmethod
     def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
-        """Derive what is new."""
+        """Derive the rows of new input."""
 
 
 class CycleProjection(IncrementalProjection):
@@ -95,12 +95,12 @@ class CycleProjection(IncrementalProjection):
 
     With "curation" in `after`, a closed cycle waits until it is curated.
     columns: of the records that it reads. caches: checkpoints whose rows are stale after a retraction.
-    in_portions: whether a long log is read and committed in portions.
+    in_batches: whether a long log is read and committed in batches.
     """
 
     columns: tuple[str, ...]
     caches: tuple[str, ...] = ()
-    in_portions: bool = False
+    in_batches: bool = False
 
     @abstractmethod
     def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
@@ -130,7 +130,7 @@ class CycleProjection(IncrementalProjection):
         table, written = context.projections.growing(self.name), []
         reader = CycleReader(context, self.name, self.columns, left_out)
         until = partial(curated_through, context) if "curation" in self.after else None
-        batches = reader.portions(table.done)[1] if self.in_portions else iter([reader.fresh(table.done, until)])
+        batches = reader.batches(table.done)[1] if self.in_batches else iter([reader.next_batch(table.done, until)])
         for batch in batches:
             if batch.upto:
                 written.append(table.append(self.rows(context, batch, left_out), batch.upto))

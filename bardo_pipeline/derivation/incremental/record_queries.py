@@ -1,17 +1,19 @@
-"""Reading: which cycles are closed, and the records of cycles, ticks and moments.
+"""Queries of the log: closed cycles, and the records of cycles and ranges of ticks.
 
-A cycle closes when its ticks are contiguous to its end, or by death. Source: architecture ("Time and order").
+A cycle closes when its golem's ticks are contiguous to its end, or by death. Source: architecture ("Time and order").
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
@@ -21,45 +23,47 @@ from bardo_pipeline.events.life.retractions import LeftOut
 
 
 def last_event_time(context: DerivationContext) -> datetime | None:
-    """The newest moment of records and of what befell golems, None before the first.
+    """Return the newest event time of records and golems' life events; None before the first.
 
-    What is said of the home as a whole (keys, configurations) comes by the operator's clock, and is no part of it.
+    Events of the whole home (keys, configurations) carry the operator's clock and do not count.
     """
     life, cycles = context.log.life(), context.log.read_cycles(["observed_at"])
-    of_golems = life.filter(pc.not_equal(life["golem_id"], EVERY_GOLEM))
-    moments = (pc.max(rows["observed_at"]).as_py() for rows in (of_golems, cycles))
+    golem_events = life.filter(pc.not_equal(life["golem_id"], EVERY_GOLEM))
+    moments = (pc.max(rows["observed_at"]).as_py() for rows in (golem_events, cycles))
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-def cycle_of(tick: np.ndarray, cycle_ticks: int) -> np.ndarray:
-    """The cycle of a tick: ticks 1 to 50 are cycle 1."""
-    return (np.asarray(tick) - 1) // cycle_ticks + 1
+def cycle_of(tick: Int64Array, cycle_ticks: int) -> Int64Array:
+    """Return the cycle of each tick; ticks 1 to `cycle_ticks` are cycle 1."""
+    cycle: Int64Array = (np.asarray(tick) - 1) // cycle_ticks + 1
+    return cycle
 
 
 def closed_through(context: DerivationContext) -> dict[str, int]:
-    """The last closed cycle of each golem that was born, 0 before the first.
-
-    What a golem knows begins with its birth: records that come before it wait.
-    """
-    span = context.policy.curator.cycle_ticks
-    heads = context.source.heads()
-    contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
-    out = {g: int(contiguous.get(g, 0)) // span for g in context.life("GolemBorn")["golem_id"].to_pylist()}
+    """Return the last closed cycle of each golem that was born, 0 before the first."""
+    cycle_ticks = context.policy.curator.cycle_ticks
+    contiguous = values_by_golem(context.source.heads(), "contiguous")
+    closed = {g: int(contiguous.get(g, 0)) // cycle_ticks for g in context.life("GolemBorn")["golem_id"].to_pylist()}
     deaths = context.life("DeathDeclared")
     ticks = pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist() if deaths.num_rows else []
     for golem_id, tick in zip(deaths["golem_id"].to_pylist(), ticks, strict=True):
-        if golem_id in out and contiguous.get(golem_id, 0) >= tick:
-            out[golem_id] = int(cycle_of(np.array(tick), span))
-    return out
+        if golem_id in closed and contiguous.get(golem_id, 0) >= tick:
+            closed[golem_id] = int(cycle_of(np.array(tick), cycle_ticks))
+    return closed
 
 
 def curated_through(context: DerivationContext, golem_id: str) -> int | None:
-    """The last cycle of a golem that is curated to the end: the grimoire, written last, says so."""
+    """Return a golem's last fully curated cycle, as noted in the grimoire, which a curation writes last."""
     return context.projections.replaceable("grimoire").done(golem_id)
 
 
-def deduplicated(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:
-    """Rows once each, in (golem, tick) order or as they came, the golems' ids, and each row's code."""
+def deduplicated(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], Int64Array]:
+    """Return each record once, the sorted golem ids, and each record's place among them.
+
+    Parameters
+    ----------
+    ordered : whether to sort by golem and tick, or to keep the order of the rows
+    """
     encoded = rows["golem_id"].combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()
@@ -74,12 +78,12 @@ def deduplicated(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, lis
 
 
 def cited_records(context: DerivationContext, proposals: Sequence[Proposal]) -> pa.Table:
-    """The records that may hold what is cited: of each tick, and those in which a decision of that tick was judged."""
+    """Return the records of the cited ticks, and later ones that may hold the resolutions of their decisions."""
     wanted: dict[str, set[int]] = {}
-    for one in proposals:
-        for tick in one.evidence:
-            last = min(tick + context.policy.prediction.check_ticks, one.tick_seen)
-            wanted.setdefault(one.golem_id, set()).update(range(tick, last + 1))
+    for proposal in proposals:
+        for tick in proposal.evidence:
+            last = min(tick + context.policy.prediction.check_ticks, proposal.tick_seen)
+            wanted.setdefault(proposal.golem_id, set()).update(range(tick, last + 1))
     parts = [context.log.read_stretch(EVIDENCE_COLUMNS, [], 1, 1)]
     for golem_id, ticks in sorted(wanted.items()):
         if ticks:
@@ -91,7 +95,7 @@ def cited_records(context: DerivationContext, proposals: Sequence[Proposal]) -> 
 def closed_records(
     context: DerivationContext, columns: tuple[str, ...], first: Mapping[str, int], upto: Mapping[str, int]
 ) -> pa.Table:
-    """The records of these golems' cycles, from one to another, once each in order, whatever is left out of them."""
+    """Return the records of each golem's cycles `first` to `upto`, by golem and tick, retracted ones included."""
     span = context.policy.curator.cycle_ticks
     ticks = ((min(first.values(), default=0) - 1) * span + 1, max(upto.values(), default=0) * span)
     rows, golems, codes = deduplicated(context.log.read_stretch(columns, sorted(first), *ticks))
@@ -103,50 +107,58 @@ def closed_records(
 
 
 def records_between(
-    context: DerivationContext, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left: LeftOut
+    context: DerivationContext, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left_out: LeftOut
 ) -> pa.Table:
-    """The records of each golem from one tick to another, once each by golem and tick, without what is left out.
+    """Return the records of each golem's first to last tick, by golem and tick, without retracted ones.
 
-    Golems whose ticks overlap are read together, so that a fleet in step costs one read and an heir none of its elders'
-    past.
+    Golems whose ticks overlap share one read, so a fleet in step costs one read, and a late heir does not cause a
+    read of early ticks.
     """
     parts = [context.log.read_stretch(columns, [], 0, 0)]
     group: list[str] = []
-    reach = -1
+    last = -1
     for golem_id in [*sorted(ticks, key=lambda g: (ticks[g], g)), None]:
-        if group and (golem_id is None or ticks[golem_id][0] > reach):
-            parts.append(context.log.read_stretch(columns, sorted(group), ticks[group[0]][0], reach))
-            group, reach = [], -1
+        if group and (golem_id is None or ticks[golem_id][0] > last):
+            parts.append(context.log.read_stretch(columns, sorted(group), ticks[group[0]][0], last))
+            group, last = [], -1
         if golem_id is not None:
             group.append(golem_id)
-            reach = max(reach, ticks[golem_id][1])
+            last = max(last, ticks[golem_id][1])
     rows, golems, codes = deduplicated(pa.concat_tables(parts))
     if not golems:
         return rows
     low, high = (np.array([ticks[g][i] for g in golems], np.int64)[codes] for i in (0, 1))
     tick = rows["tick"].to_numpy()
-    return without_retracted(rows.filter(pa.array((tick >= low) & (tick <= high))), left)
+    return without_retracted(rows.filter(pa.array((tick >= low) & (tick <= high))), left_out)
 
 
 def last_records(context: DerivationContext, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:
-    """The record of each golem's last tick on record, whatever is left out; none of who has no record.
+    """Return the record of each golem's last tick, retracted or not; golems without records are absent.
 
-    columns: golem_id and tick among them. Golems that end in the same cycle are read together, so that nobody's past is
-    read for the sake of who lived longer.
+    Golems that end in the same cycle share one read, which covers that cycle only.
+
+    Parameters
+    ----------
+    columns : with golem_id and tick
     """
-    heads, span = context.log.heads(), context.policy.curator.cycle_ticks
-    highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
+    cycle_ticks = context.policy.curator.cycle_ticks
+    highest = values_by_golem(context.log.heads(), "highest")
     last = {g: highest[g] for g in golem_ids if highest.get(g, 0)}
     by_cycle: dict[int, list[str]] = {}
     for golem_id, tick in sorted(last.items()):
-        by_cycle.setdefault((tick - 1) // span, []).append(golem_id)
+        by_cycle.setdefault((tick - 1) // cycle_ticks, []).append(golem_id)
     parts = [context.log.read_stretch(columns, [], 0, 0)]
     for golems in by_cycle.values():
         ticks = [last[g] for g in golems]
         parts.append(context.log.read_stretch(columns, golems, min(ticks), max(ticks)))
     rows = pa.concat_tables(parts)
-    ends = [last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
-    return rows.filter(pa.array(ends, pa.bool_()))
+    is_last = [last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
+    return rows.filter(pa.array(is_last, pa.bool_()))
+
+
+def values_by_golem(rows: pa.Table, column: str) -> dict[str, Any]:
+    """Return a column's value for each golem; of several rows of a golem the last one counts."""
+    return dict(zip(rows["golem_id"].to_pylist(), rows[column].to_pylist(), strict=True))
 
 
 def rows_of_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
@@ -166,4 +178,4 @@ def _is_of(rows: pa.Table, golem_ids: Iterable[str]) -> pa.ChunkedArray:
 def last_cycle_by_golem(rows: pa.Table) -> dict[str, int]:
     """Return each golem's highest cycle in these rows (golem_id, cycle)."""
     newest = rows.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
-    return dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))
+    return values_by_golem(newest, "cycle_max")

@@ -32,7 +32,7 @@ _LIMIT_GROWTH = 8  # factor of the search limit when too few matches remain, bec
 
 
 class _Episodes(CycleProjection):
-    name, columns, in_portions = "episodes", EPISODE_COLUMNS, True
+    name, columns, in_batches = "episodes", EPISODE_COLUMNS, True
 
     def __init__(self, now: datetime) -> None:
         self._now = now
