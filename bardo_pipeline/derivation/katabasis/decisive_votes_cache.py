@@ -19,7 +19,7 @@ from bardo_pipeline.storage.projections.projections import GrowingTable
 
 @dataclass(frozen=True)
 class VoteChanges:
-    """What changed since the last count.
+    """The changes since the last count.
 
     propositions: ids with new or retracted votes. votes: the decisive votes on them. other_votes: the decisive votes on
     all other propositions. version: of the table of votes.

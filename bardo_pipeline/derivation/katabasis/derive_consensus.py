@@ -38,7 +38,7 @@ def derive_consensus(context: DerivationContext) -> list[Written]:
 
 
 def _causes_of(context: DerivationContext, vote_ids: pa.Array) -> pa.Table:
-    """Return the private causes of these votes, without reading the table if there are none."""
+    """Return the private causes of these votes; without votes the table is not read."""
     if not len(vote_ids):
         return VOTE_CAUSE_SCHEMA.empty_table()
     return context.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(vote_ids))

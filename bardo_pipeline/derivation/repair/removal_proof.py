@@ -138,7 +138,7 @@ class _Proof:
         failures, none = self.context.projections.growing("failures"), FAILURE_SCHEMA.empty_table()
         upto = {g: done for g in self.golems if (done := failures.done(g)) is not None}
         first = dict.fromkeys(upto, 1)
-        return rederive_failures(self.context, first, upto, self.left, before=none, decisions=self.again.decisions)
+        return rederive_failures(self.context, first, upto, self.left, earlier=none, decisions=self.again.decisions)
 
     @cached_property
     def lessons(self) -> pa.Table:
