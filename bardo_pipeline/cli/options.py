@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.storage.home import home_root
 
 HomeOption = Annotated[
@@ -28,6 +29,19 @@ ConfigOption = Annotated[
 FormatOption = Annotated[str, typer.Option("--format", help="Output format: table or json.")]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+GolemArgument = Annotated[str, typer.Argument(help="Golem id.")]
+
+EntryArgument = Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")]
+
+WhyOption = Annotated[str, typer.Option(help="Reason; recorded.")]
+
+
+def require_born(stores: DerivationContext, golem: str | None) -> None:
+    """Raise QueryError for a golem whose birth is not on record; None passes."""
+    if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
+        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
 
 
 def check_format(format: str) -> None:

@@ -205,4 +205,4 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     assert health_of(stores, NOW).golems.waiting == 1
     assert "log.silence" not in {fault.measure for fault in faults(health_of(stores, NOW), stores.policy)}
     assert in_force_now(stores, golem).configuration.succession.budget_usdc == 30.0
-    assert "founded so before" in bardo("golem", "found", "--like", dead.golem_id, home=home)
+    assert "exists already" in bardo("golem", "found", "--like", dead.golem_id, home=home)

@@ -58,7 +58,7 @@ def test_a_golem_that_falls_silent_is_declared_dead_and_leaves_its_legacy(
 ) -> None:
     root, victim, never = gone_silent
     home = copy_home(root, tmp_path / "home")
-    assert "Nobody fell silent" in bardo("golem", "observe", home=home)
+    assert "No golem fell silent" in bardo("golem", "observe", home=home)
     said = bardo("golem", "observe", "--silence", "0.5", "--dry-run", home=home)
     assert victim in said
     assert "would be declared dead" in said

@@ -63,7 +63,7 @@ def test_a_loan_needs_a_market_that_lends_and_is_part_of_a_run_s_name() -> None:
     assert loan is not None
     assert (loan.protocol, loan.collateral, loan.loan_to_value) == ("aave_v3", "USDC", 0.5)
     assert loan_of(0.0, "WETH") is None
-    with pytest.raises(ConfigError, match="none of USDC, WETH"):
+    with pytest.raises(ConfigError, match="is not supported: use USDC or WETH"):
         loan_of(0.5, "WBTC")
     with pytest.raises(ConfigError, match="needs a recorded market"):
         open_market(RunSettings(loan=loan), Console(quiet=True))

@@ -1,4 +1,4 @@
-"""The command `bardo golem`: what becomes of golems: who fell silent, and how one died."""
+"""`bardo golem observe | notices | death`: silent golems, owner notices, phases of a death."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
-from bardo_pipeline.derivation.death.silence import Silence, declare_silent_golems
+from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.errors import ConfigError, QueryError
 
-app = typer.Typer(
-    help="What becomes of golems: how one is, who fell silent, how one died, and who follows.", no_args_is_help=True
-)
+app = typer.Typer(help="State, silence, death and succession of golems.", no_args_is_help=True)
 out = Console(soft_wrap=False)
 
 _OUTCOMES = {
     "silent": "would be declared dead",
     "declared": "declared dead",
-    "held": "not declared: its writer still runs",
-    "lives": "not declared: it lived on meanwhile",
+    "held": "not declared: its writer is running",
+    "lives": "not declared: new records arrived",
 }
 
 
@@ -39,97 +37,99 @@ def observe_golems(
     ] = None,
     clock: Annotated[
         str | None,
-        typer.Option(help="market: others of its market went on (event time). wall: since its last record came."),
+        typer.Option(
+            help="market: event time of the other golems in its market; wall: time since its last record arrived."
+        ),
     ] = None,
-    at: Annotated[str | None, typer.Option(help="With --clock wall: the moment to judge by (default: now).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look.")] = False,
+    at: Annotated[str | None, typer.Option(help="With --clock wall: judge as of this moment (default: now).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show silent golems; record nothing.")] = False,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Declare dead whoever fell silent, with the last record as the end, and let them leave their legacy."""
+    """Declare silent golems dead at their last record, then derive and publish their bundles."""
     if clock not in (None, "market", "wall"):
-        raise ConfigError(f"--clock {clock}: there is market and wall")
+        raise ConfigError(f"--clock {clock} is unknown: use market or wall")
     if at is not None and clock != "wall":
-        raise ConfigError("--at is a moment of the wall clock: give --clock wall with it")
+        raise ConfigError("--at needs --clock wall")
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     moment = now() if at is None else moment_of(at, "--at")
-    borne = None if silence is None else timedelta(hours=silence)
+    silence_min = None if silence is None else timedelta(hours=silence)
     which = cast("Literal['market', 'wall'] | None", clock)
-    found = declare_silent_golems(stores, now=moment, silence=borne, clock=which, dry_run=dry_run)
-    if not found:
-        out.print("Nobody fell silent.")
+    silences = declare_silent_golems(stores, now=moment, silence=silence_min, clock=which, dry_run=dry_run)
+    if not silences:
+        out.print("No golem fell silent.")
         return
-    rows = [(one.golem_id, one.tick, f"{one.at:%Y-%m-%d %H:%M}", f"{one.hours:,.1f}", _said(one)) for one in found]
+    rows = [(s.golem_id, s.tick, f"{s.at:%Y-%m-%d %H:%M}", f"{s.hours:,.1f}", _OUTCOMES[s.outcome]) for s in silences]
     print_table(out, "Silent golems", ["golem", "last tick", "heard", "hours", "what came of it"], rows)
-    declared = {one.golem_id for one in found if one.outcome == "declared"}
+    declared = {silence.golem_id for silence in silences if silence.outcome == "declared"}
     if not declared:
         return
-    with out.status("their legacies"):
+    with out.status("deriving legacies"):
         curate_and_complete_deaths(stores, now=moment)
     for phases in phases_of(stores, declared).values():
         if phases[-1].kind == "LegacyLeft":
             out.print(phases[-1].said["notice"], highlight=False, soft_wrap=True)
 
 
-def _said(one: Silence) -> str:
-    return _OUTCOMES[one.outcome]
-
-
 @app.command("notices")
 def notices(
     home: HomeOption = None,
-    post: Annotated[bool, typer.Option("--post", help="Post what BARDO_WEBHOOK was not sent yet.")] = False,
+    post: Annotated[bool, typer.Option("--post", help="Post unsent notices to BARDO_WEBHOOK.")] = False,
     embedder: EmbedderOption = None,
 ) -> None:
-    """What owners are told of deaths and of heirs that do not come, oldest first; with --post to the webhook."""
+    """List notices to owners about deaths and failed successions, oldest first; --post sends them."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if not post:
-        kept = {notice.event_id for notice in waiting_notices(stores)}
-        for one in notices_of(stores):
-            mark = "" if one.event_id in kept else " (posted)"
-            out.print(f"{one.at:%Y-%m-%d %H:%M} {one.owner_id}: {one.text}{mark}", highlight=False, soft_wrap=True)
+        waiting_ids = {notice.event_id for notice in waiting_notices(stores)}
+        for notice in notices_of(stores):
+            mark = "" if notice.event_id in waiting_ids else " (posted)"
+            out.print(
+                f"{notice.at:%Y-%m-%d %H:%M} {notice.owner_id}: {notice.text}{mark}", highlight=False, soft_wrap=True
+            )
         return
     url = webhook_of(os.environ)
     if url is None:
-        raise ConfigError(f"notices go nowhere: set {WEBHOOK} to an address that takes JSON by POST")
+        raise ConfigError(f"{WEBHOOK} is not set: set it to a URL that accepts JSON by POST")
     out.print(f"{len(post_notices(stores, url)):,} notices posted to {url}", soft_wrap=True)
 
 
 @app.command("death")
 def death(
-    golem: Annotated[str, typer.Argument(help="A golem that died.")],
+    golem: Annotated[str, typer.Argument(help="Dead golem.")],
     home: HomeOption = None,
     embedder: EmbedderOption = None,
 ) -> None:
-    """How a golem died: the four phases of its dying, what each did, and what it cost of the reserve."""
+    """Show the four phases of a death: their results and their cost from the death reserve."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     phases = phases_of(stores, [golem]).get(golem)
     if phases is None:
         dead = golem in stores.life("DeathDeclared")["golem_id"].to_pylist()
-        said = "is dead, and the death job has not come to it yet" if dead else "is not on record as dead"
-        raise QueryError(f"golem {golem} {said}: `bardo status` shows who lives")
+        fact = "is dead, but the death job has not processed it yet" if dead else "has no death on record"
+        raise QueryError(f"golem {golem} {fact}: `bardo graveyard` lists dead golems")
     rows = [
-        (PHASE_WORDS[p.kind], _did(p), f"${p.said['cost_micros'] / 1e6:.4f}", f"${_left(p) / 1e6:.4f}") for p in phases
+        (PHASE_WORDS[p.kind], _result(p), f"${p.said['cost_micros'] / 1e6:.4f}", f"${_reserve_micros(p) / 1e6:.4f}")
+        for p in phases
     ]
     print_table(out, f"How {golem} died", ["phase", "what it did", "cost", "left of the reserve"], rows)
 
 
-def _left(phase: Phase) -> int:
+def _reserve_micros(phase: Phase) -> int:
     return int(phase.said["reserve_micros"]) - int(phase.said["spent_micros"])
 
 
-def _did(phase: Phase) -> str:
-    said = phase.said
+def _result(phase: Phase) -> str:
+    payload = phase.said
     match phase.kind:
         case "DeathAccepted":
-            return f"dies at tick {said['tick']:,} ({said['cause']}); means for the {said['means']} death"
+            return f"dies at tick {payload['tick']:,} ({payload['cause']}); means for the {payload['means']} death"
         case "AffairsSettled":
-            count = said["position_count"]
-            held = "sealed positions" if count is None else f"{count} open position{'s' * (count != 1)}"
-            return f"{held} valued as last seen, ${said['capital_micros'] / 1e6:,.2f} in all"
+            count = payload["position_count"]
+            positions = "sealed positions" if count is None else f"{count} open position{'s' * (count != 1)}"
+            return f"{positions} valued as last seen, ${payload['capital_micros'] / 1e6:,.2f} in all"
         case "LifeReflected":
-            said_of = f"{said['statement_count']} statements over {said['entry_count']} entries"
-            return f"testament {said['testament_hash'][:12]}, {said_of}"
+            extent = f"{payload['statement_count']} statements over {payload['entry_count']} entries"
+            return f"testament {payload['testament_hash'][:12]}, {extent}"
         case _:
-            bundle = f"bundle {said['bundle_hash'][:12]}" + ("" if said["published"] else " (refused)")
-            left = f"{said['entry_count']} entries, {said['episode_count']} episodes"
-            return f"{bundle}: {left}; {said['vote_count']} last votes; {len(said['pushed_entry_ids'])} insights pushed"
+            bundle = f"bundle {payload['bundle_hash'][:12]}" + ("" if payload["published"] else " (refused)")
+            content = f"{payload['entry_count']} entries, {payload['episode_count']} episodes"
+            pushed = len(payload["pushed_entry_ids"])
+            return f"{bundle}: {content}; {payload['vote_count']} last votes; {pushed} insights pushed"

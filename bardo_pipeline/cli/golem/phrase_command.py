@@ -1,4 +1,4 @@
-"""Phrasing at the door: `bardo golem phrase` has a language model phrase the testaments of the dead."""
+"""`bardo golem phrase`: have a language model rephrase testaments of dead golems."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def add_to(group: typer.Typer) -> None:
 
 
 def phrase_testaments(
-    golem: Annotated[str | None, typer.Argument(help="The dead golem whose testament is phrased.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every testament, until the day's cap is reached.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Ask anew where nothing was answered before.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked, and ask nothing.")] = False,
+    golem: Annotated[str | None, typer.Argument(help="Dead golem whose testament to rephrase.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every testament, until the day's cost cap is reached.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Retry testaments without an answer.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the prompts; send nothing.")] = False,
     home: HomeOption = None,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Have a language model (BARDO_MODEL=PROVIDER:MODEL) phrase testaments, and record what it answers.
+    """Have a language model (BARDO_MODEL=PROVIDER:MODEL) rephrase testaments, and record its answers.
 
-    A sentence that claims anything else than the derived one is refused, and the derived one stands. The testament and
-    the bundle stay as they are; the wordings are shown beside. One testament is asked about once; a rebuild asks
-    nothing. Exit 1 if something went wrong that is on record now, such as a refusal or the cap.
+    A wording that claims something else than the derived sentence is refused, and the derived sentence is kept.
+    Testament and bundle stay unchanged. Each testament is sent once; a rebuild sends nothing. Exit 1 if a request
+    failed: the model declined, or the cost cap was reached.
     """
     if (golem is None) != every:
-        raise ConfigError("name a golem, or give --all")
+        raise ConfigError("name one golem, or give --all")
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if dry_run:
         for golem_id, (_, _, prompt) in phrasing_requests(stores, None if golem is None else [golem]).items():
@@ -55,40 +55,40 @@ def phrase_testaments(
     settings = ModelSettings.wanted(os.environ)
     with out.status(f"asking {settings.provider}:{settings.model}"):
         if golem is None:
-            askings = phrase_all_testaments(stores, settings, clock=now, again=again)
+            results = phrase_all_testaments(stores, settings, clock=now, again=again)
         else:
-            askings = [phrase_testament(stores, golem, settings, clock=now, again=again)]
-    if not askings:
-        out.print("nothing to ask: every testament that there is was asked about")
+            results = [phrase_testament(stores, golem, settings, clock=now, again=again)]
+    if not results:
+        out.print("nothing to send: every testament was sent before")
         return
-    _show(askings)
-    failed = [error for asking in askings if (error := asking.error)]
+    _show(results)
+    failed = [error for result in results if (error := result.error)]
     if failed and golem is not None:
         raise failed[0]
     if failed:
         raise typer.Exit(1)
 
 
-def _show(askings: list[PhrasingResult]) -> None:
+def _show(results: list[PhrasingResult]) -> None:
     names = ["golem", "what came", "phrased", "refused", "tokens", "cost"]
-    print_table(out, "Asked", names, [_row(asking) for asking in askings])
-    for asking in askings:
-        rows = [(one.statement, one.wording, one.fault) for one in asking.phrased.wordings if one.fault]
+    print_table(out, "Asked", names, [_row(result) for result in results])
+    for result in results:
+        rows = [(w.statement, w.wording, w.fault) for w in result.phrased.wordings if w.fault]
         if rows:
-            print_table(out, f"Refused for {asking.golem_id}", ["sentence", "wording", "because"], rows)
+            print_table(out, f"Refused for {result.golem_id}", ["sentence", "wording", "because"], rows)
 
 
-def _row(asking: PhrasingResult) -> tuple[object, ...]:
-    said = asking.phrased
-    what = said.outcome.replace("_", " ") + (", on record already" if asking.known else "")
-    refused = sum(one.fault is not None for one in said.wordings)
-    tokens = f"{said.input_tokens} + {said.output_tokens}"
-    cost = f"${said.cost_micros / 1e6:.6f}"
-    return asking.golem_id, what, len(said.wordings) - refused, refused, tokens, cost
+def _row(result: PhrasingResult) -> tuple[object, ...]:
+    phrased = result.phrased
+    outcome = phrased.outcome.replace("_", " ") + (", on record already" if result.known else "")
+    refused = sum(wording.fault is not None for wording in phrased.wordings)
+    tokens = f"{phrased.input_tokens} + {phrased.output_tokens}"
+    cost = f"${phrased.cost_micros / 1e6:.6f}"
+    return result.golem_id, outcome, len(phrased.wordings) - refused, refused, tokens, cost
 
 
 def show_words(words: PhrasedTestament) -> None:
-    """A testament in a model's words, and how many of its wordings were refused."""
-    more = f"\n({len(words.refused)} wordings claimed something else: the derived sentences stand)"
+    """Print a testament in the model's words, and the number of refused wordings."""
+    more = f"\n({len(words.refused)} wordings claimed something else; the derived sentences are kept)"
     page = words.page.strip() + (more if words.refused else "")
     out.print(Panel(escape(page), title=escape(f"In the words of {words.by}")))

@@ -1,4 +1,4 @@
-"""Heirs: `bardo golem successor | found | credit | due | successions`."""
+"""`bardo golem successor | found | credit | due | successions`: heirs of dead golems."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ from bardo_pipeline.storage.home import Home
 
 out = Console(soft_wrap=False, highlight=False)
 
-DeadOption = Annotated[str, typer.Argument(help="The golem that died.")]
+DeadOption = Annotated[str, typer.Argument(help="Dead golem.")]
 HeirBudget = Annotated[
-    float | None, typer.Option(min=0.01, help="Dollars it is founded with (default: as its predecessor).")
+    float | None, typer.Option(min=0.01, help="Initial capital in dollars (default: the predecessor's).")
 ]
 Inherit = Annotated[
-    bool, typer.Option("--inherit-grimoire/--no-inherit", help="With what crossed, or with its configuration alone.")
+    bool, typer.Option("--inherit-grimoire/--no-inherit", help="Inherit the bundle, or only the configuration.")
 ]
-Force = Annotated[bool, typer.Option("--force-similarity", help="Even where the dead only repeated what it was given.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force-similarity", help="Succeed even if the dead golem's playbook repeats the one it inherited."),
+]
 Lifespan = Annotated[str | None, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")]
 _BAR = 24
 
 
 def add_to(group: typer.Typer) -> None:
-    """Put these commands into `bardo golem`."""
+    """Add the commands to `bardo golem`."""
     for command in (successor, found, credit, successions):
         group.command()(command)
     group.command("due")(due_now)
@@ -63,84 +66,90 @@ def successor(
     inherit: Inherit = True,
     force: Force = False,
     lifespan: Lifespan = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would get.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the inheritance; record nothing.")] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Summon a successor of a dead golem: what it would inherit, what the testament asks, and its birth.
+    """Create the successor of a dead golem; show its inheritance and the testament's advice.
 
-    The next run of its market lives it. The same command again changes nothing.
+    The next run of its market runs it. Repeating the command changes nothing.
     """
     stores = DerivationContext.open(root_of(home))
-    gone = dead_golem(stores, dead)
-    micros = round(budget * 1e6) if budget is not None else budget_of(gone.born)
-    wish = HeirRequest(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
-    known = bool(births_of(stores, [gone.heir_id]))
+    predecessor = dead_golem(stores, dead)
+    micros = round(budget * 1e6) if budget is not None else budget_of(predecessor.born)
+    request = HeirRequest(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
+    existed = bool(births_of(stores, [predecessor.heir_id]))
     if not dry_run:
-        summon(stores, gone, wish, now=now())
-    seen = inheritance_previews(stores, [gone]).get(dead) if inherit else None
+        summon(stores, predecessor, request, now=now())
+    preview = inheritance_previews(stores, [predecessor]).get(dead) if inherit else None
     if json:
-        print_json(_told(stores, gone, wish, seen) | {"born": not dry_run, "known_already": known})
+        print_json(
+            _succession_facts(stores, predecessor, request, preview) | {"born": not dry_run, "known_already": existed}
+        )
         return
-    _show_advice(stores, gone)
-    if seen is not None:
-        show_preview(out, seen)
+    _show_advice(stores, predecessor)
+    if preview is not None:
+        show_preview(out, preview)
     elif inherit:
-        out.print("no bundle of it was published: nothing can be inherited")
+        out.print("its bundle is not published: nothing can be inherited")
     else:
-        out.print("it inherits nothing: its configuration and traits alone are its predecessor's")
-    out.print(_came_of(gone, wish, dry_run=dry_run, known=known), soft_wrap=True)
+        out.print("it inherits only its predecessor's configuration and traits")
+    out.print(_outcome(predecessor, request, dry_run=dry_run, existed=existed), soft_wrap=True)
 
 
-def _told(stores: DerivationContext, gone: DeadGolem, wish: HeirRequest, seen: Preview | None) -> dict[str, Any]:
-    """A succession as JSON: who follows whom, with what, and what the testament tells it."""
+def _succession_facts(
+    stores: DerivationContext, predecessor: DeadGolem, request: HeirRequest, preview: Preview | None
+) -> dict[str, Any]:
+    """Return a succession as JSON: predecessor, heir, budget, configuration, advice, inheritance."""
     return {
-        "predecessor": gone.golem_id,
-        "heir": gone.heir_id,
-        "budget_usdc": wish.budget_micros / 1e6,
-        "generation": gone.born.generation + 1,
-        "configuration": in_force_now(stores, gone.golem_id).configuration.model_dump(mode="json"),
-        "recommendations": recommendations(stores, gone.golem_id),
-        "preview": None if seen is None else asdict(seen),
+        "predecessor": predecessor.golem_id,
+        "heir": predecessor.heir_id,
+        "budget_usdc": request.budget_micros / 1e6,
+        "generation": predecessor.born.generation + 1,
+        "configuration": in_force_now(stores, predecessor.golem_id).configuration.model_dump(mode="json"),
+        "recommendations": recommendations(stores, predecessor.golem_id),
+        "preview": None if preview is None else asdict(preview),
     }
 
 
-def _came_of(gone: DeadGolem, wish: HeirRequest, *, dry_run: bool, known: bool) -> str:
+def _outcome(predecessor: DeadGolem, request: HeirRequest, *, dry_run: bool, existed: bool) -> str:
     if dry_run:
-        return f"nothing was recorded; its heir would be {gone.heir_id}"
-    if known:
-        return f"{gone.heir_id} is the heir of {gone.golem_id} already: nothing was changed"
+        return f"nothing was recorded; the heir would be {predecessor.heir_id}"
+    if existed:
+        return f"{predecessor.heir_id} is already the heir of {predecessor.golem_id}: nothing was changed"
     return (
-        f"[bold]{gone.heir_id}[/] is born, generation {gone.born.generation + 1}, with "
-        f"${wish.budget_micros / 1e6:,.2f}; the next run of {escape(gone.born.market)} lives it"
+        f"[bold]{predecessor.heir_id}[/] is born, generation {predecessor.born.generation + 1}, with "
+        f"${request.budget_micros / 1e6:,.2f}; the next run of {escape(predecessor.born.market)} runs it"
     )
 
 
 def found(
-    like: Annotated[str, typer.Option("--like", help="A dead golem, in whose market and for whose owner it lives.")],
-    budget: Annotated[float, typer.Option(min=0.01, help="Dollars it is founded with.")] = 50.0,
+    like: Annotated[str, typer.Option("--like", help="Dead golem whose market and owner the new golem gets.")],
+    budget: Annotated[float, typer.Option(min=0.01, help="Initial capital in dollars.")] = 50.0,
     lifespan: Lifespan = None,
-    number: Annotated[int, typer.Option(min=1, help="Which one: the same number again is the same golem.")] = 1,
+    number: Annotated[
+        int, typer.Option(min=1, help="Number of the new lineage; repeating a number changes nothing.")
+    ] = 1,
     home: HomeOption = None,
 ) -> None:
-    """Start fresh: found a lineage of its own where a dead golem lived; it inherits nothing and owes nobody."""
+    """Found a new lineage in the market of a dead golem; it inherits nothing."""
     stores = DerivationContext.open(root_of(home))
-    wish = HeirRequest(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
-    gone = dead_golem(stores, like)
-    golem_id, fresh = found_new_lineage(stores, gone, wish, number=number, now=now())
-    if fresh:
-        out.print(f"[bold]{golem_id}[/] is founded; the next run of {escape(gone.born.market)} lives it")
+    request = HeirRequest(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
+    example = dead_golem(stores, like)
+    golem_id, is_new = found_new_lineage(stores, example, request, number=number, now=now())
+    if is_new:
+        out.print(f"[bold]{golem_id}[/] is founded; the next run of {escape(example.born.market)} runs it")
     else:
-        out.print(f"{golem_id} was founded so before: nothing was changed; --number {number + 1} founds another")
+        out.print(f"{golem_id} exists already: nothing was changed; --number {number + 1} founds another")
 
 
 def credit(
-    owner: Annotated[str, typer.Argument(help="The owner.")],
-    usdc: Annotated[float, typer.Argument(min=0.01, help="Dollars.")],
-    why: Annotated[str, typer.Option(help="Why; it is recorded.")],
+    owner: Annotated[str, typer.Argument(help="Owner.")],
+    usdc: Annotated[float, typer.Argument(min=0.01, help="Amount in dollars.")],
+    why: Annotated[str, typer.Option(help="Reason; recorded.")],
     home: HomeOption = None,
 ) -> None:
-    """Commit an owner's money, from which heirs are funded automatically. Makes the home where there is none yet."""
+    """Commit credit of an owner for automatic heirs; create the home if missing."""
     root = root_of(home)
     Home.create(root, Policy(), now())
     balance = commit_credit(DerivationContext.open(root), owner, round(usdc * 1e6), why, now=now())
@@ -148,15 +157,15 @@ def credit(
 
 
 def due_now(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is due.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List due steps; run none.")] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Do what is due of successions: heirs that are wanted, steps whose time has come, identities that were refused."""
+    """Run due succession steps: create wanted heirs, retry failed steps and registrations."""
     stores, moment = DerivationContext.open(root_of(home)), now()
     waiting = due_successions(stores, moment)
-    done: dict[str, Standing] = {} if dry_run else run_due_successions(stores, now=moment)
-    rows = [(one.golem_id, one.why, done[one.golem_id].state if one.golem_id in done else "due") for one in waiting]
+    results: dict[str, Standing] = {} if dry_run else run_due_successions(stores, now=moment)
+    rows = [(s.golem_id, s.why, results[s.golem_id].state if s.golem_id in results else "due") for s in waiting]
     if json:
         print_json([{"golem": golem, "why": why, "state": state} for golem, why, state in rows])
     elif rows:
@@ -166,12 +175,12 @@ def due_now(
 
 
 def successions(home: HomeOption = None, json: JsonOption = False) -> None:
-    """Every succession: how far it came, what stopped it, when it is tried again; and each owner's credit."""
+    """List successions with state and reason, and each owner's credit."""
     stores = DerivationContext.open(root_of(home))
-    told = standings(succession_steps(stores))
-    births = births_of(stores, told)
-    rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(told.items())]
-    owners = sorted({one["owner_id"] for one in stores.life("CreditCommitted")["credited"].to_pylist()})
+    by_golem = standings(succession_steps(stores))
+    births = births_of(stores, by_golem)
+    rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(by_golem.items())]
+    owners = sorted({credited["owner_id"] for credited in stores.life("CreditCommitted")["credited"].to_pylist()})
     balances = {owner: credit_micros(stores, owner) for owner in owners}
     if json:
         print_json({"successions": rows, "credit_micros": balances})
@@ -179,27 +188,27 @@ def successions(home: HomeOption = None, json: JsonOption = False) -> None:
     if rows:
         print_table(out, "Successions", list(rows[0]), [tuple(row.values()) for row in rows])
     else:
-        out.print("no succession was begun: `bardo golem successor DEAD`, or `auto = true` under [succession]")
+        out.print("no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]")
     for owner, micros in balances.items():
         out.print(f"owner {escape(owner)}: ${micros / 1e6:,.2f} of credit is committed to heirs")
 
 
 def _row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
     newest = list(standing.last.values())[-1]
-    stuck = standing.halted or next((one for one in standing.last.values() if one.outcome != "done"), None)
+    stuck = standing.halted or next((step for step in standing.last.values() if step.outcome != "done"), None)
     return {
         "dead": golem,
         "heir": newest.heir_id,
         "owner": owner,
         "mode": newest.mode,
-        "steps": sum(one.outcome == "done" for one in standing.last.values()),
+        "steps": sum(step.outcome == "done" for step in standing.last.values()),
         "state": standing.state,
         "why": (stuck or newest).why,
     }
 
 
 def bounds_of(text: str | None) -> tuple[int, int]:
-    """LOW-HIGH as two numbers. Raises ConfigError for anything else."""
+    """Parse LOW-HIGH; None gives the default bounds. Raises ConfigError."""
     if text is None:
         return Founding().lifespan_ticks
     low, _, high = text.partition("-")
@@ -208,37 +217,37 @@ def bounds_of(text: str | None) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _show_advice(stores: DerivationContext, gone: DeadGolem) -> None:
-    """The predecessor's configuration beside what its testament tells its successor."""
-    whole = to_toml(in_force_now(stores, gone.golem_id).configuration)
-    theirs = f"{whole.partition('[styx]')[0]}[succession]{whole.partition('[succession]')[2]}".rstrip()
-    parts = [
-        f"[bold]{CATEGORIES[name]}[/]\n" + "\n".join(f"- {escape(said)}" for said in told[:4])
-        for name, told in recommendations(stores, gone.golem_id).items()
-        if told
+def _show_advice(stores: DerivationContext, predecessor: DeadGolem) -> None:
+    """Print the predecessor's configuration next to the advice of its testament."""
+    whole = to_toml(in_force_now(stores, predecessor.golem_id).configuration)
+    sections = f"{whole.partition('[styx]')[0]}[succession]{whole.partition('[succession]')[2]}".rstrip()
+    advice = [
+        f"[bold]{CATEGORIES[name]}[/]\n" + "\n".join(f"- {escape(statement)}" for statement in statements[:4])
+        for name, statements in recommendations(stores, predecessor.golem_id).items()
+        if statements
     ]
-    beside = Table.grid(expand=True, padding=(0, 1))
-    beside.add_row(
-        Panel(escape(theirs), title=f"How {gone.golem_id} was configured"),
-        Panel("\n\n".join(parts) or "It says nothing of it.", title="What it tells its successor"),
+    panels = Table.grid(expand=True, padding=(0, 1))
+    panels.add_row(
+        Panel(escape(sections), title=f"How {predecessor.golem_id} was configured"),
+        Panel("\n\n".join(advice) or "It gives no advice.", title="What it tells its successor"),
     )
-    out.print(beside)
+    out.print(panels)
 
 
-def show_preview(to: Console, seen: Preview) -> None:
-    """The inheritance preview: counts, confidence before and after the crossing, and what it is about."""
-    to.print(
-        f"{seen.entry_count:,} entries cross (of at most {seen.budget:,}), {seen.bloodstain_count} bloodstains, "
-        f"{seen.anti_knowledge_count} of anti-knowledge, {seen.episode_count} episodes; the heir is of generation "
-        f"{seen.generation}",
+def show_preview(console: Console, preview: Preview) -> None:
+    """Print an inheritance preview: counts, confidence before and after the decay at death, entries by group."""
+    console.print(
+        f"{preview.entry_count:,} entries are inherited (of at most {preview.budget:,}), "
+        f"{preview.bloodstain_count} bloodstains, {preview.anti_knowledge_count} anti-knowledge, "
+        f"{preview.episode_count} episodes; the heir is generation {preview.generation}",
         soft_wrap=True,
     )
-    table = Table(title="Confidence at death, and as it crosses", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="Confidence at death, and as inherited", title_justify="left", box=None, pad_edge=False)
     for name in ("from", "before", "", "after", ""):
         table.add_column(name, justify="right" if name else "left")
-    most = max(*seen.before, *seen.after, 1)
+    most = max(*preview.before, *preview.after, 1)
     for band in range(BANDS):
-        before, after = seen.before[band], seen.after[band]
+        before, after = preview.before[band], preview.after[band]
         table.add_row(
             f"{band * 100 // BANDS} %",
             str(before),
@@ -246,10 +255,10 @@ def show_preview(to: Console, seen: Preview) -> None:
             str(after),
             "█" * (after * _BAR // most),
         )
-    table.add_row("mean", f"{seen.mean_before_ppm / PPM:.0%}", "", f"{seen.mean_after_ppm / PPM:.0%}", "")
-    to.print(table)
+    table.add_row("mean", f"{preview.mean_before_ppm / PPM:.0%}", "", f"{preview.mean_after_ppm / PPM:.0%}", "")
+    console.print(table)
     rows = [
-        (name.removeprefix("by_"), ", ".join(f"{what} {count}" for what, count in getattr(seen, name).items()))
+        (name.removeprefix("by_"), ", ".join(f"{what} {count}" for what, count in getattr(preview, name).items()))
         for name in GROUPS
     ]
-    print_table(to, None, ["by", "entries"], rows)
+    print_table(console, None, ["by", "entries"], rows)

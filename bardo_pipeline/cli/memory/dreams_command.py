@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, root_of
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, require_born, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_dreams import dreams_and_hypotheses
-from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False)
 FATES = ("confirmed", "staged", "gone")
@@ -26,8 +25,7 @@ def dreams(
 ) -> None:
     """What golems dreamt and why, and their hypotheses: staged, confirmed by what came after, or gone."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
+    require_born(stores, golem)
     dreamt, hypotheses = dreams_and_hypotheses(stores, golem)
     if json:
         print_json({"dreams": dreamt, "hypotheses": hypotheses})

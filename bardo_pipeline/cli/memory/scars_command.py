@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, root_of
+from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, require_born, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain as bloodstain_of_golem
 from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
-from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False, highlight=False)
 
@@ -33,8 +32,7 @@ def scars(
     """What hurt golems, and why: verified failures that their clade did not know yet."""
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
+    require_born(stores, golem)
     told = [row for row in failures_with_scars(stores, golem) if failures or row["is_scar"]]
     if format == "json":
         print_json(told)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, now, root_of
+from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, now, require_born, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
@@ -122,8 +122,7 @@ def _standing(stores: DerivationContext | None, golem: str | None) -> tuple[Conf
         if golem is not None:
             raise NoHomeError(f"golem {golem}: there is no home yet: `bardo run` makes one")
         return NO_CONFIG_FILE.complete(Policy()), False
-    if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise ConfigError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
+    require_born(stores, golem)
     found = in_force_now(stores, golem)
     return found.configuration, found.event is not None
 

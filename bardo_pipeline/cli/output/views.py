@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from bardo_pipeline.cli.options import check_format, moment_of
+from bardo_pipeline.cli.options import check_format, moment_of, require_born
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
@@ -154,8 +154,7 @@ def similar(
     """
     check_format(format)
     stores = DerivationContext.open(root, embedder=embedder)
-    if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
+    require_born(stores, golem)
     episodes = stores.projections.growing("episodes")
     if not episodes.digest().rows:
         raise QueryError(
