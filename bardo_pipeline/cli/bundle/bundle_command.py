@@ -1,7 +1,6 @@
-"""The command `bardo bundle`: look at what a golem left, check it, compare it, carry it elsewhere, vouch for it.
+"""`bardo bundle show | verify | diff | export | import | sign`.
 
-TARGET is a folder or an exported archive, or, of this home, a bundle's hash (or its beginning), or the golem that left
-it.
+TARGET is a folder, an exported archive, the hash (or a unique prefix) of a bundle in this home, or its dead golem.
 """
 
 from __future__ import annotations
@@ -44,20 +43,22 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
-app = typer.Typer(help="What the dead leave: bundles that may be inherited, each file named by its hash.")
+app = typer.Typer(help="Bundles: the knowledge of dead golems as files, each named by its hash.")
 out = Console(soft_wrap=False, highlight=False)
 
-Target = Annotated[str, typer.Argument(help="A folder, an archive, a bundle's hash or its beginning, or a golem.")]
+Target = Annotated[str, typer.Argument(help="Folder, archive, bundle hash (or a unique prefix) or dead golem.")]
 BARS = 10
 
 
 @app.command()
 def show(
-    target: Annotated[str | None, typer.Argument(help="As TARGET below; without it, all are listed.")] = None,
+    target: Annotated[
+        str | None, typer.Argument(help="Folder, archive, bundle hash or dead golem; default: list all.")
+    ] = None,
     home: HomeOption = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show what a bundle holds, or list the bundles of this home."""
+    """Show the content of a bundle, or list the bundles of this home."""
     check_format(format)
     if target is None:
         _list(DerivationContext.open(root_of(home)), format)
@@ -71,126 +72,133 @@ def show(
         if not isinstance(value, dict):
             out.print(f"{name:18} {escape(str(value))}")
     print_table(out, "Entries", ["domain", "entries"], sorted(facts["domains"].items()))
-    print_table(out, "Confidence at the anchor", ["from", "entries", ""], _histogram(facts["confidence"]))
+    print_table(out, "Confidence at death", ["from", "entries", ""], _histogram(facts["confidence"]))
     out.print(escape(bundle.files[TESTAMENT_PAGE].decode()), soft_wrap=True)
-    words = _in_words(bundle, home)
-    if words is not None:
-        show_words(words)
+    phrased = _in_words(bundle, home)
+    if phrased is not None:
+        show_words(phrased)
 
 
 @app.command()
 def verify(target: Target, public: Public = None, file: File = None, home: HomeOption = None) -> None:
-    """Check every byte, shape and range of a bundle and who vouches for it; exit 1 and every fault if it does not hold.
+    """Check hashes, schemas, ranges and signature of a bundle; print every fault and exit 1 if there is one.
 
-    With --public or --file that owner's key alone counts. Without, of a golem of this home, its owner's key on record.
+    The signature must be by the key in --public or --file; by default by the recorded key of the golem's owner.
     """
     files = files_of(target, home)
     faults = faults_of(files, _policy(home).inheritance)
-    wanted = public_key_given(public, file) if public or file else None
-    said: dict[str, str] | None = None
+    public_key = public_key_given(public, file) if public or file else None
+    signature: dict[str, str] | None = None
     if not faults:
         bundle = inspected(files, _policy(home).inheritance)
-        said, wanted = signature_of(bundle), wanted or _key_on_record(bundle, home)
-        fault = signature_fault(bundle, wanted)
-        if fault is not None and (wanted is not None or SIGNATURE in files):
+        signature, public_key = signature_of(bundle), public_key or _key_on_record(bundle, home)
+        fault = signature_fault(bundle, public_key)
+        if fault is not None and (public_key is not None or SIGNATURE in files):
             faults = [fault]
     for fault in faults:
         out.print(f"[red]refused[/] {escape(fault)}", soft_wrap=True)
     if faults:
         raise typer.Exit(1)
-    by = "signed by nobody" if said is None else f"signed by {said['owner_id']} with key {said['key_id']}"
-    stranger = ", which nobody here vouches for: give --public or --file"
-    trust = "" if said is None else ", the owner's" if wanted else stranger
-    out.print(f"bundle {bundle.bundle_hash} holds: {len(files)} files, {escape(by)}{trust}", soft_wrap=True)
+    by = "unsigned" if signature is None else f"signed by {signature['owner_id']} with key {signature['key_id']}"
+    unknown_key = ", an unknown key: give --public or --file to check it"
+    trust = "" if signature is None else ", the owner's" if public_key else unknown_key
+    out.print(f"bundle {bundle.bundle_hash} is valid: {len(files)} files, {escape(by)}{trust}", soft_wrap=True)
 
 
 @app.command()
 def diff(
     first: Target,
-    second: Annotated[str, typer.Argument(help="Another.")],
+    second: Annotated[str, typer.Argument(help="Bundle to compare with, as FIRST.")],
     home: HomeOption = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show what changed from one bundle to another: entries, playbook, testament."""
+    """Compare two bundles: entries, playbook, testament."""
     check_format(format)
     rules = _policy(home).inheritance
-    found = compared(*(inspected(files_of(name, home), rules) for name in (first, second)))
+    comparison = compared(*(inspected(files_of(name, home), rules) for name in (first, second)))
     if format == "json":
-        told = {name: {"gone": gone, "new": new} for name, (gone, new) in found.testament.items()}
+        testament = {name: {"gone": removed, "new": added} for name, (removed, added) in comparison.testament.items()}
         print_json(
-            {"same": found.same, "entries": found.entries.to_pylist(), "playbook": found.playbook, "testament": told}
+            {
+                "same": comparison.same,
+                "entries": comparison.entries.to_pylist(),
+                "playbook": comparison.playbook,
+                "testament": testament,
+            }
         )
         return
-    out.print(f"{found.same} entries are the same in both")
+    out.print(f"{comparison.same} entries are the same in both")
     figures = ("confidence_ppm", "other_confidence_ppm")
     rows = [
         (row["change"], row["kind"], row["entry_id"][:10], *(_share(row[name]) for name in figures), row["text"])
-        for row in found.entries.to_pylist()
+        for row in comparison.entries.to_pylist()
     ]
     if rows:
         print_table(out, "Entries", ["change", "kind", "entry", "first", "second", "text"], rows)
-    for line in found.playbook:
+    for line in comparison.playbook:
         out.print(escape(line), soft_wrap=True)
-    for name, (gone, new) in found.testament.items():
-        for mark, sentences in (("-", gone), ("+", new)):
+    for name, (removed, added) in comparison.testament.items():
+        for mark, sentences in (("-", removed), ("+", added)):
             for sentence in sentences:
                 out.print(escape(f"{mark} {name}: {sentence}"), soft_wrap=True)
 
 
 @app.command()
 def export(
-    target: Annotated[str, typer.Argument(help="A bundle's hash or its beginning, or the golem that left it.")],
-    file: Annotated[Path, typer.Argument(help="The archive to write (.tar.gz).")],
+    target: Annotated[str, typer.Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
+    file: Annotated[Path, typer.Argument(help="Archive to write (.tar.gz).")],
     home: HomeOption = None,
 ) -> None:
-    """Write a published bundle as one file, the same bytes whenever it is exported."""
+    """Write a published bundle as one archive; every export has the same bytes."""
     stores = DerivationContext.open(root_of(home))
     bundle = export_bundle(stores, hash_of(stores, target), file)
-    said = signature_of(bundle)
-    by = f"signed by {said['owner_id']}" if said else "unsigned: `bardo keys owner` gives its owner a key"
+    signature = signature_of(bundle)
+    by = f"signed by {signature['owner_id']}" if signature else "unsigned: `bardo keys owner` makes a key for its owner"
     out.print(f"bundle {bundle.bundle_hash} of {bundle.golem_id} is in {file} ({file.stat().st_size:,} bytes), {by}",
               markup=False, soft_wrap=True)  # fmt: skip
 
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="An archive or a folder.")],
+    source: Annotated[Path, typer.Argument(help="Archive or folder.")],
     public: Public = None,
     file: File = None,
-    unsigned: Annotated[bool, typer.Option(help="Take it though no known key vouches for it.")] = False,
+    unsigned: Annotated[bool, typer.Option(help="Accept a bundle without checking its signature.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Take a bundle from another home: inspected as a whole before anything is written, and recorded."""
+    """Import a bundle from another home; check it completely before writing anything."""
     if (public is None and file is None) == (not unsigned):
-        raise ConfigError("give the owner's public key (--public HEX or --file PEM), or --unsigned")
+        raise ConfigError("import needs a public key of the owner (--public HEX or --file PEM), or --unsigned")
     stores = DerivationContext.open(root_of(home))
     public_key = None if unsigned else public_key_given(public, file)
     bundle, new = import_bundle(stores, read_bundle_files(source), public_key=public_key, now=now())
-    what = "is here now" if new else "was here already"
-    out.print(f"bundle {bundle.bundle_hash} of {bundle.golem_id} {what}", markup=False, soft_wrap=True)
+    outcome = "is imported" if new else "was here already"
+    out.print(f"bundle {bundle.bundle_hash} of {bundle.golem_id} {outcome}", markup=False, soft_wrap=True)
 
 
 @app.command()
 def sign(
-    owner: Annotated[str | None, typer.Option(help="With --key: whose key it is.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Owner of the key in --key.")] = None,
     key: Annotated[
-        Path | None, typer.Option(help="A PEM file with the owner's private key, where it is not kept in this home.")
+        Path | None, typer.Option(help="PEM file with the owner's private key, if this home does not hold it.")
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Sign every published bundle that its owner's key in force has not signed, where that key is at hand."""
+    """Sign every published bundle that lacks a signature by its owner's current key, if that key is available."""
     if (owner is None) != (key is None):
-        raise ConfigError("--owner and --key belong together: whose key it is, and where it lies")
-    given = {owner: private_key_in(key)} if owner is not None and key is not None else {}
-    done = sign_all_bundles(DerivationContext.open(root_of(home)), given, now=now())
-    for bundle_hash, key_id in sorted(done.items()):
+        raise ConfigError("--owner and --key must be given together")
+    keys = {owner: private_key_in(key)} if owner is not None and key is not None else {}
+    signed = sign_all_bundles(DerivationContext.open(root_of(home)), keys, now=now())
+    for bundle_hash, key_id in sorted(signed.items()):
         out.print(f"bundle {bundle_hash[:16]} signed with {key_id}")
-    if not done:
-        out.print("nothing to sign: each is signed, or its owner's key is not here (`bardo keys owner`)")
+    if not signed:
+        out.print(
+            "nothing to sign: every bundle is signed, or its owner's key is not in this home (`bardo keys owner`)"
+        )
 
 
 def _policy(home: Path | None) -> Policy:
-    """The home's policy; a bundle can be looked at without a home, too."""
+    """Return the home's policy, or the default policy if there is no home."""
     try:
         return DerivationContext.open(root_of(home)).policy
     except NoHomeError:
@@ -198,19 +206,19 @@ def _policy(home: Path | None) -> Policy:
 
 
 def _in_words(bundle: Bundle, home: Path | None) -> PhrasedTestament | None:
-    """The bundle's testament in a model's words, if its golem is of this home and a model phrased it."""
+    """Return the testament as a model phrased it; None if the golem is not of this home or no model did."""
     try:
         stores = DerivationContext.open(root_of(home))
     except NoHomeError:
         return None
-    said = orjson.loads(bundle.files[TESTAMENT])
+    testament = orjson.loads(bundle.files[TESTAMENT])
     return phrased_testament(
-        stores, bundle.golem_id, {name: [i["statement"] for i in said[name]] for name in CATEGORIES}
+        stores, bundle.golem_id, {name: [i["statement"] for i in testament[name]] for name in CATEGORIES}
     )
 
 
 def files_of(target: str, home: Path | None) -> dict[str, bytes]:
-    """The files of a bundle that a target names: a path, or a bundle of this home."""
+    """Read the files of the bundle at a path, or of a bundle of this home."""
     path = Path(target)
     if path.exists():
         return read_bundle_files(path)
@@ -219,19 +227,19 @@ def files_of(target: str, home: Path | None) -> dict[str, bytes]:
 
 
 def hash_of(stores: DerivationContext, target: str) -> str:
-    """The hash of a bundle of this home. Raises QueryError where none or several answer to the target."""
-    left = published_bundles(stores, [target])
-    if target in left:
-        return left[target]
-    there = sorted(p.name for p in stores.home.bundles.glob("[!.]*") if p.is_dir() and p.name.startswith(target))
-    if len(there) != 1 or not target:
-        what = "no bundle answers to it" if not there else f"{len(there)} bundles begin so"
-        raise QueryError(f"{target!r}: {what}: `bardo bundle show` lists them")
-    return there[0]
+    """Return the hash of the bundle of this home that matches. Raises QueryError for none or several."""
+    published = published_bundles(stores, [target])
+    if target in published:
+        return published[target]
+    matches = sorted(p.name for p in stores.home.bundles.glob("[!.]*") if p.is_dir() and p.name.startswith(target))
+    if len(matches) != 1 or not target:
+        fact = f"{len(matches)} bundles match" if matches else "no bundle matches"
+        raise QueryError(f"{target!r}: {fact}: `bardo bundle show` lists them")
+    return matches[0]
 
 
 def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
-    """The public key in force of the owner of the golem that left the bundle, if both are on record here."""
+    """Return the current public key of the owner of the bundle's golem, None if either is unknown."""
     try:
         stores = DerivationContext.open(root_of(home))
     except NoHomeError:
@@ -242,7 +250,7 @@ def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
 
 
 def _facts(bundle: Bundle) -> dict[str, Any]:
-    manifest, said, entries = bundle.manifest, signature_of(bundle), bundle.entries()
+    manifest, signature, entries = bundle.manifest, signature_of(bundle), bundle.entries()
     confidence = [ppm / PPM for ppm in entries["confidence_ppm"].to_pylist()]
     return {
         "bundle": bundle.bundle_hash,
@@ -252,7 +260,7 @@ def _facts(bundle: Bundle) -> dict[str, Any]:
         "died_at": manifest["died_at"],
         "made_by": f"derivation {manifest['derivation_id']}, policy {manifest['policy_hash']}, "
         f"records up to tick {manifest['source_watermark']}",
-        "signed_by": None if said is None else f"{said['owner_id']} with key {said['key_id']}",
+        "signed_by": None if signature is None else f"{signature['owner_id']} with key {signature['key_id']}",
         "entries": entries.num_rows,
         "anti_knowledge": sum(entries["is_anti_knowledge"].to_pylist()),
         "bloodstains": sum(entries["is_bloodstain"].to_pylist()),
@@ -271,18 +279,18 @@ def _histogram(counts: dict[int, int]) -> list[tuple[str, int, str]]:
 
 def _list(stores: DerivationContext, format: str) -> None:
     rows: list[tuple[Any, ...]] = []
-    left = published_bundles(stores)
+    published = published_bundles(stores)
     for path in sorted(p for p in stores.home.bundles.glob("[!.]*") if p.is_dir()):
         try:
             bundle = inspected(bundle_files(path), stores.policy.inheritance)
         except BundleError as error:
             rows.append((path.name[:16], "?", None, None, None, f"unreadable: {error}"))
             continue
-        said = signature_of(bundle)
-        whence = "" if left.get(bundle.golem_id) == bundle.bundle_hash else "overtaken, or imported"
+        signature = signature_of(bundle)
+        remark = "" if published.get(bundle.golem_id) == bundle.bundle_hash else "superseded or imported"
         rows.append(
             (path.name[:16], bundle.golem_id, bundle.manifest["generation"], bundle.entries().num_rows,
-             said["owner_id"] if said else None, whence)
+             signature["owner_id"] if signature else None, remark)
         )  # fmt: skip
     names = ["bundle", "golem", "generation", "entries", "signed_by", "remark"]
     if format == "json":

@@ -1,4 +1,4 @@
-"""`bardo bundle checks` and `bardo bundle waive`: what bundles did not meet, and a steward's word on it."""
+"""`bardo bundle checks | waive`: failed expectations of bundles, and a steward's waivers."""
 
 from __future__ import annotations
 
@@ -20,42 +20,44 @@ out = Console(soft_wrap=False, highlight=False)
 
 
 def checks(
-    target: Annotated[str | None, typer.Argument(help="A bundle's hash or its beginning, or a golem.")] = None,
-    suite: Annotated[bool, typer.Option("--suite", help="List the expectations instead, with their limits.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 while something is refused or open.")] = False,
+    target: Annotated[str | None, typer.Argument(help="Bundle hash (or a unique prefix) or golem.")] = None,
+    suite: Annotated[bool, typer.Option("--suite", help="List all expectations with their limits instead.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a bundle is refused or a warning is open.")] = False,
     home: HomeOption = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show what bundles did not meet, and which warnings a steward lets stand."""
+    """List failed expectations of bundles, and which warnings a steward waived."""
     check_format(format)
     stores = DerivationContext.open(root_of(home))
     if suite:
         _suite(stores, format)
         return
-    found = bundle_failures(stores)
+    failures = bundle_failures(stores)
     if target is not None:
-        known = {name for row in stores.life("BundleJudged").to_pylist() for name in _names(row)}
-        if not any(name == target or name.startswith(target) for name in known):
-            raise QueryError(f"{target!r}: no judged bundle answers to it: `bardo bundle checks` lists all")
-        found = [one for one in found if one.golem_id == target or one.bundle_hash.startswith(target)]
+        names = {name for row in stores.life("BundleJudged").to_pylist() for name in _names(row)}
+        if not any(name == target or name.startswith(target) for name in names):
+            raise QueryError(f"{target!r}: no judged bundle matches: `bardo bundle checks` lists all")
+        failures = [
+            failure for failure in failures if failure.golem_id == target or failure.bundle_hash.startswith(target)
+        ]
     if format == "json":
-        print_json([one._asdict() for one in found])
+        print_json([failure._asdict() for failure in failures])
     else:
-        _print(found)
-    if check and any(one.open for one in found):
+        _print(failures)
+    if check and any(failure.open for failure in failures):
         raise typer.Exit(1)
 
 
 def waive_warning(
-    target: Annotated[str, typer.Argument(help="A bundle's hash or its beginning, or the golem that left it.")],
-    expectation: Annotated[str, typer.Argument(help="The warning's name, as `bardo bundle checks` lists it.")],
-    why: Annotated[str, typer.Option(help="Why it may stand; it is recorded.")],
+    target: Annotated[str, typer.Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
+    expectation: Annotated[str, typer.Argument(help="Name of the warning, from `bardo bundle checks`.")],
+    why: Annotated[str, typer.Option(help="Reason; recorded.")],
     home: HomeOption = None,
 ) -> None:
-    """Let a warning about a bundle stand, for a reason that is recorded; what is critical cannot be waived."""
-    one = record_waiver(DerivationContext.open(root_of(home)), target, expectation, why, now=now())
-    out.print(escape(f"bundle {one.bundle_hash[:16]} of {one.golem_id}: {expectation} is waived ({one.observed})"),
-              soft_wrap=True)  # fmt: skip
+    """Waive a warning about a bundle; a critical failure cannot be waived."""
+    waived = record_waiver(DerivationContext.open(root_of(home)), target, expectation, why, now=now())
+    bundle = f"bundle {waived.bundle_hash[:16]} of {waived.golem_id}"
+    out.print(escape(f"{bundle}: {expectation} is waived ({waived.observed})"), soft_wrap=True)
 
 
 def _names(row: dict[str, object]) -> tuple[str, str]:
@@ -64,31 +66,42 @@ def _names(row: dict[str, object]) -> tuple[str, str]:
     return str(row["golem_id"]), str(judged["bundle_hash"])
 
 
-def _print(found: list[BundleFailure]) -> None:
+def _print(failures: list[BundleFailure]) -> None:
     rows = [
-        (one.golem_id, one.bundle_hash[:16], one.expectation, one.severity, one.observed, _standing(one))
-        for one in found
+        (
+            failure.golem_id,
+            failure.bundle_hash[:16],
+            failure.expectation,
+            failure.severity,
+            failure.observed,
+            _state(failure),
+        )
+        for failure in failures
     ]
     if rows:
         print_table(out, None, ["golem", "bundle", "expectation", "severity", "observed", ""], rows)
-    still = sum(one.open for one in found)
-    out.print(f"{len(found)} not met, {len(found) - still} waived, {still} open")
+    open_count = sum(failure.open for failure in failures)
+    out.print(f"{len(failures)} failed, {len(failures) - open_count} waived, {open_count} open")
 
 
-def _standing(one: BundleFailure) -> str:
-    if one.why is not None:
-        return f"waived: {one.why}"
-    return "refused" if one.severity == "critical" else "open"
+def _state(failure: BundleFailure) -> str:
+    if failure.why is not None:
+        return f"waived: {failure.why}"
+    return "refused" if failure.severity == "critical" else "open"
 
 
 def _suite(stores: DerivationContext, format: str) -> None:
     rows = [
-        (one.name, one.severity, orjson.dumps(one.limits).decode() if one.limits else "", one.description)
-        for one in bundle_expectations(stores.policy)
+        (
+            expectation.name,
+            expectation.severity,
+            orjson.dumps(expectation.limits).decode() if expectation.limits else "",
+            expectation.description,
+        )
+        for expectation in bundle_expectations(stores.policy)
     ]
     names = ["expectation", "severity", "limits", "says"]
     if format == "json":
-        said = [dict(zip(names, row, strict=True)) for row in rows]
-        print_json(said)
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         print_table(out, None, names, rows)

@@ -1,4 +1,4 @@
-"""The commands `bardo bundle rank` and `bardo bundle give`: a bundle beside a golem, and put before one that lives."""
+"""`bardo bundle rank | give`: compare a bundle with a golem's knowledge; give it to a living golem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle_inspection import inspected
 
-_RELATIONS = {"opposed": "oppose what it holds", "unknown": "are new", "same": "it knows"}
+_RELATIONS = {"opposed": "contradict its knowledge", "unknown": "are new", "same": "are known"}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,44 +33,44 @@ def add_to(app: typer.Typer) -> None:
 
 def rank(
     target: Target,
-    to: Annotated[str, typer.Option("--for", help="The golem that it would come to.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the most surprising first.")] = None,
+    to: Annotated[str, typer.Option("--for", help="Golem that would receive it.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries, most surprising first.")] = None,
     home: HomeOption = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show what a bundle would tell a golem, most surprising first: what opposes it, what is new, what it knows."""
+    """Rank a bundle's entries by their surprise for a golem: contradictions, new entries, known entries."""
     check_format(format)
     stores = DerivationContext.open(root_of(home))
     bundle, grimoire = inspected(files_of(target, home), stores.policy.inheritance), grimoire_of(stores, to)
     at_us = round(grimoire.at.timestamp() * 1_000_000)
     entries = bundle.entries()
-    found = ranked(entries, grimoire.entries.select(ENTRY_SCHEMA.names), at_us, stores.policy)
-    rows = _with_texts(found.slice(0, limit).to_pylist(), entries)
+    ranking = ranked(entries, grimoire.entries.select(ENTRY_SCHEMA.names), at_us, stores.policy)
+    rows = _with_texts(ranking.slice(0, limit).to_pylist(), entries)
     if format == "json":
         print_json(rows)
         return
-    told = [
+    cells = [
         (row["priority"], row["relation"], row["surprise_ppm"] / PPM, row["entry_id"][:10],
          row["held_id"][:10] if row["held_id"] else "-", row["text"])
         for row in rows
     ]  # fmt: skip
-    counted = Counter(found["relation"].to_pylist())
-    said = ", ".join(f"{counted[name]} {words}" for name, words in _RELATIONS.items() if counted[name])
-    title = f"To {to} as of tick {grimoire.tick}: {said or 'nothing'}"
-    print_table(out, title, ["turn", "what", "surprise", "entry", "held", "text"], told)
+    counted = Counter(ranking["relation"].to_pylist())
+    summary = ", ".join(f"{counted[name]} {words}" for name, words in _RELATIONS.items() if counted[name])
+    title = f"To {to} as of tick {grimoire.tick}: {summary or 'nothing'}"
+    print_table(out, title, ["turn", "what", "surprise", "entry", "held", "text"], cells)
 
 
 def give_(
-    target: Annotated[str, typer.Argument(help="A bundle of this home: its hash or beginning, or who left it.")],
-    to: Annotated[str, typer.Option("--to", help="The golem that it comes to; it lives.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would become of each entry.")] = False,
+    target: Annotated[str, typer.Argument(help="Bundle hash of this home (or a unique prefix) or dead golem.")],
+    to: Annotated[str, typer.Option("--to", help="Living golem that receives it.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the verdict on each entry; record nothing.")] = False,
     home: HomeOption = None,
     format: FormatOption = "table",
 ) -> None:
-    """Give a bundle to a golem that lives: its entries wait until that golem's own outcomes bear them out."""
+    """Give a bundle to a living golem: its entries stay in quarantine until the golem's own outcomes confirm them."""
     check_format(format)
     if Path(target).exists():
-        raise ConfigError(f"{target} is not in this home yet: `bardo bundle import` takes it in, and checks it")
+        raise ConfigError(f"{target} is not in this home: `bardo bundle import` checks and imports it")
     stores = DerivationContext.open(root_of(home))
     bundle_hash = hash_of(stores, target)
     if dry_run:
@@ -83,29 +83,30 @@ def give_(
         print_json({"event_id": event_id, "source": offer.received.source, "cycle": cycle, "counts": offer.counts,
                  "claims": len(offer.claims), "entries": rows})  # fmt: skip
         return
-    told = [
+    cells = [
         (row["priority"], row["verdict"], row["surprise_ppm"] / PPM, row["confidence_ppm"] / PPM, row["entry_id"][:10],
          row["reason"], row["text"])
         for row in rows
     ]  # fmt: skip
     title = f"{offer.received.from_golem_id} to {to} as of tick {offer.way.tick_seen}"
-    print_table(out, title, ["turn", "verdict", "surprise", "enters_at", "entry", "why", "text"], told)
-    _tell(offer, event_id, cycle, cycle * stores.policy.curator.cycle_ticks)
+    print_table(out, title, ["turn", "verdict", "surprise", "enters_at", "entry", "why", "text"], cells)
+    _print_offer(offer, event_id, cycle, cycle * stores.policy.curator.cycle_ticks)
 
 
-def _tell(offer: Offer, event_id: str | None, cycle: int, closes: int) -> None:
-    chain = f"{len(offer.claims)} claims about the chain, {len(offer.way.unproven)} entries unproven"
-    out.print(f"chain: {chain if offer.claims else 'nothing to check'}", soft_wrap=True)
+def _print_offer(offer: Offer, event_id: str | None, cycle: int, closes: int) -> None:
+    chain = f"{len(offer.claims)} claims about the chain, {len(offer.way.unproven)} entries unverified"
+    out.print(f"chain: {chain if offer.claims else 'no claims'}", soft_wrap=True)
     counts = ", ".join(f"{offer.counts[name]} {name}" for name in VERDICTS if offer.counts.get(name))
     if offer.way.hypothesis:
-        out.print(escape(f"a replicant's report; it was to find out: {offer.way.hypothesis}"), soft_wrap=True)
+        out.print(escape(f"a replicant's report on its hypothesis: {offer.way.hypothesis}"), soft_wrap=True)
     if event_id is None:
-        out.print(f"{counts or 'nothing in it'}; nothing is recorded", soft_wrap=True)
+        out.print(f"{counts or 'no entries'}; nothing is recorded", soft_wrap=True)
         return
-    again = ", which waits already" if offer.waits is not None else ""
-    out.print(f"{counts or 'nothing in it'}; given ({event_id}){again}", soft_wrap=True)
+    repeated = ", already waiting" if offer.waits is not None else ""
+    out.print(f"{counts or 'no entries'}; given ({event_id}){repeated}", soft_wrap=True)
     out.print(
-        f"judged again when cycle {cycle} closes, at tick {closes} or by death; what is accepted speaks in the shadow",
+        f"judged again when cycle {cycle} closes, at tick {closes} or at death; "
+        "accepted entries are tested in shadow mode",
         soft_wrap=True,
     )
 
