@@ -67,7 +67,7 @@ def test_the_page_shows_every_bound_and_needs_nothing_but_itself(graded: tuple[P
     assert page.addresses == []
     assert page.tags.count("svg") >= 4
     text = " ".join(page.words)
-    assert all(word in text for word in ("Bounds", "Day by day", "What has expired", "Nothing to learn", "missed"))
+    assert all(word in text for word in ("Bounds", "Day by day", "Expired truths", "Null market", "missed"))
     assert all(b["name"] in text for b in json.loads((folder / "report.json").read_text())["bounds"])
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_graded_says_why(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     said = bardo("eval", "memory", "--market", "recorded", "--trace", str(nowhere), home=tmp_path / "none")
     assert said.startswith("skipped: ")
-    assert "there is no market 'moon'" in bardo("eval", "memory", "--market", "moon", home=tmp_path / "none", expect=2)
+    assert "--market 'moon' is unknown" in bardo("eval", "memory", "--market", "moon", home=tmp_path / "none", expect=2)
 
 
 @pytest.mark.row("X-5")

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.cli.app import _check_utf8, app
-from bardo_pipeline.cli.evaluation.evaluation_options import room_for
+from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
 from bardo_pipeline.cli.memory import ask_command
 from bardo_pipeline.cli.options import moment_of
@@ -110,9 +110,9 @@ def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
 @pytest.mark.row("X-5")
 def test_a_page_that_could_not_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="name a folder that can be written to"):
-        room_for(tmp_path / "file")
-    assert room_for(tmp_path / "a" / "b").is_dir()
+    with pytest.raises(ConfigError, match="name a writable folder"):
+        make_output_folder(tmp_path / "file")
+    assert make_output_folder(tmp_path / "a" / "b").is_dir()
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

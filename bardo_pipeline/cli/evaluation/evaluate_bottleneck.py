@@ -1,4 +1,4 @@
-"""`bardo eval bottleneck`: how much is lost when less and less may cross a death."""
+"""`bardo eval bottleneck`: measure the loss of knowledge as the inheritance budget shrinks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.evaluation.evaluation_options import keep, out, room_for, told
-from bardo_pipeline.cli.options import now
+from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, out, report_progress, write_report
+from bardo_pipeline.cli.options import JsonOption, now
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, lines
 from bardo_pipeline.cli.output.tables import print_table
@@ -20,33 +20,35 @@ _NAMES = ("budget", "way", "entries", "truths", "answers", "worth")
 
 
 def bottleneck(
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first market; the others follow.")] = 7,
-    golems: Annotated[int, typer.Option(min=1, help="Golems whose knowledge is taken together.")] = 32,
-    days: Annotated[int, typer.Option(min=1, help="Days that they learn.")] = 5,
-    heir_days: Annotated[int, typer.Option(min=1, help="Days that heirs live after it.")] = 2,
-    heirs: Annotated[int, typer.Option(min=1, help="Heirs of each choice.")] = 2,
-    markets: Annotated[int, typer.Option(min=1, help="Independent markets that the truth is measured on.")] = 8,
-    pairs: Annotated[int, typer.Option(min=1, help="Pairs, each with its market, that the golems trade.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first market; later markets use the next seeds.")] = 7,
+    golems: Annotated[int, typer.Option(min=1, help="Golems whose knowledge is combined.")] = 32,
+    days: Annotated[int, typer.Option(min=1, help="Days of learning.")] = 5,
+    heir_days: Annotated[int, typer.Option(min=1, help="Days that heirs live afterwards.")] = 2,
+    heirs: Annotated[int, typer.Option(min=1, help="Heirs for each budget and selection.")] = 2,
+    markets: Annotated[int, typer.Option(min=1, help="Independent markets on which truth is measured.")] = 8,
+    pairs: Annotated[int, typer.Option(min=1, help="Trading pairs, each with its own market.")] = 8,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the page (default: ./eval/bottleneck-SEED).")
+        Path | None, typer.Option("--out", help="Output folder (default: ./eval/bottleneck-SEED).")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Draw size against loss: what of truths, answers and heirs' worth survives budgets from 16 to 8,192 entries."""
-    asked = Squeeze(seed, golems, days, heir_days, heirs, markets, pairs)
-    target = room_for(folder or Path("eval") / f"bottleneck-{seed}")
-    with TemporaryDirectory(prefix="bardo-eval-") as home, told(quiet=json) as tell:
-        found = squeeze(Path(home) / "home", asked, policy=Policy(), tell=tell, clock=now)
-    whole = {"entries": found.entries, "truths": found.truths, "answered": found.answered}
-    said = keep(target, _page(asked, found), {"seed": seed, **whole, "kept": [k._asdict() for k in found.kept]})
+    """Measure the share of truths, answers and heirs' returns that survives budgets of 16 to 8,192 entries."""
+    settings = Squeeze(seed, golems, days, heir_days, heirs, markets, pairs)
+    target = make_output_folder(folder or Path("eval") / f"bottleneck-{seed}")
+    with TemporaryDirectory(prefix="bardo-eval-") as home, report_progress(quiet=json) as tell:
+        result = squeeze(Path(home) / "home", settings, policy=Policy(), tell=tell, clock=now)
+    whole = {"entries": result.entries, "truths": result.truths, "answered": result.answered}
+    report_json = write_report(
+        target, _page(settings, result), {"seed": seed, **whole, "kept": [k._asdict() for k in result.kept]}
+    )
     if json:
-        typer.echo(said)
+        typer.echo(report_json)
         return
     out.print(
-        f"{found.entries:,} entries, {found.truths} truths held rightly, {found.answered} questions answered",
+        f"{result.entries:,} entries, {result.truths} truths held correctly, {result.answered} questions answered",
         highlight=False,
     )
-    print_table(out, "What survives", list(_NAMES), [_row(k) for k in found.kept])
+    print_table(out, "What survives", list(_NAMES), [_row(k) for k in result.kept])
     out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
 
 
@@ -55,23 +57,23 @@ def _row(kept: Kept) -> tuple[object, ...]:
     return (kept.budget, kept.way, kept.entries, *shares)
 
 
-def _page(asked: Squeeze, found: Squeezed) -> str:
+def _page(settings: Squeeze, result: Squeezed) -> str:
     head = (
-        f"{asked.golems} golems, trading {asked.pairs} pairs, learned for {asked.days} days; together they hold "
-        f"{found.entries:,} entries, state {found.truths} truths rightly and answer {found.answered} questions. Shares "
-        "are of that whole."
+        f"{settings.golems} golems, trading {settings.pairs} pairs, learned for {settings.days} days; together "
+        f"they hold {result.entries:,} entries, state {result.truths} truths correctly and "
+        f"answer {result.answered} questions. Shares are relative to that."
     )
     plots = "".join(
-        lines(title, "doublings of a budget of 16", [_line(found, way, part) for way in WAYS], top=top)
+        lines(title, "doublings of a budget of 16", [_line(result, way, part) for way in WAYS], top=top)
         for title, part, top in (
             ("Truths kept", "truths", 1.0), ("Answers kept", "answers", 1.0), ("Worth of heirs", "worth", 1.2),
         )
     )  # fmt: skip
     sections = [f'<h2>Size against loss</h2><div class="plots">{plots}</div>',
-                f"<h2>Figures</h2>{table(_NAMES, [_row(k) for k in found.kept])}"]  # fmt: skip
+                f"<h2>Figures</h2>{table(_NAMES, [_row(k) for k in result.kept])}"]  # fmt: skip
     return page("Bottleneck: size against loss", head, sections)
 
 
-def _line(found: Squeezed, way: str, part: str) -> Line:
-    mine = [k for k in found.kept if k.way == way]
-    return Line(way, [(float(k.budget.bit_length() - 5), float(getattr(k, part))) for k in mine])
+def _line(result: Squeezed, way: str, part: str) -> Line:
+    points = [k for k in result.kept if k.way == way]
+    return Line(way, [(float(k.budget.bit_length() - 5), float(getattr(k, part))) for k in points])

@@ -1,4 +1,4 @@
-"""Evaluation: what every `bardo eval` command needs: a folder for its page, progress, bounds as a table."""
+"""Shared by the `bardo eval` commands: output folder, report files, progress, table of bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.output.tables import print_table, progress_bar
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.memory_evaluation import Tell
@@ -19,36 +18,34 @@ from bardo_pipeline.runtime.memory_evaluation import Tell
 out = Console(soft_wrap=False)
 
 
-def room_for(target: Path) -> Path:
-    """The folder of a page, made before the minutes of work are begun. Raises ConfigError where it cannot be."""
+def make_output_folder(target: Path) -> Path:
+    """Create the output folder before the minutes of work. Raises ConfigError if it is not writable."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         (target / "index.html").touch()
     except OSError as error:
-        raise ConfigError(f"--out {target}: {error.strerror}: name a folder that can be written to") from error
+        raise ConfigError(f"--out {target}: {error.strerror}: name a writable folder") from error
     return target
 
 
-def keep(target: Path, page: str, report: dict[str, Any]) -> str:
-    """Write page and report; returns the report's JSON."""
-    said = orjson.dumps(report, option=orjson.OPT_INDENT_2)
+def write_report(target: Path, page: str, report: dict[str, Any]) -> str:
+    """Write index.html and report.json; return the report's JSON."""
+    content = orjson.dumps(report, option=orjson.OPT_INDENT_2)
     (target / "index.html").write_text(page, "utf-8")
-    (target / "report.json").write_bytes(said)
-    return said.decode()
+    (target / "report.json").write_bytes(content)
+    return content.decode()
 
 
-def print_bounds(found: tuple[Bound, ...]) -> None:
-    """Each bound with what was measured and the verdict."""
-    rows = [(b.name, b.value, f"{b.way} {b.limit:g}", "kept" if b.kept else "MISSED", b.said) for b in found]
+def print_bounds(bounds: tuple[Bound, ...]) -> None:
+    """Print each bound with its measured value and verdict."""
+    rows = [(b.name, b.value, f"{b.way} {b.limit:g}", "kept" if b.kept else "MISSED", b.said) for b in bounds]
     print_table(out, "Bounds", ["bound", "measured", "asked", "verdict", "of what"], rows)
 
 
 @contextmanager
-def told(*, quiet: bool) -> Iterator[Tell]:
-    """Progress on the terminal, one bar a stage; quiet: on standard error, so that JSON stays alone."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True) if quiet else out
-    with Progress(*columns, console=console, transient=True) as progress:
+def report_progress(*, quiet: bool) -> Iterator[Tell]:
+    """Show one progress bar per stage; on standard error if `quiet`, so that standard output has only JSON."""
+    with progress_bar(Console(stderr=True) if quiet else out) as progress:
         tasks: dict[str, Any] = {}
 
         def tell(stage: str, share: float) -> None:

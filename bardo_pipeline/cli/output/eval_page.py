@@ -1,4 +1,4 @@
-"""The page of `bardo eval memory`: one HTML file with its plots inside, which needs no network."""
+"""HTML pages of `bardo eval`, with inline plots; they need no network. Pure."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ svg { max-width: 100%; height: auto } .small { font-size: 11px; fill: #46525a }
 
 
 def worth_page(report: Report, policy: WorthPolicy) -> str:
-    """The page of a graded synthetic market."""
+    """Return the page of a graded synthetic market."""
     grading, last = report.grading, report.looks[-1]
     head = (
-        f"{grading.golems} golems lived {grading.days} days of the graded market of seed {grading.seed} and left "
-        f"{report.records:,} records. From day {grading.turn_bar / 1_440:g} on, excursions no longer come back and "
-        "liquidity no longer flees large moves."
+        f"{grading.golems} golems lived {grading.days} days of the graded market of seed {grading.seed} and wrote "
+        f"{report.records:,} records. From day {grading.turn_bar / 1_440:g} on, excursions no longer revert and "
+        "large moves no longer drain liquidity."
     )
     sections = [
         f"<h2>Bounds</h2>{bounds_table(report.bounds)}",
         f'<h2>Day by day</h2><div class="plots">{_days(report, policy)}{_verdicts(report.looks)}</div>',
-        f'<h2>Truths above one sigma</h2><div class="plots">{_truths(last, policy)}{_soon(report)}</div>',
-        f'<h2>What has expired</h2><div class="plots">{_fades(report, policy)}</div>',
-        f"<h2>Asking</h2><p>{escape(_asked(report))}</p>",
+        f'<h2>Truths above one sigma</h2><div class="plots">{_truths(last, policy)}{_time_to_learn(report)}</div>',
+        f'<h2>Expired truths</h2><div class="plots">{_fades(report, policy)}</div>',
+        f"<h2>Retrieval</h2><p>{escape(_asked(report))}</p>",
         f"<h2>Calibration</h2>{_calibration(report.calibration)}",
-        f"<h2>Nothing to learn</h2><p>{escape(_nothing(report))}</p>",
-        f"<h2>What was wrong on the last day</h2>{_wrong(last)}",
+        f"<h2>Null market</h2><p>{escape(_null_market(report))}</p>",
+        f"<h2>Wrong entries on the last day</h2>{_wrong(last)}",
     ]
     return page("Proof of worth: memory", head, sections)
 
 
-def foretold_page(told: Foretold) -> str:
-    """The page of a recorded market, of which only the following day is known."""
-    head = f"{told.golems} golems lived through {told.market} and left {told.records:,} records."
-    return page("Proof of worth: calibration", head, [f"<h2>Calibration</h2>{_calibration(told.calibration)}"])
+def foretold_page(result: Foretold) -> str:
+    """Return the page of a recorded market, graded against the following day."""
+    head = f"{result.golems} golems lived through {result.market} and wrote {result.records:,} records."
+    return page("Proof of worth: calibration", head, [f"<h2>Calibration</h2>{_calibration(result.calibration)}"])
 
 
 def page(title: str, head: str, sections: Sequence[str]) -> str:
-    """A page with this title, a first paragraph, and sections of HTML."""
+    """Return an HTML page: title, first paragraph, sections of HTML."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1><p>{escape(head)}</p>{''.join(sections)}</body></html>\n"
@@ -63,7 +63,7 @@ def page(title: str, head: str, sections: Sequence[str]) -> str:
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows as an HTML table; a cell that begins with < is HTML already."""
+    """Return an HTML table; cells are escaped unless they begin with <span."""
     cells = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
@@ -71,109 +71,109 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, float | int) and not isinstance(value, bool):
-        return (
-            f'<td class="number">{value:,.3g}</td>'
-            if isinstance(value, float)
-            else f'<td class="number">{value:,}</td>'
-        )
-    words = "-" if value is None else str(value)
-    return f"<td>{words}</td>" if words.startswith("<span") else f"<td>{escape(words)}</td>"
+        return f'<td class="number">{value:{",.3g" if isinstance(value, float) else ","}}</td>'
+    text = "-" if value is None else str(value)
+    return f"<td>{text}</td>" if text.startswith("<span") else f"<td>{escape(text)}</td>"
 
 
-def bounds_table(found: Sequence[Bound]) -> str:
-    """Each bound with what was measured and its verdict, as an HTML table."""
+def bounds_table(bounds: Sequence[Bound]) -> str:
+    """Return an HTML table of bounds with measured values and verdicts."""
     rows = [
         (b.name, b.value, f"{b.way} {b.limit:g}", f'<span class="{word}">{word}</span>', b.said)
-        for b in found
+        for b in bounds
         for word in ("kept" if b.kept else "missed",)
     ]
     return table(("bound", "measured", "asked", "verdict", "of what"), rows)
 
 
 def _days(report: Report, policy: WorthPolicy) -> str:
-    drawn = [
-        Line(name, [(one.day, value) for one in report.looks if (value := getattr(one, name)) is not None])
+    curves = [
+        Line(name, [(look.day, value) for look in report.looks if (value := getattr(look, name)) is not None])
         for name in ("precision", "recall", "junk")
     ]
     marks = [Mark("turn", report.grading.turn_bar / 1_440, upright=True)]
     marks += [Mark(f"{limit:g}", limit) for limit in (policy.precision_min, policy.recall_min, policy.junk_max)]
-    return lines("Precision, recall and junk", "day", drawn, marks)
+    return lines("Precision, recall and junk", "day", curves, marks)
 
 
 def _verdicts(looks: Sequence[Look]) -> str:
-    drawn = [Line(word, [(one.day, float(one.count(code))) for one in looks]) for code, word in enumerate(VERDICTS)]
-    top = max((y for line in drawn for _, y in line.points), default=1.0)
-    return lines("Living entries by verdict", "day", drawn, top=max(top, 1.0))
+    curves = [Line(word, [(look.day, float(look.count(code))) for look in looks]) for code, word in enumerate(VERDICTS)]
+    top = max((y for line in curves for _, y in line.points), default=1.0)
+    return lines("Living entries by verdict", "day", curves, top=max(top, 1.0))
 
 
 def _truths(last: Look, policy: WorthPolicy) -> str:
     values = [
-        (one.name, one.share if one.met else None, f"{one.held} of {one.met} golems, {one.strength:.1f} sigma")
-        for one in last.recalled
+        (
+            truth.name,
+            truth.share if truth.met else None,
+            f"{truth.held} of {truth.met} golems, {truth.strength:.1f} sigma",
+        )
+        for truth in last.recalled
     ]
-    return bars("Who holds each truth, of those who met it often enough", values, policy.recall_min)
+    return bars("Share of golems that hold each truth, of those that met it often enough", values, policy.recall_min)
 
 
-def _soon(report: Report) -> str:
+def _time_to_learn(report: Report) -> str:
     shares: dict[str, list[tuple[float, float]]] = {}
-    for one in report.looks:
-        for truth in one.recalled:
+    for look in report.looks:
+        for truth in look.recalled:
             if truth.met:
-                shares.setdefault(truth.name, []).append((one.day, truth.share))
+                shares.setdefault(truth.name, []).append((look.day, truth.share))
     held = {name: points for name, points in shares.items() if points[-1][1] > 0}
-    return lines("How soon", "day", [Line(name[:22], points) for name, points in sorted(held.items())[:12]])
+    return lines("Time to learn", "day", [Line(name[:22], points) for name, points in sorted(held.items())[:12]])
 
 
 def _fades(report: Report, policy: WorthPolicy) -> str:
-    drawn = [Line(f.name.replace("acting in ", "")[:22], f.means) for f in report.faded[:12]]
+    curves = [Line(f.name.replace("acting in ", "")[:22], f.means) for f in report.faded[:12]]
     marks = [Mark("retrieval", policy.retrieval_confidence)]
     rows = [
         (f.name, f.holders, f.half_life_days, f.days_below, f.left, "yes" if f.kept else "no") for f in report.faded
     ]
     names = ("truth", "golems", "half-life, days", "below after, days", "left after two half-lives", "faded in time")
-    return lines("Mean confidence of what has expired", "days since the turn", drawn, marks) + table(names, rows)
+    return lines("Mean confidence of expired truths", "days since the turn", curves, marks) + table(names, rows)
 
 
 def _asked(report: Report) -> str:
-    told = report.asked
-    if not told.number:
-        return "No golem holds anything right that it could be asked for."
+    asked = report.asked
+    if not asked.number:
+        return "No golem holds a correct entry to ask for."
     return (
-        f"{told.number:,} questions for what a golem holds rightly, in other words than its entries have: the answer "
-        f"is among the first {told.first} for {told.hit_rate:.0%}; mean reciprocal rank {told.reciprocal_rank:.2f}."
+        f"{asked.number:,} questions about correct entries, in different words than the entries: the answer "
+        f"is among the first {asked.first} for {asked.hit_rate:.0%}; mean reciprocal rank {asked.reciprocal_rank:.2f}."
     )
 
 
-def _calibration(found: Calibration) -> str:
-    if not found.belief_count:
-        return "<p>No belief had a decision of the following day to be held against.</p>"
-    rows = found.bands.to_pylist()
+def _calibration(calibration: Calibration) -> str:
+    if not calibration.belief_count:
+        return "<p>No belief could be compared with a decision of the following day.</p>"
+    rows = calibration.bands.to_pylist()
     points = {
         name: [(row["confidence_mean_ppm"] / PPM, row[column] / PPM) for row in rows]
         for name, column in (("beliefs that held", "held_ppm"), ("decisions that agreed", "agreed_ppm"))
     }
-    drawn = [Line(name, line) for name, line in points.items()] + [Line("as sure as right", [(0.0, 0.0), (1.0, 1.0)])]
-    listed = [
+    curves = [Line(name, line) for name, line in points.items()] + [
+        Line("perfect calibration", [(0.0, 0.0), (1.0, 1.0)])
+    ]
+    table_rows = [
         (f"{r['confidence_low_ppm'] / PPM:.1f} to {r['confidence_high_ppm'] / PPM:.1f}", r["belief_count"],
          r["held_ppm"] / PPM, r["outcome_count"], r["agreed_ppm"] / PPM)
         for r in rows
     ]  # fmt: skip
-    said = (
-        f"<p>{found.belief_count:,} beliefs at the close of a cycle had decisions of the following day to be held "
-        f"against. Brier score {(found.brier_held_ppm or 0) / PPM:.3f} (a coin: 0.250).</p>"
+    summary = (
+        f"<p>{calibration.belief_count:,} beliefs at the close of a cycle could be compared with decisions of the "
+        f"following day. Brier score {(calibration.brier_held_ppm or 0) / PPM:.3f} (a coin: 0.250).</p>"
     )
     names = ("confidence", "beliefs", "held", "decisions", "agreed")
-    return (
-        f'{said}<div class="plots">{lines("How sure, and how right", "confidence", drawn)}</div>{table(names, listed)}'
-    )
+    return f'{summary}<div class="plots">{lines("Confidence and accuracy", "confidence", curves)}</div>{table(names, table_rows)}'
 
 
-def _nothing(report: Report) -> str:
-    found = report.nothing
+def _null_market(report: Report) -> str:
+    null_market = report.nothing
     return (
-        f"{found.golems} golems lived as long in a market with nothing to learn: they tested {found.tested:,} rules "
-        f"and links, held {found.ever:,} of them at some time and hold {found.living:,}; {found.golems_with} golems "
-        "hold any."
+        f"{null_market.golems} golems lived as long in a market without any truth: they tested {null_market.tested:,} rules "
+        f"and links, held {null_market.ever:,} of them at some time and hold {null_market.living:,} now; {null_market.golems_with} golems "
+        "hold at least one."
     )
 
 

@@ -1,4 +1,4 @@
-"""Plots: lines and bars as plain SVG, so that a page needs nothing but itself."""
+"""Line and bar plots as inline SVG, so that a page needs no other file. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 560, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 132, 14, 38
 Place = Callable[[float, float], tuple[float, float]]
-"""Where on the page a point of the plot lies."""
+"""Maps data coordinates to page coordinates."""
 
 COLOURS = ("#1b6ca8", "#c2571a", "#2f8f4e", "#8a4fbf", "#b03060", "#5f6b73")
 
 
 class Line(NamedTuple):
-    """One line of a plot: its name and its points, in ascending x."""
+    """One line of a plot; points in ascending x."""
 
     name: str
     points: Sequence[tuple[float, float]]
 
 
 class Mark(NamedTuple):
-    """A dashed line across a plot: a limit (at a height) or a moment (at an x)."""
+    """A dashed line across a plot: horizontal at a y, or vertical at an x if `upright`."""
 
     name: str
     at: float
@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 def lines(
     title: str, across: str, drawn: Sequence[Line], marks: Sequence[Mark] = (), top: float = 1.0, bottom: float = 0.0
 ) -> str:
-    """A plot of lines over x from 0 to the largest, y from `bottom` to `top`."""
+    """Return a plot of lines; x runs from 0 to the largest x, y from `bottom` to `top`."""
     drawn = [line for line in drawn if line.points]
     right = max([x for line in drawn for x, _ in line.points] + [m.at for m in marks if m.upright] + [1e-9])
 
@@ -61,17 +61,17 @@ def lines(
 
 
 def bars(title: str, values: Sequence[tuple[str, float | None, str]], limit: float | None = None) -> str:
-    """Bars along the page, one a (name, share in [0, 1] or None, words beside it)."""
+    """Return horizontal bars, one per (name, share in [0, 1] or None, label)."""
     left, high = 250, 22
     wide = WIDTH - left - 150
     parts = []
-    for number, (name, value, words) in enumerate(values):
+    for number, (name, value, label) in enumerate(values):
         y = TOP + high * number
         length = wide * min(max(value or 0.0, 0.0), 1.0)
         parts.append(f'<text class="small" text-anchor="end" x="{left - 8}" y="{y + 13}">{escape(name)}</text>')
         parts.append(f'<rect x="{left}" y="{y + 3}" width="{wide}" height="13" class="empty"/>')
         parts.append(f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="13" fill="{COLOURS[0]}"/>')
-        parts.append(f'<text class="small" x="{left + wide + 8}" y="{y + 13}">{escape(words)}</text>')
+        parts.append(f'<text class="small" x="{left + wide + 8}" y="{y + 13}">{escape(label)}</text>')
     bottom = TOP + high * len(values)
     if limit is not None:
         x = left + wide * limit
@@ -97,9 +97,9 @@ def _frame(across: str, place: Place, right: float, ends: tuple[float, float]) -
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    said = escape(title)
+    caption = escape(title)
     return (
-        f"<figure><figcaption>{said}</figcaption>"
-        f'<svg role="img" aria-label="{said}" viewBox="0 0 {WIDTH} {height:.0f}" '
+        f"<figure><figcaption>{caption}</figcaption>"
+        f'<svg role="img" aria-label="{caption}" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'width="{WIDTH}" height="{height:.0f}">{"".join(parts)}</svg></figure>'
     )

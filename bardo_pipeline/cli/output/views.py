@@ -1,4 +1,4 @@
-"""Showing: what the commands print. Reads, never derives (except `rebuilt`)."""
+"""Output of the commands in cli/app.py. Functions only read tables, except `gap_accepted` and `rebuilt`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHOWN_TICKS = 12
 
 
 def ending(out: Console, end: Ending) -> None:
-    """How a run ended, in a line."""
+    """Print the counts of a finished run in one line."""
     refused = f", {end.refused} refused" if end.refused else ""
     out.print(
         f"[bold]{end.records:,}[/] records; {end.births} golems born, {end.deaths} died, "
@@ -40,7 +40,7 @@ def ending(out: Console, end: Ending) -> None:
 
 
 def fleet(out: Console, root: Path) -> None:
-    """Golems by lineage: who was whose heir, how long each lived and of what it died."""
+    """Print golems by lineage with predecessor, lifetime and cause of death."""
     names, rows = query(Home.open(root), FLEET_SQL)
     print_table(out, "Lineages", names, rows)
 
@@ -64,13 +64,13 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 
 
 def learned(out: Console, root: Path) -> None:
-    """The rules that most golems hold."""
+    """Print the six rules that most golems hold."""
     names, rows = query(Home.open(root), LEARNED_SQL)
     print_table(out, "What they learned (rules held by most golems)", names, rows)
 
 
 def next_steps(out: Console, root: Path) -> None:
-    """What to try now."""
+    """Print commands to try next."""
     _, rows = query(Home.open(root), OLDEST_RULE_SQL)
     entry = rows[0][0][:10] if rows else "ENTRY"
     out.print(
@@ -80,7 +80,7 @@ def next_steps(out: Console, root: Path) -> None:
 
 
 def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -> None:
-    """A query's answer as a table, CSV or JSON."""
+    """Print the result of a query as a table, CSV or JSON."""
     names, rows = query(Home.open(root), sql, limit)
     if format == "json":
         print_json([dict(zip(names, r, strict=True)) for r in rows])
@@ -95,7 +95,7 @@ def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -
 
 
 def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str, embedder: str | None) -> None:
-    """An entry's way from ticks through generations, as a tree or JSON."""
+    """Print the lineage of an entry, from ticks through generations, as a tree or JSON."""
     holdings = lineage_of(DerivationContext.open(root, embedder=embedder), entry, golem)
     if format == "json":
         print_json([asdict(h) for h in holdings])
@@ -110,19 +110,19 @@ def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str
 
 
 def _branch(tree: Tree, held: Holding) -> None:
-    came = (
+    origin = (
         f", received from {held.from_golem_id} in bundle {held.bundle_hash[:12]}"
         if held.bundle_hash
         else ", its own experience"
     )
     trust = f"{held.confidence_ppm / 1e4:.0f} %"
-    label = f"(generation {held.generation}): {held.kind}, {held.status}, {trust}{came}"
+    label = f"(generation {held.generation}): {held.kind}, {held.status}, {trust}{origin}"
     branch = tree.add(f"[bold]{escape(held.golem_id)}[/] {escape(label)}")
     for reason in held.because:
         branch.add(escape(f"withdrawn: {reason}" if held.status == WITHDRAWN else f"made again: {reason}"))
     decisions = branch.add(f"{len(held.decisions)} decisions")
     for d in held.decisions[-SHOWN_DECISIONS:]:
-        ticks = ", ".join(str(t) for t in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
+        ticks = ", ".join(str(tick) for tick in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
         moved = f"{d['confidence_before_ppm'] / 1e4:.0f} → {d['confidence_ppm'] / 1e4:.0f} %"
         decisions.add(
             escape(
@@ -131,14 +131,14 @@ def _branch(tree: Tree, held: Holding) -> None:
         )
     if held.ticks:
         ticks_branch = branch.add(f"{len(held.ticks)} ticks")
-        for t in held.ticks[:SHOWN_TICKS]:
-            told = "; ".join(
-                [*t.actions, *(f"acting beside holding: {e:+,} ppm" for e in t.effects_ppm), *t.transactions]
+        for tick in held.ticks[:SHOWN_TICKS]:
+            events = "; ".join(
+                [*tick.actions, *(f"acting vs holding: {e:+,} ppm" for e in tick.effects_ppm), *tick.transactions]
             )
             ticks_branch.add(
                 escape(
-                    f"tick {t.tick}, {t.observed_at:%Y-%m-%d %H:%M}, {t.regime}, {t.tier}"
-                    + (f": {told}" if told else "")
+                    f"tick {tick.tick}, {tick.observed_at:%Y-%m-%d %H:%M}, {tick.regime}, {tick.tier}"
+                    + (f": {events}" if events else "")
                 )
             )
         if len(held.ticks) > SHOWN_TICKS:
@@ -148,9 +148,9 @@ def _branch(tree: Tree, held: Holding) -> None:
 def similar(
     out: Console, root: Path, text: str, golem: str | None, limit: int, format: str, embedder: str | None
 ) -> None:
-    """The episodes most like a text, best first, as a table or JSON. Brings the index up to the episodes before.
+    """Update the episode index and print the episodes most similar to a text, best first.
 
-    Raises QueryError for a golem that was never born, and where no episode is on record.
+    Raises QueryError for an unknown golem, or if there are no episodes yet.
     """
     check_format(format)
     stores = DerivationContext.open(root, embedder=embedder)
@@ -158,23 +158,23 @@ def similar(
     episodes = stores.projections.growing("episodes")
     if not episodes.digest().rows:
         raise QueryError(
-            f"no episode by {stores.embedder_name} is on record yet: `bardo run` or the curator job derives them"
+            f"there are no episodes of {stores.embedder_name} yet: `bardo run` or the curator job derives them"
         )
-    with out.status("bringing the index up to the episodes"):
+    with out.status("updating the episode index"):
         refresh_index(stores)
-    found = similar_episodes(stores, text, None if golem is None else [golem], limit)
-    known = episodes.read(["episode_id", "at"], golems=found["golem_id"].unique().to_pylist())
-    place = pc.index_in(found["episode_id"], value_set=known["episode_id"].combine_chunks())
-    rows = found.select(["episode_id", "text", "score"]).add_column(1, "at", known["at"].take(place)).to_pylist()
+    matches = similar_episodes(stores, text, None if golem is None else [golem], limit)
+    moments = episodes.read(["episode_id", "at"], golems=matches["golem_id"].unique().to_pylist())
+    index = pc.index_in(matches["episode_id"], value_set=moments["episode_id"].combine_chunks())
+    rows = matches.select(["episode_id", "text", "score"]).add_column(1, "at", moments["at"].take(index)).to_pylist()
     if format == "json":
         print_json(rows)
     else:
-        told = [(r["episode_id"], f"{r['at']:%Y-%m-%d %H:%M}", r["text"], r["score"]) for r in rows]
-        print_table(out, None, ["episode", "when", "text", "score"], told)
+        cells = [(r["episode_id"], f"{r['at']:%Y-%m-%d %H:%M}", r["text"], r["score"]) for r in rows]
+        print_table(out, None, ["episode", "when", "text", "score"], cells)
 
 
 def gap_accepted(out: Console, root: Path, golem: str, ticks: tuple[int, int], why: str, now: datetime) -> None:
-    """Record a gap as accepted. Raises QueryError unless all these ticks are missing."""
+    """Record that missing ticks are lost. Raises QueryError unless all these ticks are missing."""
     stores = DerivationContext.open(root)
     missing = [
         g for g in stores.log.gaps() if g.golem_id == golem and g.tick_from <= ticks[0] and ticks[1] <= g.tick_to
@@ -190,10 +190,10 @@ def gap_accepted(out: Console, root: Path, golem: str, ticks: tuple[int, int], w
 def rebuilt(
     out: Console, root: Path, as_of: str | None, version: int | None, now: datetime, embedder: str | None
 ) -> bool:
-    """Rebuild beside and show each table's two fingerprints. True if all are equal."""
+    """Rebuild in a separate folder, print each table's two fingerprints; return whether all are equal."""
     stores = DerivationContext.open(root, embedder=embedder)
-    with out.status("deriving everything again, beside") as spinner:
-        found = rebuild(
+    with out.status("deriving every table again") as spinner:
+        comparisons = rebuild(
             stores,
             now=now,
             moment=None if as_of is None else moment_of(as_of, "--as-of"),
@@ -202,7 +202,7 @@ def rebuilt(
         )
     rows = [
         (c.table, c.row_count, c.fingerprint[:16], c.rebuilt_fingerprint[:16], "equal" if c.equal else "DIFFERENT")
-        for c in found
+        for c in comparisons
     ]
-    print_table(out, "Rebuilt beside what is in force", ["table", "rows", "in force", "rebuilt", ""], rows)
-    return all(c.equal for c in found)
+    print_table(out, "Rebuilt and active tables", ["table", "rows", "in force", "rebuilt", ""], rows)
+    return all(c.equal for c in comparisons)
