@@ -165,15 +165,16 @@ def _calibration(calibration: Calibration) -> str:
         f"following day. Brier score {(calibration.brier_held_ppm or 0) / PPM:.3f} (a coin: 0.250).</p>"
     )
     names = ("confidence", "beliefs", "held", "decisions", "agreed")
-    return f'{summary}<div class="plots">{lines("Confidence and accuracy", "confidence", curves)}</div>{table(names, table_rows)}'
+    plot = lines("Confidence and accuracy", "confidence", curves)
+    return f'{summary}<div class="plots">{plot}</div>{table(names, table_rows)}'
 
 
 def _null_market(report: Report) -> str:
-    null_market = report.nothing
+    null = report.nothing
     return (
-        f"{null_market.golems} golems lived as long in a market without any truth: they tested {null_market.tested:,} rules "
-        f"and links, held {null_market.ever:,} of them at some time and hold {null_market.living:,} now; {null_market.golems_with} golems "
-        "hold at least one."
+        f"{null.golems} golems lived as long in a market without any truth: they tested {null.tested:,} rules "
+        f"and links, held {null.ever:,} of them at some time and hold {null.living:,} now; "
+        f"{null.golems_with} golems hold at least one."
     )
 
 
