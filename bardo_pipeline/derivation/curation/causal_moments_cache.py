@@ -1,7 +1,7 @@
-"""Causes: the causal moments of golems at a closed cycle, kept by bucket beside the readers' places.
+"""Cache of the golems' causal moments at their last curated cycle.
 
-They are a function of the log alone. The files only save time: a golem whose moments are not kept, or not as of the
-cycle and the records asked for, is read again from the log. Source: HB S4; architecture (law 5).
+The moments follow from the log alone. A golem's moments are read from its records again if the cache does not hold
+them for the wanted cycle and the current retractions. Source: HB S4; architecture (law 5).
 """
 
 from __future__ import annotations
@@ -17,44 +17,52 @@ from bardo_pipeline.derivation.incremental.record_queries import closed_records,
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 
-_READ = ("golem_id", "tick", "observed_at", "observation")
-_KEPT_SCHEMA = pa.schema(
+_RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation")
+_CACHE_SCHEMA = pa.schema(
     [*MOMENTS_SCHEMA, pa.field("cycle", pa.int64(), nullable=False), pa.field("left", pa.string(), nullable=False)]
 )
+"""`left` is the signature of the golem's retractions."""
 
 
-def load_moments(context: DerivationContext, done: Mapping[str, int], left: LeftOut) -> Moments:
-    """The moments of these golems at their last cycles. done: golem to cycle; 0 and below has lived through nothing."""
+def load_moments(context: DerivationContext, done: Mapping[str, int], left_out: LeftOut) -> Moments:
+    """Return the moments of golems at their last cycles; a golem at cycle 0 has none.
+
+    Parameters
+    ----------
+    done : golem id to last cycle
+    """
     wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
-    made = Moments()
-    kept = GolemCache(context, "moments", _KEPT_SCHEMA).read(wanted)
-    current = [
-        wanted.get(g) == cycle and _signature(left, g) == signature
-        for g, cycle, signature in zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
+    moments = Moments()
+    cached = GolemCache(context, "moments", _CACHE_SCHEMA).read(wanted)
+    is_current = [
+        wanted.get(g) == cycle and _signature(left_out, g) == signature
+        for g, cycle, signature in zip(*(cached[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
     ]
-    made.absorb(from_table(kept.filter(pa.array(current, pa.bool_())).select(MOMENTS_SCHEMA.names)))
-    known = {golem_id for golem_id, _ in made.of}
-    missing = {g: cycle for g, cycle in wanted.items() if g not in known}
+    moments.absorb(from_table(cached.filter(pa.array(is_current, pa.bool_())).select(MOMENTS_SCHEMA.names)))
+    loaded = {golem_id for golem_id, _ in moments.of}
+    missing = {g: cycle for g, cycle in wanted.items() if g not in loaded}
     if missing:
-        records = without_retracted(closed_records(context, _READ, dict.fromkeys(missing, 1), missing), left)
+        records = closed_records(context, _RECORD_COLUMNS, dict.fromkeys(missing, 1), missing)
+        records = without_retracted(records, left_out)
         cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
-        read = Moments()
-        read.add(records, cycle, context.policy)
-        read.settle(missing, context.policy)
-        made.absorb(read)
-    return made
+        computed = Moments()
+        computed.add(records, cycle, context.policy)
+        computed.settle(missing, context.policy)
+        moments.absorb(computed)
+    return moments
 
 
-def save_moments(context: DerivationContext, moments: Moments, done: Mapping[str, int], left: LeftOut) -> None:
-    """Keep the moments of these golems as of their last cycles; those of the dead are let go."""
+def save_moments(context: DerivationContext, moments: Moments, done: Mapping[str, int], left_out: LeftOut) -> None:
+    """Cache the moments of these golems at their last cycles; those of dead golems are dropped."""
     dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
-    mine = moments.table(set(done) - dead)
-    owners = mine["golem_id"].to_pylist()
-    mine = mine.append_column(_KEPT_SCHEMA.field("cycle"), pa.array([done[g] for g in owners], pa.int64()))
-    mine = mine.append_column(_KEPT_SCHEMA.field("left"), pa.array([_signature(left, g) for g in owners], pa.string()))
-    GolemCache(context, "moments", _KEPT_SCHEMA).replace(mine, done)
+    rows = moments.table(set(done) - dead)
+    golems = rows["golem_id"].to_pylist()
+    signatures = [_signature(left_out, g) for g in golems]
+    rows = rows.append_column(_CACHE_SCHEMA.field("cycle"), pa.array([done[g] for g in golems], pa.int64()))
+    rows = rows.append_column(_CACHE_SCHEMA.field("left"), pa.array(signatures, pa.string()))
+    GolemCache(context, "moments", _CACHE_SCHEMA).replace(rows, done)
 
 
-def _signature(left: LeftOut, golem_id: str) -> str:
-    """What is left out of a golem's records, in words."""
-    return repr(left.of_golem(golem_id)[0])
+def _signature(left_out: LeftOut, golem_id: str) -> str:
+    """Return a text that identifies the retracted ticks of a golem."""
+    return repr(left_out.of_golem(golem_id)[0])

@@ -1,8 +1,7 @@
-"""Tables that say in other words what golems know: its facts, the links among its entries, what may cross to others.
+"""Views of the grimoire as tables: facts, links among entries, and the entries that may cross to other golems.
 
-Each is a function of the grimoire, the lessons and the policy alone, what may cross of who is old by the last closed
-cycle, too; and is renewed by the buckets where one changed. Source: MEM (semantic facts; cross-reference; the bridge),
-P-2, canon 12.
+A view is a function of the grimoire, the lessons and the policy; crossings depend on the golem's age too. A view is
+replaced in the buckets whose sources changed. Source: MEM (semantic facts; cross-reference; the bridge), P-2, canon 12.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries_of_buckets
+from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
@@ -25,21 +25,23 @@ from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.projections.table_specs import FACT_SCHEMA
 
+_FACT_SOURCES = {
+    "mean": "effect_mean_ppm",
+    "low": "effect_low_ppm",
+    "high": "effect_high_ppm",
+    "episode_count": "evidence_count",
+    "reinforcement_count": "validations",
+    "last_reinforced_at": "validated_at",
+}
+"""Columns of ENTRY_SCHEMA by the names that FACT_SCHEMA gives them."""
+
 
 def facts_of(entries: pa.Table) -> pa.Table:
-    """The facts among entries (ENTRY_SCHEMA): active baselines, as FACT_SCHEMA."""
-    known = entries.filter(pc.and_(pc.equal(entries["source"], "baseline"), pc.equal(entries["status"], "active")))
-    metric = known["metric"].to_pylist()
-    renamed = {
-        "mean": "effect_mean_ppm",
-        "low": "effect_low_ppm",
-        "high": "effect_high_ppm",
-        "episode_count": "evidence_count",
-        "reinforcement_count": "validations",
-        "last_reinforced_at": "validated_at",
-    }
-    columns = {n: known[renamed.get(n, n)] for n in FACT_SCHEMA.names if n != "unit"}
-    columns["unit"] = pa.array([METRIC_UNIT[m] for m in metric], pa.string())
+    """Return the active baselines among entries (ENTRY_SCHEMA) as facts (FACT_SCHEMA)."""
+    is_fact = pc.and_(pc.equal(entries["source"], "baseline"), pc.equal(entries["status"], "active"))
+    facts = entries.filter(is_fact)
+    columns = {n: facts[_FACT_SOURCES.get(n, n)] for n in FACT_SCHEMA.names if n != "unit"}
+    columns["unit"] = pa.array([METRIC_UNIT[m] for m in facts["metric"].to_pylist()], pa.string())
     return pa.table({n: columns[n] for n in FACT_SCHEMA.names}).cast(FACT_SCHEMA)
 
 
@@ -48,65 +50,61 @@ GRIMOIRE_VIEWS: dict[str, Callable[[pa.Table, Policy, Collection[str]], pa.Table
     "links": lambda entries, _, __: links_of(entries),
     "crossings": crossings_of,
 }
-"""What each table makes of the entries (ENTRY_SCHEMA) of some golems, of whom these are old (`elders`)."""
+"""Table name to the function (entries, policy, elders) that makes the rows of some golems from their entries."""
 
 
 def elders(context: DerivationContext, reached: Mapping[str, int] | None = None) -> set[str]:
-    """Golems so near the end of their lifespan that they push more (canon 12), as of their last closed cycle.
+    """Return the golems near the end of their lifespan, which push more (canon 12), as of their last closed cycle.
 
-    reached: that cycle of each golem; None for how far each one's grimoire has come.
+    Parameters
+    ----------
+    reached : golem id to that cycle; by default the last cycle in the grimoire
     """
     births = context.life("GolemBorn")
     if not births.num_rows:
         return set()
-    names, grimoire = births["golem_id"].to_pylist(), context.projections.replaceable("grimoire")
+    golems, grimoire = births["golem_id"].to_pylist(), context.projections.replaceable("grimoire")
     lifespan = pc.struct_field(births["born"].combine_chunks(), "lifespan_ticks").to_numpy()
-    cycle = [grimoire.done(g) if reached is None else reached.get(g) for g in names]
+    cycle = [grimoire.done(g) if reached is None else reached.get(g) for g in golems]
     age = np.array([c or 0 for c in cycle], np.int64) * context.policy.curator.cycle_ticks
     deaths = context.life("DeathDeclared")
     if deaths.num_rows:
-        ended = dict(
-            zip(
-                deaths["golem_id"].to_pylist(),
-                pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist(),
-                strict=True,
-            )
-        )
-        age = np.minimum(age, np.array([ended.get(g, 2**62) for g in names], np.int64))
-    return {names[i] for i in np.flatnonzero(is_elder(age, lifespan, context.policy.bridge))}
+        death_tick = {g: died["tick"] for g, died in values_by_golem(deaths, "died").items()}
+        age = np.minimum(age, np.array([death_tick.get(g, 2**62) for g in golems], np.int64))
+    return {golems[i] for i in np.flatnonzero(is_elder(age, lifespan, context.policy.bridge))}
 
 
 def derive_grimoire_views(context: DerivationContext, name: str) -> list[Written]:
-    """Renew one of these tables for the buckets in which grimoire or lessons changed since."""
+    """Replace a view in the buckets in which the grimoire, the lessons or the elders changed."""
     with context.deriving():
         table = context.projections.replaceable(name)
         sources: dict[int, str] = {}
-        for one in ("grimoire", "lessons"):
-            for bucket, d in context.projections.replaceable(one).digests().items():
-                sources[bucket] = f"{sources.get(bucket, '')}{one[0]}{d.low:x}{d.high:x}"
+        for source in ("grimoire", "lessons"):
+            for bucket, digest in context.projections.replaceable(source).digests().items():
+                sources[bucket] = f"{sources.get(bucket, '')}{source[0]}{digest.low:x}{digest.high:x}"
         old = elders(context) if name == "crossings" else set()
-        wanted = dict(sources)
-        for bucket, some in sorted((bucket_of(g, context.home.bucket_count), g) for g in old):
-            if bucket in wanted:
-                wanted[bucket] = hashlib.sha256(f"{wanted[bucket]}/{some}".encode()).hexdigest()
-        buckets = _behind(table, wanted)
+        signatures = dict(sources)
+        for bucket, golem_id in sorted((bucket_of(g, context.home.bucket_count), g) for g in old):
+            if bucket in signatures:
+                signatures[bucket] = hashlib.sha256(f"{signatures[bucket]}/{golem_id}".encode()).hexdigest()
+        buckets = _stale_buckets(table, signatures)
         if not buckets:
             return []
-        known = known_entries_of_buckets(context, buckets)
+        entries = known_entries_of_buckets(context, buckets)
         if name == "crossings":
-            made = crossings_of(known, context.policy, old, _linked(context, buckets, sources))
+            rows = crossings_of(entries, context.policy, old, _current_links(context, buckets, sources))
         else:
-            made = GRIMOIRE_VIEWS[name](known, context.policy, old)
-        return [table.replace(made, buckets, note={"grimoire": {str(b): d for b, d in wanted.items()}})]
+            rows = GRIMOIRE_VIEWS[name](entries, context.policy, old)
+        return [table.replace(rows, buckets, note={"grimoire": {str(b): s for b, s in signatures.items()}})]
 
 
-def _behind(table: ReplaceableTable, sources: Mapping[int, str]) -> set[int]:
-    """Buckets that the table was not made of as they are now."""
-    seen = table.noted("grimoire")
-    return {b for b, d in sources.items() if seen.get(str(b)) != d}
+def _stale_buckets(table: ReplaceableTable, signatures: Mapping[int, str]) -> set[int]:
+    """Return the buckets whose noted source signature is not the current one."""
+    noted = table.noted("grimoire")
+    return {bucket for bucket, signature in signatures.items() if noted.get(str(bucket)) != signature}
 
 
-def _linked(context: DerivationContext, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
-    """The links among what the golems of these buckets know, if their table is up to it."""
+def _current_links(context: DerivationContext, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
+    """Return the links in these buckets, or None if the table of links is stale there."""
     table = context.projections.replaceable("links")
-    return None if buckets & _behind(table, sources) else table.read(buckets, trusting=True)
+    return None if buckets & _stale_buckets(table, sources) else table.read(buckets, trusting=True)

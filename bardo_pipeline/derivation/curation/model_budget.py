@@ -1,6 +1,6 @@
-"""Caps: what asking a language model may cost in a UTC day, and what it cost so far, whatever was asked.
+"""Caps on the cost of model calls in a UTC day, and the cost so far.
 
-A cap holds before a call is made: the most that it may cost must be left. Source: HB S3, S17; MEM, INH-20.
+A model is called only if the remaining cap covers the call's maximum cost. Source: HB S3, S17; MEM, INH-20.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from bardo_pipeline.gateway.model_prices import most_micros
 from bardo_pipeline.gateway.model_request import Reply
 from bardo_pipeline.gateway.model_settings import ModelSettings
 
-ASKINGS = {"ModelAsked": "asked", "TestamentPhrased": "phrased"}
-"""Every kind of event that tells what asking cost, and its payload."""
+_PAYLOADS = {"ModelAsked": "asked", "TestamentPhrased": "phrased"}
+"""Kinds of events that record the cost of a model call, with the payload that holds it."""
 
 
 def over_cap(
     context: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime
 ) -> Reply | None:
-    """The reply where asking might cost more than is left of this UTC day's caps: the model is not asked."""
-    for whose in (None, golem_id):
-        detail = lacking(context, whose, prompt, settings, now)
+    """Return an `over_cap` reply if today's caps do not cover the call, else None."""
+    for capped_golem in (None, golem_id):
+        detail = cap_shortfall(context, capped_golem, prompt, settings, now)
         if detail is not None:
             return Reply(outcome="over_cap", detail=detail, answer=None)
     return None
@@ -31,7 +31,10 @@ def over_cap(
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """What asking may cost a golem in a UTC day, and what it cost so far, in micro-dollars; share: of its budget."""
+    """A golem's cap on model calls in a UTC day and the cost so far, in micro-dollars.
+
+    share: of the golem's daily budget, in [0, 1].
+    """
 
     cap_micros: int
     spent_micros: int
@@ -40,43 +43,39 @@ class MemoryBudget:
 
     @property
     def left_micros(self) -> int:
-        """What is left of the cap today."""
+        """The rest of today's cap."""
         return max(self.cap_micros - self.spent_micros, 0)
 
 
 def memory_budget(context: DerivationContext, golem_id: str, now: datetime) -> MemoryBudget:
-    """How much of a golem's daily budget its memory services may take, and took, in this UTC day (INH-20).
-
-    They get 5 % of it, and no more than the gateway's cap for one golem.
-    """
+    """Return a golem's budget for memory services today: a share of its daily budget, at most the cap (INH-20)."""
     policy = context.policy.gateway
     cap = min(policy.golem_day_micros_max, int(policy.daily_budget_micros * policy.memory_share_max))
-    spent = _spent_today(context, golem_id, now)
-    return MemoryBudget(cap, spent, policy.daily_budget_micros, policy.memory_share_max)
+    return MemoryBudget(cap, _spent_today(context, golem_id, now), policy.daily_budget_micros, policy.memory_share_max)
 
 
 def _spent_today(context: DerivationContext, golem_id: str | None, now: datetime) -> int:
-    """What asking about one golem, or (None) about all, cost in this UTC day of recording."""
+    """Return the cost of model calls recorded today, in micro-dollars, for one golem or (None) for all."""
     return sum(
         row[payload]["cost_micros"]
-        for kind, payload in ASKINGS.items()
+        for kind, payload in _PAYLOADS.items()
         for row in context.life(kind).select(["golem_id", "recorded_at", payload]).to_pylist()
         if row["recorded_at"].date() == now.date() and golem_id in (None, row["golem_id"])
     )
 
 
-def lacking(
+def cap_shortfall(
     context: DerivationContext, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
 ) -> str | None:
-    """Why a cap of this UTC day bears no such question, None where it does; of one golem, or (None) of all together."""
+    """Return why today's cap of one golem or (None) of all golems does not cover a call; None if it does."""
     policy = context.policy.gateway
-    most = most_micros(settings, prompt.size_bytes, policy)
+    cost_max = most_micros(settings, prompt.size_bytes, policy)
     if golem_id is None:
-        cap, spent, whose = policy.day_micros_max, _spent_today(context, None, now), "all golems"
+        cap, spent, owner = policy.day_micros_max, _spent_today(context, None, now), "all golems"
     else:
         budget = memory_budget(context, golem_id, now)
-        cap, spent, whose = budget.cap_micros, budget.spent_micros, "this golem"
-    if spent + most <= cap:
+        cap, spent, owner = budget.cap_micros, budget.spent_micros, "this golem"
+    if spent + cost_max <= cap:
         return None
-    left = f"${max(cap - spent, 0) / 1e6:.4f} of ${cap / 1e6:.4f} are left for {whose} today"
-    return f"{left}, and asking may cost ${most / 1e6:.4f}"
+    left = f"${max(cap - spent, 0) / 1e6:.4f} of ${cap / 1e6:.4f} are left for {owner} today"
+    return f"{left}, and asking may cost ${cost_max / 1e6:.4f}"

@@ -17,7 +17,7 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.model_budget import lacking, over_cap
+from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated_through, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.errors import (
@@ -158,7 +158,7 @@ def propose_all(
         askings.append(asking)
         if asking.known or asking.prompt is None or not isinstance(asking.error, CostCapError):
             continue
-        if lacking(context, None, asking.prompt, settings, clock()) is not None:
+        if cap_shortfall(context, None, asking.prompt, settings, clock()) is not None:
             break
     return askings
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.model_budget import lacking, over_cap
+from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
 from bardo_pipeline.derivation.curation.request_proposals import ERRORS, TRIED_AGAIN
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
@@ -115,7 +115,7 @@ def phrase_all_testaments(
             continue
         result = phrase_testament(context, golem_id, settings, clock=clock, again=again)
         results.append(result)
-        if isinstance(result.error, CostCapError) and lacking(context, None, prompt, settings, clock()) is not None:
+        if isinstance(result.error, CostCapError) and cap_shortfall(context, None, prompt, settings, clock()):
             break
     return results
 
