@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import CuratorState
+from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
@@ -61,7 +61,7 @@ class World:
         fleet = Fleet(ids, [b for _, b in self.births], self.policy)
         mind, names = CuratorState(self.policy), EntryNames()
         for golem_id, birth in self.births:
-            mind.begin(
+            mind.begin_life(
                 golem_id, at=NOW, base_threshold=birth.traits.rebalance_threshold, inherited=None, bundle_hash=None
             )
         for k in range(cycles):

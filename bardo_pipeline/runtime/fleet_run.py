@@ -20,12 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import (
-    CuratorState,
-    commit_curation,
-    derive_curation,
-    state_from_birth,
-)
+from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
+from bardo_pipeline.derivation.curation.curator_state import CuratorState, state_from_birth
 from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
 from bardo_pipeline.derivation.death.death_queries import succeeded_golems
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
@@ -101,12 +97,10 @@ class Living:
         What rests on something that is left out since is not written: it is derived again from the log.
         """
         with self.context.deriving():
-            overtaken = self.mind.overtaken(
-                self.context.left_out(), self.context.overrides(), self.context.proposed(), self.context.arrivals()
-            )
-            self.mind.drop(overtaken)
+            stale = self.mind.stale_golems(self.context)
+            self.mind.discard(stale)
             commit_curation(self.context, self.mind)
-        if overtaken:
+        if stale:
             derive_curation(self.context)
 
     def _progress(self, tick: int) -> Progress:
@@ -155,7 +149,7 @@ class Living:
                 told = begun.bundle.learning
                 newborn.begin_with(i, forecast_variances(told), attention_of(told))
             events += begun.events
-            self.mind.begin(
+            self.mind.begin_life(
                 golem_id,
                 at=at,
                 base_threshold=birth.traits.rebalance_threshold,
@@ -200,11 +194,13 @@ class Living:
         news = [c for c in causes if c.at <= at or c.event_id not in self._told]
         if not news:
             return None
-        self._commit()  # what was decided before is written, or dropped as overtaken, while it is known to be so
+        self._commit()  # what was decided before is written, or discarded as stale, while it is known to be so
         self._heeded |= {c.event_id for c in news}
-        self.mind.left = self.context.left_out().only({*self.mind.left.causes, *news})
+        self.mind.left_out = self.context.left_out().only({*self.mind.left_out.causes, *news})
         golems = sorted({c.golem_id for c in news})
-        self.mind.adopt(state_from_birth(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left))
+        self.mind.replace_golems(
+            state_from_birth(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left_out)
+        )
         self._see()
         reorged = {c.golem_id for c in news if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
@@ -296,7 +292,7 @@ class Living:
         names = np.array(records["golem_id"].to_pylist(), dtype=object)
         ready = np.isin(names, list(upto))
         closed = records if ready.all() else records.filter(pa.array(ready))
-        self.mind.listen(self.context)
+        self.mind.refresh_inputs(self.context)
         made = self.mind.advance(closed, cycle_of(closed["tick"].to_numpy(), span), upto)
         told = made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist()
         self._learned = {}
@@ -319,7 +315,7 @@ class Living:
         self.published += len(left)
         self.refused += len(gone) - len(left)
         self.fleet.keep(~np.isin(np.arange(self.fleet.size), gone))
-        self.mind.forget(set(dead))
+        self.mind.remove_golems(set(dead))
         if stop >= self.tape.ticks:
             return []
         self._replicants.report(dead, left, self.fleet, at=self._moment(stop - 1), now=self.clock())

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
-from bardo_pipeline.derivation.curation.curate_cycles import CuratorState
+from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -152,7 +152,7 @@ class Brood:
         for one in self.starts:
             mine = inherited.filter(pc.equal(inherited["golem_id"], one.golem_id))
             base = one.birth.traits.rebalance_threshold
-            self.mind.begin(one.golem_id, at=at, base_threshold=base, inherited=mine, bundle_hash="-")
+            self.mind.begin_life(one.golem_id, at=at, base_threshold=base, inherited=mine, bundle_hash="-")
         self._keep()
 
     def live(self, stop: int) -> Lives:

@@ -10,7 +10,8 @@ import pytest
 
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, load_state
+from bardo_pipeline.derivation.curation.curate_cycles import commit_curation
+from bardo_pipeline.derivation.curation.curator_state import load_state
 from tests.conftest import copy_home
 
 
@@ -29,7 +30,7 @@ def test_an_entry_learned_again_takes_the_place_of_the_one_that_was_inherited(sm
         0, 1
     )
     empty = Curation(*(stores.projections.read(name).slice(0, 0) for name in ("curation", "cycles", "playbooks")))
-    mind._take(replace(empty, decisions=told), {golem_id: mind.done[golem_id] + 1})
+    mind._add(replace(empty, decisions=told), {golem_id: mind.done[golem_id] + 1})
     written = commit_curation(stores, mind)
     after = stores.projections.read("grimoire")
     assert (written[-1].table, written[-1].rows_written, after.num_rows) == ("grimoire", 1, before.num_rows)

@@ -14,7 +14,7 @@ import pytest
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import state_before
+from bardo_pipeline.derivation.curation.curator_state import state_before
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import QueryError

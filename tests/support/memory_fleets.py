@@ -139,7 +139,7 @@ class Unhoused(fleet_run.Living):
         lives = [self.fleet.births[i] for i in gone]
         self.memory.record([self._death(i, dead) for i in gone], START)
         self.fleet.keep(~np.isin(np.arange(self.fleet.size), gone))
-        self.mind.forget(set(dead))
+        self.mind.remove_golems(set(dead))
         room = stop < self.tape.ticks
         heirs = [b for b in lives if room and b.generation + 1 < self.run.generations]
         return [self._birth(b.lineage_id, b.generation + 1, b.owner_id) for b in heirs]

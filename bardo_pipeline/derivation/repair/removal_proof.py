@@ -19,7 +19,7 @@ from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import state_from_birth
+from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import DreamResult, dream_again
 from bardo_pipeline.derivation.dreams.derive_lessons import applied_orders, known_entries_of_buckets
@@ -97,7 +97,7 @@ class _Proof:
     def again(self) -> Curation:
         """What the curator decides of these golems without what is left out, from birth on."""
         upto = {g: done for g in self.golems if (done := curated_through(self.context, g)) is not None}
-        return state_from_birth(self.context, upto, self.left).made()
+        return state_from_birth(self.context, upto, self.left).pending_curation()
 
     @cached_property
     def grimoire(self) -> pa.Table:

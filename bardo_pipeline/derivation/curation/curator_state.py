@@ -1,0 +1,265 @@
+"""CuratorState: the working state of a curator for some golems, and how it is loaded from the projections.
+
+Source: architecture ("Time and order").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.curator.curate import CYCLE_SCHEMA, Curation, curate
+from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
+from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
+from bardo_pipeline.curator.state.received_entries import Delivery
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.curation.causal_moments_cache import load_moments
+from bardo_pipeline.derivation.incremental.record_queries import (
+    cited_records,
+    closed_records,
+    cycle_of,
+    rows_of_golems,
+    rows_of_other_golems,
+)
+from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, without_retracted
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.events.life.inherited_defaults import Instincts
+from bardo_pipeline.events.life.override_events import Overrides
+from bardo_pipeline.events.life.proposal_events import Proposal, Proposed
+from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
+from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.entry_columns import newest_per_golem
+from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
+from bardo_pipeline.policy import Policy
+
+
+def _no_citations(_: Sequence[Proposal]) -> pa.Table:
+    return pa.table({})
+
+
+def _no_bundle(_: Arrival) -> pa.Table:
+    raise AssertionError("a state with arrivals can load their bundles")
+
+
+@dataclass
+class CuratorState:
+    """Entries and playbooks of some golems in working form, and the decisions since the last commit.
+
+    left_out: retractions that its records and decisions respect. overrides, proposed, arrivals: owners' orders, models'
+    proposals and received bundles on record when the newest cycle closed. cited: loads the records that proposals cite.
+    unpack: loads the entries of an arrival. done: golem id to last curated cycle. touched: golems with pending rows.
+    """
+
+    policy: Policy
+    left_out: LeftOut = field(default_factory=LeftOut)
+    overrides: Overrides = field(default_factory=Overrides)
+    proposed: Proposed = field(default_factory=Proposed)
+    cited: Callable[[Sequence[Proposal]], pa.Table] = field(default=_no_citations)
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    unpack: Callable[[Arrival], pa.Table] = field(default=_no_bundle)
+    state: GrimoireState = field(default_factory=GrimoireState)
+    playbooks: Playbooks = field(default_factory=Playbooks)
+    done: dict[str, int] = field(default_factory=dict)
+    pending: list[Curation] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+
+    def begin_life(
+        self,
+        golem_id: str,
+        *,
+        at: datetime,
+        base_threshold: float,
+        inherited: pa.Table | None,
+        bundle_hash: str | None,
+        instincts: Instincts | None = None,
+    ) -> None:
+        """Begin a golem's life at cycle 0, with the entries of its bundle and the defaults of its lineage if any."""
+        code = self.state.golem_code(golem_id)
+        self.set_base(golem_id, base_threshold, instincts or Instincts())
+        decisions = DECISION_SCHEMA.empty_table()
+        if inherited is not None and inherited.num_rows:
+            assert bundle_hash is not None, "inherited entries come in a bundle"
+            self.state.absorb(inherited)
+            decisions = received_decisions(inherited, bundle_hash, at, self.policy.hash)
+        log = PlaybookLog()
+        at_us = np.array([pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()])
+        self.playbooks.revise(self.state, np.array([code]), np.zeros(1, np.int64), at_us, log, self.policy)
+        self._add(Curation(decisions, CYCLE_SCHEMA.empty_table(), log.table()), {golem_id: 0})
+
+    def set_base(self, golem_id: str, threshold: float, instincts: Instincts) -> None:
+        """Set the base of a golem's thresholds: the defaults of its lineage by regime, elsewhere its own."""
+        self.playbooks.base[golem_id] = instincts.base(golem_id, threshold)
+        self.playbooks.instincts[golem_id] = instincts.words(golem_id)
+
+    def advance(self, records: pa.Table, cycle: Int64Array, upto: dict[str, int]) -> Curation:
+        """Curate the closed cycles of these golems up to `upto`; returns the new decisions."""
+        span = self.policy.curator.cycle_ticks
+        orders, proposals = self.overrides.due(self.done, upto, span), self.proposed.due(self.done, upto, span)
+        curation = curate(
+            self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders,
+            proposals=proposals, cited=without_retracted(self.cited(proposals), self.left_out) if proposals else None,
+            deliveries=[self._delivery(arrival) for arrival in self.arrivals.due(self.done, upto, span)],
+        )  # fmt: skip
+        return self._add(curation, upto)
+
+    def _delivery(self, arrival: Arrival) -> Delivery:
+        """Return the received entries without those that were withdrawn from the golem."""
+        entries, withdrawn = self.unpack(arrival), self.left_out.entries(arrival.golem_id)
+        is_kept = pc.invert(pc.is_in(entries["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string())))
+        return Delivery(arrival, entries.filter(is_kept) if withdrawn else entries)
+
+    def _add(self, curation: Curation, upto: dict[str, int]) -> Curation:
+        decisions, span = curation.decisions, self.policy.curator.cycle_ticks
+        revision = self.left_out.revision(decisions["golem_id"], decisions["cycle"].to_numpy(), span)
+        column = decisions.schema.get_field_index("revision")
+        revision = pa.array(revision, pa.int64())
+        curation = replace(curation, decisions=decisions.set_column(column, decisions.schema.field(column), revision))
+        self.pending.append(curation)
+        self.done |= upto
+        self.touched |= set(upto)
+        return curation
+
+    def pending_curation(self) -> Curation:
+        """Return everything decided since the last commit."""
+        schemas = (("decisions", DECISION_SCHEMA), ("cycles", CYCLE_SCHEMA), ("playbooks", PLAYBOOK_SCHEMA))
+        tables = ([s.empty_table(), *(getattr(curation, name) for curation in self.pending)] for name, s in schemas)
+        return Curation(*(pa.concat_tables(parts).combine_chunks() for parts in tables))
+
+    def refresh_inputs(self, context: DerivationContext) -> None:
+        """Load the overrides, proposals and arrivals that are on record now."""
+        self.overrides, self.proposed = context.overrides(), context.proposed()
+        self.cited = partial(cited_records, context)
+        self.arrivals, self.unpack = context.arrivals(), partial(_load_entries, context)
+
+    def stale_golems(self, context: DerivationContext) -> set[str]:
+        """Return the golems whose pending decisions do not respect the retractions, orders, ... on record now.
+
+        Orders for a closed cycle can only come after a death, because only death closes a cycle early.
+        """
+        left_out = context.left_out()
+        inputs = self.overrides, self.proposed, self.arrivals
+        current = context.overrides(), context.proposed(), context.arrivals()
+        return {
+            golem_id
+            for golem_id in self.touched
+            if left_out.of_golem(golem_id) != self.left_out.of_golem(golem_id)
+            or self._due_inputs(golem_id, *inputs) != self._due_inputs(golem_id, *current)
+        }
+
+    def _due_inputs(
+        self, golem_id: str, overrides: Overrides, proposed: Proposed, arrivals: Arrivals
+    ) -> tuple[object, ...]:
+        upto, span = {golem_id: self.done[golem_id]}, self.policy.curator.cycle_ticks
+        return overrides.due({}, upto, span), proposed.due({}, upto, span), arrivals.due({}, upto, span)
+
+    def discard(self, golem_ids: set[str]) -> None:
+        """Discard the pending decisions of these golems."""
+        if golem_ids:
+            self.pending = [
+                Curation(*(rows_of_other_golems(table, golem_ids) for table in (c.decisions, c.cycles, c.playbooks)))
+                for c in self.pending
+            ]
+            self.touched -= golem_ids
+
+    def replace_golems(self, other: CuratorState) -> None:
+        """Replace the golems of another state, which have nothing pending here, by their state there."""
+        self.state = self.state.without_golems(set(other.done))
+        self.state.absorb(to_table(other.state, self.policy.curator, self.policy.decay))
+        self.state.moments.absorb(other.state.moments)
+        self.playbooks.version |= other.playbooks.version
+        self.playbooks.threshold |= other.playbooks.threshold
+        self.playbooks.staged |= other.playbooks.staged
+
+    def remove_golems(self, golem_ids: set[str]) -> None:
+        """Remove dead golems that have nothing pending."""
+        self.state = self.state.without_golems(golem_ids)
+
+
+def _load_entries(context: DerivationContext, arrival: Arrival) -> pa.Table:
+    """Return the entries of a received bundle. Raises BundleError if it is no longer in this home."""
+    return load_bundle(context.home, arrival.content_hash).entries()
+
+
+def load_state(context: DerivationContext, golem_ids: list[str], left_out: LeftOut) -> CuratorState:
+    """Return golems at their last committed cycle; golems without one begin their life."""
+    state = CuratorState(context.policy, left_out)
+    grimoire = context.projections.replaceable("grimoire")
+    state.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
+    state.state = from_table(grimoire.read(only=golem_ids, trusting=True))
+    return _completed(context, state, golem_ids)
+
+
+def state_before(context: DerivationContext, first: Mapping[str, int], left_out: LeftOut) -> CuratorState:
+    """Return golems as they were before a cycle, from the standing decisions; before cycle 0 they begin their life."""
+    state = CuratorState(context.policy, left_out)
+    state.done = {g: cycle - 1 for g, cycle in first.items() if cycle > 0}
+    decisions = context.projections.growing("curation").read(golems=sorted(state.done))
+    state.state = from_table(fold(decisions.filter(pc.invert(is_from_cycle(decisions, first)))))
+    return _completed(context, state, sorted(first))
+
+
+def state_from_birth(context: DerivationContext, upto: Mapping[str, int], left_out: LeftOut) -> CuratorState:
+    """Curate golems again from birth to a closed cycle, from their records alone, without retracted ones."""
+    first = dict.fromkeys(upto, 0)
+    state = state_before(context, first, left_out)
+    records = without_retracted(closed_records(context, EVIDENCE_COLUMNS, first, upto), left_out)
+    state.advance(records, cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks), dict(upto))
+    return state
+
+
+def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[str]) -> CuratorState:
+    """Add moments, inputs, playbooks and bases; golems without a curated cycle begin their life."""
+    state.state.moments = load_moments(context, state.done, state.left_out)
+    state.refresh_inputs(context)
+    for row in _playbooks(context, state.done, golem_ids).to_pylist():
+        state.playbooks.version[row["golem_id"]] = row["version"]
+        state.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
+        state.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
+    births = rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
+    births_by_golem = {row["golem_id"]: row for row in births.to_pylist()}
+    instincts = Instincts.of(context.life("DefaultsInherited"))
+    for golem_id in sorted(golem_ids):
+        birth = births_by_golem.get(golem_id)
+        base = birth["born"]["traits"]["rebalance_threshold"] if birth else context.policy.playbook.rebalance_threshold
+        state.set_base(golem_id, base, instincts)
+        if golem_id not in state.done and birth is not None:
+            bundle_hash, inherited = birth["born"]["bundle_hash"], None
+            if bundle_hash is not None:
+                withdrawn = state.left_out.entries(golem_id)
+                bundle = load_bundle(context.home, bundle_hash)
+                inherited = inherited_entries(bundle, golem_id, context.policy, withdrawn)
+            state.begin_life(
+                golem_id, at=birth["observed_at"], base_threshold=base, inherited=inherited, bundle_hash=bundle_hash,
+                instincts=instincts,
+            )  # fmt: skip
+    return state
+
+
+def _playbooks(context: DerivationContext, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:
+    """Return each golem's newest playbook as of its last committed cycle.
+
+    Playbooks of later cycles come from an interrupted commit or are derived again; they are ignored.
+    """
+    table = context.projections.growing("playbooks")
+    columns = ["version", "cycle", "rebalance_threshold", "staged_entries"]
+    newest = rows_of_golems(table.newest("version", columns), golem_ids)
+    if _is_committed(done, newest).all():
+        return newest
+    rows = table.read(["golem_id", *columns], golems=golem_ids)
+    return newest_per_golem(rows.filter(pa.array(_is_committed(done, rows))), "version")
+
+
+def _is_committed(done: Mapping[str, int], rows: pa.Table) -> BoolArray:
+    last = np.array([done.get(g, -1) for g in rows["golem_id"].to_pylist()], np.int64)
+    is_committed: BoolArray = rows["cycle"].to_numpy() <= last
+    return is_committed
