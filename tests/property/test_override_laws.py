@@ -233,7 +233,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path)
             stores.log.record([life_event("g-0", START, payload)], NOW)
     for one in (G.part(22, 22), G.death):
         deliver(stores, one, 9 if one is G.death else 8)
-    with pytest.raises(OverrideError, match="golem g-0 died at tick 22 and what it knew is closed"):
+    with pytest.raises(OverrideError, match="golem g-0 died at tick 22, so its grimoire is closed"):
         record_overrides.pin(stores, "g-0", RULE, "so", now=NOW)
     assert stores.overrides().orders == ()
     assert stores.log.life_version == before + 1
@@ -265,7 +265,7 @@ def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_pat
 
 def sure(stores: DerivationContext, golem_id: str) -> str | None:
     """The surest entry of a golem, if it has one."""
-    held = record_overrides.chosen(
+    held = record_overrides.select_entries(
         record_overrides.grimoire_of(stores, golem_id),
         status="active",
         kind=None,
@@ -279,7 +279,7 @@ def sure(stores: DerivationContext, golem_id: str) -> str | None:
 @pytest.mark.row("X-8")
 def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_path: Path) -> None:
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    said: list[record_overrides.Spoken] = []
+    said: list[record_overrides.RecordedOverride] = []
 
     def meanwhile(progress: fleet_run.Progress) -> None:
         if progress.ticks_done % 100 == 0:
@@ -311,7 +311,7 @@ def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, owner = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    bury, said = fleet_run.Living._bury, list[record_overrides.Spoken]()
+    bury, said = fleet_run.Living._bury, list[record_overrides.RecordedOverride]()
 
     def speak_and_bury(self: fleet_run.Living, dead: dict[str, int], stop: int) -> Any:
         for golem_id in dead:

@@ -48,7 +48,7 @@ def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, t
     assert {pinned, corrected, retracted} <= set(before), "a closed cycle does not change"
     assert "waits for cycle 7: EntryRetracted" in bardo("grimoire", "show", golem, retracted, home=home)
     assert "is pinned already; nothing is recorded" in bardo("grimoire", "pin", golem, pinned, "--why", "x", home=home)
-    assert "leaves when its cycle closes" in bardo(
+    assert "it is removed when its cycle closes" in bardo(
         "grimoire", "pin", golem, retracted, "--why", "x", home=home, expect=2
     )
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
     fact = next((row["entry_id"] for row in held if row["source"] == "baseline"), None)
     if fact is not None:
         words = ("--verdict", "harms", "--confidence", "0.5")
-        assert "says nothing of whether acting pays" in bardo(
+        assert "has no verdict on whether acting pays" in bardo(
             "grimoire", "correct", golem, fact, *words, *why, home=home, expect=2
         )
     assert DerivationContext.open(home).overrides().orders == (), "nothing of it is on record"
@@ -125,7 +125,7 @@ def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path
     shared = next(e["entry_id"] for e in asked(home, "list", dead)["entries"] if e["entry_id"] in inherited)
     refused = bardo("grimoire", "retract", dead, shared, "--why", "a lie", home=home, expect=2)
     assert f"golem {dead} died at tick" in refused
-    assert f"say it of those heirs that hold it: {heir}" in refused
+    assert f"override it in the heirs that hold it: {heir}" in refused
     done = bardo("grimoire", "retract", dead, shared, "--heirs", "--why", "a lie", home=home)
     assert f"golem {heir}: entry {shared} is retracted" in done
     assert {order.golem_id for order in DerivationContext.open(home).overrides().orders} == {heir}

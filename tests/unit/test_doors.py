@@ -19,7 +19,7 @@ from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_mark
 from bardo_pipeline.cli.memory import ask_command
 from bardo_pipeline.cli.options import moment_of
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.derivation.curation.record_overrides import Grimoire, chosen
+from bardo_pipeline.derivation.curation.record_overrides import Grimoire, select_entries
 from bardo_pipeline.derivation.memory.ask import GolemMoment
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -104,7 +104,7 @@ def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
         ({"confidence_min": float("nan")}, "a confidence is between 0 and 1, not nan"),
     ):
         with pytest.raises(QueryError, match=said):
-            chosen(nothing, **(plain | wrong))
+            select_entries(nothing, **(plain | wrong))
 
 
 @pytest.mark.row("X-5")

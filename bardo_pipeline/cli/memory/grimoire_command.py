@@ -20,12 +20,12 @@ from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.grimoire_views import elders
 from bardo_pipeline.derivation.curation.record_overrides import (
     Grimoire,
-    Spoken,
-    chosen,
+    RecordedOverride,
     decisions_about,
-    find,
+    find_entry,
     grimoire_of,
-    waiting,
+    pending_orders,
+    select_entries,
 )
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import PPM
@@ -61,7 +61,7 @@ def list_(
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
-    rows = chosen(grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned)
+    rows = select_entries(grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned)
     rows = rows.slice(0, limit) if limit is not None else rows
     if format == "json":
         print_json({**_head(grimoire), "entries": rows.to_pylist()})
@@ -73,7 +73,7 @@ def list_(
     ]  # fmt: skip
     title = f"{golem} at the end of cycle {grimoire.cycle}"
     print_table(out, title, ["entry", "kind", "trust", "pinned", "fades", "text"], told)
-    for order in waiting(stores, grimoire):
+    for order in pending_orders(stores, grimoire):
         out.print(_wait(order, stores.policy), soft_wrap=True, markup=False)
 
 
@@ -85,8 +85,8 @@ def show(
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
-    row = find(grimoire, entry)
-    decided, orders = decisions_about(stores, golem, row["entry_id"]), waiting(stores, grimoire, row["entry_id"])
+    row = find_entry(grimoire, entry)
+    decided, orders = decisions_about(stores, golem, row["entry_id"]), pending_orders(stores, grimoire, row["entry_id"])
     fading = _fading(row, grimoire, stores.policy)
     if format == "json":
         said = [order._asdict() for order in orders]
@@ -196,7 +196,7 @@ def correct(
     _tell(stores, record_overrides.correct(stores, golem, entry, why, now=now(), **said), "corrected")
 
 
-def _tell(stores: DerivationContext, done: Spoken, word: str) -> None:
+def _tell(stores: DerivationContext, done: RecordedOverride, word: str) -> None:
     entry = done.entry["entry_id"]
     if done.event_id is None:
         out.print(f"golem {done.golem_id}: entry {entry} is {word} already; nothing is recorded", soft_wrap=True)

@@ -142,9 +142,9 @@ class CuratorState:
         self.arrivals, self.unpack = context.arrivals(), partial(_load_entries, context)
 
     def stale_golems(self, context: DerivationContext) -> set[str]:
-        """Return the golems whose pending decisions do not respect the retractions, orders, ... on record now.
+        """Return the golems whose retractions or due inputs changed since their pending decisions were made.
 
-        Orders for a closed cycle can only come after a death, because only death closes a cycle early.
+        Inputs for a closed cycle can only come after a death, because only death closes a cycle early.
         """
         left_out = context.left_out()
         inputs = self.overrides, self.proposed, self.arrivals

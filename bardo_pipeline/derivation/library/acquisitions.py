@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find, grimoire_of
+from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find_entry, grimoire_of
 from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import curated_through
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
@@ -209,7 +209,7 @@ def _published(context: DerivationContext, owner_id: str, kit: str) -> list[str]
 
 
 def _active_entry(grimoire: Grimoire, entry: str) -> dict[str, Any]:
-    row = find(grimoire, entry)
+    row = find_entry(grimoire, entry)
     if row["status"] != "active":
         raise LibraryError(
             f"golem {grimoire.golem_id}: entry {row['entry_id']} is {row['status']} at the end of cycle "
