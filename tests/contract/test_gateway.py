@@ -17,7 +17,7 @@ from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
-from bardo_pipeline.derivation.curation.request_proposals import Asking, living_golems, propose, question
+from bardo_pipeline.derivation.curation.request_proposals import ProposalRequest, living_golems, propose, question
 from bardo_pipeline.errors import (
     AnswerError,
     ConfigError,
@@ -88,7 +88,7 @@ def opened(root: Path, **gateway: Any) -> DerivationContext:
     return with_hashes(DerivationContext.open(root, policy=policy))
 
 
-def proposed(stores: DerivationContext, provider: Loopback, at: datetime = NOW, **said: Any) -> Asking:
+def proposed(stores: DerivationContext, provider: Loopback, at: datetime = NOW, **said: Any) -> ProposalRequest:
     return propose(stores, "g-0", provider.settings, clock=lambda: at, **said)
 
 

@@ -12,7 +12,13 @@ from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
-from bardo_pipeline.derivation.curation.request_proposals import Asking, living_golems, propose, propose_all, question
+from bardo_pipeline.derivation.curation.request_proposals import (
+    ProposalRequest,
+    living_golems,
+    propose,
+    propose_all,
+    question,
+)
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import ProposedOperation
 from bardo_pipeline.gateway.model_settings import ModelSettings
@@ -75,7 +81,7 @@ def _show_question(stores: DerivationContext, golem_id: str, cycle: int | None) 
         typer.echo(f"{prompt.instructions}\n{prompt.question}")
 
 
-def _show(askings: list[Asking]) -> None:
+def _show(askings: list[ProposalRequest]) -> None:
     names = ["golem", "cycle", "what came", "operations", "tokens", "cost"]
     print_table(out, "Asked", names, [_row(asking) for asking in askings])
     for asking in askings:
@@ -89,7 +95,7 @@ def _operation(one: ProposedOperation) -> tuple[object, ...]:
     return one.operation, about, ", ".join(map(str, one.evidence)), one.reason
 
 
-def _row(asking: Asking) -> tuple[object, ...]:
+def _row(asking: ProposalRequest) -> tuple[object, ...]:
     said = asking.event.asked if asking.event else None
     if said is None:
         return asking.golem_id, asking.cycle, "nothing learned yet", "", "", ""

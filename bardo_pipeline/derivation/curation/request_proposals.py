@@ -1,7 +1,7 @@
-"""Proposing: a language model is asked what a golem's closed cycles teach; what comes of it is recorded as an event.
+"""Proposals: ask a language model for operations on a golem's entries, and record the reply as an event.
 
-Gather the golem's decisions, ask through the gateway, record. The same question about the same cycle is asked once, by
-one process at a time; a rebuild asks nothing, since it reads what was recorded. Source: MEM-4, canon 58.
+The same question about the same cycle is asked once; a lock allows one asking process at a time. A rebuild asks
+nothing, because it reads the recorded replies. Source: MEM-4, canon 58.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
-from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated_through, cycle_of
+from bardo_pipeline.derivation.incremental.record_queries import (
+    closed_records,
+    curated_through,
+    cycle_of,
+    rows_of_golems,
+    values_by_golem,
+)
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.errors import (
     AnswerError,
@@ -35,8 +40,8 @@ from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.gateway.model_request import Reply, ask
 from bardo_pipeline.gateway.model_settings import ModelSettings
 
-TRIED_AGAIN: tuple[Outcome, ...] = ("timed_out", "failed", "over_cap")
-"""Outcomes after which the same question may be asked again, if the caller wants that: nothing was answered."""
+RETRYABLE: tuple[Outcome, ...] = ("timed_out", "failed", "over_cap")
+"""Outcomes without an answer, after which the caller may ask the same question again."""
 
 ERRORS: dict[Outcome, type[GatewayError]] = {
     "malformed": AnswerError,
@@ -48,10 +53,11 @@ ERRORS: dict[Outcome, type[GatewayError]] = {
 
 
 @dataclass(frozen=True)
-class Asking:
-    """What came of wanting to ask about one golem. event: what is on record, None where there was nothing to ask.
+class ProposalRequest:
+    """The result of a request about one golem.
 
-    known: it was on record before.
+    prompt, event: None if the golem has no entries to ask about. event: the recorded reply. known: whether it was on
+    record before.
     """
 
     golem_id: str
@@ -62,51 +68,53 @@ class Asking:
 
     @property
     def operations(self) -> tuple[ProposedOperation, ...]:
-        """What was proposed."""
+        """The proposed operations."""
         return self.event.asked.operations if self.event is not None and self.event.asked is not None else ()
 
     @property
     def error(self) -> GatewayError | None:
-        """The typed error of an asking that brought nothing, None for one that did."""
+        """The typed error of a reply without an answer, else None."""
         if self.event is None or self.event.asked is None or self.event.asked.outcome == "answered":
             return None
-        said = self.event.asked
-        what = f"{said.provider}:{said.model} {said.outcome.replace('_', ' ')}: {said.detail}"
+        asked = self.event.asked
+        problem = f"{asked.provider}:{asked.model} {asked.outcome.replace('_', ' ')}: {asked.detail}"
         where = f"on record as {self.event.event_id}"
-        return ERRORS[said.outcome](f"golem {self.golem_id}, cycle {self.cycle}: {what} ({where})")
+        return ERRORS[asked.outcome](f"golem {self.golem_id}, cycle {self.cycle}: {problem} ({where})")
 
 
 def living_golems(context: DerivationContext) -> list[str]:
-    """Golems that live and have a curated cycle, by id."""
-    dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
-    born = set(context.life("GolemBorn")["golem_id"].to_pylist())
-    rows = context.projections.growing("cycles").read(["golem_id", "cycle"])
-    told = zip(rows["golem_id"].to_pylist(), rows["cycle"].to_pylist(), strict=True)
-    return sorted({g for g, cycle in told if g in born - dead and cycle <= (curated_through(context, g) or 0)})
+    """Return the ids of living golems with a curated cycle."""
+    born, dead = (set(context.life(kind)["golem_id"].to_pylist()) for kind in ("GolemBorn", "DeathDeclared"))
+    rows = rows_of_golems(context.projections.growing("cycles").read(["golem_id", "cycle"]), born - dead)
+    cycles = zip(rows["golem_id"].to_pylist(), rows["cycle"].to_pylist(), strict=True)
+    return sorted({g for g, cycle in cycles if cycle <= (curated_through(context, g) or 0)})
 
 
 def question(context: DerivationContext, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
-    """The cycle asked about and the prompt, None where nothing is learned yet.
+    """Return the cycle to ask about and the prompt, which is None before the first decision.
 
-    cycle: by default the last curated one that was lived. Raises QueryError for a golem that is unknown or dead, and
-    for a cycle that is not curated yet or was lost.
+    Raises QueryError for an unknown or dead golem, and for a cycle that is not curated or was lost.
+
+    Parameters
+    ----------
+    cycle : by default the last curated cycle with records
     """
     closings = _closings(context, golem_id)
     if not closings:
         raise QueryError(f"golem {golem_id} has no curated cycle: there is nothing to ask about yet")
     if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
-        raise QueryError(f"golem {golem_id} is dead: nothing that is proposed would be judged any more")
+        raise QueryError(f"golem {golem_id} is dead, so proposals about it could not be judged any more")
     asked, done = max(closings) if cycle is None else cycle, curated_through(context, golem_id) or 0
     if not 0 < asked <= done:
-        raise QueryError(f"golem {golem_id} is curated through cycle {done}: cycle {asked} is not among them")
+        raise QueryError(f"golem {golem_id} is curated through cycle {done}, so cycle {asked} cannot be asked about")
     if asked not in closings:
-        raise QueryError(f"golem {golem_id}: cycle {asked} was lost, there is nothing to ask about it")
+        raise QueryError(f"golem {golem_id}: cycle {asked} was lost, so there is nothing to ask about")
     decisions = context.projections.growing("curation").read(golems=[golem_id])
     return asked, prompt_of(decisions, _episodes(context, golem_id, asked), asked, context.policy)
 
 
 def _episodes(context: DerivationContext, golem_id: str, upto: int) -> pa.Table:
-    """A golem's episodes through a closed cycle, from its records, without their vectors."""
+    """Make a golem's episodes up to a closed cycle from its records, without vectors."""
     records = closed_records(context, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto})
     records = without_retracted(records, context.left_out())
     cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
@@ -121,46 +129,49 @@ def propose(
     clock: Callable[[], datetime],
     cycle: int | None = None,
     again: bool = False,
-) -> Asking:
-    """Ask about one golem, unless this very question is on record, and record what came of it.
+) -> ProposalRequest:
+    """Ask about one golem and record the reply, unless the same question is on record.
 
-    again: ask anew where it is on record that nothing was answered. Raises QueryError and ConfigError; what the model
-    does is told by the result's `error`, after it is on record.
+    Raises QueryError and ConfigError. Failures of the model are recorded and returned as the result's `error`.
+
+    Parameters
+    ----------
+    again : whether to repeat a recorded question that was not answered (RETRYABLE)
     """
     asked, prompt = question(context, golem_id, cycle)
     if prompt is None:
-        return Asking(golem_id, asked, None)
-    closed_at = _closings(context, golem_id)[asked]  # known before anything is paid for
+        return ProposalRequest(golem_id, asked, None)
+    closed_at = _closings(context, golem_id)[asked]  # looked up before a paid call
     with context.home.lock("gateway"):
-        known = _on_record(context, golem_id, asked, prompt, settings)
-        if known is not None and not (again and known.asked is not None and known.asked.outcome in TRIED_AGAIN):
-            return Asking(golem_id, asked, prompt, known, known=True)
+        recorded = _recorded_reply(context, golem_id, asked, prompt, settings)
+        if recorded is not None and not (again and recorded.asked and recorded.asked.outcome in RETRYABLE):
+            return ProposalRequest(golem_id, asked, prompt, recorded, known=True)
         reply = over_cap(context, golem_id, prompt, settings, clock()) or ask(prompt, settings, context.policy.gateway)
         event = _record(context, golem_id, asked, closed_at, prompt, settings, reply, clock)
-    return Asking(golem_id, asked, prompt, event)
+    return ProposalRequest(golem_id, asked, prompt, event)
 
 
 def propose_all(
     context: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
-) -> list[Asking]:
-    """Ask about every living golem after its last curated cycle, by id, until the day's cap is reached.
+) -> list[ProposalRequest]:
+    """Ask about the last curated cycle of every living golem, by id, until the day's cap of all golems is reached.
 
-    A golem that reached its own cap stands in nobody's way.
+    A golem that reached its own cap is skipped.
     """
-    askings: list[Asking] = []
+    requests: list[ProposalRequest] = []
     for golem_id in living_golems(context):
         try:
-            asking = propose(context, golem_id, settings, clock=clock, again=again)
+            request = propose(context, golem_id, settings, clock=clock, again=again)
         except QueryError:
             if golem_id in living_golems(context):
                 raise
-            continue  # it died since it was listed
-        askings.append(asking)
-        if asking.known or asking.prompt is None or not isinstance(asking.error, CostCapError):
+            continue  # the golem died after it was listed
+        requests.append(request)
+        if request.known or request.prompt is None or not isinstance(request.error, CostCapError):
             continue
-        if cap_shortfall(context, None, asking.prompt, settings, clock()) is not None:
+        if cap_shortfall(context, None, request.prompt, settings, clock()) is not None:
             break
-    return askings
+    return requests
 
 
 def _record(
@@ -173,12 +184,12 @@ def _record(
     reply: Reply,
     clock: Callable[[], datetime],
 ) -> LifeEvent:
-    """Put on record what came, as of the newest tick; of a golem that died meanwhile nothing is proposed any more."""
+    """Record the reply as of the golem's newest tick; if the golem died meanwhile, without the proposals."""
     while True:
         event = life_event(golem_id, closed_at, _payload(context, golem_id, cycle, prompt, settings, reply))
         try:
             context.log.record([event], clock())
-        except RegressionError:  # it lived on, or died, between two looks at its newest tick
+        except RegressionError:  # the stream advanced or the golem died meanwhile
             if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
                 reply = replace(reply, given=None, detail="the golem died while the model was asked")
         else:
@@ -188,11 +199,9 @@ def _record(
 def _payload(
     context: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply
 ) -> Asked:
-    heads = context.log.heads()
-    contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
     return Asked(
         cycle=cycle,
-        tick_seen=contiguous[golem_id],
+        tick_seen=values_by_golem(context.log.heads(), "contiguous")[golem_id],
         provider=settings.provider,
         model=settings.model,
         prompt_hash=prompt.hash,
@@ -202,30 +211,24 @@ def _payload(
 
 
 def _closings(context: DerivationContext, golem_id: str) -> dict[int, datetime]:
-    """When each curated cycle of a golem closed, in event time; a lost one has no row and is not among them."""
+    """Map each curated cycle of a golem to the event time when it closed; lost cycles are absent."""
     done = curated_through(context, golem_id) or 0
     rows = context.projections.growing("cycles").read(["cycle", "closed_at"], golems=[golem_id])
-    told = zip(rows["cycle"].to_pylist(), rows["closed_at"].to_pylist(), strict=True)
-    return {cycle: at for cycle, at in told if cycle <= done}
+    closings = zip(rows["cycle"].to_pylist(), rows["closed_at"].to_pylist(), strict=True)
+    return {cycle: at for cycle, at in closings if cycle <= done}
 
 
-def asked_before(context: DerivationContext) -> pa.Table:
-    """Every asking on record, newest last."""
-    return context.life("ModelAsked").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
-
-
-def _on_record(
+def _recorded_reply(
     context: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings
 ) -> LifeEvent | None:
-    """What came of this question, an answer before anything else, else the newest."""
-    rows = asked_before(context)
-    mine = rows.filter(pc.equal(rows["golem_id"], golem_id)).drop_columns(["recorded_at"])
+    """Return the newest recorded reply to a question, an answer if there is one."""
+    rows = context.life("ModelAsked", [golem_id]).sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     key = (cycle, prompt.hash, settings.provider, settings.model)
-    found = [
+    replies = [
         event
-        for event in to_models(mine, LifeEvent)
+        for event in to_models(rows.drop_columns(["recorded_at"]), LifeEvent)
         if event.asked and (event.asked.cycle, event.asked.prompt_hash, event.asked.provider, event.asked.model) == key
     ]
-    answered = [event for event in found if event.asked and event.asked.outcome == "answered"]
-    chosen = answered or found
-    return chosen[-1] if chosen else None
+    answers = [event for event in replies if event.asked and event.asked.outcome == "answered"]
+    preferred = answers or replies
+    return preferred[-1] if preferred else None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
-from bardo_pipeline.derivation.curation.request_proposals import ERRORS, TRIED_AGAIN
+from bardo_pipeline.derivation.curation.request_proposals import ERRORS, RETRYABLE
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.testament_phrased import Phrased, Wording
@@ -86,7 +86,7 @@ def phrase_testament(
     sentences, died_at, prompt = requests[golem_id]
     with context.home.lock("gateway"):
         known = _on_record(context, golem_id, prompt, settings)
-        if known is not None and not (again and known.phrased is not None and known.phrased.outcome in TRIED_AGAIN):
+        if known is not None and not (again and known.phrased is not None and known.phrased.outcome in RETRYABLE):
             return PhrasingResult(golem_id, known, known=True)
         reply = over_cap(context, golem_id, prompt, settings, clock()) or ask(prompt, settings, context.policy.gateway)
         payload = Phrased(
@@ -127,7 +127,7 @@ def _requests_to_skip(context: DerivationContext, settings: ModelSettings, *, ag
         (row["golem_id"], row["phrased"]["prompt_hash"])
         for row in rows
         if (row["phrased"]["provider"], row["phrased"]["model"]) == (settings.provider, settings.model)
-        and not (again and row["phrased"]["outcome"] in TRIED_AGAIN)
+        and not (again and row["phrased"]["outcome"] in RETRYABLE)
     }
 
 
