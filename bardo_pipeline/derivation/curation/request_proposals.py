@@ -106,7 +106,7 @@ def question(context: DerivationContext, golem_id: str, cycle: int | None = None
         raise QueryError(f"golem {golem_id} is dead, so proposals about it could not be judged any more")
     asked, done = max(closings) if cycle is None else cycle, curated_through(context, golem_id) or 0
     if not 0 < asked <= done:
-        raise QueryError(f"golem {golem_id} is curated through cycle {done}, so cycle {asked} cannot be asked about")
+        raise QueryError(f"golem {golem_id} is curated through cycle {done}: cycle {asked} is outside that range")
     if asked not in closings:
         raise QueryError(f"golem {golem_id}: cycle {asked} was lost, so there is nothing to ask about")
     decisions = context.projections.growing("curation").read(golems=[golem_id])
