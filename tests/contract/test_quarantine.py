@@ -226,10 +226,10 @@ class TestTheCommand:
 
     def test_from_the_file_to_the_ruling(self, home: Home) -> None:
         (home.spool / "a.jsonl").write_bytes(b"\n".join([*lines(3), b'{"golem_id": "g-9", "tick": 4', b"\xff[bold]{"]))
-        assert "nothing is in quarantine" in self.bardo(home, "quarantine", "list").output
+        assert "the quarantine is empty" in self.bardo(home, "quarantine", "list").output
         took = self.bardo(home, "spool", "take").output
         assert "5 records in a.jsonl: 3 new, 0 on record already, 2 in quarantine" in took
-        assert "nothing waits" in self.bardo(home, "spool", "take").output
+        assert "the spool is empty" in self.bardo(home, "spool", "take").output
         listed = json.loads(self.bardo(home, "quarantine", "list", "--format", "json").output)
         assert [(row["line"], row["golem_id"], row["tick"]) for row in listed] == [(4, "g-9", 4), (5, None, None)]
         first, second = (row["item_id"] for row in listed)
@@ -245,7 +245,7 @@ class TestTheCommand:
 
     def test_dropping_needs_a_reason_and_both_need_items(self, home: Home) -> None:
         self.bardo(home, "quarantine", "drop", "--all", expect=2)
-        with pytest.raises(Exception, match="name some items, or say --all"):
+        with pytest.raises(Exception, match="name items, or give --all"):
             self.bardo(home, "quarantine", "retry")
 
     def test_taking_makes_the_home_that_is_missing(self, tmp_path: Path) -> None:

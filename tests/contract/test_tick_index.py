@@ -280,7 +280,7 @@ def test_the_command_asks_the_index(home: Home, log: EventLog) -> None:
     assert [f"{golem}:{tick}" in table for golem in GOLEMS[:4] for tick in (119, 120)] == [
         golem in GOLEMS[1:3] for golem in GOLEMS[:4] for _ in range(2)
     ]
-    assert "no such tick" in bardo("ticks", "--golem", "nobody", "--acted", home=home.root)
+    assert "no tick matches" in bardo("ticks", "--golem", "nobody", "--acted", home=home.root)
     counts = json.loads(bardo("ticks", "--phases", "--format", "json", home=home.root))
     assert sum(r["tick_count"] for r in counts) == index.tick_count
     assert "T0, T1, T2" in bardo("ticks", "--tier", "T9", home=home.root, expect=2)

@@ -320,7 +320,7 @@ def test_the_command_tells_events_a_line_each_and_goes_on_from_a_position(home: 
 def test_the_command_names_what_it_does_not_know(home: Home) -> None:
     where = ("--home", str(home.root))
     assert "there is no category weather" in str(run(*where, "--category", "weather")[2])
-    assert "none of table, json" in str(run(*where, "--format", "yaml")[2])
+    assert "table or json" in str(run(*where, "--format", "yaml")[2])
     assert "no position" in str(run(*where, "--since", "yesterday")[2])
 
 

@@ -193,5 +193,5 @@ def test_without_a_model_or_a_golem_the_command_says_what_is_missing(
 ) -> None:
     monkeypatch.delenv("BARDO_MODEL", raising=False)
     assert "set BARDO_MODEL to PROVIDER:MODEL" in bardo("propose", "--all", home=root, expect=2)
-    assert "name a golem, or give --all" in bardo("propose", home=root, expect=2)
+    assert "name one golem, or give --all" in bardo("propose", home=root, expect=2)
     assert "no curated cycle" in bardo("propose", "nobody", "--dry-run", home=root, expect=2)

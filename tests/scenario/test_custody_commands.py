@@ -144,7 +144,7 @@ def test_a_key_that_would_judge_records_on_record_is_refused(root: Path, tmp_pat
     assert "--from-tick 13" in bardo(
         "keys", "register", ARROW, "--public", "ab" * 32, "--from-tick", "3", home=root, expect=2
     )
-    assert "public half" in bardo("keys", "register", ARROW, "--file", str(private), home=root, expect=2)
+    assert "give the public key" in bardo("keys", "register", ARROW, "--file", str(private), home=root, expect=2)
     assert "64 hex digits" in bardo("keys", "register", ARROW, "--public", "ab", home=root, expect=2)
     said = bardo("keys", "register", ARROW, "--public", "ab" * 32, "--key-id", "k" * 300, home=root, expect=2)
     assert "key_id" in said
@@ -168,7 +168,7 @@ def test_a_backup_is_made_and_restored_by_command(root: Path, tmp_path: Path) ->
     assert "holds no backup" in bardo(
         "restore", str(tmp_path / "none"), "--home", str(tmp_path / "x"), home=root, expect=2
     )
-    assert "Seal keys are in no backup" in " ".join(bardo("backup", "--help", home=root).split())
+    assert "Seal keys are excluded" in " ".join(bardo("backup", "--help", home=root).split())
 
 
 @pytest.mark.row("X-1", "X-9")

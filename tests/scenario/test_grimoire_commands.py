@@ -40,14 +40,14 @@ def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, t
     pinned, corrected, retracted = (row["entry_id"] for row in held[:3])
     said = bardo("grimoire", "pin", golem, pinned[:9], "--why", "I rely on it", home=home)
     assert f"entry {pinned} is pinned" in said
-    assert "said as of tick 300; it takes effect when cycle 7 closes, at tick 350 or by death" in said
+    assert "recorded as of tick 300; it takes effect when cycle 7 closes, at tick 350 or at death" in said
     words = ("--confidence", "0.42", "--note", "seen by hand")
     bardo("grimoire", "correct", golem, corrected, *words, "--why", "too sure", home=home)
     bardo("grimoire", "retract", golem, retracted, "--why", "it is a lie", home=home)
     before = {row["entry_id"]: row for row in asked(home, "list", golem)["entries"]}
     assert {pinned, corrected, retracted} <= set(before), "a closed cycle does not change"
     assert "waits for cycle 7: EntryRetracted" in bardo("grimoire", "show", golem, retracted, home=home)
-    assert "is pinned already; nothing is recorded" in bardo("grimoire", "pin", golem, pinned, "--why", "x", home=home)
+    assert "is already pinned; nothing is recorded" in bardo("grimoire", "pin", golem, pinned, "--why", "x", home=home)
     assert "it is removed when its cycle closes" in bardo(
         "grimoire", "pin", golem, retracted, "--why", "x", home=home, expect=2
     )
@@ -130,4 +130,4 @@ def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path
     assert f"golem {heir}: entry {shared} is retracted" in done
     assert {order.golem_id for order in DerivationContext.open(home).overrides().orders} == {heir}
     again = bardo("grimoire", "retract", heir, shared, "--why", "a lie", home=home)
-    assert "is retracted already; nothing is recorded" in again
+    assert "is already retracted; nothing is recorded" in again

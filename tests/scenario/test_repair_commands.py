@@ -39,22 +39,22 @@ def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path:
     golem, heir, tick, entry = inherited(DerivationContext.open(home))
     seen = f"select count(*) n from fct_ticks where golem_id = '{golem}' and tick = {tick}"
     assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 1}]
-    assert "nothing is struck" in bardo("struck", home=home)
+    assert "no record is struck" in bardo("struck", home=home)
 
     said = bardo("strike", golem, str(tick), "--why", "its sensor lied", "--no-derive", home=home)
-    assert f"tick {tick} counts as never having been" in said
+    assert f"tick {tick} is left out" in said
     assert f"heir {heir} loses" in said
     assert entry in said
     found = bardo("struck", home=home, expect=1)
-    assert "Still stands, and should not" in found
+    assert "Rows that should have been removed" in found
     assert f"tick {tick} is left out" in found
 
     again = bardo("strike", golem, str(tick), "--why", "I say it again", home=home)
-    assert "already; nothing is recorded" in again
+    assert "is already left out; nothing is recorded" in again
     proven = bardo("struck", "--withdrawn", home=home)
-    assert "nothing that stands rests on" in proven
+    assert "no derived row depends on" in proven
     assert "its sensor lied" in proven
-    assert "they keep their bytes" in proven
+    assert "Bundles published before the strike" in proven
     told = asked(home, "struck")
     assert told["proven"] is True
     (struck,) = (s for s in told["struck"] if s["kind"] == "RecordStruck")  # type: ignore[attr-defined]
@@ -105,11 +105,11 @@ def on_chain(tmp_path: Path) -> Path:
 def test_a_reorg_marks_the_records_of_its_blocks(on_chain: Path) -> None:
     words = ("reorg", "g-0", "--chain", "polygon", "--block-from", "1010", "--block-to", "1050")
     said = bardo(*words, "--no-derive", home=on_chain)
-    assert "tick 2, 4 to 5 counts as never having been" in said, "ticks 3 and 6 saw another chain"
+    assert "tick 2, 4 to 5 is left out" in said, "ticks 3 and 6 saw another chain"
     assert "reorgs in the last 1,000 blocks: 1; an action counts from 2 confirmations on" in said
     causes = DerivationContext.open(on_chain).left_out().causes
     assert {(c.kind, c.tick_from, c.tick_to) for c in causes} == {("ReorgObserved", 2, 2), ("ReorgObserved", 4, 5)}
-    assert "already; nothing is recorded" in bardo(*words, "--no-derive", home=on_chain)
+    assert "is already left out; nothing is recorded" in bardo(*words, "--no-derive", home=on_chain)
 
 
 @pytest.mark.row("EV-8")

@@ -97,7 +97,7 @@ def test_a_filter_of_episodes_is_heeded_however_many_others_are_nearer(
 def test_the_table_shows_score_holders_and_text(home: Path) -> None:
     said = bardo("search", "gas", "--store", "entries", home=home)
     assert all(word in said for word in ("score", "kept", "held by", "id", "text", "gas", "As of 2026", "log version"))
-    assert "nothing was found" in bardo("search", "gas", "--kind", "strategy_fragment", home=home)
+    assert "no text was found" in bardo("search", "gas", "--kind", "strategy_fragment", home=home)
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.M
         "golem [/b]",
         "[red]",
         "[/c]",
-        "g[/] at tick 7, with which it died",
+        "g[/] at tick 7, its last",
         "[/protocol]",
-        "none is derived yet",
+        "no cycle is derived yet",
     ):
         assert name in said

@@ -1,4 +1,4 @@
-"""Asking at the door: the command `bardo ask`."""
+"""`bardo ask`: retrieve the entries of a golem that matter for a question."""
 
 from __future__ import annotations
 
@@ -23,94 +23,96 @@ out = Console(soft_wrap=False)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands that ask."""
+    """Add the command."""
     app.command("ask")(ask_golem)
 
 
 def ask_golem(
-    golem: Annotated[str, typer.Argument(help="Whose knowledge is asked.")],
-    question: Annotated[
-        str, typer.Argument(help='What it is asked, for example "should I re-centre in a falling trend?"')
-    ],
+    golem: Annotated[str, typer.Argument(help="Golem id.")],
+    question: Annotated[str, typer.Argument(help='Question, for example "should I re-centre in a falling trend?"')],
     home: HomeOption = None,
-    k: Annotated[int | None, typer.Option("--k", help="How many entries (default: the policy's five).")] = None,
-    regime: Annotated[str | None, typer.Option(help="As if the market were in this regime.")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="As of a moment of event time (ISO 8601, UTC).")] = None,
-    tick: Annotated[int | None, typer.Option(help="As of this tick of its life.")] = None,
-    clade: Annotated[bool, typer.Option(help="With what its owner's other golems know, at its discount.")] = False,
-    may_skip: Annotated[bool, typer.Option(help="Let the golem decide to do without, as in its own ticks.")] = False,
+    k: Annotated[int | None, typer.Option("--k", help="Number of entries (default: the policy's five).")] = None,
+    regime: Annotated[str | None, typer.Option(help="Assume this market regime.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Event time of the question (ISO 8601, UTC; default: the newest).")
+    ] = None,
+    tick: Annotated[int | None, typer.Option(help="Tick of the golem's life instead of a moment.")] = None,
+    clade: Annotated[
+        bool, typer.Option(help="Include entries of the owner's other golems at a discounted score.")
+    ] = False,
+    may_skip: Annotated[bool, typer.Option(help="Let the golem skip retrieval, as in its own ticks.")] = False,
     json: JsonOption = False,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Ask a golem what it knows: the entries that matter most, each with its score factor by factor."""
+    """Ask a golem: print its highest-scoring entries for a question, with each factor of the score."""
     if at is not None and tick is not None:
-        raise ConfigError("--at and --tick both say when: give one of them")
+        raise ConfigError("--at and --tick exclude each other: give one of them")
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    where = golem_moment(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
-    where = where if regime is None else where.in_regime(regime)
-    answer = ask(stores, where, question, now=now(), k=k, clade=clade, may_skip=may_skip)
+    moment = golem_moment(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
+    moment = moment if regime is None else moment.in_regime(regime)
+    answer = ask(stores, moment, question, now=now(), k=k, clade=clade, may_skip=may_skip)
     if json:
-        told = _told(where, answer) | {"weights": dict(zip(FACTORS, weights_of(stores.policy.retrieval), strict=True))}
-        print_json(told)
+        weights = dict(zip(FACTORS, weights_of(stores.policy.retrieval), strict=True))
+        print_json(_answer_facts(moment, answer) | {"weights": weights})
     else:
-        _show(where, answer)
+        _show(moment, answer)
         warn_of_drift(out, stores)
 
 
-def _told(where: GolemMoment, answer: Answer) -> dict[str, Any]:
+def _answer_facts(moment: GolemMoment, answer: Answer) -> dict[str, Any]:
     return {
-        "golem_id": where.golem_id,
-        "died_at_tick": where.died_at_tick,
-        "situation": asdict(where.situation),
+        "golem_id": moment.golem_id,
+        "died_at_tick": moment.died_at_tick,
+        "situation": asdict(moment.situation),
         "decision": asdict(answer.decision),
         "contrarian": answer.contrarian,
         "awake": answer.awake,
         "asleep": answer.asleep,
-        "as_of": asdict(where.as_of),
+        "as_of": asdict(moment.as_of),
         "hits": answer.hits.to_pylist(),
     }
 
 
-def _show(where: GolemMoment, answer: Answer) -> None:
-    """Where the golem stands, what it found, factor by factor, what it would have decided, how fresh that is."""
-    situation, as_of = where.situation, where.as_of
+def _show(moment: GolemMoment, answer: Answer) -> None:
+    """Print the golem's situation, the hits by factor, its own retrieval decision, and the cycle they are from."""
+    situation, as_of = moment.situation, moment.as_of
     mood = ", ".join(f"{part:+.2f}" for part in situation.mood)
-    turn = "; contrarian: it seeks what was felt the other way" if answer.contrarian else ""
-    dead = "" if where.died_at_tick is None else ", with which it died"
-    _say(f"{where.golem_id} at tick {situation.tick}{dead}, regime {situation.regime or 'none'}, mood ({mood}){turn}")
+    turn = "; contrarian: entries of the opposite mood score higher" if answer.contrarian else ""
+    dead = "" if moment.died_at_tick is None else ", its last"
+    _say(f"{moment.golem_id} at tick {situation.tick}{dead}, regime {situation.regime or 'none'}, mood ({mood}){turn}")
     if answer.hits.num_rows:
         hits = answer.hits.to_pylist()
         print_table(out, None, ["#", "score", *FACTORS, "awake", "trust"], [_row(hit) for hit in hits])
         for hit in hits:
-            out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_said(hit)}", highlight=False)
+            out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_hit_text(hit)}", highlight=False)
         out.print()
     else:
-        _say("nothing was retrieved")
-    would = "skipped" if answer.decision.skipped else "looked"
-    _say(f"By itself it would have {would}: {answer.decision.reason}.")
-    _say(f"{answer.awake} entries were awake, {answer.asleep} of other regimes slept.")
+        _say("no entry was retrieved")
+    would = "skipped retrieval" if answer.decision.skipped else "retrieved"
+    _say(f"The golem itself would have {would}: {answer.decision.reason}.")
+    _say(f"{answer.awake} entries were awake; {answer.asleep} of other regimes were asleep.")
     closed = (
         f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}"
         if as_of.at
-        else "none is derived yet: `bardo run` or the curator job does it"
+        else "no cycle is derived yet: `bardo run` or the curator job derives them"
     )
     _say(f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.")
 
 
 def _say(text: str) -> None:
-    """A line as it is: names and protocols are others' words, and may look like markup."""
+    """Print a line without markup, because names from records may contain brackets."""
     out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(hit: dict[str, Any]) -> tuple[Any, ...]:
-    """A hit as a row: each factor as it is, and what it adds to the score."""
+    """Return a table row of a hit: each factor's raw value and its part of the score."""
     parts = [f"{hit[n]:.2f}→{hit[f'{n}_ppm'] / PPM:.3f}" for n in FACTORS]
     score, awake, trust = hit["score_ppm"] / PPM, hit["wakefulness"], hit["confidence_ppm"] / PPM
     return (hit["rank"], f"{score:.3f}", *parts, f"{awake:.0%}", f"{trust:.0%}")
 
 
-def _said(hit: dict[str, Any]) -> str:
-    """What an entry is and says."""
+def _hit_text(hit: dict[str, Any]) -> str:
+    """Return kind, marks and text of a hit."""
     marks = [hit["kind"], *(["bloodstain"] if hit["is_bloodstain"] else [])]
     if hit["layer"] != LAYERS[VAULT]:
         marks.append(f"{hit['layer']} x {hit['discount']:g}, of {hit['golem_id']}")

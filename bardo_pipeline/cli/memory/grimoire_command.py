@@ -1,4 +1,4 @@
-"""The command `bardo grimoire`: what a golem knows, why, and its owner's word on it."""
+"""`bardo grimoire list | show | pin | unpin | retract | correct`: entries of a golem and the owner's overrides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.cli.options import (
+    EmbedderOption,
+    EntryArgument,
+    FormatOption,
+    GolemArgument,
+    HomeOption,
+    WhyOption,
+    check_format,
+    now,
+    root_of,
+)
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
@@ -34,30 +44,28 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
 
 app = typer.Typer(
-    help="What a golem knows at its last closed cycle, why, and its owner's word on it.", no_args_is_help=True
+    help="Entries of a golem at its last closed cycle, their evidence, and overrides by the owner.",
+    no_args_is_help=True,
 )
 out = Console(soft_wrap=False, highlight=False)
 
-Golem = Annotated[str, typer.Argument(help="The golem.")]
-Entry = Annotated[str, typer.Argument(help="An entry's id, or the beginning of it.")]
-Why = Annotated[str, typer.Option(help="The owner's reason; it is recorded.")]
 FADES_DAYS = (1, 7, 30, 90)
 
 
 @app.command("list")
 def list_(
-    golem: Golem,
+    golem: GolemArgument,
     home: HomeOption = None,
-    kind: Annotated[str | None, typer.Option(help="Only insight, heuristic, warning or causal_link.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
     status: Annotated[str, typer.Option(help="active, candidate, folded, pruned, retracted, or all.")] = "active",
-    text: Annotated[str | None, typer.Option(help="Only entries whose text or category holds this.")] = None,
-    confidence_min: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only what is trusted at least so much.")] = 0,
-    pinned: Annotated[bool, typer.Option("--pinned", help="Only what its owner pinned.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+    text: Annotated[str | None, typer.Option(help="Only entries whose text or category contains this.")] = None,
+    confidence_min: Annotated[float, typer.Option(min=0.0, max=1.0, help="Minimum confidence, 0 to 1.")] = 0,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned entries.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries.")] = None,
     format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
-    """List what a golem knows, surest first."""
+    """List the entries of a golem by confidence."""
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
@@ -66,31 +74,40 @@ def list_(
     if format == "json":
         print_json({**_head(grimoire), "entries": rows.to_pylist()})
         return
-    told = [
+    cells = [
         (r["entry_id"][:12], r["kind"] if r["status"] == "active" else r["status"], _percent(r["confidence_now_ppm"]),
          _percent(r["pinned_ppm"]) if r["pinned_ppm"] else "-", _day(r["fades_at"]), r["text"])
         for r in rows.to_pylist()
     ]  # fmt: skip
     title = f"{golem} at the end of cycle {grimoire.cycle}"
-    print_table(out, title, ["entry", "kind", "trust", "pinned", "fades", "text"], told)
+    print_table(out, title, ["entry", "kind", "trust", "pinned", "fades", "text"], cells)
     for order in pending_orders(stores, grimoire):
-        out.print(_wait(order, stores.policy), soft_wrap=True, markup=False)
+        out.print(_waiting_text(order, stores.policy), soft_wrap=True, markup=False)
 
 
 @app.command()
 def show(
-    golem: Golem, entry: Entry, home: HomeOption = None, format: FormatOption = "table", embedder: EmbedderOption = None
+    golem: GolemArgument,
+    entry: EntryArgument,
+    home: HomeOption = None,
+    format: FormatOption = "table",
+    embedder: EmbedderOption = None,
 ) -> None:
-    """Show an entry: what it rests on, what was decided about it, how far it is trusted and how that fades."""
+    """Show an entry: evidence, decisions, confidence, decay, links and notes."""
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
     row = find_entry(grimoire, entry)
-    decided, orders = decisions_about(stores, golem, row["entry_id"]), pending_orders(stores, grimoire, row["entry_id"])
+    decisions, orders = (
+        decisions_about(stores, golem, row["entry_id"]),
+        pending_orders(stores, grimoire, row["entry_id"]),
+    )
     fading = _fading(row, grimoire, stores.policy)
     if format == "json":
-        said = [order._asdict() for order in orders]
-        print_json({**_head(grimoire), "entry": row, "fading": fading, "decisions": decided, "waiting": said})
+        waiting_orders = [order._asdict() for order in orders]
+        print_json(
+            {**_head(grimoire), "entry": row, "fading": fading, "decisions": decisions, "waiting": waiting_orders}
+        )
         return
     out.print(f"[bold]{row['entry_id']}[/] {escape(row['text'])}", soft_wrap=True)
     about = [row["kind"], row["status"], row["category"], row["provenance"].replace("_", " ")]
@@ -100,116 +117,118 @@ def show(
     votes = f"{row['validations']} for, {row['contradictions']} against"
     out.print(f"effect {row['effect_low_ppm']:,} to {row['effect_high_ppm']:,}, n={row['evidence_count']}; {votes}")
     if row["status"] == "active":
-        _tell_fading(row, fading)
+        _print_fading(row, fading)
     rows = [
         (d["cycle"], d["operation"], f"{_percent(d['confidence_before_ppm'])} → {_percent(d['confidence_ppm'])}",
          len(d["cause_ticks"]), d["reason"])
-        for d in decided
+        for d in decisions
     ]  # fmt: skip
-    print_table(out, "What was decided", ["cycle", "what", "trust", "ticks", "why"], rows)
-    _tell_bearing(grimoire, row, stores)
+    print_table(out, "Decisions", ["cycle", "what", "trust", "ticks", "why"], rows)
+    _print_links(grimoire, row, stores)
     notes = [o for o in stores.overrides().of_golem(golem) if o.entry_id == row["entry_id"] and o.note]
     for note in notes:
         out.print(f"note, {note.at:%Y-%m-%d %H:%M}: {note.note}", soft_wrap=True, markup=False)
     for order in orders:
-        out.print(_wait(order, stores.policy), soft_wrap=True, markup=False)
-    out.print(f"down to the ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}", soft_wrap=True)
+        out.print(_waiting_text(order, stores.policy), soft_wrap=True, markup=False)
+    out.print(f"trace to its ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}", soft_wrap=True)
 
 
-def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], stores: DerivationContext) -> None:
-    """What of the golem's other knowledge bears on an entry, and whether it may cross to others."""
+def _print_links(grimoire: Grimoire, row: dict[str, Any], stores: DerivationContext) -> None:
+    """Print the links of an entry to other entries, and whether it may be shared with other golems."""
     entries, entry_id = grimoire.entries.select(ENTRY_SCHEMA.names), row["entry_id"]
-    said = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
+    texts = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
     rows = []
     for link in links_of(entries).to_pylist():
         if entry_id in (link["entry_id"], link["other_id"]):
             other = link["other_id"] if link["entry_id"] == entry_id else link["entry_id"]
             turned = {"leads_to": "led to by", "told_by": "stands for"} if other == link["entry_id"] else {}
             how = turned.get(link["relation"], link["relation"])
-            rows.append((how.replace("_", " "), link["across"], other[:12], said[other]))
+            rows.append((how.replace("_", " "), link["across"], other[:12], texts[other]))
     if rows:
-        print_table(out, "What bears on it", ["how", "across", "entry", "text"], rows)
+        print_table(out, "Linked entries", ["how", "across", "entry", "text"], rows)
     for gate in crossings_of(entries, stores.policy, elders(stores)).to_pylist():
         if gate["entry_id"] == entry_id:
             parts = ", ".join(f"{part} {gate[f'{part}_ppm'] / PPM:.2f}" for part in PARTS)
-            verdict = "crosses to others" if gate["crosses"] else "stays here"
+            verdict = "shared with other golems" if gate["crosses"] else "not shared"
             out.print(f"{verdict}: {gate['reason']}; admission {gate['admission_ppm'] / PPM:.2f} ({parts})")
 
 
 @app.command()
-def pin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
-    """Pin an entry: it does not fade below what it is trusted now, and is not pruned. Evidence still counts."""
+def pin(
+    golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
+) -> None:
+    """Pin an entry: its confidence stops decaying and it is not pruned; evidence still counts."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    _tell(stores, record_overrides.pin(stores, golem, entry, why, now=now()), "pinned")
+    _print_override(stores, record_overrides.pin(stores, golem, entry, why, now=now()), "pinned")
 
 
 @app.command()
-def unpin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
-    """Let a pinned entry fade again, from what it is trusted now."""
+def unpin(
+    golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
+) -> None:
+    """Unpin an entry: it decays again from its current confidence."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    _tell(stores, record_overrides.unpin(stores, golem, entry, why, now=now()), "unpinned")
+    _print_override(stores, record_overrides.unpin(stores, golem, entry, why, now=now()), "unpinned")
 
 
 @app.command()
 def retract(
-    golem: Golem,
-    entry: Entry,
-    why: Why,
+    golem: GolemArgument,
+    entry: EntryArgument,
+    why: WhyOption,
     heirs: Annotated[
         bool,
-        typer.Option("--heirs", help="From whoever lives of its line and holds it, if the golem itself is dead, too."),
+        typer.Option("--heirs", help="Retract it from all living golems of the line; the golem itself may be dead."),
     ] = False,
     home: HomeOption = None,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Take an entry out: nobody inherits it, and no evidence up to now brings it back. Later evidence may."""
+    """Retract an entry: it is not inherited, and only later evidence can restore it."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if heirs:
-        for done in record_overrides.retract_from_line(stores, golem, entry, why, now=now()):
-            _tell(stores, done, "retracted")
+        for override in record_overrides.retract_from_line(stores, golem, entry, why, now=now()):
+            _print_override(stores, override, "retracted")
         return
-    done = record_overrides.retract(stores, golem, entry, why, now=now())
-    _tell(stores, done, "retracted")
-    for heir in done.heirs:
-        out.print(f"heir {heir.golem_id} holds it{'' if heir.alive else ', and is dead'}", soft_wrap=True)
+    override = record_overrides.retract(stores, golem, entry, why, now=now())
+    _print_override(stores, override, "retracted")
+    for heir in override.heirs:
+        out.print(f"heir {heir.golem_id} holds it{'' if heir.alive else ' (dead)'}", soft_wrap=True)
 
 
 @app.command()
 def correct(
-    golem: Golem,
-    entry: Entry,
-    why: Why,
-    confidence: Annotated[float | None, typer.Option(help="How far it is to be trusted, in [0, 1].")] = None,
+    golem: GolemArgument,
+    entry: EntryArgument,
+    why: WhyOption,
+    confidence: Annotated[float | None, typer.Option(help="New confidence, 0 to 1.")] = None,
     verdict: Annotated[
-        str | None, typer.Option(help="What acting does: pays, harms, or anti_knowledge (nobody is to try it again).")
+        str | None, typer.Option(help="Effect of acting: pays, harms, or anti_knowledge (never try again).")
     ] = None,
     decay_class: Annotated[
-        str | None, typer.Option(help="How it fades: structural, regime_conditional, tactical or ephemeral.")
+        str | None, typer.Option(help="Decay class: structural, regime_conditional, tactical or ephemeral.")
     ] = None,
-    note: Annotated[str | None, typer.Option(help="What is to be kept with it.")] = None,
+    note: Annotated[str | None, typer.Option(help="Note to keep with the entry.")] = None,
     home: HomeOption = None,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Correct an entry: its confidence, its verdict, how it fades, or a note on it."""
+    """Correct an entry: confidence, verdict, decay class or note."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    said = {"confidence": confidence, "verdict": verdict, "decay_class": decay_class, "note": note}
-    _tell(stores, record_overrides.correct(stores, golem, entry, why, now=now(), **said), "corrected")
+    changes = {"confidence": confidence, "verdict": verdict, "decay_class": decay_class, "note": note}
+    _print_override(stores, record_overrides.correct(stores, golem, entry, why, now=now(), **changes), "corrected")
 
 
-def _tell(stores: DerivationContext, done: RecordedOverride, word: str) -> None:
-    entry = done.entry["entry_id"]
-    if done.event_id is None:
-        out.print(f"golem {done.golem_id}: entry {entry} is {word} already; nothing is recorded", soft_wrap=True)
+def _print_override(stores: DerivationContext, override: RecordedOverride, verb: str) -> None:
+    entry, golem_id = override.entry["entry_id"], override.golem_id
+    if override.event_id is None:
+        out.print(f"golem {golem_id}: entry {entry} is already {verb}; nothing is recorded", soft_wrap=True)
         return
-    closes = done.cycle * stores.policy.curator.cycle_ticks
-    out.print(f"golem {done.golem_id}: entry {entry} is {word} ({done.event_id})", soft_wrap=True)
-    out.print(
-        f"said as of tick {done.tick}; it takes effect when cycle {done.cycle} closes, at tick {closes} or by death",
-        soft_wrap=True,
-    )
+    closes = override.cycle * stores.policy.curator.cycle_ticks
+    out.print(f"golem {golem_id}: entry {entry} is {verb} ({override.event_id})", soft_wrap=True)
+    effect = f"it takes effect when cycle {override.cycle} closes, at tick {closes} or at death"
+    out.print(f"recorded as of tick {override.tick}; {effect}", soft_wrap=True)
 
 
-def _wait(order: Order, policy: Policy) -> str:
+def _waiting_text(order: Order, policy: Policy) -> str:
     cycle = order.cycle(policy.curator.cycle_ticks)
     return f"waits for cycle {cycle}: {order.kind} of {order.entry_id[:12]}, {order.why} ({order.event_id})"
 
@@ -220,22 +239,22 @@ def _head(grimoire: Grimoire) -> dict[str, Any]:
 
 
 def _fading(row: dict[str, Any], grimoire: Grimoire, policy: Policy) -> list[dict[str, Any]]:
-    """What the entry will be trusted after so many days, if nothing comes."""
+    """Return the entry's confidence after 0 and FADES_DAYS days without new evidence."""
     moments = [grimoire.at + timedelta(days=days) for days in (0, *FADES_DAYS)]
     rows = pa.Table.from_pylist([{n: row[n] for n in ENTRY_SCHEMA.names}] * len(moments), schema=ENTRY_SCHEMA)
     at = pa.array(moments, MOMENT).cast(pa.int64()).to_numpy()
-    trusted = confidence_of(rows, np.asarray(at), policy.decay).tolist()
-    return [{"at": at, "confidence_ppm": c} for at, c in zip(moments, trusted, strict=True)]
+    confidence = confidence_of(rows, np.asarray(at), policy.decay).tolist()
+    return [{"at": at, "confidence_ppm": c} for at, c in zip(moments, confidence, strict=True)]
 
 
-def _tell_fading(row: dict[str, Any], fading: list[dict[str, Any]]) -> None:
+def _print_fading(row: dict[str, Any], fading: list[dict[str, Any]]) -> None:
     days = "does not fade" if row["half_life_days"] is None else f"half-life {row['half_life_days']:.1f} days"
     later = ", ".join(f"{_percent(f['confidence_ppm'])} in {d} d" for d, f in zip(FADES_DAYS, fading[1:], strict=True))
-    out.print(f"trusted {_percent(row['confidence_now_ppm'])}; {days}: {later} if nothing comes", soft_wrap=True)
+    out.print(f"trusted {_percent(row['confidence_now_ppm'])}; {days}: {later} without new evidence", soft_wrap=True)
     if row["pinned_ppm"]:
         out.print(f"pinned at {_percent(row['pinned_ppm'])} by its owner", soft_wrap=True)
     elif row["fades_at"] is not None:
-        out.print(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M}, if nothing comes", soft_wrap=True)
+        out.print(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M} without new evidence", soft_wrap=True)
 
 
 def _percent(ppm: int) -> str:

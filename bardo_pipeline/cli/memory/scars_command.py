@@ -1,4 +1,4 @@
-"""Scarring: the commands that show what hurt golems, and all that a death left."""
+"""`bardo scars | bloodstain`: verified failures of golems, and the record of a death."""
 
 from __future__ import annotations
 
@@ -23,73 +23,75 @@ def add_to(app: typer.Typer) -> None:
 
 
 def scars(
-    golem: Annotated[str | None, typer.Argument(help="A golem; without one, everybody's.")] = None,
+    golem: Annotated[str | None, typer.Argument(help="Golem id (default: all golems).")] = None,
     home: HomeOption = None,
     format: FormatOption = "table",
-    failures: Annotated[bool, typer.Option("--failures", help="Also what became no scar, and why.")] = False,
+    failures: Annotated[
+        bool, typer.Option("--failures", help="Include failures without a scar, with the reason.")
+    ] = False,
     embedder: EmbedderOption = None,
 ) -> None:
-    """What hurt golems, and why: verified failures that their clade did not know yet."""
+    """List scars: verified failures that were new to the golem's clade, with their causes."""
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     require_born(stores, golem)
-    told = [row for row in failures_with_scars(stores, golem) if failures or row["is_scar"]]
+    failure_rows = [row for row in failures_with_scars(stores, golem) if failures or row["is_scar"]]
     if format == "json":
-        print_json(told)
+        print_json(failure_rows)
         return
-    if not told:
-        out.print("nothing that hurt them is on record", soft_wrap=True)
+    if not failure_rows:
+        out.print("no scars on record", soft_wrap=True)
         return
-    for row in told:
-        out.print(f"{row['scar_id']}, {_standing(row)}: {row['causal_narrative']}", markup=False, soft_wrap=True)
+    for row in failure_rows:
+        out.print(f"{row['scar_id']}, {_scar_state(row)}: {row['causal_narrative']}", markup=False, soft_wrap=True)
 
 
-def _standing(row: dict[str, Any]) -> str:
+def _scar_state(row: dict[str, Any]) -> str:
     if not row["is_scar"]:
         return f"no scar ({row['because']})"
-    often = f", seen {row['seen_count']} times" if row["seen_count"] > 1 else ""
+    repeats = f", seen {row['seen_count']} times" if row["seen_count"] > 1 else ""
     kind = "bloodstain" if row["is_bloodstain"] else "scar"
-    return f"{kind} of {row['confidence_now_ppm'] / 1e4:.0f} %, {row['emotion'].lower()}{often}"
+    return f"{kind} of {row['confidence_now_ppm'] / 1e4:.0f} %, {row['emotion'].lower()}{repeats}"
 
 
 def bloodstain(
-    golem: Annotated[str, typer.Argument(help="A golem that died.")],
+    golem: Annotated[str, typer.Argument(help="Dead golem.")],
     home: HomeOption = None,
     format: FormatOption = "table",
-    public: Annotated[bool, typer.Option("--public", help="Only its echo: what may go to anybody.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Show only the public part (the echo).")] = False,
     embedder: EmbedderOption = None,
 ) -> None:
-    """All that a death left, as one artefact: scars, last words, testament, bundle, and the market as it was."""
+    """Show the bloodstain of a death: market conditions, scars, last votes, testament, bundle."""
     check_format(format)
-    found = bloodstain_of_golem(DerivationContext.open(root_of(home), embedder=embedder), golem)
+    stain = bloodstain_of_golem(DerivationContext.open(root_of(home), embedder=embedder), golem)
     if format == "json":
-        print_json(found["echo"] if public else found)
+        print_json(stain["echo"] if public else stain)
     elif public:
-        _print_echo(found["echo"])
+        _print_echo(stain["echo"])
     else:
-        _print(found)
+        _print(stain)
 
 
-def _print(found: dict[str, Any]) -> None:
-    market = found["conditions"]
+def _print(stain: dict[str, Any]) -> None:
+    market = stain["conditions"]
     facts = {
-        "bloodstain": found["bloodstain_id"],
-        "golem": f"{found['golem_id']}, generation {found['generation']}, of {found['owner_id']}",
-        "died": f"at tick {found['tick']}, {found['died_at']} ({found['cause']})",
+        "bloodstain": stain["bloodstain_id"],
+        "golem": f"{stain['golem_id']}, generation {stain['generation']}, of {stain['owner_id']}",
+        "died": f"at tick {stain['tick']}, {stain['died_at']} ({stain['cause']})",
         "market": _market(market),
-        "testament": found["testament_hash"] or "not written yet",
-        "bundle": _bundle(found),
+        "testament": stain["testament_hash"] or "not written yet",
+        "bundle": _bundle(stain),
     }
     for name, value in facts.items():
         out.print(f"{name:12}{value}", markup=False, soft_wrap=True)
-    for scar in found["scars"]:
+    for scar in stain["scars"]:
         out.print(f"\n{scar['scar_id']} ({scar['emotion'].lower()}): {scar['causal_narrative']}", markup=False)
     out.print()
-    votes = [(v["claim"], f"{v['confidence_ppm'] / 1e4:.0f} %", v["weight"]) for v in found["death_votes"]]
+    votes = [(v["claim"], f"{v['confidence_ppm'] / 1e4:.0f} %", v["weight"]) for v in stain["death_votes"]]
     if votes:
         print_table(out, "Last words", ["claim", "believed", "weight"], votes)
     else:
-        out.print("no last words: it believed nothing that can be said to strangers")
+        out.print("no last votes: it held no claim that may be published")
 
 
 def _print_echo(echo: dict[str, Any]) -> None:
@@ -100,14 +102,14 @@ def _print_echo(echo: dict[str, Any]) -> None:
         out.print(pattern, markup=False, soft_wrap=True)
 
 
-def _market(seen: dict[str, Any] | None) -> str:
-    if seen is None:
-        return "its last record counts as never having been"
-    place = f"{seen['pair']} on {seen['protocol']}, {seen['chain']}"
-    return f"{place}: {seen['regime']} ({seen['market_regime']}), gas {seen['gas_band']}"
+def _market(conditions: dict[str, Any] | None) -> str:
+    if conditions is None:
+        return "unknown: its last record was struck"
+    venue = f"{conditions['pair']} on {conditions['protocol']}, {conditions['chain']}"
+    return f"{venue}: {conditions['regime']} ({conditions['market_regime']}), gas {conditions['gas_band']}"
 
 
-def _bundle(found: dict[str, Any]) -> str:
-    if found["bundle_hash"] is None:
+def _bundle(stain: dict[str, Any]) -> str:
+    if stain["bundle_hash"] is None:
         return "not made yet"
-    return str(found["bundle_hash"]) + ("" if found["bundle_published"] else " (not published)")
+    return str(stain["bundle_hash"]) + ("" if stain["bundle_published"] else " (not published)")

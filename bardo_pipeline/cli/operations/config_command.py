@@ -1,4 +1,4 @@
-"""Configuring: `bardo config show | check | adopt`, what bardo.toml says and what is in force."""
+"""`bardo config show | check | adopt`: compare bardo.toml with the active configuration; put it in force."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bardo_pipeline.policy.toml_config import (
 )
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
 
-app = typer.Typer(help="A golem's configuration: bardo.toml, its documented defaults, and what is in force.")
+app = typer.Typer(help="Configuration of golems: bardo.toml, defaults, and the active values.")
 out = Console(soft_wrap=False, highlight=False)
 
 
@@ -34,79 +34,79 @@ out = Console(soft_wrap=False, highlight=False)
 def show(
     config: ConfigOption = None,
     home: HomeOption = None,
-    golem: Annotated[str | None, typer.Option(help="What this golem was born with, instead.")] = None,
-    as_toml: Annotated[bool, typer.Option("--toml", help="As a bardo.toml with every key.")] = False,
+    golem: Annotated[str | None, typer.Option(help="Show the configuration of this golem instead.")] = None,
+    as_toml: Annotated[bool, typer.Option("--toml", help="Print a bardo.toml with every key.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Every key: its value in force, what the file says, and who reads it."""
+    """Show every key: its active value, its value in the file, and the component that reads it."""
     root = root_of(home)
     stated = stated_in(root, config)
     stores = _stores(root)
-    standing, recorded = _standing(stores, golem)
+    active, recorded = _active(stores, golem)
     if as_toml:
-        typer.echo(to_toml(standing), nl=False)
+        typer.echo(to_toml(active), nl=False)
     elif json:
-        print_json(_told(standing, recorded, stated))
+        print_json(_facts(active, recorded, stated))
     else:
-        values = flat(standing)
+        values = flat(active)
         rows = [
             (key, toml(values[key]), toml(stated.values[key]) if key in stated.values else "", reader_of(key))
             for key in keys()
         ]
         print_table(out, None, ["key", "in force", f"in {FILE}", "read by"], rows)
         where = "recorded" if recorded else "not recorded yet: a run or `bardo config adopt` records it"
-        out.print(f"configuration {configuration_hash(canonical(standing))}, {where}", soft_wrap=True)
+        out.print(f"configuration {configuration_hash(canonical(active))}, {where}", soft_wrap=True)
 
 
 @app.command()
 def check(config: ConfigOption = None, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Validate the file: one sentence that names file, key, value and the cure, exit 2; else what it would change."""
+    """Validate the file and show its changes; exit 2 with file, key, value and cure if it is invalid."""
     root = root_of(home)
     stated = stated_in(root, config)
     stores = _stores(root)
     policy = Policy() if stores is None else stores.policy
-    wanted, standing = stated.complete(policy), _standing(stores, None)[0]
+    wanted, active = stated.complete(policy), _active(stores, None)[0]
     stated.policy(policy)
-    before, after = flat(standing), flat(wanted)
+    before, after = flat(active), flat(wanted)
     changed = [(key, before[key], after[key]) for key in keys() if before[key] != after[key]]
     unread = [key for key in stated.values if reader_of(key) == NOT_READ]
     if json:
         rows = [{"key": k, "in_force": b, "stated": a} for k, b, a in changed]
         print_json({"source": stated.source, "keys": len(stated.values), "changes": rows, "read_by_nothing": unread})
         return
-    out.print(f"{stated.source}: {len(stated.values)} keys, all in order", soft_wrap=True)
+    out.print(f"{stated.source}: {len(stated.values)} keys, all valid", soft_wrap=True)
     if changed:
         shown = [(key, toml(old), toml(new)) for key, old, new in changed]
         print_table(out, "Not in force yet", ["key", "in force", "stated"], shown)
     if unread:
-        out.print(f"nothing reads these yet; they are only recorded: {', '.join(unread)}", soft_wrap=True)
+        out.print(f"recorded, but not read by any component yet: {', '.join(unread)}", soft_wrap=True)
 
 
 @app.command()
 def adopt(
-    why: Annotated[str, typer.Option(help="Why; it is recorded.")],
+    why: Annotated[str, typer.Option(help="Reason; recorded.")],
     config: ConfigOption = None,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Put the file in force now, without a run: recorded as an event; every command, job and the next fleet follow."""
+    """Put the file in force without a run, recorded as an event; all commands, jobs and new fleets use it."""
     if not why.strip():
-        raise ConfigError("an adoption is recorded with its reason: say --why")
+        raise ConfigError("--why is empty: an adoption needs a reason")
     root = root_of(home)
     stated = stated_in(root, config)
     if stated is NO_CONFIG_FILE:
-        raise ConfigError(f"there is no {root / FILE}: write it, or name a file with --config")
+        raise ConfigError(f"{root / FILE} is missing: write it, or give --config FILE")
     before = DerivationContext.open(root)
     stores = put_in_force(before, stated, now=now(), why=why.strip())
-    said = record_configuration(stores, stated, now=now(), why=why.strip())
+    recorded = record_configuration(stores, stated, now=now(), why=why.strip())
     if stores.derivation_id != before.derivation_id:
         settle(DerivationContext.open(root), now=now())
     if json:
-        print_json(said.model_dump() | {"derivation_id": stores.derivation_id})
+        print_json(recorded.model_dump() | {"derivation_id": stores.derivation_id})
         return
-    out.print(f"configuration {said.configuration_hash} is in force; derivation {stores.derivation_id}")
+    out.print(f"configuration {recorded.configuration_hash} is in force; derivation {stores.derivation_id}")
     if stores.derivation_id != before.derivation_id:
-        out.print(f"golems are known by another policy now; `bardo adopt {before.derivation_id}` would go back")
+        out.print(f"the policy has changed; `bardo adopt {before.derivation_id}` switches back")
 
 
 def _stores(root: Any) -> DerivationContext | None:
@@ -116,21 +116,21 @@ def _stores(root: Any) -> DerivationContext | None:
         return None
 
 
-def _standing(stores: DerivationContext | None, golem: str | None) -> tuple[Configuration, bool]:
-    """The configuration in force, and whether it is on record."""
+def _active(stores: DerivationContext | None, golem: str | None) -> tuple[Configuration, bool]:
+    """Return the active configuration, and whether it is on record."""
     if stores is None:
         if golem is not None:
-            raise NoHomeError(f"golem {golem}: there is no home yet: `bardo run` makes one")
+            raise NoHomeError(f"golem {golem}: the home is missing: `bardo run` creates it")
         return NO_CONFIG_FILE.complete(Policy()), False
     require_born(stores, golem)
     found = in_force_now(stores, golem)
     return found.configuration, found.event is not None
 
 
-def _told(standing: Configuration, recorded: bool, stated: ConfigFile) -> dict[str, Any]:
-    values = flat(standing)
+def _facts(active: Configuration, recorded: bool, stated: ConfigFile) -> dict[str, Any]:
+    values = flat(active)
     return {
-        "configuration_hash": configuration_hash(canonical(standing)),
+        "configuration_hash": configuration_hash(canonical(active)),
         "recorded": recorded,
         "source": stated.source,
         "keys": [

@@ -1,4 +1,4 @@
-"""Writing: `bardo drain`, and the drainer that a writer keeps beside it."""
+"""`bardo drain`, and the entry point of the drainer process that a writer starts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ out = Console(soft_wrap=False)
 
 def drain(
     home: HomeOption = None,
-    follow: Annotated[bool, typer.Option("--follow/--once", help="Go on until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option("--follow/--once", help="Continue until Ctrl-C.")] = False,
 ) -> None:
-    """Take what writers acknowledged from their journals to the log; exit 1 where a piece of a journal is broken."""
+    """Move acknowledged records from the journals to the log; exit 1 if a segment is damaged."""
     opened, broken = Home.open(root_of(home)), False
 
     def tell(report: DrainReport) -> None:
@@ -36,7 +36,9 @@ def drain(
         drainer = Drainer(opened, log, clock=now)
         if follow:
             with only_drainer(opened) as alone, suppress(KeyboardInterrupt):
-                out.print(f"draining {opened.journal}{'' if alone else ', as others do'} (stop it with Ctrl-C)")
+                out.print(
+                    f"draining {opened.journal}{'' if alone else ', as another drainer does'} (stop it with Ctrl-C)"
+                )
                 drainer.run(threading.Event(), tell)
         else:
             tell(drainer.once())
@@ -51,9 +53,9 @@ def _tell(report: DrainReport) -> None:
         highlight=False,
     )
     if report.oldest_seconds is not None:
-        out.print(f"the oldest was accepted {report.oldest_seconds:,.1f} s before", highlight=False)
+        out.print(f"the oldest was accepted {report.oldest_seconds:,.1f} s ago", highlight=False)
     if report.torn:
-        out.print(f"{report.torn:,} bytes that a dead writer left half written were cut off", highlight=False)
+        out.print(f"{report.torn:,} bytes of an unfinished frame by a dead writer were cut off", highlight=False)
     if report.refused:
         out.print(f"[bold red]{report.refused:,}[/] in quarantine: `bardo quarantine list`", highlight=False)
     for writer, error in report.faults:
@@ -61,5 +63,5 @@ def _tell(report: DrainReport) -> None:
 
 
 if __name__ == "__main__":
-    # The drainer's own process, as storage/journal/drainer.py begins it.
+    # Started by storage/journal/drainer.py as a process of its own.
     serve(Path(sys.argv[1]), Policy.model_validate_json(sys.argv[2]), now)

@@ -1,4 +1,4 @@
-"""Care: what the log keeps of every tick (`bardo ticks`), and looking after all that grows (`bardo maintain`)."""
+"""`bardo ticks | maintain`: query the tick index; compact and prune a home."""
 
 from __future__ import annotations
 
@@ -22,73 +22,73 @@ from bardo_pipeline.storage.operations.retention import disk_bytes
 
 out = Console(soft_wrap=False)
 
-_WIDE = 110  # columns of a terminal that has room for what a tick cost and was worth
+_WIDE = 110  # terminal columns from which error, cost, pnl and emotion are shown
 
 
 def ticks(
     home: HomeOption = None,
-    golem: Annotated[list[str] | None, typer.Option(help="Only this golem's; several times for several.")] = None,
-    tier: Annotated[list[str] | None, typer.Option(help="T0, T1, T2 or suppress; several times for several.")] = None,
-    regime: Annotated[list[str] | None, typer.Option(help="For example volatile; several times for several.")] = None,
-    phase: Annotated[list[str] | None, typer.Option(help="For example terminal; several times for several.")] = None,
+    golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
+    tier: Annotated[list[str] | None, typer.Option(help="T0, T1, T2 or suppress; repeatable.")] = None,
+    regime: Annotated[list[str] | None, typer.Option(help="For example volatile; repeatable.")] = None,
+    phase: Annotated[list[str] | None, typer.Option(help="For example terminal; repeatable.")] = None,
     acted: Annotated[bool, typer.Option(help="Only ticks with an action and its outcome.")] = False,
-    last: Annotated[int, typer.Option(min=1, help="At most so many, the last ones.")] = 50,
-    phases: Annotated[bool, typer.Option(help="How many ticks each phase has, instead.")] = False,
-    struck: Annotated[bool, typer.Option(help="With ticks that were struck or taken back by a reorg.")] = True,
+    last: Annotated[int, typer.Option(min=1, help="Number of newest ticks.")] = 50,
+    phases: Annotated[bool, typer.Option(help="Count ticks by phase instead.")] = False,
+    struck: Annotated[bool, typer.Option(help="Include ticks removed by a strike or reorg.")] = True,
     format: FormatOption = "table",
 ) -> None:
-    """Ask the tick index: the last ticks by golem, tier, regime, phase, or acted with an outcome; cold ones too."""
+    """Query the tick index, cold tier included: newest ticks by golem, tier, regime, phase or outcome."""
     check_format(format)
     opened = Home.open(root_of(home))
     with EventLog(opened) as log:
         index = TickIndex.open(opened, log)
         if phases:
-            found = index.phases(golems=golem, struck=struck)
+            rows = index.phases(golems=golem, struck=struck)
         else:
-            true = True if acted else None
-            found = index.ticks(
+            required = True if acted else None
+            rows = index.ticks(
                 golems=golem, tier=tier, regime=regime, phase=phase,
-                has_action=true, has_outcome=true, limit=last, struck=struck,
+                has_action=required, has_outcome=required, limit=last, struck=struck,
             )  # fmt: skip
-    _show(found, format)
+    _show(rows, format)
 
 
 def maintain(
     home: HomeOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps; change nothing.")] = False,
     format: FormatOption = "table",
 ) -> None:
-    """Compact the log, move old ticks to the cold tier, trim and prune to the policy's quotas; changes no row."""
+    """Compact the log, move old ticks to the cold tier, prune caches to the policy's quotas; no row changes."""
     check_format(format)
     opened = Home.open(root_of(home))
     before = disk_bytes(opened.root)
-    with EventLog(opened) as log, out.status("looking after the home") if format == "table" else nullcontext():
+    with EventLog(opened) as log, out.status("maintaining the home") if format == "table" else nullcontext():
         policy = in_force(log.life("DerivationAdopted")).policy
         report = tend(opened, log, policy, now=now(), dry_run=dry_run)
     after = disk_bytes(opened.root)
     if format == "json":
-        told: dict[str, Any] = {"steps": [asdict(s) for s in report.steps], "damaged": report.damaged}
-        told |= {"disk_bytes_before": before, "disk_bytes_after": after, "dry_run": dry_run}
-        print_json(told)
+        facts: dict[str, Any] = {"steps": [asdict(s) for s in report.steps], "damaged": report.damaged}
+        facts |= {"disk_bytes_before": before, "disk_bytes_after": after, "dry_run": dry_run}
+        print_json(facts)
     else:
-        _tell(report, before, after, dry_run=dry_run)
+        _print_report(report, before, after, dry_run=dry_run)
     if report.damaged:
         raise typer.Exit(1)
 
 
-def _tell(report: MaintenanceReport, before: int, after: int, *, dry_run: bool) -> None:
+def _print_report(report: MaintenanceReport, before: int, after: int, *, dry_run: bool) -> None:
     rows = [
         (s.name, s.action, s.rows, f"{s.files_before:,} → {s.files_after:,}", _change(s.bytes_before, s.bytes_after))
         for s in report.steps
     ]
     if rows:
-        print_table(out, "What would be done" if dry_run else None, ["what", "done", "rows", "files", "bytes"], rows)
+        print_table(out, "Steps" if dry_run else None, ["what", "done", "rows", "files", "bytes"], rows)
     else:
         out.print("nothing to do")
     if not dry_run:
         out.print(f"on disk: {_change(before, after)}", highlight=False)
     for path, why in report.damaged.items():
-        out.print(f"left alone: {path}: {why}", highlight=False, soft_wrap=True)
+        out.print(f"damaged, left unchanged: {path}: {why}", highlight=False, soft_wrap=True)
 
 
 def _change(before: int, after: int) -> str:
@@ -102,20 +102,20 @@ def _size(count: int) -> str:
     return f"{count} B"
 
 
-def _show(found: pa.Table, format: str) -> None:
-    rows = found.to_pylist()
+def _show(table: pa.Table, format: str) -> None:
+    rows = table.to_pylist()
     if format == "json":
         print_json(rows)
         return
-    told = rows if found.schema == PHASE_SCHEMA else [_told(row, wide=out.width >= _WIDE) for row in rows]
-    if told:
-        print_table(out, None, list(told[0]), [tuple(row.values()) for row in told])
+    cells = rows if table.schema == PHASE_SCHEMA else [_tick_cells(row, wide=out.width >= _WIDE) for row in rows]
+    if cells:
+        print_table(out, None, list(cells[0]), [tuple(row.values()) for row in cells])
     else:
-        out.print("no such tick")
+        out.print("no tick matches")
 
 
-def _told(row: dict[str, Any], *, wide: bool) -> dict[str, object]:
-    """A tick as the terminal shows it; JSON has everything."""
+def _tick_cells(row: dict[str, Any], *, wide: bool) -> dict[str, object]:
+    """Return the columns of a tick for the terminal."""
     did = "acted" if row["has_action"] else ""
     shown: dict[str, object] = {
         "tick": f"{row['golem_id']}:{row['tick']}",

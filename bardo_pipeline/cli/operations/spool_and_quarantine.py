@@ -1,4 +1,4 @@
-"""What others write, at the door: `bardo spool`, `bardo quarantine`, `bardo schema`."""
+"""`bardo spool | quarantine | schema`: ingest records written by other runtimes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.log.event_log import EventLog
 
 spool = typer.Typer(help="Files that runtimes in any language drop into the folder spool/ of a home (docs/writing.md).")
-quarantine = typer.Typer(help="What came and was not taken: each with its reason and its bytes, until you rule on it.")
+quarantine = typer.Typer(help="Refused records, each with its reason and bytes, until you retry or drop them.")
 out = Console(soft_wrap=False, highlight=False)
 
-Items = Annotated[list[str] | None, typer.Argument(help="Ids, or their beginnings, as `bardo quarantine list` says.")]
+Items = Annotated[list[str] | None, typer.Argument(help="Item ids from `bardo quarantine list`, or unique prefixes.")]
 _LISTED = 12  # characters of an id in a list
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give the command these words."""
+    """Add the commands to `bardo`."""
     app.add_typer(spool, name="spool")
     app.add_typer(quarantine, name="quarantine")
     app.command("schema")(schema)
@@ -42,7 +42,7 @@ def add_to(app: typer.Typer) -> None:
 
 @spool.command()
 def take(home: HomeOption = None) -> None:
-    """Take every file that waits. Makes the home if there is none. Exit 0 also where records went to quarantine."""
+    """Ingest all files in the spool; create the home if missing. Quarantined records do not change the exit code."""
     place = Home.create(root_of(home), Policy(), now())
     with EventLog(place) as log:
         _take(Spool(place, log), quiet=False)
@@ -50,21 +50,21 @@ def take(home: HomeOption = None) -> None:
 
 @spool.command()
 def watch(
-    home: HomeOption = None, seconds: Annotated[float, typer.Option(min=0.05, help="How often to look.")] = 1.0
+    home: HomeOption = None, seconds: Annotated[float, typer.Option(min=0.05, help="Seconds between checks.")] = 1.0
 ) -> None:
-    """Take files as they come, until interrupted; for those who do not run Dagster, whose sensor does the same."""
+    """Ingest files as they arrive, until Ctrl-C; an alternative to Dagster's spool sensor."""
     place = Home.create(root_of(home), Policy(), now())
     with EventLog(place) as log, suppress(KeyboardInterrupt):
-        found, never = Spool(place, log), threading.Event()
-        out.print(f"taking from {place.spool} (stop it with Ctrl-C)", soft_wrap=True)
+        spool_folder, pause = Spool(place, log), threading.Event()
+        out.print(f"ingesting from {place.spool} (stop it with Ctrl-C)", soft_wrap=True)
         while True:
-            _take(found, quiet=True)
-            never.wait(seconds)
+            _take(spool_folder, quiet=True)
+            pause.wait(seconds)
 
 
-def _take(found: Spool, *, quiet: bool) -> None:
+def _take(spool_folder: Spool, *, quiet: bool) -> None:
     count, started = 0, time.perf_counter()
-    for taken in found.take(now()):
+    for taken in spool_folder.take(now()):
         spent, count = time.perf_counter() - started, count + 1
         out.print(
             f"[bold]{taken.records:,}[/] records in {escape(taken.file)}: {taken.written:,} new, "
@@ -73,32 +73,32 @@ def _take(found: Spool, *, quiet: bool) -> None:
             soft_wrap=True,
         )
         for error, times in taken.errors.most_common():
-            out.print(f"  {times:,} x {error}: `bardo quarantine list` says why")
+            out.print(f"  {times:,} x {error}: `bardo quarantine list` shows why")
         started = time.perf_counter()
     if not count and not quiet:
-        out.print("nothing waits in the spool")
+        out.print("the spool is empty")
 
 
 @quarantine.command("list")
 def list_(
     home: HomeOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Number of newest items.")] = 50,
     format: FormatOption = "table",
 ) -> None:
-    """What nobody ruled on yet: id, where it stood, whose it says it is, and why it was refused."""
+    """List open items: id, file and line, claimed golem, reason of refusal."""
     check_format(format)
-    found = _open(home).open(["source", "file", "line", "golem_id", "tick", "error", "reason", "raw_bytes", "taken_at"])
-    rows = found.slice(max(len(found) - limit, 0)).to_pylist()
+    items = _open(home).open(["source", "file", "line", "golem_id", "tick", "error", "reason", "raw_bytes", "taken_at"])
+    rows = items.slice(max(len(items) - limit, 0)).to_pylist()
     if format == "json":
         sys.stdout.buffer.write(orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         return
     if not rows:
-        out.print("nothing is in quarantine")
+        out.print("the quarantine is empty")
         return
     names = ["item", "file", "line", "golem", "tick", "error", "reason"]
     print_table(
         out,
-        f"{len(found):,} in quarantine" + (f", the newest {limit}" if len(found) > limit else ""),
+        f"{len(items):,} in quarantine" + (f", the newest {limit}" if len(items) > limit else ""),
         names,
         [
             (r["item_id"][:_LISTED], r["file"], r["line"], r["golem_id"], r["tick"], r["error"], r["reason"])
@@ -109,24 +109,24 @@ def list_(
 
 @quarantine.command()
 def show(
-    item: Annotated[str, typer.Argument(help="An id, or the beginning of it.")],
+    item: Annotated[str, typer.Argument(help="Item id, or a unique prefix.")],
     home: HomeOption = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Only the bytes as they came, to standard output.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the original bytes to standard output.")] = False,
 ) -> None:
-    """All that is known of one item; with --raw its very bytes."""
-    found = _open(home)
-    item_id = found.find(item)
-    chosen = found.show(item_id)
+    """Show one item; with --raw its original bytes."""
+    held = _open(home)
+    item_id = held.find(item)
+    entry = held.show(item_id)
     if raw:
-        sys.stdout.buffer.write(found.raw_of(chosen))
+        sys.stdout.buffer.write(held.raw_of(entry))
         return
-    ruled = found.ruling_of(item_id)
+    ruling = held.ruling_of(item_id)
     rows = [
-        ("item", item_id), ("source", chosen.source), ("file", chosen.file), ("line", chosen.line),
-        ("golem", chosen.golem_id), ("tick", chosen.tick), ("error", chosen.error), ("reason", chosen.reason),
-        ("bytes", chosen.kept.length), ("SHA-256", chosen.kept.hash),
-        ("signed by", chosen.signature.key_id if chosen.signature else None),
-        ("ruling", None if ruled is None else f"{ruled[0]} at {ruled[1]}: {ruled[2]}"),
+        ("item", item_id), ("source", entry.source), ("file", entry.file), ("line", entry.line),
+        ("golem", entry.golem_id), ("tick", entry.tick), ("error", entry.error), ("reason", entry.reason),
+        ("bytes", entry.kept.length), ("SHA-256", entry.kept.hash),
+        ("signed by", entry.signature.key_id if entry.signature else None),
+        ("ruling", None if ruling is None else f"{ruling[0]} at {ruling[1]}: {ruling[2]}"),
     ]  # fmt: skip
     for name, value in rows:
         out.print(f"{name:<10} {escape('-' if value is None else str(value))}", soft_wrap=True)
@@ -136,14 +136,14 @@ def show(
 def retry(
     items: Items = None,
     home: HomeOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that nobody ruled on yet.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All open items.")] = False,
 ) -> None:
-    """Send items through the same door again, once the cause is cured; exit 1 where one is still refused."""
+    """Ingest items again after their cause is fixed; exit 1 if one is still refused."""
     place = Home.open(root_of(home))
-    found = Quarantine(place)
-    ids = _chosen(found, items, everything)
+    held = Quarantine(place)
+    ids = _chosen(held, items, everything)
     with EventLog(place) as log:
-        retried = retry_items(log, found, ids, at=now(), policy=Policy())
+        retried = retry_items(log, held, ids, at=now(), policy=Policy())
     out.print(f"{len(retried.taken):,} taken, {len(retried.stayed):,} still refused")
     for item_id, error in retried.stayed[:20]:
         out.print(f"  {item_id[:_LISTED]} {escape(f'{type(error).__name__}: {error}')}", soft_wrap=True)
@@ -153,14 +153,14 @@ def retry(
 
 @quarantine.command()
 def drop(
-    why: Annotated[str, typer.Option(help="Why nobody wants them; it is recorded.")],
+    why: Annotated[str, typer.Option(help="Reason; recorded.")],
     items: Items = None,
     home: HomeOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that nobody ruled on yet.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All open items.")] = False,
 ) -> None:
-    """Rule that items will never be taken. Their bytes stay, as does the ruling; they are listed no more."""
-    found = _open(home)
-    count = found.rule(_chosen(found, items, everything), "dropped", at=now(), why=why)
+    """Drop items: they are no longer listed or retried. Their bytes and the ruling are kept."""
+    held = _open(home)
+    count = held.rule(_chosen(held, items, everything), "dropped", at=now(), why=why)
     out.print(f"{count:,} dropped")
 
 
@@ -169,10 +169,10 @@ def schema(
         str, typer.Argument(help="record (a line of *.jsonl) or life (a line of *.life.jsonl).")
     ] = "record",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of what a runtime may write."""
+    """Print the JSON Schema (draft 2020-12) of the records or life events that a runtime writes."""
     schemas = {"record": record_json_schema, "life": life_json_schema}
     if what not in schemas:
-        raise ConfigError(f"there is no schema of {what!r}: record or life")
+        raise ConfigError(f"schema {what!r} is unknown: use record or life")
     sys.stdout.buffer.write(orjson.dumps(schemas[what](), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
@@ -180,7 +180,7 @@ def _open(home: Path | None) -> Quarantine:
     return Quarantine(Home.open(root_of(home)))
 
 
-def _chosen(found: Quarantine, items: list[str] | None, everything: bool) -> list[str]:
+def _chosen(held: Quarantine, items: list[str] | None, everything: bool) -> list[str]:
     if everything == bool(items):
-        raise ConfigError("name some items, or say --all")
-    return found.open([]).column("item_id").to_pylist() if everything else [found.find(item) for item in items or ()]
+        raise ConfigError("name items, or give --all")
+    return held.open([]).column("item_id").to_pylist() if everything else [held.find(item) for item in items or ()]

@@ -1,4 +1,4 @@
-"""Watching: what an operator looks at, `bardo status`. Reads, never derives. Source: X-11."""
+"""`bardo status`: log, backlogs, tables and thresholds of a home. Reads, never derives. Source: X-11."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from bardo_pipeline.storage.warehouse.build import query
 
 
 def status(out: Console, root: Path, embedder: str | None, now: datetime, format: str) -> bool:
-    """The log, what waits before and behind it, the projections and the warehouse. True if no threshold is broken."""
+    """Print the state of log, backlogs, tables and warehouse; return whether all thresholds hold."""
     check_format(format)
     stores = DerivationContext.open(root, embedder=embedder)
     if stores.frozen is not None and format == "table":
         out.print(stores.frozen, style="yellow", soft_wrap=True, highlight=False)
     health = health_of(stores, now)
-    found = faults(health, stores.policy)
+    exceeded = faults(health, stores.policy)
     if format == "json":
-        print_json(_document(root, stores, health, found))
+        print_json(_document(root, stores, health, exceeded))
     else:
-        _print(out, root, stores, health, found)
-    return not found
+        _print(out, root, stores, health, exceeded)
+    return not exceeded
 
 
-def _document(root: Path, stores: DerivationContext, health: Health, found: list[Fault]) -> dict[str, Any]:
-    """All of it under keys that stay: those of the measures, and what the table shows beside."""
+def _document(root: Path, stores: DerivationContext, health: Health, exceeded: list[Fault]) -> dict[str, Any]:
+    """Return the status as JSON; its keys are stable."""
     digests = {name: stores.projections.digest(name) for name in TABLES}
     return {
         "home": str(root),
@@ -54,35 +54,35 @@ def _document(root: Path, stores: DerivationContext, health: Health, found: list
             "gaps": [gap._asdict() for gap in stores.log.gaps()],
         },
         "health": asdict(health),
-        "faults": [asdict(fault) for fault in found],
+        "faults": [asdict(fault) for fault in exceeded],
         "projections": {n: {"rows": d.rows, "fingerprint": d.fingerprint} for n, d in digests.items()},
         "warehouse": _as_of(root),
     }
 
 
-def _print(out: Console, root: Path, stores: DerivationContext, health: Health, found: list[Fault]) -> None:
+def _print(out: Console, root: Path, stores: DerivationContext, health: Health, exceeded: list[Fault]) -> None:
     ticks = pc.sum(stores.log.heads()["contiguous"]).as_py() or 0
     facts = [
         ("home", str(root)),
         ("derivation", stores.derivation_id),
         ("policy", stores.policy.hash),
-        ("adopted", _adopted(stores) or "nothing: the home goes by the specification and this version's passes"),
+        ("adopted", _adopted(stores) or "nothing: the specification's policy and this version's passes apply"),
         ("golems", f"{health.golems.born} born, {health.golems.dead} dead"),
-        ("log", f"{ticks:,} ticks in order, version {stores.log.version}; {_silence(health)}"),
+        ("log", f"{ticks:,} ticks in order, version {stores.log.version}; {_last_record(health)}"),
         ("taken", f"{health.intake.minute:,} records in a minute, {health.intake.hour:,} in an hour, "
                   f"{health.intake.day:,} in a day"),
         ("closed cycles not curated", _lag(health.curation)),
         ("closed cycles without episodes", _lag(health.episodes)),
         ("embedder", _embedder(health)),
         ("index of episodes", _index(health)),
-        ("leases", f"{health.leases.held} held, {health.leases.stale} left by the dead"),
+        ("leases", f"{health.leases.held} held, {health.leases.stale} of dead writers"),
         ("spool", _backlog(health.spool)),
         ("quarantine", f"{health.quarantine.open:,} wait for a ruling, {health.quarantine.day:,} of them from the last "
-                       f"day ({health.quarantine.day_share:.2%} of what came)"),
+                       f"day ({health.quarantine.day_share:.2%} of its records)"),
         ("verdicts", f"{health.judgements.refused} bundles refused, {health.judgements.unjudged} not judged yet; "
                      f"{health.judgements.warnings} warnings, {health.judgements.waived} of them waived"),
-        ("successions", f"{health.successions.halted} halted without an heir, {health.successions.waiting} are tried "
-                        f"again; {health.successions.unregistered} heirs without their identity"),
+        ("successions", f"{health.successions.halted} halted without an heir, {health.successions.waiting} are "
+                        f"retried; {health.successions.unregistered} heirs are not registered"),
         ("warehouse", _as_of(root)),
     ]  # fmt: skip
     grid = Table.grid(padding=(0, 2))
@@ -101,20 +101,20 @@ def _print(out: Console, root: Path, stores: DerivationContext, health: Health, 
         print_table(out, "No birth on record: derivation waits here", ["golem"], [(g,) for g in health.golems.unborn])
     if gaps := stores.log.gaps():
         print_table(out, "Gaps: derivation waits here", ["golem", "from", "to"], [tuple(gap) for gap in gaps])
-    if found:
-        broken = [(f.measure, round(f.value, 4), round(f.limit, 4), f.says) for f in found]
-        print_table(out, "Beyond what the policy bears", ["measure", "is", "at most", "what it means"], broken)
+    if exceeded:
+        broken = [(f.measure, round(f.value, 4), round(f.limit, 4), f.says) for f in exceeded]
+        print_table(out, "Exceeded thresholds", ["measure", "is", "at most", "what it means"], broken)
 
 
 def _adopted(stores: DerivationContext) -> str | None:
-    """Why what is in force was adopted; None where it follows the program."""
-    told = adoptions_of(stores.log.life("DerivationAdopted"))
-    return told[-1].why if told else None
+    """Return the reason of the last adoption, None without one."""
+    adopted = adoptions_of(stores.log.life("DerivationAdopted"))
+    return adopted[-1].why if adopted else None
 
 
-def _silence(health: Health) -> str:
+def _last_record(health: Health) -> str:
     if health.silent_seconds is None:
-        return "nothing recorded yet"
+        return "no record yet"
     return f"the last record was taken {_age(health.silent_seconds)} ago"
 
 
@@ -128,20 +128,20 @@ def _lag(lag: Lag) -> str:
 
 
 def _embedder(health: Health) -> str:
-    found = health.embedder
-    told = f"{found.name}, not checked yet"
-    if found.checked_at is not None:
-        told = f"{found.name}, {found.verdict} on {found.checked_at:%Y-%m-%d %H:%M}"
-    return told + (f"; on the way to {found.migrating_to} (`bardo reembed`)" if found.migrating_to else "")
+    embedder = health.embedder
+    state = f"{embedder.name}, not checked yet"
+    if embedder.checked_at is not None:
+        state = f"{embedder.name}, {embedder.verdict} on {embedder.checked_at:%Y-%m-%d %H:%M}"
+    return state + (f"; migrating to {embedder.migrating_to} (`bardo reembed`)" if embedder.migrating_to else "")
 
 
 def _index(health: Health) -> str:
-    found = health.embedder.index
-    if found is None:
+    index = health.embedder.index
+    if index is None:
         return "none yet"
-    told = f"{found.episodes:,} episodes in {found.texts:,} texts"
-    told += ", each compared" if found.recall is None else f", searched in part: {found.recall:.1%} is found"
-    return told + (f"; without those that may go before {found.gone_before[:16]}" if found.gone_before else "")
+    state = f"{index.episodes:,} episodes in {index.texts:,} texts"
+    state += ", exact search" if index.recall is None else f", approximate search with recall {index.recall:.1%}"
+    return state + (f"; without episodes forgotten before {index.gone_before[:16]}" if index.gone_before else "")
 
 
 def _backlog(backlog: Backlog) -> str:
@@ -151,7 +151,7 @@ def _backlog(backlog: Backlog) -> str:
 
 
 def _age(seconds: float | None) -> str:
-    """A length of time in the unit that suits it."""
+    """Return a duration in days, hours, minutes or seconds."""
     if seconds is None:
         return "-"
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):

@@ -1,4 +1,4 @@
-"""Repair at the door: `bardo strike`, `bardo reorg`, and `bardo struck`, which proves that nothing is left."""
+"""`bardo strike | reorg | struck`: retract records, and prove that no derived row depends on them."""
 
 from __future__ import annotations
 
@@ -23,54 +23,53 @@ from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 out = Console(soft_wrap=False, highlight=False)
 
-Derive = Annotated[
-    bool, typer.Option(help="Derive again at once, marts included; without, the curator's job does it when it runs.")
-]
+Derive = Annotated[bool, typer.Option(help="Derive again now, with the warehouse; otherwise the curator job does it.")]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put these commands into `bardo`."""
+    """Add the commands to `bardo`."""
     app.command("strike")(strike_record)
     app.command("reorg")(reorg_blocks)
     app.command("struck")(prove)
 
 
 def strike_record(
-    golem: Annotated[str, typer.Argument(help="The golem whose record it is.")],
-    tick: Annotated[int, typer.Argument(min=1, help="The tick of the record.")],
-    why: Annotated[str, typer.Option(help="What is wrong with it; it is recorded.")],
+    golem: Annotated[str, typer.Argument(help="Golem of the record.")],
+    tick: Annotated[int, typer.Argument(min=1, help="Tick of the record.")],
+    why: Annotated[str, typer.Option(help="Reason; recorded.")],
     home: HomeOption = None,
     derive: Derive = True,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Strike a poisoned record: from now on it counts as never having been, in heirs too. The log keeps it.
+    """Strike a poisoned record: derived tables of the golem and its heirs leave it out. The log keeps it.
 
-    A golem that is alive in a running fleet heeds it from the next cycle on.
+    A running fleet applies it from the golem's next cycle on.
     """
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    _tell(strike(stores, golem, tick, why, now=now()))
+    _print_recorded(strike(stores, golem, tick, why, now=now()))
     _derive(stores, derive)
 
 
 def reorg_blocks(
-    golem: Annotated[str, typer.Argument(help="The golem that saw the blocks.")],
-    chain: Annotated[str, typer.Option(help="The chain that took them back, as the records name it.")],
-    block_from: Annotated[int | None, typer.Option(min=0, help="The first block that was taken back.")] = None,
-    block_to: Annotated[int | None, typer.Option(min=0, help="The last one.")] = None,
-    tick_from: Annotated[int | None, typer.Option(min=1, help="Instead of blocks: the first tick.")] = None,
-    tick_to: Annotated[int | None, typer.Option(min=1, help="Instead of blocks: the last tick.")] = None,
+    golem: Annotated[str, typer.Argument(help="Golem with records of the blocks.")],
+    chain: Annotated[str, typer.Option(help="Chain of the reorg, as named in the records.")],
+    block_from: Annotated[int | None, typer.Option(min=0, help="First removed block.")] = None,
+    block_to: Annotated[int | None, typer.Option(min=0, help="Last removed block.")] = None,
+    tick_from: Annotated[int | None, typer.Option(min=1, help="First tick, instead of blocks.")] = None,
+    tick_to: Annotated[int | None, typer.Option(min=1, help="Last tick, instead of blocks.")] = None,
     home: HomeOption = None,
     derive: Derive = True,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Record that a chain took back blocks: the golem's records of them count as never having been.
+    """Record a chain reorg: derived tables leave out the golem's records of the removed blocks.
 
-    Says how deep a block must lie from now on: frequent reorgs raise it. The golem's next tick is deliberated in full.
+    Prints the confirmations that an action needs from now on; frequent reorgs raise them. The golem deliberates fully
+    at its next tick.
     """
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     blocks = _bounds("--block-from", block_from, "--block-to", block_to)
     ticks = _bounds("--tick-from", tick_from, "--tick-to", tick_to)
-    _tell(reorg(stores, golem, chain, blocks=blocks, ticks=ticks, now=now()))
+    _print_recorded(reorg(stores, golem, chain, blocks=blocks, ticks=ticks, now=now()))
     depth, count = depth_after(stores, chain, golem)
     window = stores.policy.reorg.window_blocks
     out.print(f"{chain}: reorgs in the last {window:,} blocks: {count}; an action counts from {depth} confirmations on")
@@ -81,27 +80,27 @@ def _bounds(first_name: str, first: int | None, last_name: str, last: int | None
     if first is None and last is None:
         return None
     if first is None or last is None or last < first:
-        raise ConfigError(f"{first_name} and {last_name} go together, the first not above the last")
+        raise ConfigError(f"{first_name} and {last_name} must be given together, in ascending order")
     return first, last
 
 
-def _tell(done: Recorded) -> None:
-    ticks = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in done.ticks)
-    if not done.event_ids:
-        out.print(f"golem {done.golem_id}: tick {ticks} counts as never having been already; nothing is recorded")
+def _print_recorded(recorded: Recorded) -> None:
+    ticks = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in recorded.ticks)
+    if not recorded.event_ids:
+        out.print(f"golem {recorded.golem_id}: tick {ticks} is already left out; nothing is recorded")
     else:
-        out.print(f"golem {done.golem_id}: tick {ticks} counts as never having been ({', '.join(done.event_ids)})")
-    for event in done.heirs:
-        assert event.withdrawn is not None, "an heir loses knowledge"
+        out.print(f"golem {recorded.golem_id}: tick {ticks} is left out ({', '.join(recorded.event_ids)})")
+    for event in recorded.heirs:
+        assert event.withdrawn is not None, "a withdrawal event has its payload"
         entries = event.withdrawn.entry_ids
         out.print(f"heir {event.golem_id} loses {len(entries)} entries: {', '.join(entries)}")
 
 
 def _derive(stores: DerivationContext, wanted: bool) -> None:
-    """Bring everything that stands up to what is left out now."""
+    """Derive every table again without the struck records, if wanted."""
     if not wanted:
         return
-    with out.status("deriving again without it"):
+    with out.status("deriving again"):
         withdraw(stores, now=now())
         derive_everything(stores, now=now())
         complete_deaths(stores, now=now())
@@ -112,33 +111,33 @@ def _derive(stores: DerivationContext, wanted: bool) -> None:
 
 def prove(
     home: HomeOption = None,
-    withdrawn: Annotated[bool, typer.Option(help="List what was taken back, row by row, and why.")] = False,
+    withdrawn: Annotated[bool, typer.Option(help="List withdrawn rows with their reasons.")] = False,
     format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
-    """Prove that nothing which stands names a struck record or rests on one; exit 1 and name what does.
+    """Prove that no derived row references or depends on a struck record; list such rows and exit 1.
 
-    Looks into every projection, the index of episodes, playbooks and marts, of the golem and of its heirs. Published
-    bundles keep their bytes: those that were made before are listed.
+    Checks every derived table, the episode index, playbooks and marts, of the golem and its heirs. Published bundles
+    keep their bytes; the command lists those made before the strike.
     """
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    with out.status("looking for what is left"):
-        found = remains(stores)
+    with out.status("checking derived rows"):
+        remaining_rows = remains(stores)
     causes, bundles = stores.left_out().causes, stale_bundles(stores)
-    gone = withdrawals(stores.projections).to_pylist()
+    withdrawn_rows = withdrawals(stores.projections).to_pylist()
     if format == "json":
-        told = {
-            "proven": not found,
+        facts = {
+            "proven": not remaining_rows,
             "struck": [{**c._asdict(), "why": _whys(stores).get(c.event_id)} for c in causes],
-            "bundles": [dict(zip(("golem_id", "bundle_hash"), one, strict=True)) for one in bundles],
-            "withdrawn": gone,
-            "remains": [one._asdict() for one in found],
+            "bundles": [dict(zip(("golem_id", "bundle_hash"), bundle, strict=True)) for bundle in bundles],
+            "withdrawn": withdrawn_rows,
+            "remains": [row._asdict() for row in remaining_rows],
         }
-        print_json(told)
+        print_json(facts)
     else:
-        _show(stores, causes, bundles, gone if withdrawn else [], found)
-    if found:
+        _show(stores, causes, bundles, withdrawn_rows if withdrawn else [], remaining_rows)
+    if remaining_rows:
         raise typer.Exit(1)
 
 
@@ -146,35 +145,34 @@ def _show(
     stores: DerivationContext,
     causes: tuple[Cause, ...],
     bundles: list[tuple[str, str]],
-    gone: list[dict[str, object]],
-    found: list[Remains],
+    withdrawn_rows: list[dict[str, object]],
+    remaining_rows: list[Remains],
 ) -> None:
     whys = _whys(stores)
     rows = [(c.golem_id, c.said, whys.get(c.event_id, ""), c.event_id) for c in causes]
     if rows:
-        print_table(out, "Counts as never having been", ["golem", "what", "why", "id"], rows)
+        print_table(out, "Struck records", ["golem", "what", "why", "id"], rows)
     if bundles:
-        print_table(out, "Published before; they keep their bytes", ["golem", "bundle"], list(bundles))
-    if gone:
+        print_table(out, "Bundles published before the strike", ["golem", "bundle"], list(bundles))
+    if withdrawn_rows:
         names = ["table_name", "golem_id", "row_name", "row_count", "made_again", "because"]
-        print_table(out, "Taken back", names, [tuple(row[n] for n in names) for row in gone])
-    if found:
+        print_table(out, "Withdrawn rows", names, [tuple(row[n] for n in names) for row in withdrawn_rows])
+    if remaining_rows:
         names = ["where", "golem", "row", "what is wrong"]
-        print_table(out, "Still stands, and should not", names, [tuple(one) for one in found])
+        print_table(out, "Rows that should have been removed", names, [tuple(row) for row in remaining_rows])
     else:
-        said = f"nothing that stands rests on what these {len(causes)} leave out" if causes else "nothing is struck"
-        out.print(said)
+        out.print(f"no derived row depends on these {len(causes)} retractions" if causes else "no record is struck")
 
 
 def _whys(stores: DerivationContext) -> dict[str, str]:
-    """Event to its reason, as the operator gave it or as the chain did."""
-    out = {}
+    """Map each event id to its reason: the operator's, the reorg, or the withdrawal."""
+    reasons = {}
     for kind in ("RecordStruck", "ReorgObserved", "KnowledgeWithdrawn"):
         for row in stores.life(kind).select(["event_id", "struck", "reorg", "withdrawn"]).to_pylist():
             if row["struck"]:
-                out[row["event_id"]] = row["struck"]["why"]
+                reasons[row["event_id"]] = row["struck"]["why"]
             elif row["reorg"]:
-                out[row["event_id"]] = "blocks {block_from} to {block_to} of {chain}".format(**row["reorg"])
+                reasons[row["event_id"]] = "blocks {block_from} to {block_to} of {chain}".format(**row["reorg"])
             else:
-                out[row["event_id"]] = "tick {tick} of {from_golem_id} ({because})".format(**row["withdrawn"])
-    return out
+                reasons[row["event_id"]] = "tick {tick} of {from_golem_id} ({because})".format(**row["withdrawn"])
+    return reasons

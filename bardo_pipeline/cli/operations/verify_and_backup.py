@@ -1,4 +1,4 @@
-"""The chain of custody at the door: `bardo verify`, `bardo keys`, `bardo backup` and `bardo restore`."""
+"""`bardo verify | backup | restore`: check the chain of custody, copy a home, restore it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ out = Console(soft_wrap=True, highlight=False)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put these commands into `bardo`."""
+    """Add the commands to `bardo`."""
     app.command("verify")(verify_home)
     app.add_typer(keys_command.app, name="keys")
     app.command("backup")(backup)
@@ -35,13 +35,11 @@ def verify_home(
     home: HomeOption = None,
     expect: Annotated[
         str | None,
-        typer.Option(
-            help="The digest of the fleet that an earlier run printed: a log that was shortened is found by it."
-        ),
+        typer.Option(help="Fleet digest of an earlier verify or backup; detects a shortened log."),
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, typer.Option("--format", help="Output format: text or json.")] = "text",
 ) -> None:
-    """Walk the whole log as it lies on disk, chains, signatures, files; exit 1 and name what is broken."""
+    """Verify hash chains, signatures and files of the whole log; list breaks and exit 1."""
     if format not in ("text", "json"):
         raise ConfigError(f"--format {format!r}: text or json")
     report = verify(Home.open(root_of(home)), expect=expect)
@@ -54,7 +52,7 @@ def verify_home(
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """A report as `bardo verify --format json` gives it."""
+    """Return a report as JSON."""
     return {
         "clean": report.clean,
         "breaks": [{**asdict(broken), "count": report.counts[broken.kind]} for broken in report.breaks],
@@ -79,25 +77,27 @@ def _print(report: Report) -> None:
     out.print("[bold]clean[/]" if report.clean else "[bold red]broken[/]")
 
 
-Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
 
 
 def backup(folder: Folder, home: HomeOption = None) -> None:
-    """Copy what cannot be made again to a folder, while writers run; again, only what is new since.
+    """Copy all data that cannot be derived again, while writers run; a repeated backup copies only new files.
 
-    Log, journals, leases, spool, quarantine, bundles, conversations. Seal keys are in no backup: destroying one must
-    reach every copy, so keep them elsewhere if what they seal shall outlive this disk. Keep the digest, too: `bardo
-    verify --expect` finds by it a log that was shortened.
+    Contains log, journals, leases, spool, quarantine, bundles and conversations. Seal keys are excluded, because
+    destroying a key must reach every copy; store them elsewhere. Keep the printed digest: `bardo verify --expect` uses
+    it to detect a shortened log.
     """
-    done = back_up(Home.open(root_of(home)), folder, now())
-    out.print(f"copied {done.copied:,} files ({done.copied_bytes:,} bytes); {folder} holds {done.held:,}", markup=False)
-    out.print(f"digest of the fleet      {done.manifest.digest}", markup=False)
+    result = back_up(Home.open(root_of(home)), folder, now())
+    out.print(
+        f"copied {result.copied:,} files ({result.copied_bytes:,} bytes); {folder} holds {result.held:,}", markup=False
+    )
+    out.print(f"digest of the fleet      {result.manifest.digest}", markup=False)
 
 
 def restore_home(folder: Folder, home: HomeOption = None) -> None:
-    """Make a home of a backup, in a folder that is missing or empty; every byte is checked on the way."""
+    """Restore a backup into a missing or empty folder; every file's hash is checked."""
     made, manifest = restore(folder, root_of(home), now())
     out.print(f"restored {len(manifest.files):,} files of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC", markup=False)
     if waiting := journal_depth(made).segments:
-        out.print(f"{waiting} journal segments wait: the next writer, or `bardo drain`, takes them to the log")
+        out.print(f"{waiting} journal segments are not in the log yet: the next writer or `bardo drain` moves them")
     out.print("next: bardo verify, then bardo rebuild")

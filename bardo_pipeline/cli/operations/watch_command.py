@@ -1,4 +1,4 @@
-"""The command `bardo watch`: the newest events of a home, then those that come, a line each."""
+"""`bardo watch`: print the newest events of a home, then new ones, one line each."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from typing import Annotated
 import orjson
 import typer
 
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, root_of
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, check_format, root_of
 from bardo_pipeline.derivation.event_stream.watch import watch as watched
-from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
-
-FORMATS = ("table", "json")
 
 
 def watch(
     category: Annotated[
-        str | None, typer.Option(help=f"Only these, separated by commas: {', '.join(CATEGORIES)}.")
+        str | None, typer.Option(help=f"Only these categories, comma-separated: {', '.join(CATEGORIES)}.")
     ] = None,
-    golem: Annotated[list[str] | None, typer.Option(help="Only this golem's; several times for several.")] = None,
+    golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
     replay: Annotated[
-        int | None, typer.Option(min=0, help="Begin with those among the newest N events of all categories (10,000).")
+        int | None, typer.Option(min=0, help="Start with the matches among the newest N events (default 10,000).")
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Go on behind an event's position, instead of a replay.")] = None,
-    follow: Annotated[bool, typer.Option(help="Stay, and tell what comes.")] = True,
+    since: Annotated[str | None, typer.Option(help="Continue after this event position instead of a replay.")] = None,
+    follow: Annotated[bool, typer.Option(help="Wait for new events.")] = True,
     format: Annotated[
-        str, typer.Option("--format", help="table or json (a line an event, its position in it).")
+        str, typer.Option("--format", help="Output format: table or json (one event per line, with its position).")
     ] = "table",
     home: HomeOption = None,
     embedder: EmbedderOption = None,
 ) -> None:
-    """Watch the event fabric: what golems perceive, feel, think, do, remember, and how they die."""
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format!r} is none of {', '.join(FORMATS)}")
+    """Watch events: perception, mood, decisions, actions, memory and death of golems."""
+    check_format(format)
     wanted = None if category is None else {name.strip() for name in category.split(",") if name.strip()}
 
     async def tell() -> None:

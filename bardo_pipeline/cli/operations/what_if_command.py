@@ -1,4 +1,4 @@
-"""Policies at the door: `bardo whatif`, which derives the log under another one beside, and `bardo adopt`."""
+"""`bardo whatif | adopt`: derive the log under another policy in a separate folder, compare, put in force."""
 
 from __future__ import annotations
 
@@ -52,84 +52,85 @@ _EXAMPLES = """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put these commands into `bardo`."""
+    """Add the commands to `bardo`."""
     app.command("whatif")(ask_what_if)
     app.command("adopt")(adopt_derivation)
 
 
 def ask_what_if(
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE, as decay.tactical_days=14; may be repeated.")
+        list[str] | None, typer.Option("--set", help="NAME=VALUE, for example decay.tactical_days=14; repeatable.")
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="A JSON file of a policy, or of parts of one, over the one in force.")
+        Path | None, typer.Option(help="JSON file with a policy, or parts of one that override the active policy.")
     ] = None,
     home: HomeOption = None,
-    golem: Annotated[list[str] | None, typer.Option(help="Only of this golem; several times for several.")] = None,
-    hours: Annotated[float, typer.Option(min=0.1, help="So long after a belief, judged decisions test it.")] = 24.0,
-    examples: Annotated[int, typer.Option(min=0, help="So many entries are shown.")] = 5,
-    listed: Annotated[bool, typer.Option("--list", help="List the derivations on disk, instead.")] = False,
-    dropped: Annotated[str | None, typer.Option("--drop", help="Take this derivation away, instead.")] = None,
+    golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
+    hours: Annotated[float, typer.Option(min=0.1, help="Hours during which decisions test a belief.")] = 24.0,
+    examples: Annotated[int, typer.Option(min=0, help="Number of example entries.")] = 5,
+    listed: Annotated[bool, typer.Option("--list", help="List the derivations on disk instead.")] = False,
+    dropped: Annotated[str | None, typer.Option("--drop", help="Delete this derivation instead.")] = None,
     against: Annotated[
-        str | None, typer.Option(help="Compare with this derivation as it stands, an older version's too.")
+        str | None, typer.Option(help="Compare with this existing derivation, also of an older version.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Derive the same log under another policy, beside: what is known apart, who was right, what would be recalled.
+    """Derive the log under another policy in a separate folder; compare entries, calibration and retrievals.
 
-    Nothing is switched: `bardo adopt` does that. Without a change, this version's passes, where others are in force.
+    The active derivation stays; `bardo adopt` switches. Without a change, a home frozen at older passes is derived by
+    this version's passes.
     """
     if not hours <= _HOURS_MAX:
-        raise ConfigError(f"--hours {hours:g}: say how many, at most {_HOURS_MAX:,}: 24 is a day")
+        raise ConfigError(f"--hours {hours:g} is too large: give at most {_HOURS_MAX:,}")
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
     stores = DerivationContext.open(root_of(home))
     if listed:
         _list(held(stores), json)
     elif dropped is not None:
         drop(stores, dropped)
-        out.print(f"derivation {dropped} is gone")
+        out.print(f"derivation {dropped} is deleted")
     else:
         if not change and policy is None and against is None and stores.frozen is None:
-            raise ConfigError("nothing is changed: give --set NAME=VALUE, or --policy FILE")
+            raise ConfigError("the policy is unchanged: give --set NAME=VALUE or --policy FILE")
         if against is not None:
-            found = compare(stores, as_it_stands(stores, against), horizon_us=horizon_us)
-            print_json(_told(found)) if json else _show(found, examples)
+            comparison = compare(stores, as_it_stands(stores, against), horizon_us=horizon_us)
+            print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
             return
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
-        with nullcontext() if json else out.status("deriving beside") as spinner:
-            found = what_if(
+        with nullcontext() if json else out.status("deriving") as spinner:
+            comparison = what_if(
                 stores,
                 changed,
                 now=now(),
                 golems=golem,
                 horizon_us=horizon_us,
-                tell=lambda name: None if spinner is None else spinner.update(f"deriving beside: {name}"),
+                tell=lambda name: None if spinner is None else spinner.update(f"deriving: {name}"),
             )
-        print_json(_told(found)) if json else _show(found, examples)
+        print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
 
 
 def _overlay(path: Path) -> Mapping[str, Any]:
     try:
-        told = orjson.loads(path.read_bytes())
+        overlay = orjson.loads(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"--policy {path}: {error.strerror}: name a JSON file") from error
+        raise ConfigError(f"--policy {path}: {error.strerror}: name a readable JSON file") from error
     except orjson.JSONDecodeError as error:
         raise ConfigError(f"--policy {path} is not JSON: {error}") from error
-    if not isinstance(told, dict):
-        raise ConfigError(f'--policy {path} holds no parts with settings, as {{"decay": {{"tactical_days": 14}}}}')
-    return told
+    if not isinstance(overlay, dict):
+        raise ConfigError(f'--policy {path} is not a JSON object: write it as {{"decay": {{"tactical_days": 14}}}}')
+    return overlay
 
 
 def adopt_derivation(
-    derivation: Annotated[str | None, typer.Argument(help="The id of a derivation that `bardo whatif` built.")] = None,
-    why: Annotated[str, typer.Option(help="Why; it is recorded.")] = "",
+    derivation: Annotated[str | None, typer.Argument(help="Id of a derivation that `bardo whatif` built.")] = None,
+    why: Annotated[str, typer.Option(help="Reason; recorded.")] = "",
     home: HomeOption = None,
-    listed: Annotated[bool, typer.Option("--list", help="List what was adopted, instead.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List adoptions instead.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Put a derivation in force that was built beside: one recorded event, and every command, job and fleet follows.
+    """Make a derivation of `bardo whatif` the active one, recorded as one event; all commands, jobs and fleets use it.
 
-    A fleet that is under way ends under the policy it began with.
+    A running fleet ends under the policy that it started with.
     """
     root = root_of(home)
     stores = DerivationContext.open(root)
@@ -137,22 +138,22 @@ def adopt_derivation(
         _history(stores, json)
         return
     if derivation is None:
-        raise ConfigError("say which derivation: `bardo whatif --list` shows those that were built")
-    with nullcontext() if json else out.status("bringing it up to the log") as spinner:
+        raise ConfigError("no derivation is named: `bardo whatif --list` lists them")
+    with nullcontext() if json else out.status("updating the derivation") as spinner:
         event = adopt(
             stores,
             derivation,
             why,
             now=now(),
-            tell=lambda name: None if spinner is None else spinner.update(f"bringing it up to the log: {name}"),
+            tell=lambda name: None if spinner is None else spinner.update(f"updating the derivation: {name}"),
         )
         settle(DerivationContext.open(root), now=now())
-    assert event.adopted is not None, "an adoption says what was adopted"
+    assert event.adopted is not None, "an adoption event has its payload"
     if json:
         print_json(event.model_dump(exclude_none=True))
     else:
         before = event.adopted.previous_derivation_id
-        out.print(f"derivation {derivation} is in force ({event.event_id}); `bardo adopt {before}` would go back")
+        out.print(f"derivation {derivation} is active ({event.event_id}); `bardo adopt {before}` switches back")
 
 
 def _history(stores: DerivationContext, json: bool) -> None:
@@ -160,30 +161,34 @@ def _history(stores: DerivationContext, json: bool) -> None:
     if json:
         print_json(rows)
     elif rows:
-        told = [
+        cells = [
             (r["recorded_at"].isoformat(timespec="seconds"), r["adopted"]["derivation_id"],
              r["adopted"]["previous_derivation_id"], r["adopted"]["passes_edition"], r["adopted"]["why"])
             for r in rows
         ]  # fmt: skip
-        print_table(out, "Adopted", ["recorded", "derivation", "before it", "passes", "why"], told)
+        print_table(out, "Adopted", ["recorded", "derivation", "before it", "passes", "why"], cells)
     else:
-        out.print(f"nothing was adopted: the home goes by the specification ({stores.derivation_id})")
+        out.print(f"nothing was adopted: the specification's policy applies ({stores.derivation_id})")
 
 
-def _list(found: list[Held], json: bool) -> None:
+def _list(derivations: list[Held], json: bool) -> None:
     if json:
-        print_json([asdict(one) for one in found])
+        print_json([asdict(built) for built in derivations])
         return
-    for one in found:
-        of = "" if one.golems is None else f", of {len(one.golems)} golems alone"
-        of += "" if one.embedder is None else f", by {one.embedder}"
+    for built in derivations:
+        scope = "" if built.golems is None else f", only of {len(built.golems)} golems"
+        scope += "" if built.embedder is None else f", by {built.embedder}"
         out.print(
-            f"{one.name}  {'in force' if one.in_force else 'beside'}{of}, passes {one.passes_edition or 'unknown'}, "
-            f"{one.own_bytes:,} bytes of its own, written {one.written_at.isoformat(timespec='seconds')}"
+            f"{built.name}  {'in force' if built.in_force else 'beside'}{scope}, "
+            f"passes {built.passes_edition or 'unknown'}, {built.own_bytes:,} bytes of its own, "
+            f"written {built.written_at.isoformat(timespec='seconds')}"
         )
-        if not one.in_force:
-            out.print(f"    {_settings(one.changed)}", markup=False, soft_wrap=True)
-            out.print(f"    cannot be adopted: {one.fit}" if one.fit else f"    bardo adopt {one.name}", soft_wrap=True)
+        if not built.in_force:
+            out.print(f"    {_settings(built.changed)}", markup=False, soft_wrap=True)
+            out.print(
+                f"    cannot be adopted: {built.fit}" if built.fit else f"    bardo adopt {built.name}",
+                soft_wrap=True,
+            )
 
 
 def _settings(changed: tuple[Setting, ...] | None) -> str:
@@ -196,71 +201,77 @@ def _value(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-def _told(found: WhatIf) -> dict[str, Any]:
-    """All of it, entries by kind and category, by golem and one by one."""
+def _comparison_facts(comparison: WhatIf) -> dict[str, Any]:
+    """Return the comparison as JSON; entries by kind and category, by golem, and singly."""
     return {
-        "in_force": found.in_force,
-        "beside": found.name,
-        "same": found.same,
-        "as_of": found.at,
-        "changed": [s._asdict() for s in found.changed],
-        "golems": found.golems,
-        "frozen": found.frozen,
-        "incomparable": found.incomparable,
-        "adoptable": found.adoptable,
-        "tables": [asdict(t) for t in found.tables],
-        "active_entries": dict(zip(("in_force", "beside"), found.known, strict=True)),
-        "by_kind": query_tables(_BY_KIND, changes=found.entries).to_pylist(),
-        "by_golem": query_tables(_BY_GOLEM, changes=found.entries).to_pylist(),
-        "entries": found.entries.to_pylist(),
+        "in_force": comparison.in_force,
+        "beside": comparison.name,
+        "same": comparison.same,
+        "as_of": comparison.at,
+        "changed": [s._asdict() for s in comparison.changed],
+        "golems": comparison.golems,
+        "frozen": comparison.frozen,
+        "incomparable": comparison.incomparable,
+        "adoptable": comparison.adoptable,
+        "tables": [asdict(t) for t in comparison.tables],
+        "active_entries": dict(zip(("in_force", "beside"), comparison.known, strict=True)),
+        "by_kind": query_tables(_BY_KIND, changes=comparison.entries).to_pylist(),
+        "by_golem": query_tables(_BY_GOLEM, changes=comparison.entries).to_pylist(),
+        "entries": comparison.entries.to_pylist(),
         "calibration": {
-            name: asdict(one) | {"bands": one.bands.to_pylist()}
-            for name, one in zip(("in_force", "beside"), found.calibration, strict=True)
+            name: asdict(calibration) | {"bands": calibration.bands.to_pylist()}
+            for name, calibration in zip(("in_force", "beside"), comparison.calibration, strict=True)
         },
-        "retrievals": asdict(found.retrievals),
+        "retrievals": asdict(comparison.retrievals),
     }
 
 
-def _show(found: WhatIf, examples: int) -> None:
-    out.print(f"in force {found.in_force}, beside {found.name}: {_settings(found.changed)}", markup=False)
-    if found.frozen is not None:
-        out.print(f"not brought up to the log: {found.frozen}", soft_wrap=True)
-    if found.incomparable is not None:
-        out.print(f"not compared: {found.incomparable}", soft_wrap=True)
+def _show(comparison: WhatIf, examples: int) -> None:
+    out.print(
+        f"active {comparison.in_force}, compared {comparison.name}: {_settings(comparison.changed)}", markup=False
+    )
+    if comparison.frozen is not None:
+        out.print(f"not updated: {comparison.frozen}", soft_wrap=True)
+    if comparison.incomparable is not None:
+        out.print(f"not compared: {comparison.incomparable}", soft_wrap=True)
         return
-    if found.golems is not None:
-        out.print(f"of {len(found.golems)} golems alone: what concerns everyone is not derived, nor can it be adopted")
+    if comparison.golems is not None:
+        out.print(
+            f"only of {len(comparison.golems)} golems: tables over all golems are not derived, and it cannot be adopted"
+        )
     rows = [
         (t.table, t.rows, t.rows_beside, t.only_in_force, t.only_beside, "shared" if t.shared else "")
-        for t in found.tables
+        for t in comparison.tables
     ]
     names = ["table", "rows", "rows beside", "only in force", "only beside", ""]
-    print_table(out, "Rows, whatever policy they name", names, rows)
-    _show_entries(found, examples)
-    _show_calibration(found.calibration)
-    r = found.retrievals
+    print_table(out, "Rows", names, rows)
+    _show_entries(comparison, examples)
+    _show_calibration(comparison.calibration)
+    r = comparison.retrievals
     out.print(
-        f"retrievals: of {r.decisions:,} recorded decisions, {r.differing:,} would have met other entries, "
-        f"{r.warnings:,} more or fewer warnings; re-centring barred in {r.blocked_in_force:,} and beside in "
-        f"{r.blocked_beside:,}, not alike in {r.blocks:,}\n"
-        f"(what is in force gives the very entries on record in {r.reproduced:,})",
+        f"retrievals: of {r.decisions:,} recorded decisions, {r.differing:,} would retrieve other entries, "
+        f"{r.warnings:,} more or fewer warnings; re-centring blocked in {r.blocked_in_force:,} and, compared, in "
+        f"{r.blocked_beside:,}; different in {r.blocks:,}\n"
+        f"(the active derivation reproduces the recorded entries in {r.reproduced:,})",
         soft_wrap=True,
     )
-    if found.same:
-        out.print("nothing that is derived differs: what golems live by is not lived again", soft_wrap=True)
-    elif found.golems is None and found.adoptable:
-        out.print(f'bardo adopt {found.name} --why "..." would put it in force; published bundles stay as they are')
+    if comparison.same:
+        out.print("all derived tables are equal; the comparison does not rerun the golems", soft_wrap=True)
+    elif comparison.golems is None and comparison.adoptable:
+        out.print(f'bardo adopt {comparison.name} --why "..." makes it active; published bundles stay unchanged')
 
 
-def _show_entries(found: WhatIf, examples: int) -> None:
-    out.print(f"active entries: {found.known[0]:,}, beside {found.known[1]:,}; confidence as of {found.at}")
-    if not found.entries.num_rows:
+def _show_entries(comparison: WhatIf, examples: int) -> None:
+    out.print(
+        f"active entries: {comparison.known[0]:,}, compared {comparison.known[1]:,}; confidence as of {comparison.at}"
+    )
+    if not comparison.entries.num_rows:
         return
     for title, query in (("Entries that differ", _BY_KIND), ("By golem", _BY_GOLEM)):
-        _print(title, query_tables(query, changes=found.entries))
+        _print(title, query_tables(query, changes=comparison.entries))
     if examples:
-        shown = query_tables(_EXAMPLES, changes=found.entries).slice(0, examples)
-        _print(f"{shown.num_rows} of {found.entries.num_rows:,}", shown)
+        shown = query_tables(_EXAMPLES, changes=comparison.entries).slice(0, examples)
+        _print(f"{shown.num_rows} of {comparison.entries.num_rows:,}", shown)
 
 
 def _print(title: str, rows: pa.Table) -> None:
@@ -268,20 +279,20 @@ def _print(title: str, rows: pa.Table) -> None:
 
 
 def _show_calibration(both: tuple[Calibration, Calibration]) -> None:
-    """The two calibration tables side by side, and their Brier scores."""
+    """Print both calibration tables side by side, and their Brier scores."""
     bands: dict[int, list[Any]] = {}
-    for side, one in enumerate(both):
-        for row in one.bands.to_pylist():
+    for side, calibration in enumerate(both):
+        for row in calibration.bands.to_pylist():
             cells = bands.setdefault(row["confidence_low_ppm"], [None] * 6)
-            told = (row["belief_count"], row["held_ppm"] / PPM, row["agreed_ppm"] / PPM)
-            cells[side * 3 : side * 3 + 3] = told
+            figures = (row["belief_count"], row["held_ppm"] / PPM, row["agreed_ppm"] / PPM)
+            cells[side * 3 : side * 3 + 3] = figures
     rows = [(f"{low / PPM:.1f}", *cells) for low, cells in sorted(bands.items())]
     names = ["confidence", "beliefs", "held", "agreed", "beside", "held", "agreed"]
     if rows:
-        print_table(out, "Beliefs, and what was judged after them", names, rows)
-    said = [
-        "nothing to judge by" if c.brier_held_ppm is None or c.brier_agreed_ppm is None
-        else f"{c.brier_held_ppm / PPM:.3f} by what held, {c.brier_agreed_ppm / PPM:.3f} by single decisions"
+        print_table(out, "Calibration: beliefs and later verdicts", names, rows)
+    scores = [
+        "no verdicts" if c.brier_held_ppm is None or c.brier_agreed_ppm is None
+        else f"{c.brier_held_ppm / PPM:.3f} of beliefs, {c.brier_agreed_ppm / PPM:.3f} of single decisions"
         for c in both
     ]  # fmt: skip
-    out.print(f"Brier score: {said[0]}; beside {said[1]} (0 is perfect, a coin 0.25)")
+    out.print(f"Brier score: {scores[0]}; compared {scores[1]} (0 is perfect, a coin 0.25)")
