@@ -21,7 +21,7 @@ from bardo_pipeline.events.record.arrow_columns import listed, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
-from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import DivergencePolicy, Policy
 
 AGAINST = ("contradicted", "demoted", "retracted")
@@ -180,10 +180,10 @@ def divergences(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, said: 
     sentences about what is open. question_ratio: questions among all sentences. low_divergence: below the policy's
     minimum. A generation that was given fewer entries than are to be invalidated falls short of none by it.
     """
-    known, at_us = of_the_dead(entries.filter(pc.equal(entries["status"], "active")), deaths)
+    known, at_us = entries_of_dead_golems(entries.filter(pc.equal(entries["status"], "active")), deaths)
     left = _side(known, confidence_of(known, at_us, policy.decay))
     births = decisions.filter(pc.equal(decisions["operation"], OPERATIONS[RECEIVED]))
-    births, _ = of_the_dead(births, deaths)
+    births, _ = entries_of_dead_golems(births, deaths)
     given = _side(births, confidence_of(births, micros(births, "at"), policy.decay))
     shares = query_tables(SHARE, rules=rules_apart(given, left))
     novel = query_tables(NOVEL, given=split_by_band(given), left_behind=split_by_band(left))

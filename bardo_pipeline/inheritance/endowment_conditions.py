@@ -15,7 +15,7 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, with_c
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, fading, leave_bloodstains, shed
-from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import Policy
 
 CONDITIONS = ("heirs", "orphans", "clones", "total_recall")
@@ -43,7 +43,7 @@ def endowment(
         left = bottleneck(leave_bloodstains(entries, deaths, policy), deaths, policy)
         crossed = shed(attenuate(left, policy), policy).select(ENTRY_SCHEMA.names)
         return as_inherited(renamed(crossed, heirs), policy)
-    held, at_us = of_the_dead(entries, deaths)
+    held, at_us = entries_of_dead_golems(entries, deaths)
     kept = _held_fast(held, confidence_of(held, at_us, policy.decay), at_us)
     if condition == TOTAL_RECALL:
         kept = _and_all_that_was(kept, ever, deaths)
@@ -59,7 +59,7 @@ def _held_fast(entries: pa.Table, confidence: np.ndarray, at_us: np.ndarray) -> 
 
 def _and_all_that_was(kept: pa.Table, ever: pa.Table, deaths: pa.Table) -> pa.Table:
     """With everything that was active at any time and is not, each as it was at its surest."""
-    was, at_us = of_the_dead(ever.filter(pc.equal(ever["status"], "active")), deaths)
+    was, at_us = entries_of_dead_golems(ever.filter(pc.equal(ever["status"], "active")), deaths)
     was = _held_fast(was, was["confidence_ppm"].to_numpy(), at_us)
     living = kept.filter(pc.equal(kept["status"], "active"))
     both = pa.concat_tables([living, was, kept.filter(pc.not_equal(kept["status"], "active"))])

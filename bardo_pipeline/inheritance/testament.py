@@ -18,7 +18,7 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, query_tables
 from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS
 from bardo_pipeline.inheritance.divergence import DIVERGENCE_FIELDS, SAID_SCHEMA, divergence_words, divergences
-from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import Policy
 
 CATEGORIES: dict[str, str] = {
@@ -171,7 +171,7 @@ def _items(
     entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy: Policy
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """golem -> category -> items, best first."""
-    dead, at_us = of_the_dead(entries, deaths)
+    dead, at_us = entries_of_dead_golems(entries, deaths)
     table = dead.select(_WORDED)
     for name, values in _figures(dead, at_us, policy).items():
         table = table.append_column(name, pa.array(values))

@@ -23,7 +23,7 @@ from bardo_pipeline.grimoire.entry_columns import (
     to_bools,
     with_columns,
 )
-from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import InheritancePolicy, Policy
 
 Ints = NDArray[np.int64]
@@ -53,7 +53,7 @@ def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa
     what the golem knows beside its warnings crosses unmarked (canon 7: not everything that its heir inherits).
     An owner's pin ends with the golem: the entry is worth at death what it was held at, and fades from there.
     """
-    dead, at_us = of_the_dead(entries, deaths)
+    dead, at_us = entries_of_dead_golems(entries, deaths)
     dead = _released(dead, at_us, policy)
     stained = bool_column(dead, "is_bloodstain")
     active_warning = pc.and_(pc.equal(dead.column("kind"), "warning"), pc.equal(dead.column("status"), "active"))

@@ -1,1 +1,1 @@
-"""Katabasis: what is shared beyond one golem, and how belief is counted."""
+"""Katabasis: knowledge shared between golems (scars, bloodstains, votes) and the consensus counted from it."""

@@ -1,9 +1,9 @@
-"""Outcomes: what became of what golems did: failed at once, failed after a while, recovered, or neither. Pure.
+"""Classifies the outcome of each action: immediate failure, lasting failure, recovered, waiting or passed. Pure.
 
-PnL is the act's own, in ppm of the position. At once it is the outcome's `pnl_impact_micros` over the `value_micros`
-that the action moved; at the check, thirty ticks later, the verdict's `effect_ppm`: what acting was worth beside
-holding, since an unnecessary act's cost is a failure even where price came back. Every act that was put on trial is
-checked, also one that cost little at once. Source: KAT (outcome classification), canon 47.
+PnL counts the action alone, in ppm of the position. The immediate PnL is `pnl_impact_micros` divided by the
+`value_micros` that the action moved. The check 30 ticks later uses the verdict's `effect_ppm`, the value of acting
+minus the value of holding, so the cost of an unnecessary action counts even if the price recovered.
+Source: KAT (outcome classification), canon 47.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import Policy
 
 OUTCOME_COLUMNS = ("golem_id", "tick", "observed_at", "actions", "outcome", "resolutions")
-"""Columns of a record that outcomes rest on."""
+"""Record columns from which outcomes are computed."""
 
 CLASSES = ("revert", "slippage", "drawdown", "lasting", "recovered", "waiting", "passed")
-"""The first four are failures. Hard at once: refused on inclusion, slipped beyond the limit, lost more than KAT's 2 %.
-Lasting: 0.3 % down when checked. Recovered: that much down at once, not when checked. Waiting: not checked yet, or
-never. Passed: no harm worth a name."""
+"""The first four are failures. revert: refused on inclusion. slippage: beyond the limit. drawdown: immediate loss above
+2 % (KAT). lasting: at least 0.3 % down at the check. recovered: 0.3 % down immediately, but not at the check.
+waiting: 0.3 % down and not checked. passed: none of these."""
 
 CONFIRMATIONS = ("immediate", "deferred", "at_death")
-"""When a failure is sure: as it happens, at the check, or at the death that came before the check (settlement closes
-the position, so what the act cost at once is final)."""
+"""When a failure is final: at the action, at the check, or at a death before the check (settlement closes the position,
+so the immediate loss is final)."""
 
 LIMIT_PPM = 10**6
 
@@ -47,10 +47,10 @@ OUTCOME_SCHEMA = pa.schema(
         pa.field("confirmed_at", MOMENT),
     ]
 )
-"""One row per tick that sent something, about the act that failed first or hardest. gas_ppm: its gas in ppm
-of what it moved. pnl_ppm: at once; null where no outcome is verified or nothing was moved. effect_ppm: at the check;
-null before it. confirmed (CONFIRMATIONS) with its tick and moment: null for what is no failure. PnL, effect and gas are
-within a million."""
+"""One row per tick with a sent action; of several actions the reverted, then the slipped, then the first one counts.
+gas_ppm: gas in ppm of the value moved. pnl_ppm: immediate PnL, null without a verified outcome or a moved value.
+effect_ppm: null before the check. confirmed is one of CONFIRMATIONS; it, its tick and its time are null unless the
+action failed. PnL and effect are clipped to +-1,000,000 ppm, gas to 1,000,000 ppm."""
 
 ENDED_SCHEMA = pa.schema(
     [
@@ -59,10 +59,10 @@ ENDED_SCHEMA = pa.schema(
         pa.field("at", MOMENT, nullable=False),
     ]
 )
-"""Deaths: whose, at which tick, when."""
+"""One row per death: golem, tick and event time."""
 
 _OUTCOMES = """
-    with tried as (
+    with attempts as (
         select golem_id, tick, at_us, outcome, unnest(actions) as a, generate_subscripts(actions, 1) as place
         from records
     ),
@@ -72,17 +72,17 @@ _OUTCOMES = """
             coalesce(outcome.verified, false) as known, a.value_micros::hugeint as stake,
             a.gas_cost_micros::hugeint * 1000000 as gas,
             if(known and stake > 0, outcome.pnl_impact_micros, null)::hugeint * 1000000 as lost
-        from tried where a.status in ('executed', 'reverted')
+        from attempts where a.status in ('executed', 'reverted')
         qualify row_number() over (partition by golem_id, tick order by refused desc, slipped desc, place) = 1
     ),
-    judged as (select golem_id, tick, at_us, unnest(resolutions) as r from records),
+    resolved as (select golem_id, tick, at_us, unnest(resolutions) as r from records),
     verdicts as (
         select golem_id, r.decision_tick as decided, r.action_type as act, r.effect_ppm as effect,
             tick as checked_tick, at_us as checked_us
-        from judged where r.verified and r.chosen = 'act'
+        from resolved where r.verified and r.chosen = 'act'
         qualify row_number() over (partition by golem_id, decided, act order by checked_tick, effect) = 1
     ),
-    told as (
+    checked_actions as (
         select sent.*, effect, checked_tick, checked_us, ended.tick as died, ended.at_us as died_us,
             coalesce(lost <= -$least * stake, false) as hurt
         from sent
@@ -97,7 +97,7 @@ _OUTCOMES = """
             when effect <= -$least or (effect is null and hurt and died < tick + $check) then 'lasting'
             when hurt then if(effect is null, 'waiting', 'recovered')
             else 'passed' end as outcome_class
-        from told
+        from checked_actions
     ),
     confirmed as (
         select *, case
@@ -124,13 +124,15 @@ _CHECKED = """
 
 
 def outcomes_of(records: pa.Table, ended: pa.Table, policy: Policy) -> pa.Table:
-    """What became of everything that these records sent (OUTCOME_SCHEMA), by golem and tick.
+    """Classify the sent actions of these records. Returns OUTCOME_SCHEMA sorted by golem and tick.
 
-    records: OUTCOME_COLUMNS, any order; a verdict is found only where its record is among them. ended: ENDED_SCHEMA,
-    the deaths by which open checks are cut off; without one, what waits goes on waiting.
+    Parameters
+    ----------
+    records : pa.Table, OUTCOME_COLUMNS in any order; a verdict counts only if its own record is included
+    ended : pa.Table, ENDED_SCHEMA; a death before the check makes the immediate loss final
     """
-    plain = _busy(records)
-    if not plain.num_rows:
+    active_records = _records_with_actions(records)
+    if not active_records.num_rows:
         return OUTCOME_SCHEMA.empty_table()
     numbers = {
         "slippage": ppm(policy.cage.slippage_max),
@@ -140,32 +142,32 @@ def outcomes_of(records: pa.Table, ended: pa.Table, policy: Policy) -> pa.Table:
         "limit": LIMIT_PPM,
     }
     deaths = ended.select(["golem_id", "tick"]).append_column("at_us", ended.column("at").cast(pa.int64()))
-    answer = query_tables(_OUTCOMES, numbers, records=plain, ended=deaths)
-    moments = answer.column("confirmed_at").cast(pa.int64()).cast(MOMENT)
-    place = answer.schema.get_field_index("confirmed_at")
-    return answer.set_column(place, "confirmed_at", moments).cast(OUTCOME_SCHEMA)
+    outcomes = query_tables(_OUTCOMES, numbers, records=active_records, ended=deaths)
+    confirmed_at = outcomes.column("confirmed_at").cast(pa.int64()).cast(MOMENT)
+    index = outcomes.schema.get_field_index("confirmed_at")
+    return outcomes.set_column(index, "confirmed_at", confirmed_at).cast(OUTCOME_SCHEMA)
 
 
 def checked_failures(records: pa.Table, policy: Policy) -> dict[str, tuple[int, int]]:
-    """Golem to the ticks from the earliest decision that these records' checks condemn to the last such check.
+    """Return golem -> (tick of the earliest decision, tick of the last check) of the failures that checks confirmed.
 
-    records: OUTCOME_COLUMNS. The decision itself may lie before them.
+    records: OUTCOME_COLUMNS; the decisions themselves may be in earlier records.
     """
-    plain = _busy(records)
-    if not plain.num_rows:
+    active_records = _records_with_actions(records)
+    if not active_records.num_rows:
         return {}
-    found = query_tables(_CHECKED, {"least": ppm(policy.katabasis.loss_min)}, records=plain).to_pylist()
-    return {row["golem_id"]: (row["tick_from"], row["tick_to"]) for row in found}
+    ranges = query_tables(_CHECKED, {"least": ppm(policy.katabasis.loss_min)}, records=active_records).to_pylist()
+    return {row["golem_id"]: (row["tick_from"], row["tick_to"]) for row in ranges}
 
 
 def failures_among(outcomes: pa.Table) -> pa.Table:
-    """The confirmed failures among these outcomes: what scars are made of."""
+    """Return the confirmed failures among these outcomes; scars are made from them."""
     return outcomes.filter(pc.is_valid(outcomes.column("confirmed")))
 
 
-def _busy(records: pa.Table) -> pa.Table:
-    """What outcomes rest on, of the records that sent or judged something."""
+def _records_with_actions(records: pa.Table) -> pa.Table:
+    """Return the records with at least one action or resolution, `observed_at` as integer `at_us`."""
     lengths = [pc.list_value_length(one(records.column(n))) for n in ("actions", "resolutions")]
-    plain = records.select([n for n in OUTCOME_COLUMNS if n != "observed_at"])
-    plain = plain.append_column("at_us", records.column("observed_at").cast(pa.int64()))
-    return plain.filter(pc.greater(pc.add(*lengths), 0))
+    selected = records.select([n for n in OUTCOME_COLUMNS if n != "observed_at"])
+    selected = selected.append_column("at_us", records.column("observed_at").cast(pa.int64()))
+    return selected.filter(pc.greater(pc.add(*lengths), 0))

@@ -1,7 +1,7 @@
-"""Votes: what a golem believes of a proposition, without its name. Pure.
+"""Makes anonymous votes: a golem's confidence in a proposition, without its name. Pure.
 
-A vote's ids are made from what is public (voter, moment, whether it is a death vote), so that they give nothing away;
-which golem and which entry stand behind it is in the owner's private causes, by vote id.
+Vote ids are hashes of public fields alone (voter id, proposition, time, death vote or not), so they reveal no golem.
+The golem and the entry behind a vote are in the owner's private table of causes, keyed by vote id.
 Source: KAT (Lethe: votes, write paths), canon 48; architecture ("lineage must not undo anonymity").
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -37,7 +36,7 @@ VOTE_SCHEMA = pa.schema(
         pa.field("at", MOMENT, nullable=False),
     ]
 )
-"""One row per vote, public; key vote_id. The confidence is in the claim, in parts per million."""
+"""One row per vote, public; key vote_id. confidence_ppm is the confidence in the claim."""
 
 VOTE_CAUSE_SCHEMA = pa.schema(
     [
@@ -48,7 +47,7 @@ VOTE_CAUSE_SCHEMA = pa.schema(
         pa.field("entry_id", pa.string(), nullable=False),
     ]
 )
-"""One row per vote, private to the owner; key vote_id. A death vote's cycle is the one that death closed."""
+"""One row per vote, private to the owner; key vote_id. The cycle of a death vote is the cycle closed by the death."""
 
 DEATH_SCHEMA = pa.schema(
     [
@@ -58,19 +57,19 @@ DEATH_SCHEMA = pa.schema(
         pa.field("at", MOMENT, nullable=False),
     ]
 )
-"""Columns of a recorded death that votes need: the cycle that it closed and its moment. More columns do no harm."""
+"""Columns that votes need of a recorded death: the cycle that it closed, and its time. Further columns are ignored."""
 
 ROUTINE = """
     with surviving as (
-        select *, max(revision) over (partition by golem_id, cycle) as revision_last from said
+        select *, max(revision) over (partition by golem_id, cycle) as revision_last from claims
     ),
-    last_word as (
+    last_decision as (
         select * from surviving where revision = revision_last
         qualify rank() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
     )
     select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, at_us, false as is_death_vote,
         $weight as weight_tenths
-    from last_word
+    from last_decision
     where operation in ('created', 'reinforced', 'promoted', 'generalized')
         and kind in ('insight', 'heuristic', 'warning') and status = 'active' and confidence_ppm >= $gate
     qualify row_number() over (partition by golem_id, cycle, proposition_id order by confidence_ppm desc, entry_id) = 1
@@ -79,7 +78,7 @@ ROUTINE = """
 LAST = """
     select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, at_us, true as is_death_vote,
         $weight as weight_tenths
-    from said join deaths using (golem_id)
+    from claims join deaths using (golem_id)
     qualify row_number() over (partition by golem_id, proposition_id order by confidence_ppm desc, entry_id) = 1
 """
 
@@ -106,70 +105,73 @@ class Ballots(NamedTuple):
 
 
 def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ballots:
-    """The sweep at each closed cycle: what the cycle made or confirmed, and the golem holds surely enough.
+    """Cast one vote per golem, closed cycle and proposition for the entries that the cycle created or confirmed.
 
-    decisions: DECISION_SCHEMA of whole cycles. owners: golem_id, owner_id. An entry votes if the cycle's last decision
-    about it created, reinforced, promoted or generalized it, and its confidence then is at least the gate; what was
-    merely received does not vote. Of entries that make the same claim in a cycle the surest speaks, ties by entry id.
-    DerivationError if a voter's owner is not known.
+    An entry votes if the cycle's last decision about it created, reinforced, promoted or generalized it, and if its
+    confidence reached `vote_confidence_min`. Received entries do not vote. Of several entries with the same claim the
+    most confident votes; ties go to the lower entry id.
+
+    Parameters
+    ----------
+    decisions : pa.Table, DECISION_SCHEMA, whole cycles
+    owners : pa.Table, columns golem_id and owner_id; a voter without an owner raises DerivationError
     """
-    said = with_claims(decisions)
+    claims = with_claims(decisions)
     numbers = {"gate": ppm(policy.katabasis.vote_confidence_min), "weight": LIVING_WEIGHT_TENTHS}
-    spoken = _spoken(said, confidence_of(said, micros(said, "at"), policy.decay), "revision", "cycle", "seq", "at")
-    kinds = said.select(["operation", "kind", "status"])
-    for name in kinds.column_names:
-        spoken = spoken.append_column(name, kinds.column(name))
-    return _ballots(query_tables(ROUTINE, numbers, said=spoken), owners)
+    confidence = confidence_of(claims, micros(claims, "at"), policy.decay)
+    candidates = _claim_columns(claims, confidence, "revision", "cycle", "seq", "at")
+    for name in ("operation", "kind", "status"):
+        candidates = candidates.append_column(name, claims.column(name))
+    return _ballots(query_tables(ROUTINE, numbers, claims=candidates), owners)
 
 
 def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
-    """The last word: every active entry of the dead votes, whatever its confidence, with a death vote's weight.
+    """Cast a death vote for every public active entry of the dead golems, at its confidence at the time of death.
 
-    entries: ENTRY_SCHEMA as folded at death; entries of the living are ignored. deaths: DEATH_SCHEMA.
-    The confidence is that of the moment of death.
+    entries: ENTRY_SCHEMA as folded at death; entries of living golems are ignored. deaths: DEATH_SCHEMA.
     """
-    said, at_us = of_the_dead(with_claims(entries), deaths)
+    claims, at_us = entries_of_dead_golems(with_claims(entries), deaths)
     weight = round(policy.katabasis.death_vote_weight * LIVING_WEIGHT_TENTHS)
-    spoken = _spoken(said, confidence_of(said, at_us, policy.decay))
-    ended = _in_micros(deaths.select(["golem_id", "cycle", "at"]))
-    return _ballots(query_tables(LAST, {"weight": weight}, said=spoken, deaths=ended), deaths)
+    candidates = _claim_columns(claims, confidence_of(claims, at_us, policy.decay))
+    death_times = _in_micros(deaths.select(["golem_id", "cycle", "at"]))
+    return _ballots(query_tables(LAST, {"weight": weight}, claims=candidates, deaths=death_times), deaths)
 
 
-def of_the_dead(entries: pa.Table, deaths: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
-    """The entries of those golems that died, and for each row the moment of its golem's death (microseconds)."""
-    place = pc.index_in(entries.column("golem_id"), value_set=contiguous(deaths.column("golem_id")))
-    theirs = entries.filter(pc.is_valid(place)) if place.null_count else entries
-    return theirs, micros(deaths, "at")[place.drop_null().to_numpy()]
+def entries_of_dead_golems(entries: pa.Table, deaths: pa.Table) -> tuple[pa.Table, Int64Array]:
+    """Return the entries of the golems in `deaths`, and for each row the time of death in microseconds."""
+    death_row = pc.index_in(entries.column("golem_id"), value_set=contiguous(deaths.column("golem_id")))
+    selected = entries.filter(pc.is_valid(death_row)) if death_row.null_count else entries
+    return selected, micros(deaths, "at")[death_row.drop_null().to_numpy()]
 
 
 def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Array:
-    """Ids of the death votes whose golem's death is on record at the vote's own moment, sorted.
+    """Return the sorted ids of the death votes whose time equals the recorded death of their golem.
 
-    causes: the owners' private sidecars; deaths: DEATH_SCHEMA of the recorded deaths. A death vote that a living golem
-    cast, or cast for another moment than the one on record, is not among them.
+    causes: VOTE_CAUSE_SCHEMA, the owners' private tables. deaths: DEATH_SCHEMA of the recorded deaths. Death votes of
+    living golems are left out.
     """
-    answer = query_tables(
+    backed = query_tables(
         BACKED,
         votes=_in_micros(votes.select(["vote_id", "is_death_vote", "at"])),
         causes=causes.select(["vote_id", "golem_id"]),
         deaths=_in_micros(deaths.select(["golem_id", "at"])),
     )
-    return contiguous(answer.column("vote_id")).cast(pa.string())
+    return contiguous(backed.column("vote_id")).cast(pa.string())
 
 
-def _spoken(said: pa.Table, confidence: NDArray[np.int64], *more: str) -> pa.Table:
-    columns = said.select(["golem_id", "entry_id", "proposition_id", "domain", "claim", *more])
+def _claim_columns(claims: pa.Table, confidence: Int64Array, *more: str) -> pa.Table:
+    columns = claims.select(["golem_id", "entry_id", "proposition_id", "domain", "claim", *more])
     columns = columns.append_column("confidence_ppm", pa.array(confidence, pa.int64()))
     return _in_micros(columns) if "at" in more else columns
 
 
 def _ballots(chosen: pa.Table, owners: pa.Table) -> Ballots:
-    """Give each vote its ids (hex, cut as KAT says) and part what is public from what is not."""
-    known = owners.select(["golem_id", "owner_id"]).group_by(["golem_id", "owner_id"]).aggregate([])
-    cast = query_tables(NAMED, chosen=chosen, owners=known)
+    """Compute the ids of each vote and separate its public columns from its private cause."""
+    distinct_owners = owners.select(["golem_id", "owner_id"]).group_by(["golem_id", "owner_id"]).aggregate([])
+    cast = query_tables(NAMED, chosen=chosen, owners=distinct_owners)
     orphans = cast.filter(pc.is_null(cast.column("owner_id"))).column("golem_id").to_pylist()
     if orphans:
-        raise DerivationError(f"golem {min(orphans)}: no owner on record, so its votes cannot be signed for")
+        raise DerivationError(f"golem {min(orphans)}: no owner on record, so its votes cannot be recorded")
     public = cast.rename_columns({"at_us": "at"}).select(VOTE_SCHEMA.names).cast(VOTE_SCHEMA)
     return Ballots(public, cast.select(VOTE_CAUSE_SCHEMA.names).cast(VOTE_CAUSE_SCHEMA))
 

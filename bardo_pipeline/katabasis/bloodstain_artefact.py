@@ -1,8 +1,8 @@
-"""The bloodstain: all that a death leaves, as one artefact named by its content. Pure.
+"""Builds the bloodstain, the JSON artefact of one death, named by the SHA-256 of its content. Pure.
 
-What is whole stays with the owner's clade (L1): scars, last words, the state in which death came. Its echo may go to
-anybody (L2): written anew from public words, it names the pool and the regime and how it fails there; it has no place
-for who died, when, with what, by which threshold, or which votes were its own, since they are anonymous.
+The full artefact stays in the owner's clade (layer L1): scars, death votes, conditions at death. Its `echo` is public
+(layer L2): it names the pool, the regime and the failure patterns in fixed public words. The echo holds no golem, time,
+size, threshold or vote id, because votes are anonymous.
 Source: KAT (Bloodstain integration, What Does Not Flow), canon 44, 46.
 """
 
@@ -22,7 +22,7 @@ from bardo_pipeline.katabasis.scar_text import MECHANISMS, UNEXPLAINED
 BLOODSTAIN_VERSION = 1
 
 PUBLIC_ACTS = {"rebalance": "re-centring", "add_liquidity": "entering", "remove_liquidity": "leaving"}
-"""Acts on a range that have a name in public; any other is an action there."""
+"""Public names of the actions on a range; every other action is called "an action"."""
 
 PUBLIC_MECHANISMS = {
     "refused": "is refused on inclusion, since the market outruns it",
@@ -45,11 +45,15 @@ def bloodstain_of(
     bundle_hash: str | None,
     published: bool,
 ) -> dict[str, Any]:
-    """One death's artefact, as JSON has it; its `bloodstain_id` is the SHA-256 of all the rest.
+    """Return the artefact of one death as a JSON object; `bloodstain_id` is the SHA-256 of the other fields.
 
-    death: golem_id, owner_id, lineage_id, generation, tick, at, cause. scars: rows of SCAR_SCHEMA that this death
-    published. votes: its last words (vote_id, proposition_id, claim, confidence_ppm, weight_tenths). conditions: the
-    market at death, None where its last record is left out. testament_hash, bundle_hash: None before they are made.
+    Parameters
+    ----------
+    death : golem_id, owner_id, lineage_id, generation, tick, at, cause
+    scars : rows of SCAR_SCHEMA that this death published
+    votes : the death votes (vote_id, proposition_id, claim, confidence_ppm, weight_tenths)
+    conditions : market at the last record, None if that record is retracted
+    testament_hash, bundle_hash : None until the testament or bundle exists
     """
     content = {
         "version": BLOODSTAIN_VERSION,
@@ -77,8 +81,8 @@ def _scar(scar: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _vote(vote: Mapping[str, Any]) -> dict[str, Any]:
-    told = {n: vote[n] for n in ("vote_id", "proposition_id", "claim", "confidence_ppm")}
-    return told | {"weight": vote["weight_tenths"] / LIVING_WEIGHT_TENTHS}
+    public = {n: vote[n] for n in ("vote_id", "proposition_id", "claim", "confidence_ppm")}
+    return public | {"weight": vote["weight_tenths"] / LIVING_WEIGHT_TENTHS}
 
 
 def echo_of(
@@ -87,15 +91,15 @@ def echo_of(
     vote_count: int,
     testament_hash: str | None,
 ) -> dict[str, Any]:
-    """What of a death anybody may know (L2): the pool, the regime, how it fails there, and a seal on the rest.
+    """Return the public part of a bloodstain (L2): pool, regime, failure patterns and the testament's hash.
 
-    testament_hash seals what the owner keeps, so that it can be shown later to be what was left.
+    The hash lets the owner prove later that a shown testament is the original one.
     """
-    known = ("chain", "protocol", "pair", "regime", "market_regime", "gas_band")
+    public = ("chain", "protocol", "pair", "regime", "market_regime", "gas_band")
     return {
         "version": BLOODSTAIN_VERSION,
         "is_bloodstain": True,
-        "conditions": None if conditions is None else {name: conditions[name] for name in known},
+        "conditions": None if conditions is None else {name: conditions[name] for name in public},
         "failure_patterns": sorted({pattern_words(scar) for scar in scars}),
         "death_vote_count": vote_count,
         "testament_hash": testament_hash,
@@ -103,12 +107,12 @@ def echo_of(
 
 
 def pattern_words(scar: Mapping[str, Any]) -> str:
-    """How acting fails in a situation, in public words alone: no size, no threshold, no name that a golem made up."""
+    """Describe in fixed public words how an action fails in a situation, without sizes or thresholds."""
     act = PUBLIC_ACTS.get(scar["action_type"])
-    said = "an action" if act is None else f"{act} {RANGE_WORDS[scar['anomaly_band']]}"
+    action = "an action" if act is None else f"{act} {RANGE_WORDS[scar['anomaly_band']]}"
     cause = CAUSE_WORDS.get(scar["cause_variable"] or "", "something else that moves")
     why = PUBLIC_MECHANISMS[scar["mechanism"]].format(cause=cause)
     return (
         f"On {scar['chain']}, {scar['protocol']} {scar['pair']}: in {REGIME_WORDS[scar['regime']]}, with "
-        f"{GAS_WORDS[scar['gas_band']]}, {said} {why}."
+        f"{GAS_WORDS[scar['gas_band']]}, {action} {why}."
     )

@@ -1,8 +1,8 @@
-"""Propositions: which entries can be said to strangers, and in which words. Pure.
+"""Selects the entries that may become public propositions, and writes their claims. Pure.
 
-A claim is written anew from an entry's structure, never cut out of its text: it names the chain, the protocol, the
-public pair, the regime and bands in words, and which side won. It has no place for who learned it, a position, a size,
-a threshold, a moment or a profit. Source: KAT (Lethe), canon 44.
+A claim is composed from an entry's structured columns, never copied from its text. It names the chain, protocol, pair,
+regime, bands and the better side. It contains no golem, position, size, threshold, time or profit.
+Source: KAT (Lethe), canon 44.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, to_bools
 from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, GAS_WORDS, REGIME_WORDS
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 
 PUBLIC_METRICS = ("gas_price", "pool_volume")
-"""Baselines that anyone can read off the chain. Slippage and gas cost were measured on the golem's own trades, and the
-first grows with their size: both stay at home."""
+"""Baselines that are readable from the chain. Slippage and gas cost stay private, because they were measured on the
+golem's own trades and slippage grows with their size."""
 
 RANGE_WORDS = {
     "calm": "a range that price is well inside",
@@ -30,11 +30,11 @@ RANGE_WORDS = {
     "stretched": "a range that price has just left",
     "broken": "a range that price has left far behind",
 }
-"""Where price stands to the range in question, by anomaly band."""
+"""Words for the price's position relative to the range, by anomaly band."""
 
 _STEPS = np.array([0] + [m * 10**e for e in range(8) for m in (1, 2, 5)], dtype=np.int64)
-"""Edges of the bands in which a level is told: 1, 2, 5, 10, ... in the metric's unit. Golems that saw nearly the same
-level then make the same claim."""
+"""Band edges of published levels: 1, 2, 5, 10, ... in the metric's unit. Golems with similar levels therefore make the
+same claim."""
 
 _PARTS = (
     "source",
@@ -55,60 +55,59 @@ def proposition_id(domain: str, claim: str) -> str:
     return hashlib.sha256((domain + claim).encode()).hexdigest()[:16]
 
 
-def is_public(entries: pa.Table) -> NDArray[np.bool_]:
-    """Which rows become propositions: active patterns that take a side, and baselines of public metrics."""
+def is_public(entries: pa.Table) -> BoolArray:
+    """Mark the rows that become propositions: active patterns with a sign, and baselines of public metrics."""
     pattern = pc.and_(pc.equal(entries.column("source"), "pattern"), pc.not_equal(entries.column("sign"), 0))
     measured = pc.is_in(entries.column("metric"), value_set=pa.array(PUBLIC_METRICS))
     level = pc.and_(pc.equal(entries.column("source"), "baseline"), measured)
     return to_bools(pc.and_(pc.equal(entries.column("status"), "active"), pc.or_(pattern, level)))
 
 
-def level_steps(levels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """In which of the 1-2-5 steps each level lies: what lies in one step is said in the same words."""
+def level_steps(levels: Int64Array) -> Int64Array:
+    """Return the index of the 1-2-5 band of each level; levels of one band share their wording."""
     return np.searchsorted(_STEPS, np.maximum(levels, 0), side="right") - 1
 
 
 def with_claims(entries: pa.Table) -> pa.Table:
-    """The rows that become propositions, with two columns more: proposition_id and claim.
+    """Return the rows that become propositions, with the additional columns proposition_id and claim.
 
-    entries: rows of ENTRY_SCHEMA or DECISION_SCHEMA. Golems that learned the same rule make the same claim; the size of
-    its effect is left out, so that they do even if they met it in different strength. A rule that stands for several
-    makes the claim of each, so that they do even where one has folded it and another has not.
+    entries: rows of ENTRY_SCHEMA or DECISION_SCHEMA. Golems with the same rule make the same claim, because the claim
+    leaves out the effect size, and because a rule generalized over several bands makes one claim per band.
     """
     entries = split_by_band(entries.filter(pa.array(is_public(entries))))
     sign, level = int_column(entries, "sign"), to_bools(pc.equal(entries.column("source"), "baseline"))
     step = np.where(level, level_steps(int_column(entries, "effect_mean_ppm")), 0)
-    alike = _alike([sign - sign.min(initial=0), step, *(_codes(entries.column(name)) for name in _PARTS)])
-    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
+    claim_codes = _combined_codes([sign - sign.min(initial=0), step, *(_codes(entries.column(n)) for n in _PARTS)])
+    _, first, inverse = np.unique(claim_codes, return_index=True, return_inverse=True)
     parts = entries.select(_PARTS).take(pa.array(first)).to_pylist()
     sides = zip(parts, sign[first].tolist(), step[first].tolist(), strict=True)
     claims = [claim_of(part, sign, step) for part, sign, step in sides]
     ids = [proposition_id(part["domain"], claim) for part, claim in zip(parts, claims, strict=True)]
-    place = pa.array(inverse)
-    entries = entries.append_column("proposition_id", pa.array(ids, pa.string()).take(place))
-    return entries.append_column("claim", pa.array(claims, pa.string()).take(place))
+    claim_index = pa.array(inverse)
+    entries = entries.append_column("proposition_id", pa.array(ids, pa.string()).take(claim_index))
+    return entries.append_column("claim", pa.array(claims, pa.string()).take(claim_index))
 
 
-def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A number from 0 for each value of a column, nulls among them."""
+def _codes(column: pa.ChunkedArray) -> Int64Array:
+    """Return an integer code per distinct value of a column, 0 for null."""
     indices = contiguous(column).dictionary_encode().indices
     return pc.add(pc.fill_null(indices.cast(pa.int64()), -1), 1).to_numpy()
 
 
-def _alike(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """A number for each row, the same for those that are alike in all of these columns of numbers from 0."""
-    number, count = np.zeros(len(columns[0]), np.int64), 1
+def _combined_codes(columns: Sequence[Int64Array]) -> Int64Array:
+    """Return one code per row; equal codes mean equal values in all columns. Values are not negative."""
+    code, code_count = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        values = int(column.max(initial=0)) + 1
-        if count * values >= 2**62:
-            number = np.unique(number, return_inverse=True)[1]
-            count = int(number.max(initial=0)) + 1
-        number, count = number * values + column, count * values
-    return number
+        value_count = int(column.max(initial=0)) + 1
+        if code_count * value_count >= 2**62:
+            code = np.unique(code, return_inverse=True)[1]
+            code_count = int(code.max(initial=0)) + 1
+        code, code_count = code * value_count + column, code_count * value_count
+    return code
 
 
 def claim_of(part: dict[str, str], sign: int, step: int) -> str:
-    """One sentence from a structure's parts, the side that won, and the band of a level (which of the 1-2-5 steps)."""
+    """Return the claim of a structure, its sign, and (for baselines) the 1-2-5 band of its level."""
     place = f"On {part['chain']}, {part['protocol']} {part['pair']}"
     if part["source"] == "baseline":
         low, high = int(_STEPS[step]), int(_STEPS[min(step + 1, len(_STEPS) - 1)])

@@ -1,7 +1,7 @@
-"""Scars: verified failures with their causes, and which of them a clade is told. Pure, set-based.
+"""Derives confirmed failures with their causes, and selects the scars to share with the clade. Pure, set-based.
 
-A failure is a golem's own: a function of its stream. A scar is one that the golem's clade did not know yet: a function
-of the set of the clade's failures, whoever was derived first. Source: KAT (Acheron), canon 4, 7, 17, 39, 46.
+A failure depends on the golem's own stream alone. A scar is a failure that is new to the golem's clade; it depends on
+the set of the clade's failures, not on the order of derivation. Source: KAT (Acheron), canon 4, 7, 17, 39, 46.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from bardo_pipeline.katabasis.scar_text import UNEXPLAINED, context, narrative
 from bardo_pipeline.policy import Policy
 
 FAILURE_COLUMNS = (*OUTCOME_COLUMNS, "observation", "regime", "pad_after", "playbook_version")
-"""Columns of a record that failures rest on."""
+"""Record columns from which failures are derived."""
 
 SCAR_REGIMES = ("HighVol", "Trending", "LowVol", "Ranging", "Unknown")
-"""KAT's regimes, the first that fits before the others (canon 32)."""
+"""KAT's regimes in order of precedence (canon 32)."""
 
 EMOTIONS = ("Anxious", "Regretful", "Shocked", "Resigned")
-"""KAT's labels, by the signs of arousal and dominance: aroused and helpless, calm and in command, aroused and in
-command, calm and helpless (Mehrabian's anxious, disdainful, hostile and bored)."""
+"""KAT's labels by the signs of (arousal, dominance): (+,-), (-,+), (+,+), (-,-) (Mehrabian's anxious, disdainful,
+hostile and bored)."""
 
 POSITIONS = ("open", "closed", "impaired")
-"""What became of the position: all that is confirmed is resolved. Impaired: it lost more than KAT's 2 % at once."""
+"""State of the position after a confirmed failure. impaired: it lost more than 2 % immediately (KAT)."""
 
 _CONTEXT = pa.struct(
     [
@@ -78,10 +78,10 @@ FAILURE_SCHEMA = pa.schema(
         pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
     ]
 )
-"""One row per confirmed failure of a golem; key (golem_id, seq). seq numbers them in the order in which they were
-confirmed, and scar_id is scar-{golem_id}-{seq}. cause_variable: as the record
-names it, else null. cycle: in whose close it was confirmed. Effects in ppm of the position;
-the tag's pleasure in [-1, 1], arousal and dominance clamped to [0, 1]. cause_ticks: act and check."""
+"""One row per confirmed failure of a golem; key (golem_id, seq). seq is the order of confirmation, scar_id is
+scar-{golem_id}-{seq}. cause_variable: from the record, may be null. cycle: the cycle whose close confirmed the failure.
+Effects are in ppm of the position. pleasure is in [-1, 1]; arousal and dominance are clamped to [0, 1]. cause_ticks:
+the ticks of action and confirmation."""
 
 SCAR_SCHEMA = pa.schema(
     [
@@ -94,24 +94,25 @@ SCAR_SCHEMA = pa.schema(
         pa.field("decay_class", pa.string(), nullable=False),
     ]
 )
-"""One row per scar that a clade is told; key (owner_id, scar_id). novelty_ppm: one less the share of structure that it
-has in common with the likest scar before it. seen_count: how often the clade was hurt so. published: at the close of a
-cycle in life, or by death, and then it is a bloodstain."""
+"""One row per scar shared with a clade; key (owner_id, scar_id). novelty_ppm: 1 minus the share of structure in common
+with the most similar earlier scar. seen_count: failures of the clade with this structure and mechanism. published:
+"life" at the close of a cycle, or "death"; scars published by death are bloodstains."""
 
 RULE_COLUMNS = ("golem_id", "structure", "cycle", "revision", "seq", "sign", "status", "confidence_ppm")
-"""What a scar's confidence asks of the curator's decisions."""
+"""Decision columns from which a scar's confidence is computed."""
 
 _FAILURES = """
-    with told as (
+    with located as (
         select f.*, r.at_us, r.observation as o, r.regime, r.pad_after as pad, r.playbook_version, r.market_regime,
             r.outcome.cause_variable as cause_variable, r.outcome.effect_variable as effect_variable,
             coalesce(case when outcome_class = 'lasting' and effect_ppm is not null then effect_ppm end, pnl_ppm)
                 as worst_ppm
         from failures f join records r using (golem_id, tick)
     )
-    select told.* exclude (o, pad), owner_id,
+    select located.* exclude (o, pad), owner_id,
         o.chain as chain, o.protocol as protocol, o.pair as pair, o.anomaly_score as anomaly_score,
-        o.gas_hour_ratio as gas_ratio, pad.pleasure as pleasure, pad.arousal as felt, pad.dominance as held,
+        o.gas_hour_ratio as gas_ratio, pad.pleasure as pleasure, pad.arousal as arousal_signed,
+        pad.dominance as dominance_signed,
         case when outcome_class = 'revert' then 'refused' when outcome_class = 'slippage' then 'slipped'
             when cause_variable is not null then 'cause'
             when outcome_class = 'lasting' then if(coalesce(pnl_ppm <= $explained * worst_ppm, false), 'cost', 'return')
@@ -123,11 +124,11 @@ _FAILURES = """
         coalesce(known, 0) + row_number() over (partition by golem_id order by
             confirmed_tick, confirmed = 'at_death', tick) as seq,
         list_sort(list_distinct([tick, confirmed_tick])) as cause_ticks
-    from told left join owners using (golem_id) left join before using (golem_id)
+    from located left join owners using (golem_id) left join before using (golem_id)
     order by golem_id, seq
 """
 
-_SURE = """
+_CONFIDENCE = """
     with latest as (
         select * from rules
         qualify row_number() over (partition by golem_id, structure, cycle order by revision desc, seq desc) = 1
@@ -148,46 +149,52 @@ _SURE = """
 def failures_of(
     failures: pa.Table, records: pa.Table, rules: pa.Table, owners: pa.Table, before: pa.Table, policy: Policy
 ) -> pa.Table:
-    """What golems' confirmed failures say (FAILURE_SCHEMA), by golem and seq.
+    """Describe confirmed failures with mechanism, confidence and text. Returns FAILURE_SCHEMA by golem and seq.
 
-    failures: OUTCOME_SCHEMA with the cycle in which each was confirmed. records: FAILURE_COLUMNS, those of the failed
-    ticks among them. rules: RULE_COLUMNS of the curator's decisions about their structures. owners: golem_id, owner_id.
-    before: golem_id, known: how many failures of the golem came earlier. DerivationError if an owner is not known.
+    Parameters
+    ----------
+    failures : pa.Table, OUTCOME_SCHEMA with the cycle in which each failure was confirmed
+    records : pa.Table, FAILURE_COLUMNS, at least the records of the failed ticks
+    rules : pa.Table, RULE_COLUMNS of the curator's decisions about the failures' structures
+    owners : pa.Table, columns golem_id and owner_id; a golem without an owner raises DerivationError
+    before : pa.Table, columns golem_id and known, the number of earlier failures of the golem
     """
     if not failures.num_rows:
         return FAILURE_SCHEMA.empty_table()
-    plain = records.select(["golem_id", "tick", "outcome", "observation", "regime", "pad_after", "playbook_version"])
-    plain = plain.append_column("at_us", pa.array(micros(records, "observed_at")))
-    failed = failures.drop_columns(["confirmed_at"]).append_column(
+    names = ["golem_id", "tick", "outcome", "observation", "regime", "pad_after", "playbook_version"]
+    context_records = records.select(names).append_column("at_us", pa.array(micros(records, "observed_at")))
+    context_records = context_records.append_column("market_regime", market_regimes(records, policy))
+    confirmed = failures.drop_columns(["confirmed_at"]).append_column(
         "confirmed_us", pa.array(micros(failures, "confirmed_at"))
     )
-    plain = plain.append_column("market_regime", market_regimes(records, policy))
     numbers = {"explained": policy.katabasis.scar_explained_min}
-    told = query_tables(_FAILURES, numbers, failures=failed, records=plain, owners=owners, before=before)
-    if told["owner_id"].null_count:
-        orphans = told.filter(pc.is_null(told["owner_id"]))["golem_id"].to_pylist()
+    located = query_tables(
+        _FAILURES, numbers, failures=confirmed, records=context_records, owners=owners, before=before
+    )
+    if located["owner_id"].null_count:
+        orphans = located.filter(pc.is_null(located["owner_id"]))["golem_id"].to_pylist()
         raise DerivationError(f"golem {min(orphans)}: no owner on record, so its failures belong to no clade")
-    told = _situated(told, policy)
-    sure = _sure(told, rules, policy)
-    rows = told.to_pylist()  # few, and each is told in its own words
-    columns = {name: told[name] for name in FAILURE_SCHEMA.names if name in told.column_names} | {
+    located = _with_structures(located, policy)
+    confidence = _causal_confidence(located, rules, policy)
+    rows = located.to_pylist()  # the rows are few, and each needs its own text
+    columns = {name: located[name] for name in FAILURE_SCHEMA.names if name in located.column_names} | {
         "scar_id": pa.array([f"scar-{r['golem_id']}-{r['seq']}" for r in rows], pa.string()),
         "episode_id": pa.array([f"{r['golem_id']}:{r['tick']}" for r in rows], pa.string()),
-        "at": told["at_us"].cast(MOMENT),
-        "confirmed_at": told["confirmed_us"].cast(MOMENT),
-        "is_clear": pc.not_equal(told["mechanism"], UNEXPLAINED),
-        "confidence_ppm": sure,
+        "at": located["at_us"].cast(MOMENT),
+        "confirmed_at": located["confirmed_us"].cast(MOMENT),
+        "is_clear": pc.not_equal(located["mechanism"], UNEXPLAINED),
+        "confidence_ppm": confidence,
         "causal_narrative": pa.array([narrative(r) for r in rows], pa.string()),
         "causal_context": pa.array([context(r) for r in rows], _CONTEXT),
-        "arousal": pc.max_element_wise(told["felt"], 0.0),
-        "dominance": pc.max_element_wise(told["held"], 0.0),
-        "emotion": _emotions(told),
+        "arousal": pc.max_element_wise(located["arousal_signed"], 0.0),
+        "dominance": pc.max_element_wise(located["dominance_signed"], 0.0),
+        "emotion": _emotions(located),
     }
     return pa.table({name: columns[name] for name in FAILURE_SCHEMA.names}).cast(FAILURE_SCHEMA)
 
 
 def market_regimes(records: pa.Table, policy: Policy) -> pa.Array:
-    """KAT's regime of each record (canon 32). records: observation, regime."""
+    """Return KAT's regime of each record from its columns observation and regime (canon 32)."""
     regime = one(records["regime"])
     sigma = pc.struct_field(one(records["observation"]), "sigma_ratio")
     quiet = pc.fill_null(pc.less(sigma, policy.katabasis.low_vol_ratio), False)
@@ -200,48 +207,53 @@ def market_regimes(records: pa.Table, policy: Policy) -> pa.Array:
     return pc.case_when(cases, *SCAR_REGIMES)
 
 
-def _situated(told: pa.Table, policy: Policy) -> pa.Table:
-    """The same with the bands of its situation and the key of its structure, which is a rule's."""
+def _with_structures(failures: pa.Table, policy: Policy) -> pa.Table:
+    """Append the columns anomaly_band, gas_band and structure, the key of the matching rule."""
     edges = (
         (policy.curator.anomaly_edges, "anomaly_score", ANOMALY_BANDS),
         (policy.curator.gas_edges, "gas_ratio", GAS_BANDS),
     )
     for (limits, column, names), band in zip(edges, ("anomaly_band", "gas_band"), strict=True):
-        place = np.searchsorted(limits, told[column].to_numpy(), side="right")
-        told = told.append_column(band, pa.array(names).take(pa.array(place)))
-    parts = told.select(_STRUCTURE).to_pylist()
+        index = np.searchsorted(limits, failures[column].to_numpy(), side="right")
+        failures = failures.append_column(band, pa.array(names).take(pa.array(index)))
+    parts = failures.select(_STRUCTURE).to_pylist()
     keys = [Structure("pattern", *part.values()).key for part in parts]
-    return told.append_column("structure", pa.array(keys, pa.string()))
+    return failures.append_column("structure", pa.array(keys, pa.string()))
 
 
 _STRUCTURE = ["chain", "protocol", "pair", "tool_name", "action_type", "regime", "anomaly_band", "gas_band"]
-"""The parts of a rule's structure, in its order."""
+"""Parts of a rule's structure, in the order of its key."""
 
 
-def _sure(told: pa.Table, rules: pa.Table, policy: Policy) -> pa.Array:
-    """How sure the causal link is: as the curator was at that close where a rule says the same, less where it says the
-    opposite, and the confidence of one's own knowledge where no rule says anything or the chain itself refused."""
-    wanted = told.select(["golem_id", "seq", "cycle", "structure", "outcome_class"])
-    known = rules.select(list(RULE_COLUMNS))
-    found = query_tables(_SURE, {"own": ppm(policy.katabasis.scar_confidence)}, failures=wanted, rules=known)
-    return contiguous(found["confidence_ppm"])
+def _causal_confidence(failures: pa.Table, rules: pa.Table, policy: Policy) -> pa.Array:
+    """Return the confidence in each causal link, in ppm: `scar_confidence`, adjusted by a rule of the same structure.
+
+    A rule with a negative sign at that cycle's close raises the confidence to its own; a positive one lowers it to its
+    complement. Immediate failures and failures without a rule keep `scar_confidence`.
+    """
+    keys = failures.select(["golem_id", "seq", "cycle", "structure", "outcome_class"])
+    numbers = {"own": ppm(policy.katabasis.scar_confidence)}
+    rated = query_tables(_CONFIDENCE, numbers, failures=keys, rules=rules.select(list(RULE_COLUMNS)))
+    return contiguous(rated["confidence_ppm"])
 
 
-def _emotions(told: pa.Table) -> pa.Array:
-    aroused, commands = (np.asarray(told[name].to_numpy() >= 0.0) for name in ("felt", "held"))
-    code = np.where(aroused, np.where(commands, 2, 0), np.where(commands, 1, 3))
+def _emotions(failures: pa.Table) -> pa.Array:
+    is_aroused, is_dominant = (
+        np.asarray(failures[name].to_numpy() >= 0.0) for name in ("arousal_signed", "dominance_signed")
+    )
+    code = np.where(is_aroused, np.where(is_dominant, 2, 0), np.where(is_dominant, 1, 3))
     return pa.array(EMOTIONS).take(pa.array(code))
 
 
 _SCARS = """
-    with able as (
-        select f.*, row_number() over sight = 1 as is_first,
+    with eligible as (
+        select f.*, row_number() over occurrence = 1 as is_first,
             count(*) over (partition by owner_id, structure, mechanism) as seen_count
         from failures f where is_clear and confidence_ppm >= $sure
-        window sight as (partition by owner_id, structure, mechanism order by confirmed_us, golem_id, seq)
+        window occurrence as (partition by owner_id, structure, mechanism order by confirmed_us, golem_id, seq)
     ),
-    scars as (select * from able where is_first),
-    alike as (
+    scars as (select * from eligible where is_first),
+    similarity as (
         select s.scar_id, s.owner_id, max(
             (s.chain = e.chain and s.protocol = e.protocol and s.pair = e.pair)::int
             + (s.tool_name = e.tool_name and s.action_type = e.action_type)::int + (s.mechanism = e.mechanism)::int
@@ -255,34 +267,38 @@ _SCARS = """
         least(s.cycle * $span, coalesce(d.tick, s.cycle * $span)) as qualified_at_tick,
         coalesce(d.cycle = s.cycle, false) as is_bloodstain, if(is_bloodstain, 'death', 'life') as published,
         'tactical' as decay_class
-    from scars s left join alike using (scar_id, owner_id) left join deaths d using (golem_id)
+    from scars s left join similarity using (scar_id, owner_id) left join deaths d using (golem_id)
     order by owner_id, scar_id
 """
 
 
 def scars_of(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
-    """Which failures their clades are told (SCAR_SCHEMA), by owner and id: those that meet all five criteria.
+    """Select the failures to share with their clades. Returns SCAR_SCHEMA sorted by owner and scar id.
 
-    failures: FAILURE_SCHEMA, all of an owner's: confirmed, and so resolved. deaths: golem_id, cycle and tick of those
-    on record. A scar's cause is sure enough and can be told; and no failure of its structure and mechanism was told
-    before it, by the moment of its confirmation, then golem and number.
+    A scar has a known mechanism and at least `scar_confidence_min`, and it is the clade's first failure of its structure
+    and mechanism, by time of confirmation, then golem and seq.
+
+    Parameters
+    ----------
+    failures : pa.Table, FAILURE_SCHEMA, all failures of each owner
+    deaths : pa.Table, columns golem_id, cycle and tick of the recorded deaths
     """
     if not failures.num_rows:
         return SCAR_SCHEMA.empty_table()
-    plain = failures.drop_columns(["at", "confirmed_at"])
+    candidates = failures.drop_columns(["at", "confirmed_at"])
     for name, column in (("at_us", "at"), ("confirmed_us", "confirmed_at")):
-        plain = plain.append_column(name, pa.array(micros(failures, column)))
+        candidates = candidates.append_column(name, pa.array(micros(failures, column)))
     numbers = {"sure": ppm(policy.katabasis.scar_confidence_min), "span": policy.curator.cycle_ticks}
-    ended = deaths.select(["golem_id", "cycle", "tick"])
-    found = query_tables(_SCARS, numbers, failures=plain, deaths=ended)
-    columns = {"at": found["at_us"].cast(MOMENT), "confirmed_at": found["confirmed_us"].cast(MOMENT)}
-    return pa.table({n: columns[n] if n in columns else found[n] for n in SCAR_SCHEMA.names}).cast(SCAR_SCHEMA)
+    death_ticks = deaths.select(["golem_id", "cycle", "tick"])
+    scars = query_tables(_SCARS, numbers, failures=candidates, deaths=death_ticks)
+    columns = {"at": scars["at_us"].cast(MOMENT), "confirmed_at": scars["confirmed_us"].cast(MOMENT)}
+    return pa.table({n: columns[n] if n in columns else scars[n] for n in SCAR_SCHEMA.names}).cast(SCAR_SCHEMA)
 
 
 def scar_confidence(scars: pa.Table, at_us: Int64Array | int, policy: Policy) -> Int64Array:
-    """Confidence of each scar in ppm at a moment: halved in 30 days, a bloodstain in three times that (canon 4, 7)."""
-    stained = to_bools(contiguous(scars["is_bloodstain"]))
-    days = policy.katabasis.scar_half_life_days * np.where(stained, policy.decay.bloodstain_multiplier, 1.0)
+    """Return each scar's confidence in ppm at a time; bloodstains have a longer half-life and a floor (canon 4, 7)."""
+    is_bloodstain = to_bools(contiguous(scars["is_bloodstain"]))
+    days = policy.katabasis.scar_half_life_days * np.where(is_bloodstain, policy.decay.bloodstain_multiplier, 1.0)
     half = np.rint(np.minimum(days * DAY_US, float(FOREVER_US >> 3))).astype(np.int64)
-    floor = np.where(stained, ppm(policy.decay.bloodstain_floor), 0)
+    floor = np.where(is_bloodstain, ppm(policy.decay.bloodstain_floor), 0)
     return confidence_at(int_column(scars, "confidence_ppm"), micros(scars, "confirmed_at"), at_us, half, floor)

@@ -1,7 +1,7 @@
-"""Scar words: how a failure is told, written from its structure and its mechanism. Pure.
+"""Writes the text of a scar from its structure and mechanism, never from the golem's private reasoning. Pure.
 
-Never from a golem's own reasoning, which is private. What crosses to the clade may say how much was lost, in percent of
-the position; a size, a price or a moment of the market is in no sentence. Source: KAT (causal narrative), canon 44.
+Scars are shared with the clade. The text may state the loss in percent of the position, but no size, price or time.
+Source: KAT (causal narrative), canon 44.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ INSTEAD = {
     "repay": "keeping the loan",
     "liquidated": "repaying in time",
 }
-"""What would have been done instead, by what was done."""
+"""Maps each action to the alternative that was not taken."""
 
 UNEXPLAINED = "unexplained"
 MECHANISMS = ("refused", "slipped", "gas", "cause", "cost", "return", UNEXPLAINED)
-"""Why it failed: the market moved past the limit before inclusion; the swap slipped; gas ate it; a variable that the
-record names moved another; what acting cost was never earned back; price came back to where nothing had been to do. Of
-an unexplained loss it is known that it hurt, not why."""
+"""Why an action failed. refused: the market passed the slippage limit before inclusion. slipped: the swap slipped.
+gas: gas exceeded the gain. cause: a variable named by the record moved another. cost: the cost of acting was never
+earned back. return: the price recovered. unexplained: a loss without a known reason."""
 
 
 def _percent(ppm: int) -> str:
@@ -41,12 +41,12 @@ def _percent(ppm: int) -> str:
 
 
 def act_words(action_type: str) -> str:
-    """An act in words; one without words stands for itself."""
+    """Return the words for an action type; an unknown type is returned with spaces for underscores."""
     return ACTION_WORDS.get(action_type, action_type.replace("_", " "))
 
 
 def mechanism_words(row: Mapping[str, Any]) -> str:
-    """Why it failed, as a clause. row: mechanism, and cause_variable and effect_variable where it is a cause."""
+    """Return the clause that explains the failure; cause_variable and effect_variable matter for mechanism "cause"."""
     act = act_words(row["action_type"])
     moved = EFFECT_WORDS.get(row["effect_variable"] or "", row["effect_variable"] or "the position")
     return {
@@ -61,7 +61,7 @@ def mechanism_words(row: Mapping[str, Any]) -> str:
 
 
 def scene_words(row: Mapping[str, Any]) -> str:
-    """Where and when it was done: regime, pair, protocol, range, gas."""
+    """Return the clause that describes regime, pair, protocol, range and gas."""
     return (
         f"In {REGIME_WORDS.get(row['regime'], row['regime'])}, with a {row['pair']} position on {row['protocol']} "
         f"{ANOMALY_WORDS.get(row['anomaly_band'], row['anomaly_band'])} and {GAS_WORDS[row['gas_band']]}"
@@ -69,7 +69,7 @@ def scene_words(row: Mapping[str, Any]) -> str:
 
 
 def outcome_words(row: Mapping[str, Any]) -> str:
-    """What happened, in a clause. row: outcome_class, confirmed, pnl_ppm, effect_ppm, slippage_ppm."""
+    """Return the clause that describes the outcome: revert, slippage, or the loss in percent."""
     if row["outcome_class"] == "revert":
         return "was refused on inclusion"
     if row["outcome_class"] == "slippage":
@@ -82,12 +82,12 @@ def outcome_words(row: Mapping[str, Any]) -> str:
 
 
 def narrative(row: Mapping[str, Any]) -> str:
-    """Scene, act, outcome and mechanism in one sentence."""
+    """Return scene, action, outcome and mechanism in one sentence."""
     return f"{scene_words(row)}, {act_words(row['action_type'])} {outcome_words(row)}: {mechanism_words(row)}."
 
 
 def context(row: Mapping[str, Any]) -> dict[str, str]:
-    """What was believed beside what came, and what would have been better (KAT, CausalContext)."""
+    """Return strategy, hypothesis, actual outcome and the better alternative (KAT, CausalContext)."""
     act, instead = act_words(row["action_type"]), INSTEAD.get(row["action_type"], "doing nothing")
     version = row["playbook_version"]
     saved = row["effect_ppm"] if row["effect_ppm"] is not None and row["effect_ppm"] < 0 else row["pnl_ppm"]

@@ -1,7 +1,7 @@
-"""Consensus: what the voters together believe of each proposition. Pure, a function of sets.
+"""Computes the weighted consensus of the votes on each proposition. Pure.
 
-Whatever order votes arrive in and however they are split into runs, the same votes give the same rows. All sums are
-integers of 128 bits. Source: KAT (Vote Weighting and Consensus), canon 48.
+The result depends on the set of votes alone, not on their order or their division into runs, because all sums are
+128-bit integers. Source: KAT (Vote Weighting and Consensus), canon 48.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ CONSENSUS_SCHEMA = pa.schema(
         pa.field("votes_hash", pa.string(), nullable=False),
     ]
 )
-"""One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm is the mean as counted, rounded half
-up; confidence_ppm the same, lifted to the floor where the quorum rests on a death vote; variance_ppm2 the weighted
-population variance in (1e-6)^2, rounded down; first_vote_at and last_vote_at span all valid votes, also those that
-their voter has replaced; votes_hash is SHA-256 over the ids of the counted votes in order: two rows with the same hash
-were made from the same votes."""
+"""One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm: rounded half up. confidence_ppm: the
+mean, raised to the floor if only a death vote meets the quorum. variance_ppm2: weighted population variance in
+(1e-6)^2, rounded down. first_vote_at, last_vote_at: over all valid votes, replaced ones included. votes_hash: SHA-256
+of the sorted ids of the counted votes."""
 
 COUNT = """
     with valid as (
@@ -82,11 +81,15 @@ COUNT = """
 
 
 def consensus(votes: pa.Table, backed: pa.Array, policy: KatabasisPolicy, touched: pa.Array | None = None) -> pa.Table:
-    """Count the latest vote of each voter; of votes of one moment the death vote, then the greatest id, is the latest.
+    """Count the latest vote of each voter on each proposition. Returns CONSENSUS_SCHEMA sorted by proposition_id.
 
-    votes: VOTE_SCHEMA, all votes of the propositions asked for, any order, repeats allowed. backed: ids of the death
-    votes whose death is on record (`backed_votes`); other death votes are left out. touched: ids of the propositions to
-    count again, all by default. Returns CONSENSUS_SCHEMA sorted by proposition_id.
+    Among votes of the same time a death vote is later than a routine vote, then the greater id is later.
+
+    Parameters
+    ----------
+    votes : pa.Table, VOTE_SCHEMA, all votes of the touched propositions, any order, duplicates allowed
+    backed : pa.Array, ids of death votes with a recorded death (`backed_votes`); other death votes are ignored
+    touched : pa.Array, ids of the propositions to count, None for all
     """
     numbers = {
         "partly": touched is not None,
@@ -95,29 +98,29 @@ def consensus(votes: pa.Table, backed: pa.Array, policy: KatabasisPolicy, touche
         "floored_from": ppm(policy.death_floor_confidence_min),
         "variance_max": ppm(policy.contradiction_variance) * PPM,
     }
-    none = pa.array([], pa.string())
-    answer = query_tables(
+    no_ids = pa.array([], pa.string())
+    counted = query_tables(
         COUNT,
         numbers,
         votes=votes.set_column(votes.schema.get_field_index("at"), "at_us", pa.array(micros(votes, "at"))),
         backed=pa.table({"vote_id": backed.cast(pa.string())}),
-        touched=pa.table({"proposition_id": none if touched is None else touched.cast(pa.string())}),
+        touched=pa.table({"proposition_id": no_ids if touched is None else touched.cast(pa.string())}),
     )
-    return answer.select(CONSENSUS_SCHEMA.names).cast(CONSENSUS_SCHEMA)
+    return counted.select(CONSENSUS_SCHEMA.names).cast(CONSENSUS_SCHEMA)
 
 
 def decisive(votes: pa.Table) -> pa.Table:
-    """Those of these votes on which a count can ever depend: counting them gives what counting all gives.
+    """Return the distinct votes that can affect a count; counting them equals counting all votes.
 
-    Of each voter's routine votes on a proposition the first and the last, and every death vote, since one may come to
-    count when its death is recorded. votes: VOTE_SCHEMA, any order, repeats allowed; none comes out twice.
+    These are the first and last routine vote of each voter on each proposition, and every death vote, because a death
+    vote starts to count when its death is recorded. votes: VOTE_SCHEMA, any order, duplicates allowed.
     """
-    _, once = np.unique(contiguous(votes["vote_id"]).dictionary_encode().indices.to_numpy(), return_index=True)
-    votes = votes.take(pa.array(once))
+    _, first_rows = np.unique(contiguous(votes["vote_id"]).dictionary_encode().indices.to_numpy(), return_index=True)
+    votes = votes.take(pa.array(first_rows))
     routine = votes.filter(pc.invert(votes["is_death_vote"]))
     keys = [("proposition_id", "ascending"), ("voter_id", "ascending"), ("at", "ascending"), ("vote_id", "ascending")]
     routine = routine.take(pc.sort_indices(routine, sort_keys=keys))
-    who = pc.binary_join_element_wise(routine["proposition_id"], routine["voter_id"], "\x1f").to_numpy()
-    edge = who[1:] != who[:-1]
-    ends = np.concatenate([[True], edge]) | np.concatenate([edge, [True]]) if len(who) else edge
-    return pa.concat_tables([votes.filter(votes["is_death_vote"]), routine.filter(pa.array(ends, pa.bool_()))])
+    voter_keys = pc.binary_join_element_wise(routine["proposition_id"], routine["voter_id"], "\x1f").to_numpy()
+    changes = voter_keys[1:] != voter_keys[:-1]
+    is_end = np.concatenate([[True], changes]) | np.concatenate([changes, [True]]) if len(voter_keys) else changes
+    return pa.concat_tables([votes.filter(votes["is_death_vote"]), routine.filter(pa.array(is_end, pa.bool_()))])

@@ -1,1 +1,1 @@
-"""Retrieval: from a situation to the few entries that matter in it."""
+"""Retrieval: ranks the entries that matter in a golem's situation, and searches entries by text."""

@@ -1,7 +1,7 @@
-"""Credits: what became of what was retrieved. Pure, set-based over records.
+"""Credits retrieved entries with the verdicts on the decisions that used them. Pure, set-based over records.
 
-An entry that was before the golem when it decided, and said the same as the verdict on that decision, was useful; one
-that said the opposite misled. What it said is what it said then: its sign as of the last cycle closed before.
+A retrieved entry was useful if its sign agrees with the verdict on the decision, and misleading if it disagrees. The
+sign is taken as of the last cycle closed before the decision.
 Source: HB S13 (Loop 1: which knowledge contributed, and was the decision good?), MEM (reinforcement on retrieval),
 canon 21 (an access is an event).
 """
@@ -18,7 +18,7 @@ from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import CuratorPolicy
 
 CREDIT_COLUMNS = ("golem_id", "tick", "observed_at", "retrieved_entries", "resolutions")
-"""Columns of a record that credits rest on."""
+"""Record columns from which credits are computed."""
 
 CREDIT_SCHEMA = pa.schema(
     [
@@ -32,9 +32,9 @@ CREDIT_SCHEMA = pa.schema(
         pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
     ]
 )
-"""One row per golem, cycle and entry that was retrieved or judged in it. retrieved: ticks that did; last_access_at: the
-last of them, null for none. useful, misled: decisions judged in this cycle at which it had been retrieved, whose effect
-agreed with its sign or not. cause_ticks: the ticks whose records say so."""
+"""One row per golem, cycle and entry that was retrieved or judged in the cycle. retrieved: number of ticks that
+retrieved the entry; last_access_at: time of the last one, null without any. useful, misled: decisions judged in this
+cycle that had retrieved the entry, and whose effect agreed or disagreed with its sign. cause_ticks: source ticks."""
 
 SIGN_SCHEMA = pa.schema(
     [
@@ -45,15 +45,15 @@ SIGN_SCHEMA = pa.schema(
         pa.field("sign", pa.int64(), nullable=False),
     ]
 )
-"""One row per cycle of a golem from which on an entry takes another side: 1 an action pays, -1 it harms, 0 open."""
+"""One row per cycle in which an entry's sign changed: 1 the action pays, -1 it harms, 0 undecided."""
 
 _SIGNS = """
     with latest as (
         select golem_id, entry_id, action_type, cycle, sign from decisions where action_type is not null
         qualify row_number() over (partition by golem_id, entry_id, cycle order by revision desc, seq desc) = 1
     ),
-    every as (select * from latest union all select golem_id, entry_id, action_type, cycle, sign from known)
-    select golem_id, entry_id, action_type, cycle, sign from every
+    signs as (select * from latest union all select golem_id, entry_id, action_type, cycle, sign from earlier)
+    select golem_id, entry_id, action_type, cycle, sign from signs
     qualify sign is distinct from lag(sign) over (partition by golem_id, entry_id order by cycle)
     order by golem_id, entry_id, cycle
 """
@@ -70,7 +70,7 @@ _CREDITS = """
             sign(r.effect_ppm) as side, unnest(list_distinct(r.retrieved_entry_ids)) as entry_id
         from resolved where r.verified and abs(r.effect_ppm) >= $least
     ),
-    said as (
+    agreements as (
         select j.*, s.sign * j.side as agreed from judged j asof join signs s
         on j.golem_id = s.golem_id and j.entry_id = s.entry_id and j.action_type = s.action_type
             and j.decided > s.cycle
@@ -79,7 +79,7 @@ _CREDITS = """
         select golem_id, cycle, entry_id, tick, at_us, 1 as retrieved, 0 as useful, 0 as misled from retrievals
         union all
         select golem_id, cycle, entry_id, tick, null, 0, (agreed > 0)::int, (agreed < 0)::int
-        from said where agreed <> 0
+        from agreements where agreed <> 0
     )
     select golem_id, cycle, entry_id, sum(retrieved)::bigint as retrieved, sum(useful)::bigint as useful,
         sum(misled)::bigint as misled, max(at_us) as last_access_at, list_sort(list_distinct(list(tick))) as cause_ticks
@@ -87,35 +87,43 @@ _CREDITS = """
 """
 
 
-def signs_of(decisions: pa.Table, known: pa.Table | None = None) -> pa.Table:
-    """From when on each entry says which side (SIGN_SCHEMA). decisions: DECISION_SCHEMA, later than those of known."""
-    wanted = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
-    before = SIGN_SCHEMA.empty_table() if known is None else known
-    return query_tables(_SIGNS, decisions=decisions.select(wanted), known=before).cast(SIGN_SCHEMA)
+def signs_of(decisions: pa.Table, earlier: pa.Table | None = None) -> pa.Table:
+    """Return the cycles in which each entry's sign changed (SIGN_SCHEMA).
+
+    earlier: signs of the decisions before `decisions` (DECISION_SCHEMA).
+    """
+    names = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
+    earlier = SIGN_SCHEMA.empty_table() if earlier is None else earlier
+    return query_tables(_SIGNS, decisions=decisions.select(names), earlier=earlier).cast(SIGN_SCHEMA)
 
 
 def credits_of(records: pa.Table, cycle: Int64Array, signs: pa.Table, policy: CuratorPolicy) -> pa.Table:
-    """What became of retrievals in these records (CREDIT_SCHEMA), by golem, cycle and entry.
+    """Count retrievals and verdicts per golem, cycle and entry (CREDIT_SCHEMA).
 
-    records: CREDIT_COLUMNS, whole cycles of a golem; cycle: int64 [records]. signs: SIGN_SCHEMA, through the cycle
-    before the last at least. Verdicts smaller than what is worth a rule decide nothing.
+    Verdicts with an effect below `effect_min_ppm` are ignored.
+
+    Parameters
+    ----------
+    records : pa.Table, CREDIT_COLUMNS, whole cycles of each golem
+    cycle : Int64Array, cycle of each record
+    signs : pa.Table, SIGN_SCHEMA, at least through the cycle before the last
     """
     lengths = [pc.list_value_length(one(records.column(n))) for n in ("retrieved_entries", "resolutions")]
-    busy = pc.greater(pc.add(*lengths), 0)
-    plain = records.select(["golem_id", "tick", "retrieved_entries", "resolutions"])
-    plain = plain.append_column("at_us", records.column("observed_at").cast(pa.int64()))
-    plain = plain.append_column("cycle", pa.array(cycle, pa.int64())).filter(busy)
-    if not plain.num_rows:
+    is_relevant = pc.greater(pc.add(*lengths), 0)
+    relevant = records.select(["golem_id", "tick", "retrieved_entries", "resolutions"])
+    relevant = relevant.append_column("at_us", records.column("observed_at").cast(pa.int64()))
+    relevant = relevant.append_column("cycle", pa.array(cycle, pa.int64())).filter(is_relevant)
+    if not relevant.num_rows:
         return CREDIT_SCHEMA.empty_table()
     numbers = {"span": policy.cycle_ticks, "least": policy.effect_min_ppm}
-    answer = query_tables(_CREDITS, numbers, records=plain, signs=signs)
-    moments = answer.column("last_access_at").cast(pa.int64()).cast(MOMENT)
-    place = answer.schema.get_field_index("last_access_at")
-    return answer.set_column(place, "last_access_at", moments).select(CREDIT_SCHEMA.names).cast(CREDIT_SCHEMA)
+    credits = query_tables(_CREDITS, numbers, records=relevant, signs=signs)
+    last_access_at = credits.column("last_access_at").cast(pa.int64()).cast(MOMENT)
+    index = credits.schema.get_field_index("last_access_at")
+    return credits.set_column(index, "last_access_at", last_access_at).select(CREDIT_SCHEMA.names).cast(CREDIT_SCHEMA)
 
 
 def totals(credits: pa.Table) -> pa.Table:
-    """All cycles of an entry in one: golem_id, entry_id, useful, misled, last_us (0: never accessed)."""
+    """Sum credits over cycles: golem_id, entry_id, useful, misled, last_us (0 for entries never accessed)."""
     last = pc.fill_null(credits.column("last_access_at").cast(pa.int64()), 0)
     summed = (
         credits.append_column("last_us", last)

@@ -1,6 +1,6 @@
-"""Search: texts by their words (BM25) and by their meaning (cosine), both rankings fused, decay as a penalty. Pure.
+"""Searches texts by words (BM25) and meaning (cosine), fuses both rankings and multiplies by retention. Pure.
 
-Exact: every text that may be found is compared. Source: TOOLS (memory_search), MEM-10, canon 23.
+The search is exact: it compares every text that passes the filters. Source: TOOLS (memory_search), MEM-10, canon 23.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.model import REGIMES
@@ -21,10 +21,10 @@ from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column
 from bardo_pipeline.policy import Policy, RetrievalPolicy
-from bardo_pipeline.retrieval.scoring import Floats, Truth, Whole
+from bardo_pipeline.retrieval.scoring import Floats
 
 OWN = ("self", DREAMT)
-"""Provenances of what a golem learned itself."""
+"""Provenances of entries that a golem learned itself."""
 
 _NO_WORD = r"[^\p{L}\p{N}]+"
 
@@ -42,26 +42,25 @@ FOUND_SCHEMA = pa.schema(
         pa.field("holders", pa.int64(), nullable=False),
     ]
 )
-"""One row per text found, best first, equals by store, id and golem. relevance: sum of reciprocal ranks, by words and
-by meaning. retained: of an episode what is retained of it, of an entry its confidence, at the moment of asking, in
-[0, 1]; 1 where decay is left out. score = relevance x retained. holders: how many rows share the text; the best of them
-stands for all."""
+"""One row per text found, best first; ties by store, id and golem. relevance: sum of the reciprocal ranks of both
+rankings. retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]; 1 without
+decay. score = relevance x retained. holders: number of rows that share the text, of which the best is shown."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words of texts, for BM25: one element a (text, word) and how often it is there; texts with each word."""
+    """Word counts for BM25: text, word and count per distinct (text, word); words per text; texts per word."""
 
     vocabulary: pa.Array
-    text: Whole
-    word: Whole
-    count: Whole
-    length: Whole
-    documents: Whole
+    text: Int64Array
+    word: Int64Array
+    count: Int64Array
+    length: Int64Array
+    documents: Int64Array
 
     @classmethod
     def of(cls, texts: pa.Array) -> Words:
-        """Taken apart: lower case, letters and digits."""
+        """Split the texts into lower-case words of letters and digits."""
         texts_of, words = _words(texts)
         encoded = words.dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -72,40 +71,41 @@ class Words:
         documents = np.bincount(word, minlength=len(encoded.dictionary))
         return cls(encoded.dictionary, text, word, count, length, documents)
 
-    def scores(self, question: str, rules: RetrievalPolicy) -> NDArray[np.float64]:
-        """BM25 of each text, 0 for one without a word of the question. float64 [texts]."""
-        _, asked = _words(pa.array([question], pa.string()))
-        codes = pc.index_in(asked.unique(), value_set=self.vocabulary).drop_null().to_numpy()
-        wanted = np.isin(self.word, codes)
-        text, word, count = self.text[wanted], self.word[wanted], self.count[wanted]
-        held = self.documents[word]
-        rarity = np.log1p((len(self.length) - held + 0.5) / (held + 0.5))
+    def scores(self, question: str, rules: RetrievalPolicy) -> Float64Array:
+        """Return the BM25 score of each text, 0 for texts without a word of the question."""
+        _, question_words = _words(pa.array([question], pa.string()))
+        codes = pc.index_in(question_words.unique(), value_set=self.vocabulary).drop_null().to_numpy()
+        matches = np.isin(self.word, codes)
+        text, word, count = self.text[matches], self.word[matches], self.count[matches]
+        document_count = self.documents[word]
+        rarity = np.log1p((len(self.length) - document_count + 0.5) / (document_count + 0.5))
         mean = max(float(self.length.mean()), 1.0) if len(self.length) else 1.0
-        slow = rules.words_saturation * (1.0 - rules.words_length + rules.words_length * self.length[text] / mean)
-        gain = rarity * count * (rules.words_saturation + 1.0) / (count + slow)
-        summed: NDArray[np.float64] = np.bincount(text, weights=gain, minlength=len(self.length)).astype(np.float64)
-        return summed
+        saturation = rules.words_saturation * (1.0 - rules.words_length + rules.words_length * self.length[text] / mean)
+        gain = rarity * count * (rules.words_saturation + 1.0) / (count + saturation)
+        scores: Float64Array = np.bincount(text, weights=gain, minlength=len(self.length)).astype(np.float64)
+        return scores
 
 
-def _words(texts: pa.Array) -> tuple[Whole, pa.Array]:
-    """(text of each word, words), in lower case."""
+def _words(texts: pa.Array) -> tuple[Int64Array, pa.Array]:
+    """Return the text index of each word, and the words in lower case."""
     split = pc.split_pattern_regex(pc.utf8_lower(texts), pattern=_NO_WORD)
     text, words = pc.list_parent_indices(split), pc.list_flatten(split)
-    some = pc.not_equal(words, "")
-    return text.filter(some).to_numpy(zero_copy_only=False).astype(np.int64), words.filter(some)
+    nonempty = pc.not_equal(words, "")
+    return text.filter(nonempty).to_numpy(zero_copy_only=False).astype(np.int64), words.filter(nonempty)
 
 
-def likeness(vectors: NDArray[np.float32], question: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Cosine of each unit vector with the question in millionths of one, negatives counting 0 (canon 21)."""
-    close = (vectors.astype(np.float64) * question.astype(np.float64)).sum(axis=1)
-    rounded: NDArray[np.float64] = np.rint(np.maximum(close, 0.0) * PPM) / PPM
+def likeness(vectors: Float32Array, question: Float32Array) -> Float64Array:
+    """Return each unit vector's cosine with the question, rounded to 1e-6, negatives as 0 (canon 21)."""
+    cosine = (vectors.astype(np.float64) * question.astype(np.float64)).sum(axis=1)
+    rounded: Float64Array = np.rint(np.maximum(cosine, 0.0) * PPM) / PPM
     return rounded
 
 
-def fused(rankings: Sequence[Floats], k: int) -> NDArray[np.float64]:
-    """Reciprocal rank fusion: sum of 1 / (k + rank) over the rankings. Equals share the better rank; 0 is in none.
+def fused(rankings: Sequence[Floats], k: int) -> Float64Array:
+    """Return the reciprocal rank fusion: the sum of 1 / (k + rank) over the rankings.
 
-    Scores that differ by less than 1e-9 are equal: what the same sum gives in another order of addition.
+    Ties share the better rank. A score of 0 is unranked. Scores are rounded to 1e-9, so the order of addition does not
+    matter.
     """
     out = np.zeros(len(rankings[0]))
     for exact in rankings:
@@ -118,10 +118,10 @@ def fused(rankings: Sequence[Floats], k: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Filters:
-    """What an entry must be to be found; None asks for nothing.
+    """Conditions on entries in a search; None matches everything.
 
-    confidence_min in [0, 1] is compared with the publisher's confidence: of what came from another, that with which it
-    was made (canon 23). Raises QueryError for a word that there is not, and a confidence outside of [0, 1].
+    confidence_min in [0, 1] applies to the current confidence of own entries, and to the confidence at origin of
+    received entries (canon 23). Raises QueryError for an unknown value and for a confidence outside of [0, 1].
     """
 
     kind: str | None = None
@@ -135,60 +135,65 @@ class Filters:
     confidence_min: float = 0.0
 
     def __post_init__(self) -> None:
-        words = {"kind": ENTRY_KINDS, "category": CATEGORIES, "domain": DOMAINS, "regime": REGIMES, "status": STATUSES}
-        for name, known in words.items():
-            asked = getattr(self, name)
-            if asked is not None and asked not in known:
-                raise QueryError(f"no {name} is called {asked!r}: there are {', '.join(known)}")
+        choices = {"kind": ENTRY_KINDS, "category": CATEGORIES, "domain": DOMAINS, "regime": REGIMES}
+        for name, valid_values in (choices | {"status": STATUSES}).items():
+            value = getattr(self, name)
+            if value is not None and value not in valid_values:
+                raise QueryError(f"no {name} is called {value!r}: there are {', '.join(valid_values)}")
         if not 0.0 <= self.confidence_min <= 1.0:
             raise QueryError(f"a confidence is between 0 and 1, not {self.confidence_min}")
 
-    def of(self, entries: pa.Table, confidence: Whole) -> Truth:
-        """Which entries (ENTRY_SCHEMA) pass. confidence: of each now, in ppm."""
+    def of(self, entries: pa.Table, confidence: Int64Array) -> BoolArray:
+        """Return which entries (ENTRY_SCHEMA) pass. confidence: current, in ppm."""
         own = pc.is_in(entries["provenance"], value_set=pa.array(OWN)).to_numpy()
         published = np.where(own, confidence, int_column(entries, "confidence_origin_ppm"))
         passed = published >= ppm(self.confidence_min)
         for name in ("kind", "category", "domain", "regime", "status", "chain", "pair", "tool"):
-            if (asked := getattr(self, name)) is not None:
-                passed &= pc.fill_null(pc.equal(entries[name], asked), False).to_numpy()
+            if (value := getattr(self, name)) is not None:
+                passed &= pc.fill_null(pc.equal(entries[name], value), False).to_numpy()
         return passed
 
 
 def search_entries(
     entries: pa.Table,
-    vectors: NDArray[np.float32],
-    text_of: Whole,
+    vectors: Float32Array,
+    text_of: Int64Array,
     question: str,
-    vector: NDArray[np.float32],
+    vector: Float32Array,
     *,
     at_us: int,
     filters: Filters,
     decay: bool,
     policy: Policy,
 ) -> pa.Table:
-    """Every entry that shares a word or a meaning with the question (FOUND_SCHEMA), no two of one text, best first.
+    """Rank the entries that share a word or a meaning with the question, one row per text (FOUND_SCHEMA).
 
-    entries: ENTRY_SCHEMA. vectors: float32 [texts, dimension], unit rows; text_of: int64 [entries]. at_us: the moment
-    at which confidence counts. decay: whether what faded ranks lower.
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA
+    vectors : [texts, dimension], unit rows
+    text_of : row of `vectors` of each entry's text
+    at_us : time in UTC microseconds to which confidence decays
+    decay : whether the score is multiplied by confidence
     """
     confidence = confidence_of(entries, at_us, policy.decay)
     rows = np.flatnonzero(filters.of(entries, confidence))
-    texts, place = np.unique(text_of[rows], return_inverse=True)
+    texts, text_index = np.unique(text_of[rows], return_inverse=True)
     if not len(rows):
         return FOUND_SCHEMA.empty_table()
-    _, first = np.unique(place, return_index=True)
-    told = one(entries.column("text")).take(pa.array(rows[first]))
+    _, first = np.unique(text_index, return_index=True)
+    distinct_texts = one(entries.column("text")).take(pa.array(rows[first]))
     rules = policy.retrieval
-    near, worded = likeness(vectors[texts], vector), Words.of(told).scores(question, rules)
-    relevance = fused([worded, near], rules.fusion_k)[place]
+    cosine, bm25 = likeness(vectors[texts], vector), Words.of(distinct_texts).scores(question, rules)
+    relevance = fused([bm25, cosine], rules.fusion_k)[text_index]
     retained = confidence[rows] / PPM if decay else np.ones(len(rows))
-    found = entries.select(["entry_id", "golem_id", "kind", "text"]).take(pa.array(rows))
-    columns = {"store": "entries", "id": found["entry_id"], "golem_id": found["golem_id"], "kind": found["kind"]}
-    return ranked(columns | {"text": found["text"]}, relevance, retained)
+    hits = entries.select(["entry_id", "golem_id", "kind", "text"]).take(pa.array(rows))
+    columns = {"store": "entries", "id": hits["entry_id"], "golem_id": hits["golem_id"], "kind": hits["kind"]}
+    return ranked(columns | {"text": hits["text"]}, relevance, retained)
 
 
 def ranked(columns: dict[str, Any], relevance: Floats, retained: Floats) -> pa.Table:
-    """Rows by relevance x retained, equals by id and golem, the first of each text; FOUND_SCHEMA."""
+    """Return FOUND_SCHEMA rows with relevance above 0, by relevance x retained, one row per text."""
     count = len(relevance)
     numbers = {"relevance": relevance, "retained": retained, "score": relevance * retained}
     columns = columns | {"rank": np.zeros(count, np.int64), "holders": np.ones(count, np.int64), **numbers}
@@ -198,7 +203,7 @@ def ranked(columns: dict[str, Any], relevance: Floats, retained: Floats) -> pa.T
 
 
 def first_of_each_text(found: pa.Table) -> pa.Table:
-    """The best row of each text of a store, with how many share it; best first, equals by store, id and golem."""
+    """Return the best row of each text of a store with the summed holders; best first, ties by store, id and golem."""
     keys = [("score", "descending"), ("store", "ascending"), ("id", "ascending"), ("golem_id", "ascending")]
     ordered = found.sort_by(keys)
     text = one(pc.binary_join_element_wise(ordered["store"], ordered["text"], "\x1f"))

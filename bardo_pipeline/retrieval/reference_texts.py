@@ -1,7 +1,7 @@
-"""References: the twenty texts by which an embedder is known again. Data.
+"""Holds the 20 reference texts of the drift check. Data.
 
-They are what golems remember, know and ask: so a drift that matters to a golem shows in them. A text that is changed
-here has no vector on record and is not compared until it has one. Source: MEM (20 reference documents).
+They resemble episodes, entries and questions of golems, so they show drift that matters. A changed text has no recorded
+vector and is not compared until it has one. Source: MEM (20 reference documents).
 """
 
 REFERENCE_TEXTS = (

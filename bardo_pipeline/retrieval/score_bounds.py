@@ -1,8 +1,8 @@
-"""Bounds: what each entry can score at most, in single precision and a few light passes. Pure.
+"""Computes an upper bound of every entry's score in single precision, to select the entries to score exactly. Pure.
 
-Most of a question's cost is to fetch all vectors from memory. Only the first half of each is, copied side by side: what
-the rest can add is at most the product of its length and the question's (Cauchy and Schwarz), and is fetched where that
-could matter; and so is what was felt. Bounds choose who is scored exactly and are never shown.
+Reading all vectors from memory dominates the cost of a question. The bounds therefore read the first half of each
+vector from a contiguous copy; by Cauchy-Schwarz the second half adds at most the product of the norms. The second half
+and the affect are read only for entries whose bound is high enough. Bounds are never shown.
 Source: MEM (four-factor retrieval), canon 15, 21-24.
 """
 
@@ -14,29 +14,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, PPM
 from bardo_pipeline.mortality.affect import CONGRUENCE_UNFELT
 from bardo_pipeline.policy import RetrievalPolicy
-from bardo_pipeline.retrieval.scoring import Floats, Whole
-
-Single = NDArray[np.float32]
+from bardo_pipeline.retrieval.scoring import Floats
 
 _HOUR_US = 3_600_000_000
 _SLACK = 5e-5
-_GROUP = 128  # bounds of which only the greatest is looked at to find one that k of them reach
-_SEEDS = 64  # rows beyond the first few that are looked at closely to learn what must be reached
+_GROUP = 128  # block size of the block maxima from which `_kth_bound` estimates the k-th greatest bound
+_SEEDS = 64  # rows beyond k whose bounds are tightened first, to find the threshold
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What a score is made of, [entries]: confidence and floor in ppm, moments in UTC microseconds, half-lives in
-    microseconds. worth: importance at full confidence. pad: mean mood, [3, entries]. regime: its code."""
+    """Inputs of a score per entry. confidence, floor: ppm. anchor, last: UTC microseconds. half, recency_half:
+    microseconds. worth: importance at full confidence. pad: mean mood, [3, entries]. regime: code."""
 
-    confidence: Whole
-    floor: Whole
-    anchor: Whole
-    half: Whole
-    last: Whole
+    confidence: Int64Array
+    floor: Int64Array
+    anchor: Int64Array
+    half: Int64Array
+    last: Int64Array
     recency_half: Floats
     worth: Floats
     pad: Floats
@@ -44,26 +43,27 @@ class Measures:
 
 
 @dataclass(frozen=True)
-class _Put:
-    """A question as it is put to every entry: likeness of the first parts, [texts]; its own rest; what recency and
-    importance add, [entries]; the direction of the mood, None for none; how awake each entry is, None where all are."""
+class _QueryTerms:
+    """Terms of one question. likeness: dot products of the first halves, [texts]. tail: second half of the question.
+    lasting: recency plus importance, [entries]. feeling: unit mood, None without mood. waking: weight of each entry's
+    regime, None if all are 1."""
 
-    likeness: Single
-    tail: Single
-    lasting: Single
+    likeness: Float32Array
+    tail: Float32Array
+    lasting: Float32Array
     feeling: list[float] | None
-    waking: Single | None
+    waking: Float32Array | None
 
 
 class Bounds:
-    """Bounds of all entries for any question. vectors: float32 [texts, dimension]; text_of: the row of each entry."""
+    """Upper bounds of all entries' scores for any question. vectors: [texts, dimension]; text_of: row per entry."""
 
-    def __init__(self, vectors: Single, text_of: Whole, of: Measures, policy: RetrievalPolicy) -> None:
+    def __init__(self, vectors: Float32Array, text_of: Int64Array, of: Measures, policy: RetrievalPolicy) -> None:
         single = np.float32
         self._rules, self._text, head = policy, text_of, vectors.shape[1] - vectors.shape[1] // 2
         self._heads, self._tails = np.ascontiguousarray(vectors[:, :head]), vectors[:, head:]
         self._rest = math.sqrt(float(np.einsum("ij,ij->i", self._tails, self._tails).max(initial=0.0)))
-        self._plain = bool(np.array_equal(text_of, np.arange(len(vectors))))
+        self._one_text_per_entry = bool(np.array_equal(text_of, np.arange(len(vectors))))
         self._since = int(max(of.last.max(initial=0), of.anchor.max(initial=0)))
         self._last = ((of.last - self._since) / DAY_US).astype(single)
         self._anchor = ((of.anchor - self._since) / DAY_US).astype(single)
@@ -80,116 +80,119 @@ class Bounds:
         self._regime = of.regime.astype(np.intp)
         self._of_regime = np.bincount(self._regime)
         self._steepest = float(max(-self._recency.min(initial=0), -self._fading.min(initial=0)))
-        self._most_lasting = policy.recency + float(self._worth.max(initial=0))
-        self._held: tuple[int, Single] = (-1, self._floor)
+        self._lasting_max = policy.recency + float(self._worth.max(initial=0))
+        self._held: tuple[int, Float32Array] = (-1, self._floor)
 
-    def reaching(self, asked: Single, at_us: int, mood: Floats, awake: Floats, k: int) -> tuple[Whole, Single]:
-        """Rows that can be among the first k, and what each can score at most; dormant rows are never among them.
+    def candidates(
+        self, question: Float32Array, at_us: int, mood: Floats, awake: Floats, k: int
+    ) -> tuple[Int64Array, Float32Array]:
+        """Return the rows that can be among the first k, dormant rows excluded, with their bounds.
 
-        k: at most as many as are awake.
+        k: at most the number of active entries.
         """
-        gap = self.slack(at_us) + self._lost_since(at_us - at_us % _HOUR_US, at_us)
-        put = self._put(asked, at_us, mood, awake)
-        most = self._most(put)
-        seeds = np.flatnonzero(most >= _surpassed(most, k + _SEEDS))
-        bar = max(_surpassed(self._closer(put, seeds, self._felt(put, seeds)), k) - gap, 0.0)
-        rows = np.flatnonzero(most >= bar - self._rules.affect - _SLACK)
-        felt = self._felt(put, rows)
-        able = most[rows] + felt >= bar
-        rows = rows[able]
-        closer = self._closer(put, rows, felt[able])
-        able = closer >= max(_surpassed(closer, k) - gap, bar)
-        return rows[able], closer[able]
+        gap = self.slack(at_us) + self._decay_since(at_us - at_us % _HOUR_US, at_us)
+        terms = self._query_terms(question, at_us, mood, awake)
+        bounds = self._loose_bounds(terms)
+        seeds = np.flatnonzero(bounds >= _kth_bound(bounds, k + _SEEDS))
+        bar = max(_kth_bound(self._tight_bounds(terms, seeds, self._affect(terms, seeds)), k) - gap, 0.0)
+        rows = np.flatnonzero(bounds >= bar - self._rules.affect - _SLACK)
+        affect = self._affect(terms, rows)
+        is_candidate = bounds[rows] + affect >= bar
+        rows = rows[is_candidate]
+        tight = self._tight_bounds(terms, rows, affect[is_candidate])
+        is_candidate = tight >= max(_kth_bound(tight, k) - gap, bar)
+        return rows[is_candidate], tight[is_candidate]
 
     def slack(self, at_us: int) -> float:
-        """What single precision may err in a score, several times over."""
+        """Return a generous limit on the error of a score in single precision."""
         return _SLACK + 1e-6 * abs(at_us - self._since) / DAY_US * self._steepest
 
-    def _lost_since(self, hour_us: int, at_us: int) -> float:
-        """The most that recency and importance can have lost since a moment: how far a bound may be above a score."""
-        return self._most_lasting * (1.0 - 2.0 ** (-(at_us - hour_us) / DAY_US * self._steepest))
+    def _decay_since(self, hour_us: int, at_us: int) -> float:
+        """Return the most that recency and importance can have decayed since the start of the hour."""
+        return self._lasting_max * (1.0 - 2.0 ** (-(at_us - hour_us) / DAY_US * self._steepest))
 
-    def _put(self, asked: Single, at_us: int, mood: Floats, awake: Floats) -> _Put:
-        question, head = asked * np.float32(self._rules.semantic), self._heads.shape[1]
-        drowsy = self._of_regime[awake[: len(self._of_regime)] < 1.0].any()
+    def _query_terms(self, question: Float32Array, at_us: int, mood: Floats, awake: Floats) -> _QueryTerms:
+        question, head = question * np.float32(self._rules.semantic), self._heads.shape[1]
+        any_dormant = self._of_regime[awake[: len(self._of_regime)] < 1.0].any()
         length = math.sqrt(sum(part * part for part in mood.tolist()))
-        return _Put(
+        return _QueryTerms(
             self._heads @ question[:head],
             question[head:],
             self._lasting(at_us),
             [part / length for part in mood.tolist()] if length else None,
-            awake.astype(np.float32)[self._regime] if drowsy else None,
+            awake.astype(np.float32)[self._regime] if any_dormant else None,
         )
 
-    def _most(self, put: _Put) -> Single:
-        """Bounds of all entries without affect, -1 for who sleeps."""
-        rest = np.float32(math.sqrt(float((put.tail * put.tail).sum())) * self._rest * (1.0 + _SLACK))
-        most: Single = put.likeness + rest if self._plain else put.likeness[self._text] + rest
-        np.maximum(most, 0.0, out=most)
-        most += put.lasting
-        if put.waking is not None:
-            most *= put.waking
-            most[put.waking <= 0.0] = -1.0
-        return most
+    def _loose_bounds(self, terms: _QueryTerms) -> Float32Array:
+        """Return the bounds of all entries without affect, -1 for dormant entries."""
+        rest = np.float32(math.sqrt(float((terms.tail * terms.tail).sum())) * self._rest * (1.0 + _SLACK))
+        likeness = terms.likeness if self._one_text_per_entry else terms.likeness[self._text]
+        return self._with_lasting(likeness + rest, terms.lasting, terms.waking)
 
-    def _closer(self, put: _Put, rows: Whole, felt: Single) -> Single:
-        """Bounds of some rows with the rest of their vectors and what was felt, -1 for who sleeps."""
-        text = rows if self._plain else self._text[rows]
-        if len(rows) > len(put.likeness) // 8:
-            rest = (self._tails @ put.tail)[text]
-        else:  # so few that a product would cost BLAS more to share out than to do
-            rest = np.einsum("ij,j->i", self._tails[text], put.tail)
-        most: Single = put.likeness[text] + rest
-        np.maximum(most, 0.0, out=most)
-        most += put.lasting[rows]
-        if put.waking is not None:
-            most *= put.waking[rows]
-            most[put.waking[rows] <= 0.0] = -1.0
-        most += felt
-        return most
+    def _tight_bounds(self, terms: _QueryTerms, rows: Int64Array, affect: Float32Array) -> Float32Array:
+        """Return the bounds of some rows with the second half of their vectors and affect."""
+        text = rows if self._one_text_per_entry else self._text[rows]
+        if len(rows) > len(terms.likeness) // 8:
+            rest = (self._tails @ terms.tail)[text]
+        else:  # for few rows einsum is faster than a BLAS product, because BLAS distributes it over threads
+            rest = np.einsum("ij,j->i", self._tails[text], terms.tail)
+        waking = None if terms.waking is None else terms.waking[rows]
+        bounds = self._with_lasting(terms.likeness[text] + rest, terms.lasting[rows], waking)
+        bounds += affect
+        return bounds
 
-    def _felt(self, put: _Put, rows: Whole) -> Single:
-        """What affect adds to these rows."""
-        if put.feeling is None:
-            felt = np.full(len(rows), self._rules.affect * CONGRUENCE_UNFELT, np.float32)
+    @staticmethod
+    def _with_lasting(bounds: Float32Array, lasting: Float32Array, waking: Float32Array | None) -> Float32Array:
+        """Raise negative likeness to 0, add recency and importance, weigh by regime. Changes `bounds` in place."""
+        np.maximum(bounds, 0.0, out=bounds)
+        bounds += lasting
+        if waking is not None:
+            bounds *= waking
+            bounds[waking <= 0.0] = -1.0
+        return bounds
+
+    def _affect(self, terms: _QueryTerms, rows: Int64Array) -> Float32Array:
+        """Return the contribution of affect to these rows."""
+        if terms.feeling is None:
+            affect = np.full(len(rows), self._rules.affect * CONGRUENCE_UNFELT, np.float32)
         else:
             pleasure, arousal, dominance, unfelt = self._feelings[rows].T
-            felt = pleasure * put.feeling[0] + arousal * put.feeling[1] + dominance * put.feeling[2]
-            np.maximum(felt, 0.0, out=felt)
-            felt += unfelt
-        return felt if put.waking is None else felt * put.waking[rows]
+            affect = pleasure * terms.feeling[0] + arousal * terms.feeling[1] + dominance * terms.feeling[2]
+            np.maximum(affect, 0.0, out=affect)
+            affect += unfelt
+        return affect if terms.waking is None else affect * terms.waking[rows]
 
-    def _lasting(self, at_us: int) -> Single:
-        """The most that recency and importance can add at a moment: what they did at the beginning of its hour.
+    def _lasting(self, at_us: int) -> Float32Array:
+        """Return the maximum of recency plus importance in the hour of `at_us`: their values at its start.
 
-        Both only fall with time, so one pass an hour of event time serves every question in it.
+        Both only decay, so the cached values of one pass hold for an hour of event time.
         """
         hour = at_us - at_us % _HOUR_US
         if self._held[0] != hour:
             days, weight = np.float32((hour - self._since) / DAY_US), np.float32(self._rules.recency)
-            lasting = _left(days, self._anchor, self._fading)
+            lasting = _decay_factor(days, self._anchor, self._fading)
             lasting *= self._worth
             np.maximum(lasting, self._floor, out=lasting)
-            fresh = _left(days, self._last, self._recency)
+            fresh = _decay_factor(days, self._last, self._recency)
             fresh *= weight
             lasting += fresh
             self._held = hour, lasting
         return self._held[1]
 
 
-def _left(days: np.float32, since: Single, rate: Single) -> Single:
-    """2^(rate x age), 1 for what is still to come. since, rate: days and halvings a day (negative)."""
-    left: Single = days - since
-    np.maximum(left, 0.0, out=left)
-    left *= rate
-    np.exp2(left, out=left)
-    return left
+def _decay_factor(days: np.float32, since: Float32Array, rate: Float32Array) -> Float32Array:
+    """Return 2^(rate x age), 1 for future times. since: days. rate: halvings a day, negative."""
+    factor: Float32Array = days - since
+    np.maximum(factor, 0.0, out=factor)
+    factor *= rate
+    np.exp2(factor, out=factor)
+    return factor
 
 
-def _surpassed(most: Single, k: int) -> float:
-    """A value that at least k of these reach, close to the k-th greatest; 0 where there are fewer."""
-    blocks = len(most) // _GROUP
+def _kth_bound(bounds: Float32Array, k: int) -> float:
+    """Return a value at or slightly below the k-th greatest bound; 0 for fewer than k bounds."""
+    blocks = len(bounds) // _GROUP
     if blocks >= 4 * k:
-        tops = most[: blocks * _GROUP].reshape(blocks, _GROUP).max(axis=1)
+        tops = bounds[: blocks * _GROUP].reshape(blocks, _GROUP).max(axis=1)
         return float(np.partition(tops, blocks - k)[blocks - k])
-    return float(np.partition(most, len(most) - k)[len(most) - k]) if len(most) >= k else 0.0
+    return float(np.partition(bounds, len(bounds) - k)[len(bounds) - k]) if len(bounds) >= k else 0.0

@@ -1,6 +1,6 @@
-"""Scoring: the factors by which knowledge is weighed against a question. Pure, elementwise over entries.
+"""Computes the four factors of a retrieval score: semantic, recency, importance, affect. Pure, elementwise.
 
-The heartbeat's recall and whoever asks a grimoire use the same formulas.
+Recall in the heartbeat and queries of a grimoire share these formulas.
 Source: MEM (four-factor retrieval), KAT (retrieval in the heartbeat), HB S3, canon 15, 21, 22.
 """
 
@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, PPM
 from bardo_pipeline.policy import RetrievalPolicy
 
 Floats = NDArray[np.floating[Any]]
-Whole = NDArray[np.int64]
-Truth = NDArray[np.bool_]
 
 FACTORS = ("semantic", "recency", "importance", "affect")
 """The four factors, in the order of their weights in RetrievalPolicy."""
 
 LAYERS = ("vault", "clade", "lethe", "marketplace")
-"""Where an entry comes from to the one who asks: L0 to L3 (MEM, Styx layers)."""
+"""Origin of an entry relative to the asking golem: L0 to L3 (MEM, Styx layers)."""
 
 VAULT, CLADE, LETHE, MARKETPLACE = range(4)
 
@@ -37,41 +36,41 @@ LAYER_OF_PROVENANCE = {
     "lethe": LETHE,
     "marketplace": MARKETPLACE,
 }
-"""The layer of what a golem holds itself: its own and its owner's data are the vault (MEM, canon 3)."""
+"""Layer of each provenance; data of the golem and its owner are in the vault (MEM, canon 3)."""
 
 
-def weights_of(policy: RetrievalPolicy) -> NDArray[np.float64]:
-    """Weights of FACTORS, float64 [4]."""
+def weights_of(policy: RetrievalPolicy) -> Float64Array:
+    """Return the weights of FACTORS."""
     return np.array([getattr(policy, name) for name in FACTORS])
 
 
-def recency_half_life(half_life_us: Whole, policy: RetrievalPolicy) -> NDArray[np.float64]:
-    """Half-life of recency in microseconds: the entry's own, 14 days for what does not fade (canon 21)."""
+def recency_half_life(half_life_us: Int64Array, policy: RetrievalPolicy) -> Float64Array:
+    """Return the half-life of recency in microseconds; `structural_recency_days` for permanent entries (canon 21)."""
     half = half_life_us.astype(np.float64)
     half[half >= FOREVER_US] = policy.structural_recency_days * DAY_US
     return half
 
 
-def recency(at_us: Whole | int, last_us: Whole, half_us: Floats) -> NDArray[np.float64]:
-    """2^(-t/h) since the last access or validation, 1 for one that is still to come; in (0, 1] (canon 21)."""
-    fresh: NDArray[np.float64] = np.exp2(-np.maximum(at_us - last_us, 0) / half_us)
+def recency(at_us: Int64Array | int, last_us: Int64Array, half_us: Floats) -> Float64Array:
+    """Return 2^(-t/h) since the last access or validation; 1 if it is in the future (canon 21)."""
+    fresh: Float64Array = np.exp2(-np.maximum(at_us - last_us, 0) / half_us)
     return fresh
 
 
-def validation_ratio(held: Whole, failed: Whole) -> NDArray[np.float64]:
-    """How often what an entry says held when it was put to the test, in (0, 1]: 1 before any test (canon 15)."""
-    ratio: NDArray[np.float64] = (held + 1) / (held + failed + 1)
+def validation_ratio(held: Int64Array, failed: Int64Array) -> Float64Array:
+    """Return the smoothed share of tests that confirmed an entry, in (0, 1]; 1 before any test (canon 15)."""
+    ratio: Float64Array = (held + 1) / (held + failed + 1)
     return ratio
 
 
 def importance(
-    confidence_ppm: Floats | Whole, ratio: Floats, bloodstain: Truth, policy: RetrievalPolicy
-) -> NDArray[np.float64]:
-    """Confidence x validation ratio, x 1.2 for bloodstains (canon 7, 15). confidence_ppm: at the moment of asking."""
-    worth: NDArray[np.float64] = confidence_ppm / PPM * ratio * np.where(bloodstain, policy.bloodstain_boost, 1.0)
+    confidence_ppm: Floats | Int64Array, ratio: Floats, bloodstain: BoolArray, policy: RetrievalPolicy
+) -> Float64Array:
+    """Return confidence x validation ratio, boosted for bloodstains (canon 7, 15). Confidence is decayed to now."""
+    worth: Float64Array = confidence_ppm / PPM * ratio * np.where(bloodstain, policy.bloodstain_boost, 1.0)
     return worth
 
 
-def layer_discounts(policy: RetrievalPolicy) -> NDArray[np.float64]:
-    """What the confidence of an entry counts by its layer, in the order of LAYERS (canon 22)."""
+def layer_discounts(policy: RetrievalPolicy) -> Float64Array:
+    """Return the confidence multiplier of each layer, in the order of LAYERS (canon 22)."""
     return np.array([1.0, policy.layer_clade, policy.layer_lethe, policy.layer_marketplace])

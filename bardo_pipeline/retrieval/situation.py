@@ -1,4 +1,4 @@
-"""Situation: where a golem stands when it asks, what of its knowledge is awake there, and whether it asks. Pure.
+"""Describes a golem's situation, and decides whether it retrieves and which regimes' knowledge is active. Pure.
 
 Source: INH S2 (regime tagging: dormant, not deleted), KAT (adaptive retrieval), HB S3, canon 24.
 """
@@ -8,28 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.model import REGIMES, TIERS
 from bardo_pipeline.policy import RetrievalPolicy
 
 UNCLEAR = "unknown"
-"""The regime of a market of which nobody can say what it does."""
+"""Regime of a market that fits no other regime."""
 
 SILENT_TIERS = ("T0", "suppress")
-"""What the gate lets pass without a thought (canon 28)."""
+"""Tiers in which the gate suppresses deliberation (canon 28)."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Where a golem stands.
+    """The situation in which a golem retrieves.
 
-    at_us: event time in UTC microseconds. tick: its own. regime: None where the asker names none; then nothing sleeps.
-    regime_before, regime_ticks: the regime that it left for this one, and how many ticks ago. mood: pleasure, arousal,
-    dominance in [-1, 1]. tier, surprise: what the gate said of this tick, None outside of a tick. protocol: at hand.
-    thought_tick: the last tick before this one that the gate let think, 0 before the first.
-    Raises QueryError for a regime or tier that there is not, and for a mood beyond its range.
+    at_us: event time in UTC microseconds. regime: None makes the knowledge of every regime active. regime_before,
+    regime_ticks: the previous regime and the ticks since it ended. mood: pleasure, arousal, dominance in [-1, 1].
+    tier, surprise: from the gate, None outside of a tick. protocol: the current one. thought_tick: the last earlier tick
+    with deliberation, 0 without one. Raises QueryError for an unknown regime or tier, and for a mood out of range.
     """
 
     at_us: int
@@ -55,17 +54,22 @@ class Situation:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the golem looks into its memory at all, and why."""
+    """Whether the golem skips retrieval, and the reason."""
 
     skipped: bool
     reason: str
 
 
 def decide(situation: Situation, *, held: int, coverage: float, policy: RetrievalPolicy) -> Decision:
-    """Whether to retrieve. held: entries that are awake; coverage: share of the protocol's levels that is known.
+    """Decide whether to retrieve.
 
-    Nothing is sought after a tick that was suppressed (canon 24), nor where nothing is awake. High arousal always
-    seeks; calm routine of which enough is known may go without (KAT).
+    The golem skips suppressed ticks (canon 24), ticks without active entries, and calm routine ticks with sufficient
+    coverage (KAT). High arousal always retrieves.
+
+    Parameters
+    ----------
+    held : int, number of active entries
+    coverage : float, share of the protocol's baseline metrics with sufficient confidence, in [0, 1]
     """
     if situation.tier in SILENT_TIERS:
         return Decision(True, f"the gate let the tick pass without a thought ({situation.tier})")
@@ -90,20 +94,19 @@ def decide(situation: Situation, *, held: int, coverage: float, policy: Retrieva
 
 
 def is_contrarian(situation: Situation, policy: RetrievalPolicy) -> bool:
-    """Whether this turn seeks what was felt the other way, so that no mood feeds itself (HB S3).
+    """Return whether this tick retrieves for the opposite mood, which keeps a mood from reinforcing itself (HB S3).
 
-    Every hundredth tick; where the gate let that one pass, the first after it that thinks, or most turns would be lost.
+    This happens once every `contrarian_ticks`. If the gate suppresses that tick, the next deliberating tick replaces it.
     """
     span = policy.contrarian_ticks
     return situation.tier not in SILENT_TIERS and situation.tick // span > situation.thought_tick // span
 
 
-def wakefulness(situation: Situation, policy: RetrievalPolicy) -> NDArray[np.float64]:
-    """How awake the knowledge of each regime is, in [0, 1], float64 [len(REGIMES) + 1]; the last is of none.
+def wakefulness(situation: Situation, policy: RetrievalPolicy) -> Float64Array:
+    """Return the weight of each regime's knowledge in [0, 1], in the order of REGIMES; the last is for no regime.
 
-    What was learned in another regime sleeps until that returns: it is not in the running, and nothing of it is lost.
-    What was learned in the regime just left falls asleep bit by bit; while the regime is unclear, all others are half
-    awake.
+    Knowledge of other regimes is dormant (weight 0) but not deleted. The weight of the previous regime falls linearly
+    over `dormant_transition_ticks`. In an unclear regime all others weigh `dormant_unclear`.
     """
     awake = np.zeros(len(REGIMES) + 1)
     awake[-1] = 1.0
@@ -114,7 +117,7 @@ def wakefulness(situation: Situation, policy: RetrievalPolicy) -> NDArray[np.flo
         awake[:-1] = policy.dormant_unclear
     awake[REGIMES.index(situation.regime)] = 1.0
     if situation.regime_before is not None:
-        left = REGIMES.index(situation.regime_before)
-        drowsy = 1.0 - situation.regime_ticks / policy.dormant_transition_ticks
-        awake[left] = max(awake[left], drowsy)
+        previous = REGIMES.index(situation.regime_before)
+        fading_weight = 1.0 - situation.regime_ticks / policy.dormant_transition_ticks
+        awake[previous] = max(awake[previous], fading_weight)
     return awake

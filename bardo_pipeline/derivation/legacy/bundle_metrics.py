@@ -22,7 +22,7 @@ from bardo_pipeline.grimoire.entries import DECAY_CLASSES
 from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, contiguous, floor_of, int_column, micros
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
 from bardo_pipeline.inheritance.weismann import crossing_limit
-from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bundle_expectations import (
     FORBIDDEN_NAMES,
@@ -115,7 +115,7 @@ def at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> dict[str, A
     deaths : pa.Table with golem_id and at
     """
     active = entries.filter(pc.equal(entries.column("status"), "active"))
-    dead, at_us = of_the_dead(active, deaths)
+    dead, at_us = entries_of_dead_golems(active, deaths)
     names, ids = dead.column("golem_id").to_pylist(), dead.column("entry_id").to_pylist()
     confidence = confidence_of(dead, at_us, policy.decay).tolist()
     floor, immune = floor_of(dead, policy.decay).tolist(), bool_column(dead, "is_anti_knowledge").tolist()
