@@ -33,7 +33,7 @@ CONSENSUS_SCHEMA = pa.schema(
         pa.field("votes_hash", pa.string(), nullable=False),
     ]
 )
-"""One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm: rounded half up. confidence_ppm: the
+"""One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm: rounded half up. confidence_ppm:
 mean, raised to the floor if only a death vote meets the quorum. variance_ppm2: weighted population variance in
 (1e-6)^2, rounded down. first_vote_at, last_vote_at: over all valid votes, replaced ones included. votes_hash: SHA-256
 of the sorted ids of the counted votes."""

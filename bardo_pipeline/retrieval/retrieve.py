@@ -85,7 +85,7 @@ class AsOf:
 
 @dataclass(frozen=True)
 class Answer:
-    """Retrieved entries (HIT_SCHEMA), the decision to retrieve or skip, and the counts of active and dormant entries."""
+    """Retrieved entries (HIT_SCHEMA), the decision to retrieve or skip, and counts of active and dormant entries."""
 
     decision: Decision
     contrarian: bool
@@ -97,7 +97,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Uses:
-    """Earlier retrievals per entry: decisions it helped, decisions it misled, last access in UTC microseconds (0: never)."""
+    """Earlier retrievals per entry: decisions helped, decisions misled, last access in UTC microseconds (0: never)."""
 
     useful: Int64Array
     misled: Int64Array

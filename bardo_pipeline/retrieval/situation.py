@@ -27,8 +27,8 @@ class Situation:
 
     at_us: event time in UTC microseconds. regime: None makes the knowledge of every regime active. regime_before,
     regime_ticks: the previous regime and the ticks since it ended. mood: pleasure, arousal, dominance in [-1, 1].
-    tier, surprise: from the gate, None outside of a tick. protocol: the current one. thought_tick: the last earlier tick
-    with deliberation, 0 without one. Raises QueryError for an unknown regime or tier, and for a mood out of range.
+    tier, surprise: from the gate, None outside of a tick. thought_tick: the last earlier tick with deliberation, 0
+    without one. Raises QueryError for an unknown regime or tier, and for a mood out of range.
     """
 
     at_us: int
@@ -96,7 +96,7 @@ def decide(situation: Situation, *, held: int, coverage: float, policy: Retrieva
 def is_contrarian(situation: Situation, policy: RetrievalPolicy) -> bool:
     """Return whether this tick retrieves for the opposite mood, which keeps a mood from reinforcing itself (HB S3).
 
-    This happens once every `contrarian_ticks`. If the gate suppresses that tick, the next deliberating tick replaces it.
+    This happens every `contrarian_ticks`. If the gate suppresses that tick, the next deliberating tick replaces it.
     """
     span = policy.contrarian_ticks
     return situation.tier not in SILENT_TIERS and situation.tick // span > situation.thought_tick // span
