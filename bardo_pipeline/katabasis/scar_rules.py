@@ -275,8 +275,8 @@ _SCARS = """
 def scars_of(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     """Select the failures to share with their clades. Returns SCAR_SCHEMA sorted by owner and scar id.
 
-    A scar has a known mechanism, a confidence of at least `scar_confidence_min`, and is the clade's first failure of its
-    structure and mechanism, by time of confirmation, then golem and seq.
+    A scar has a known mechanism, a confidence of at least `scar_confidence_min`, and is the first failure of its
+    structure and mechanism in the clade, by time of confirmation, then golem and seq.
 
     Parameters
     ----------
