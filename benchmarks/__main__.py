@@ -1,4 +1,4 @@
-"""`make bench`: measure, print a table and how each figure was taken, write benchmarks/results.json and cost.png."""
+"""`make bench`: run all benchmarks, print figures and methods, write benchmarks/results.json and cost.png."""
 
 from __future__ import annotations
 
@@ -27,41 +27,43 @@ RESULTS, PLOT = Path(__file__).parent / "results.json", Path(__file__).parent / 
 
 
 def main() -> None:
-    """Run every benchmark; the options make it smaller for a quick look."""
+    """Run every benchmark; the options reduce its size."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--records", type=int, default=200_000, help="records of the world (64 golems)")
-    parser.add_argument("--largest", type=int, default=5_000_000, help="records of the log that grows")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long 16 callers append")
-    asked = parser.parse_args()
+    parser.add_argument("--records", type=int, default=200_000, help="records of the measured world (64 golems)")
+    parser.add_argument(
+        "--largest", type=int, default=5_000_000, help="largest log of the growth benchmark, in records"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of the 16-caller append benchmark")
+    options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bardo-bench-") as folder:
         root = Path(folder)
-        with console.status("acknowledging: 16 callers, beside an event store and a file a tick") as status:
-            figures.extend(ack_figures(root / "ack", asked.seconds))
-            status.update("living: 64 golems through a synthetic market")
-            world = World(ticks=max(asked.records // 64, 400))
+        with console.status("acknowledged appends: 16 callers, against an event store and a file per tick") as status:
+            figures.extend(ack_figures(root / "ack", options.seconds))
+            status.update("running 64 golems through a synthetic market")
+            world = World(ticks=max(options.records // 64, 400))
             figures.extend((fleet_figure(world), probes_figure(world.policy)))
-            status.update("appending to the log, beside raw Parquet")
+            status.update("appending to the log, against raw Parquet")
             figures.extend(append_figures(world, root / "append"))
-            status.update("reading the newest commit of a log of ten thousand")
+            status.update("reading the newest commit of a log of 10,000")
             figures.append(tail_figure(world, root / "tail"))
-            status.update("taking spool files, clean and damaged")
+            status.update("ingesting spool files, clean and damaged")
             figures.extend(spool_figures(world, root / "spool"))
-            status.update("what a record takes on disk, beside a file a tick")
+            status.update("bytes per record on disk, against a file per tick")
             figures.append(sizes_figure(world, root / "sizes"))
-            status.update("curating, beside the row-at-a-time twin")
+            status.update("curating, against the row-at-a-time reference")
             figures.extend(curator_figures(world))
             figures.extend(derive_figures(world, root / "derive", status.update))
-            status.update("asking grimoires of ten thousand to a million entries, beside a bare product")
+            status.update("retrieval from 10,000 to 1,000,000 entries, against a matrix product")
             figures.extend(retrieve_figures())
-            status.update("embedding texts beside bare fastembed; searching 100,000 vectors")
+            status.update("embedding texts, against fastembed; searching 100,000 vectors")
             figures.extend(embed_figures(world, root / "embed"))
-            status.update("dying: a million entries through the bottleneck, a thousand deaths in one run")
+            status.update("deaths: the bottleneck over 1,000,000 entries, 1,000 deaths in one run")
             figures.extend(death_figures(root / "deaths"))
-            grown, found = growth_figures(root / "growth", asked.largest, status.update)
-            figures.extend(grown)
-    plot(found, PLOT)
+            growth, curves = growth_figures(root / "growth", options.largest, status.update)
+            figures.extend(growth)
+    plot(curves, PLOT)
     table = Table(title=f"{world.records:,} records of 64 golems")
     for column in ("figure", "value", "unit", "peer", "ratio", "aim"):
         table.add_column(column, justify="right" if column in ("value", "peer", "ratio") else "left", no_wrap=True)

@@ -1,6 +1,6 @@
-"""Acknowledged appends: 16 callers, each with a golem of its own, one durable record after another (closed loops).
+"""Acknowledged appends: 16 callers, one golem each, append durable records in closed loops.
 
-Callers are threads, which is what the peers have; ours are measured as coroutines of one event loop, too.
+Callers are threads, as in the peers; the live writer is also measured with coroutines of one event loop.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate
 
+from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
@@ -41,33 +42,33 @@ TEMPLATES = 200
 P99_LIMIT_MS = 5.0
 
 Append = Callable[[int, bytes], object]
-"""Make the record of this tick (its JSON) durable."""
+"""Appends the record of a tick (its JSON) durably."""
 
 
 @dataclass(frozen=True)
 class Closed:
-    """What closed loops did: how many appends in how long, and how long each took, in ms."""
+    """Result of closed loops: number of appends, duration, latency of each append in ms."""
 
     count: int
     seconds: float
-    latencies_ms: np.ndarray
+    latencies_ms: Float64Array
 
     @property
     def rate(self) -> float:
-        """Appends a second."""
+        """Appends per second."""
         return self.count / self.seconds
 
     def ms(self, share: float) -> float:
-        """The latency that this share of the appends stays within."""
+        """Return a quantile of the latencies in ms."""
         return float(np.quantile(self.latencies_ms, share))
 
     def shown(self) -> str:
-        """In words."""
+        """Return rate, p50 and p99 as text."""
         return f"{self.rate:,.0f} acks/s, p50 {self.ms(0.5):.2f} ms, p99 {self.ms(0.99):.2f} ms"
 
 
 class Lines:
-    """Records as JSON, made fast: plausible ones whose golem and tick are put in."""
+    """Generates JSON records quickly: templates with golem and tick filled in."""
 
     def __init__(self) -> None:
         self.models = to_models(records(TEMPLATES, golems=1, tick=1), DecisionCycleRecord)
@@ -80,7 +81,7 @@ class Lines:
         self.bytes_mean = sum(len(a) + len(b) + 30 for a, b in halves) / len(halves)
 
     def of(self, golem_id: str) -> Callable[[int], bytes]:
-        """Makes this golem's line of a tick."""
+        """Return a function from tick to this golem's line."""
         names = b'"golem_id":"%s","tick":' % golem_id.encode()
         ready = [(before + names, b"," + after) for before, after in self._halves]
 
@@ -92,24 +93,24 @@ class Lines:
 
 
 def closed_loops(appends: list[Append], lines: Lines, seconds: float, *, first: int = 1) -> Closed:
-    """Every append in a thread of its own, one tick after another, for so long."""
-    took: list[list[float]] = [[] for _ in appends]
+    """Run each append function in its own thread for `seconds`, one tick after another."""
+    latencies_by_caller: list[list[float]] = [[] for _ in appends]
     barrier = threading.Barrier(len(appends) + 1)
     failed: list[BaseException] = []
 
     def call(k: int) -> None:
-        append, line, own = appends[k], lines.of(golem_id(k)), took[k]
+        append, line, latencies = appends[k], lines.of(golem_id(k)), latencies_by_caller[k]
         clock = time.perf_counter
         barrier.wait()
         tick, now = first, clock()
         until = now + seconds
         try:
             while now < until:
-                given = line(tick)
+                record = line(tick)
                 began = clock()
-                append(tick, given)
+                append(tick, record)
                 now = clock()
-                own.append(now - began)
+                latencies.append(now - began)
                 tick += 1
         except BaseException as error:
             failed.append(error)
@@ -124,17 +125,17 @@ def closed_loops(appends: list[Append], lines: Lines, seconds: float, *, first: 
     spent = time.perf_counter() - began
     if failed:
         raise failed[0]
-    latencies = np.array([1_000 * t for own in took for t in own])
-    return Closed(len(latencies), spent, latencies)
+    all_ms = np.array([1_000 * t for latencies in latencies_by_caller for t in latencies])
+    return Closed(len(all_ms), spent, all_ms)
 
 
 def golem_id(k: int) -> str:
-    """The golem of a caller."""
+    """Return the golem id of a caller."""
     return f"golem-{k:04}"
 
 
 class Drained:
-    """A home of ours. limits: its journals'; roomy enough for what a turn brings where nobody drains meanwhile."""
+    """A home with the live writer. Without a drainer, its journal limit (1 GiB) holds a whole turn."""
 
     def __init__(self, root: Path, drain: DrainMode) -> None:
         self.home = Home.create(root, Policy(), datetime.now(UTC))
@@ -142,19 +143,19 @@ class Drained:
         self.limits = WriterPolicy() if drain == "process" else WriterPolicy(journal_bytes_max=2**30)
 
     def settle(self) -> float:
-        """Bring what is sealed to the log; returns records a second."""
+        """Drain sealed segments to the log; return records per second."""
         with EventLog(self.home) as log:
             report = drain_once(self.home, log, clock=lambda: datetime.now(UTC))
         return report.records / report.seconds
 
     def count(self) -> int:
-        """How many records the log holds."""
+        """Return the number of records in the log."""
         with EventLog(self.home) as log:
             return len(log.read_cycles(["tick"]))
 
 
 class Threads(Drained):
-    """The live writer, for callers that are threads. drain: beside it in a process of its own, or by `settle` alone."""
+    """The live writer with thread callers; drained by a separate process, or only by `settle`."""
 
     def __init__(self, root: Path, drain: DrainMode) -> None:
         super().__init__(root, drain)
@@ -170,12 +171,12 @@ class Threads(Drained):
             self.appends.append(lambda tick, line, w=writer: w.append(line))
 
     def watch(self, stop: threading.Event) -> None:
-        """Note the journal's greatest depth until told to stop."""
+        """Track the journal's maximum depth until `stop` is set."""
         while not stop.wait(0.5):
             self.depth_bytes_max = max(self.depth_bytes_max, journal_depth(self.home).bytes)
 
     def loops(self, lines: Lines, seconds: float, *, first: int = 1) -> Closed:
-        """Closed loops, with an eye on the journal."""
+        """Run closed loops while tracking the journal's depth."""
         stop = threading.Event()
         watching = threading.Thread(target=self.watch, args=(stop,))
         watching.start()
@@ -185,13 +186,13 @@ class Threads(Drained):
         return done
 
     def close(self) -> int:
-        """Drain everything; returns how many records the log holds."""
+        """Close the writers, drain everything; return the number of records in the log."""
         self._stack.close()
         return self.count()
 
 
 class Coroutines(Drained):
-    """The live writer, for callers that are coroutines of one loop, which goes on from turn to turn."""
+    """The live writer with coroutine callers of one event loop, which is kept between turns."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, "none")
@@ -204,31 +205,31 @@ class Coroutines(Drained):
         return [await opened(self.home, golem_id(k)) for k in range(CALLERS)]
 
     def loops(self, lines: Lines, seconds: float, *, first: int = 1) -> Closed:
-        """Closed loops."""
-        took: list[float] = []
+        """Run closed loops."""
+        latencies: list[float] = []
 
         async def call(k: int, writer: AsyncEventWriter) -> None:
             line, clock = lines.of(golem_id(k)), time.perf_counter
             tick, now = first, clock()
             until = now + seconds
             while now < until:
-                given = line(tick)
+                record = line(tick)
                 began = clock()
-                await writer.append(given)
+                await writer.append(record)
                 now = clock()
-                took.append(now - began)
+                latencies.append(now - began)
                 tick += 1
 
-        async def all_of_them() -> float:
+        async def run_all() -> float:
             began = time.perf_counter()
             await asyncio.gather(*(call(k, writer) for k, writer in enumerate(self._writers)))
             return time.perf_counter() - began
 
-        spent = self._runner.run(all_of_them())
-        return Closed(len(took), spent, np.array([1_000 * t for t in took]))
+        spent = self._runner.run(run_all())
+        return Closed(len(latencies), spent, np.array([1_000 * t for t in latencies]))
 
     def close(self) -> int:
-        """Drain everything; returns how many records the log holds."""
+        """Close the writers, drain everything; return the number of records in the log."""
 
         async def closed() -> None:
             for writer in self._writers:
@@ -240,18 +241,18 @@ class Coroutines(Drained):
 
 
 class Golem(Aggregate):
-    """An aggregate of the library, whose state no event changes."""
+    """An aggregate of eventsourcing; events leave its state unchanged."""
 
     class Recorded(Aggregate.Event):
-        """A record, as its JSON."""
+        """A record as JSON."""
 
         record: str
 
 
 def eventsourcing_appends(root: Path) -> list[Append]:
-    """The library eventsourcing as its documentation shows it: an aggregate triggers an event, an application saves it.
+    """Return append functions of the library eventsourcing, used as its documentation shows.
 
-    A connection a caller. Nothing of the record is checked, and events do not change the aggregate.
+    One connection per caller. Records are not validated, and events leave the aggregate unchanged.
     """
     root.mkdir(parents=True)
     application: Application = Application(
@@ -287,29 +288,22 @@ _TICKS_APART = 10**9
 
 
 def files_appends(root: Path, lines: Lines) -> list[Append]:
-    """The specification's own design (HB S6): the folder cycles/ with a file a tick, and index.sqlite in WAL mode.
+    """Return append functions of the specification's design (HB S6): a file per tick, index.sqlite in WAL mode.
 
-    A connection a caller, and ticks of their own, for the index knows no golem. What goes into the index is at hand:
-    nothing is parsed or checked.
+    One connection per caller and disjoint ticks, because the index has no golem column. Index rows are prepared in
+    advance: records are neither parsed nor validated.
     """
     folder = root / "cycles"
     folder.mkdir(parents=True)
     names = os.open(folder, os.O_RDONLY)
     rows = [
         (
-            model.regime,
-            model.tier,
-            bool(model.actions),
-            model.outcome is not None,
-            model.phase,
-            model.prediction_error,
-            model.cost.total_micros / 1e6,
-            None,
-            model.primary_emotion,
+            model.regime, model.tier, bool(model.actions), model.outcome is not None, model.phase,
+            model.prediction_error, model.cost.total_micros / 1e6, None, model.primary_emotion,
             model.observed_at.isoformat(),
         )
         for model in lines.models
-    ]
+    ]  # fmt: skip
     insert = f"insert into cycle_index values ({', '.join('?' * 11)})"
 
     def connected() -> sqlite3.Connection:
@@ -338,12 +332,12 @@ def files_appends(root: Path, lines: Lines) -> list[Append]:
 
 
 def ack_figures(root: Path, seconds: float = SECONDS) -> list[Figure]:
-    """Latency of an acknowledged append, and how many a second beside two peers, measured by turns."""
+    """Measure latency of acknowledged appends, and their rate against two peers in alternating turns."""
     lines = Lines()
     mean, drained = _by_turns(root, lines)
     turns = (
         f"{CALLERS} callers, records of {lines.bytes_mean:,.0f} bytes, {TURNS} turns of {TURN_SECONDS:.0f} s each, "
-        f"ours drained between them, {drained:,.0f} records a second"
+        f"ours drained between turns at {drained:,.0f} records/s"
     )
     return [
         _long_figure(root, lines, seconds),
@@ -354,8 +348,8 @@ def ack_figures(root: Path, seconds: float = SECONDS) -> list[Figure]:
             mean["eventsourcing"],
             mean["ours"] / mean["eventsourcing"],
             "ratio >= 3",
-            f"{turns}, all threads; ours validated and chained ({mean['coroutines']:,.0f} a second as coroutines of "
-            "one loop); peer: eventsourcing, an event a save, SQLite WAL, synchronous FULL",
+            f"{turns}, all threads; ours validated and chained ({mean['coroutines']:,.0f} per second as coroutines of "
+            "one loop); peer: eventsourcing, one event per save, SQLite WAL, synchronous FULL",
         ),
         Figure(
             "ack_vs_files",
@@ -365,16 +359,16 @@ def ack_figures(root: Path, seconds: float = SECONDS) -> list[Figure]:
             mean["coroutines"] / mean["files"],
             "ratio >= 5",
             f"{turns}, ours coroutines of one loop ({mean['ours'] / mean['files']:.1f} times as threads); peer: "
-            "threads, a file a tick, file and folder fsynced, and a row of the SQLite index (WAL, FULL) that all "
+            "threads, a file per tick, file and folder fsynced, and a row of the SQLite index (WAL, FULL) that all "
             "golems share",
         ),
     ]
 
 
 def _by_turns(root: Path, lines: Lines) -> tuple[dict[str, float], float]:
-    """Appends a second of ours (threads, coroutines) and of each peer, in turns; how fast ours was drained between.
+    """Return appends per second of the live writer (threads, coroutines) and each peer, and the drain rate.
 
-    Raises AssertionError where the log does not hold each record that was acknowledged.
+    Raises AssertionError unless the log holds every acknowledged record.
     """
     homes = {"ours": Threads(root / "ours", "none"), "coroutines": Coroutines(root / "coroutines")}
     peers = {
@@ -389,9 +383,9 @@ def _by_turns(root: Path, lines: Lines) -> tuple[dict[str, float], float]:
             done[name].append(home.loops(lines, TURN_SECONDS, first=firsts[name]))
         for name, appends in peers.items():
             done[name].append(closed_loops(appends, lines, TURN_SECONDS, first=firsts[name]))
-        drained += [home.settle() for home in homes.values()]  # what the disk has to do of it is not a peer's trouble
+        drained += [home.settle() for home in homes.values()]  # finish our disk writes before the peers' next turn
         for name, turns in done.items():
-            firsts[name] += turns[-1].count  # more than any of its callers came to
+            firsts[name] += turns[-1].count  # at least the last tick of every caller
     for name, home in homes.items():
         assert home.close() == sum(turn.count for turn in done[name])
     return {name: float(np.mean([turn.rate for turn in turns])) for name, turns in done.items()}, float(
@@ -400,7 +394,7 @@ def _by_turns(root: Path, lines: Lines) -> tuple[dict[str, float], float]:
 
 
 def _long_figure(root: Path, lines: Lines, seconds: float) -> Figure:
-    """How long an append takes at most, nearly always, while another process drains."""
+    """Measure p99 latency of appends while another process drains."""
     ours = Threads(root / "long", "process")
     long = ours.loops(lines, seconds)
     began = time.perf_counter()
@@ -415,6 +409,6 @@ def _long_figure(root: Path, lines: Lines, seconds: float) -> Figure:
         p99 / P99_LIMIT_MS,
         "ratio <= 1",
         f"{CALLERS} callers for {long.seconds:.0f} s: {long.shown()}; validated, chained, fsynced, drained by "
-        f"another process; the journal held at most {ours.depth_bytes_max / 2**20:.0f} MiB, the rest was drained "
+        f"another process; journal at most {ours.depth_bytes_max / 2**20:.0f} MiB, remainder drained "
         f"in {closing:.1f} s; peer: the aim",
     )

@@ -1,4 +1,4 @@
-"""Texts to vectors on record beside bare fastembed, and the approximate index beside comparing each vector."""
+"""Embedding against fastembed alone, and approximate against exact vector search."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
@@ -25,18 +25,18 @@ ROUNDS = 3
 VECTORS = 100_000
 QUESTIONS = 100
 NEAREST = 10
-SPREAD = 0.6  # noise beside a text's own vector, of length 1: as far apart as texts of one subject lie
+SPREAD = 0.6  # length of the noise added to a text's unit vector; the distance of texts on one subject
 
 
 def embed_figures(world: World, root: Path) -> list[Figure]:
-    """Distinct texts a second, beside fastembed alone; a search among 100,000 vectors, beside an exact one."""
+    """Measure distinct texts per second against fastembed, and a search of 100,000 vectors against an exact one."""
     texts = _texts(world)
     encoded = texts.dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
     models = root / "models"
     model: Any = open_embedder("minilm", models)
-    bare = dict.fromkeys((32, 256), model._model)  # fastembed's own object: what anyone would call
-    ours, theirs = float("inf"), float("inf")
+    bare = dict.fromkeys((32, 256), model._model)  # fastembed's own object
+    ours, peer_seconds = float("inf"), float("inf")
     for number in range(ROUNDS):
         stores = _stores(root / f"home-{number}", models)
         stores.embedder.embed(distinct[:8])
@@ -48,11 +48,11 @@ def embed_figures(world: World, root: Path) -> list[Figure]:
         for size, peer in bare.items():
             started = time.perf_counter()
             assert len(list(peer.embed(distinct, batch_size=size))) == len(distinct)
-            theirs = min(theirs, time.perf_counter() - started)
-    rate, peer_rate = len(distinct) / ours, len(distinct) / theirs
+            peer_seconds = min(peer_seconds, time.perf_counter() - started)
+    rate, peer_rate = len(distinct) / ours, len(distinct) / peer_seconds
     how = (
-        f"{len(texts):,} texts, {len(distinct):,} of them distinct: hashed, embedded once each, vectors durable with "
-        f"their metadata, the model checked for drift; best of {ROUNDS}; peer: fastembed alone on the distinct texts, "
+        f"{len(texts):,} texts, {len(distinct):,} of them distinct: hashed, embedded once, stored durably with "
+        f"metadata, the model checked for drift; best of {ROUNDS}; peer: fastembed alone on the distinct texts, "
         "the same model, the better of batches of 32 and 256"
     )
     figure = Figure("embed_vs_fastembed", rate, "texts/s", peer_rate, rate / peer_rate, "ratio >= 0.9", how)
@@ -61,12 +61,14 @@ def embed_figures(world: World, root: Path) -> list[Figure]:
 
 
 def _texts(world: World) -> pa.StringArray:
-    """The texts of the world's first episodes, told apart by their ticks, each several times over in mixed order."""
+    """Return the texts of the first episodes, made distinct by episode id, each 10 times, shuffled."""
     records = pa.concat_tables(world.cycles[:REPEATS]).select(list(EPISODE_COLUMNS)).combine_chunks()
     cycle = (records["tick"].to_numpy() - 1) // world.policy.curator.cycle_ticks + 1
-    told = episodes_of(records, cycle, world.policy).slice(0, TEXTS_MAX).select(["text", "episode_id"]).to_pylist()
-    order = np.random.default_rng(2).permutation(np.tile(np.arange(len(told)), REPEATS))
-    return pa.array([f"{told[at]['text']} It was {told[at]['episode_id']}." for at in order.tolist()], pa.string())
+    episodes = episodes_of(records, cycle, world.policy).slice(0, TEXTS_MAX).select(["text", "episode_id"]).to_pylist()
+    order = np.random.default_rng(2).permutation(np.tile(np.arange(len(episodes)), REPEATS))
+    return pa.array(
+        [f"{episodes[at]['text']} It was {episodes[at]['episode_id']}." for at in order.tolist()], pa.string()
+    )
 
 
 def _stores(root: Path, models: Path) -> DerivationContext:
@@ -75,7 +77,7 @@ def _stores(root: Path, models: Path) -> DerivationContext:
     return DerivationContext.open(root, policy=Policy())
 
 
-def _approximate(vectors: NDArray[np.float32], folder: Path) -> Figure:
+def _approximate(vectors: Float32Array, folder: Path) -> Figure:
     import lancedb
 
     rng = np.random.default_rng(11)
@@ -92,23 +94,25 @@ def _approximate(vectors: NDArray[np.float32], folder: Path) -> Figure:
     )
     lance = lancedb.connect(folder).create_table("texts", table)
     started = time.perf_counter()
-    found = learned(lance, None, GrowthPolicy())
+    search = learned(lance, None, GrowthPolicy())
     spent = time.perf_counter() - started
-    assert found is not None, "there are as many vectors as the policy asks for"
-    exact, quick = ([_asked(lance, v, n) for v in held[:QUESTIONS]] for n in (0, found.looked_at))
+    assert search is not None, "the policy's minimum of vectors is reached"
+    exact, quick = ([_search_once(lance, v, n) for v in held[:QUESTIONS]] for n in (0, search.looked_at))
     exact_ms, quick_ms = (float(np.median([ms for ms, _ in some])) for some in (exact, quick))
-    kept = sum(len(one & other) for (_, one), (_, other) in zip(exact, quick, strict=True)) / (QUESTIONS * NEAREST)
+    recall = sum(len(hits & wanted) for (_, wanted), (_, hits) in zip(exact, quick, strict=True)) / (
+        QUESTIONS * NEAREST
+    )
     how = (
         f"{VECTORS:,} vectors around {len(vectors):,} texts, {NEAREST} nearest, p50 of {QUESTIONS} searches through "
-        f"{found.looked_at} of {found.lists} lists; recall@{NEAREST} {kept:.3f} here, {found.recall_ppm / 1e6:.3f} as "
-        f"measured between texts when it was learned in {spent:.1f} s; peer: comparing each vector"
+        f"{search.looked_at} of {search.lists} lists; recall@{NEAREST} {recall:.3f}, {search.recall_ppm / 1e6:.3f} "
+        f"measured while tuning in {spent:.1f} s; peer: exact search"
     )
     return Figure("similar_ms_100k", quick_ms, "ms", exact_ms, exact_ms / quick_ms, "ratio > 1, recall >= 0.95", how)
 
 
-def _asked(table: Any, vector: NDArray[np.float32], looked_at: int) -> tuple[float, set[str]]:
+def _search_once(table: Any, vector: Float32Array, looked_at: int) -> tuple[float, set[str]]:
     started = time.perf_counter()
-    asked = table.search(vector, vector_column_name="vector", query_type="vector").distance_type("cosine")
-    asked = asked.nprobes(looked_at) if looked_at else asked.bypass_vector_index()
-    found = asked.select(["text_hash", "_distance"]).limit(NEAREST).to_arrow()["text_hash"].to_pylist()
-    return (time.perf_counter() - started) * 1e3, set(found)
+    query = table.search(vector, vector_column_name="vector", query_type="vector").distance_type("cosine")
+    query = query.nprobes(looked_at) if looked_at else query.bypass_vector_index()
+    hashes = query.select(["text_hash", "_distance"]).limit(NEAREST).to_arrow()["text_hash"].to_pylist()
+    return (time.perf_counter() - started) * 1e3, set(hashes)

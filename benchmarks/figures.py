@@ -1,4 +1,4 @@
-"""The figures: what is measured, beside what, and how."""
+"""Figures of benchmarks, and the measurements that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROBES_LIMIT_MS = 10.0
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: its value beside a peer or a limit from the same run."""
+    """A measured value with a peer's value or a limit from the same run."""
 
     name: str
     value: float
@@ -36,34 +36,30 @@ class Figure:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long this takes."""
+    """Return the seconds that `work` takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def fleet_figure(world: World) -> Figure:
-    """Golem-ticks a second, from tape to Arrow records."""
+    """Measure golem-ticks per second, from market data to Arrow records."""
     value = world.records / world.live_seconds
-    how = (
-        f"{GOLEMS} golems stepped as columns: recall, nine steps, Arrow records; no curation, no storage; peer: the aim"
-    )
+    how = f"{GOLEMS} golems in columns: retrieval, nine steps, Arrow records; no curation or storage; peer: the aim"
     return Figure("fleet_ticks_per_s", value, "golem-ticks/s", FLEET_LIMIT, value / FLEET_LIMIT, "ratio >= 1", how)
 
 
 def probes_figure(policy: Policy) -> Figure:
-    """All twelve probes of 64 golems, in milliseconds: the best of 200 calls."""
+    """Measure milliseconds to evaluate all twelve probes of 64 golems, best of 200 calls."""
     values = {field.name: np.linspace(0.0, 0.1, GOLEMS) for field in fields(ProbeInputs)}
     inputs = ProbeInputs(**values | {"kill_switch": np.zeros(GOLEMS, bool)})
     spent = 1_000 * min(seconds(lambda: evaluate(inputs, policy)) for _ in range(200))
-    how = (
-        f"the twelve probes of {GOLEMS} golems, evaluated at once; best of 200; peer: what the specification allows one"
-    )
+    how = f"twelve probes of {GOLEMS} golems, in one call; best of 200; peer: the specification's limit for one golem"
     return Figure("probes_ms", spent, "ms", PROBES_LIMIT_MS, spent / PROBES_LIMIT_MS, "value <= 10", how)
 
 
 def derive(stores: DerivationContext) -> None:
-    """Everything but vectors."""
+    """Derive all tables except vectors."""
     derive_curation(stores)
     for name in GRIMOIRE_VIEWS:
         derive_grimoire_views(stores, name)
@@ -74,7 +70,7 @@ def derive(stores: DerivationContext) -> None:
 
 
 def derive_incremental(stores: DerivationContext) -> None:
-    """What a curator run does beside vectors."""
+    """Derive the tables of a curator run except vectors."""
     derive_curation(stores)
     for name in GRIMOIRE_VIEWS:
         derive_grimoire_views(stores, name)

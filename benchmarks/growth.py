@@ -1,4 +1,4 @@
-"""Growth: a log of millions of ticks, filled from a world's cycles told again and again, each time later."""
+"""Fill a log with millions of ticks by repeating a world's cycles at later ticks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bardo_pipeline.events.record.arrow_schema import MOMENT
 from benchmarks.figures import derive_incremental
 from benchmarks.world import GOLEMS, NOW, SPAN, World
 
-TOGETHER = 16  # cycles of all golems in one commit: of 64 golems 51,200 records
-DERIVED = 64  # cycles between two derivations
+TOGETHER = 16  # cycles of all golems per commit: 51,200 records of 64 golems
+DERIVED = 64  # cycles between derivations
 
 
-def told_again(world: World, cycle: int) -> pa.Table:
-    """All records of a cycle (0-based) that the world need not have lived: one that it lived, later."""
+def repeat_cycle(world: World, cycle: int) -> pa.Table:
+    """Return the records of a 0-based cycle; past the world's end, an earlier cycle moved to later ticks."""
     turn, at = divmod(cycle, len(world.cycles))
     rows = world.cycles[at]
     ticks = turn * len(world.cycles) * SPAN
@@ -34,14 +34,14 @@ def told_again(world: World, cycle: int) -> pa.Table:
 
 
 def batches(world: World, first: int, last: int, together: int = TOGETHER) -> Iterator[pa.Table]:
-    """Cycles first to last (0-based, end excluded) as batches."""
+    """Yield cycles first to last (0-based, end excluded) in batches."""
     for start in range(first, last, together):
-        some = [told_again(world, k) for k in range(start, min(start + together, last))]
-        yield pa.concat_tables(some).combine_chunks()
+        tables = [repeat_cycle(world, k) for k in range(start, min(start + together, last))]
+        yield pa.concat_tables(tables).combine_chunks()
 
 
 class Grower:
-    """A home that grows: `to` brings it to so many cycles of all golems, derived or not."""
+    """A home that `to` extends to a number of cycles of all golems, optionally derived."""
 
     def __init__(self, world: World, stores: DerivationContext) -> None:
         self.world, self.stores = world, stores
@@ -49,11 +49,11 @@ class Grower:
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
+        """Number of records in the log."""
         return self.cycles * self.world.golems * SPAN
 
     def to(self, cycles: int, *, derive: bool) -> None:
-        """Append, and derive now and then: what is derived at once must fit into memory."""
+        """Append up to `cycles`; derive every 64 cycles, because one derivation must fit into memory."""
         while self.cycles < cycles:
             stop = min(self.cycles + DERIVED, cycles)
             for batch in batches(self.world, self.cycles, stop):
@@ -65,5 +65,5 @@ class Grower:
 
 
 def cycles_for(records: int, golems: int = GOLEMS) -> int:
-    """How many cycles of all golems make so many records."""
+    """Return the number of cycles of all golems that hold at least `records` records."""
     return int(np.ceil(records / (golems * SPAN)))

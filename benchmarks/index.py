@@ -1,4 +1,4 @@
-"""The tick index compared with SQLite, which has the specification's own schema and indexes, over the same ticks."""
+"""The tick index against SQLite with the specification's schema and indexes, over the same ticks."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ create index idx_cycle_outcome on cycle_index(has_action, has_outcome);
 create index idx_cycle_phase on cycle_index(phase);
 create index idx_cycle_recent on cycle_index(tick desc);
 """
-"""The specification's (HB S6), with the golem added: it has an index a golem, and here is one for all."""
+"""The specification's indexes (HB S6); golem_id is added, because this database holds all golems."""
 
-_ROWS = 500_000  # rows that go into SQLite at a time
-_SECONDS = 2.0  # a query that is slow is not asked so often
+_ROWS = 500_000  # rows per insert into SQLite
+_SECONDS = 2.0  # a slow query stops after this time
 
 
 def index_figures(home: Home, log: EventLog, root: Path) -> list[Figure]:
-    """Milliseconds of the slowest kind of query, p50 of warm ones, beside SQLite's slowest."""
+    """Compare p50 milliseconds of the slowest kind of warm query with SQLite's slowest."""
     started = time.perf_counter()
     index = TickIndex.open(home, log)
-    made = time.perf_counter() - started
+    build_seconds = time.perf_counter() - started
     every = index.ticks(limit=index.tick_count)
     names = sorted(every["golem_id"].unique().to_pylist())
     scopes: dict[str, list[str] | None] = {"all": None, "one golem": names[:1], "ten golems": names[:10]}
@@ -56,26 +56,26 @@ def index_figures(home: Home, log: EventLog, root: Path) -> list[Figure]:
     }
     peer = _filled(root / "index.sqlite", every)
     del every
-    ours: dict[str, float] = {}
-    theirs: dict[str, float] = {}
+    index_ms: dict[str, float] = {}
+    sqlite_ms: dict[str, float] = {}
     for scope, golems in scopes.items():
         for kind, (asked, where) in kinds.items():
             name = f"{kind}, {scope}"
-            ours[name] = _p50(lambda a=asked, g=golems: index.ticks(golems=g, limit=LIMIT, **a))
+            index_ms[name] = _p50(lambda a=asked, g=golems: index.ticks(golems=g, limit=LIMIT, **a))
             sql = f"select * from cycle_index where {_among(golems)} and {where} order by tick desc limit {LIMIT}"
-            theirs[name] = _p50(lambda q=sql: peer.execute(q).fetchall())
-        ours[f"phases, {scope}"] = _p50(lambda g=golems: index.phases(golems=g))
+            sqlite_ms[name] = _p50(lambda q=sql: peer.execute(q).fetchall())
+        index_ms[f"phases, {scope}"] = _p50(lambda g=golems: index.phases(golems=g))
         sql = f"select phase, count(*) from cycle_index where {_among(golems)} group by phase"
-        theirs[f"phases, {scope}"] = _p50(lambda q=sql: peer.execute(q).fetchall())
+        sqlite_ms[f"phases, {scope}"] = _p50(lambda q=sql: peer.execute(q).fetchall())
     peer.close()
-    slowest = max(ours, key=lambda name: ours[name])
-    told = "; ".join(f"{name} {ours[name]:.1f} ({theirs[name]:,.1f})" for name in ours)
+    slowest = max(index_ms, key=lambda name: index_ms[name])
+    by_query = "; ".join(f"{name} {index_ms[name]:.1f} ({sqlite_ms[name]:,.1f})" for name in index_ms)
     how = (
         f"{index.tick_count:,} ticks of {len(names)} golems, limit {LIMIT:,}, p50 of {TIMES} warm queries, the slowest "
-        f"({slowest}); peer: SQLite, the specification's schema and indexes, its slowest; ms each (SQLite): {told}; "
-        f"the index was made in {made:.1f} s"
+        f"({slowest}); peer: SQLite, the specification's schema and indexes, its slowest; ms (SQLite): {by_query}; "
+        f"built in {build_seconds:.1f} s"
     )
-    value, worst = ours[slowest], max(theirs.values())
+    value, worst = index_ms[slowest], max(sqlite_ms.values())
     return [Figure("index_ms", value, "ms", worst, worst / value, "value <= 20", how)]
 
 
@@ -84,9 +84,11 @@ def _among(golems: list[str] | None) -> str:
 
 
 def _frequent(ticks: pa.Table) -> tuple[str, str]:
-    """The most frequent pair of tier and regime among ticks that were deliberated."""
-    thought = ticks.filter(pc.is_in(ticks["tier"], value_set=pa.array(["T1", "T2"])))
-    pairs = thought.group_by(["tier", "regime"]).aggregate([("tick", "count")]).sort_by([("tick_count", "descending")])
+    """Return the most frequent (tier, regime) among ticks of tiers T1 and T2."""
+    deliberated = ticks.filter(pc.is_in(ticks["tier"], value_set=pa.array(["T1", "T2"])))
+    pairs = (
+        deliberated.group_by(["tier", "regime"]).aggregate([("tick", "count")]).sort_by([("tick_count", "descending")])
+    )
     first = pairs.slice(0, 1).to_pylist()[0]
     return first["tier"], first["regime"]
 
@@ -102,7 +104,7 @@ def _p50(ask: Callable[[], object]) -> float:
 
 
 def _filled(path: Path, ticks: pa.Table) -> sqlite3.Connection:
-    """The specification's index with these ticks."""
+    """Fill a database of the specification's index with these ticks."""
     connection = sqlite3.connect(path)
     connection.execute("pragma journal_mode = wal")
     connection.executescript(SCHEMA)

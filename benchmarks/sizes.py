@@ -1,4 +1,4 @@
-"""Sizes: what a record takes on the disk, beside the specification's own design: a file a tick and an SQLite index.
+"""Disk bytes per record, against the specification's design: a file per tick and an SQLite index.
 
 Source: HB S6 ("bincode for storage, one file per tick", `index.sqlite` in WAL mode).
 """
@@ -27,8 +27,8 @@ from bardo_pipeline.storage.operations.retention import disk_bytes
 from benchmarks.figures import Figure
 from benchmarks.world import NOW, World
 
-LIVED = 16  # golems whose whole lives are measured: few and long, so that most of their ticks are past the lookback
-DRAIN = 1_000  # records a commit, as a drainer under load takes them
+LIVED = 16  # golems measured; few long lives, so that most ticks are in the cold tier
+DRAIN = 1_000  # records per commit, as by a drainer under load
 
 CYCLE_INDEX = """
 create table cycle_index (
@@ -41,15 +41,15 @@ create index idx_cycle_outcome on cycle_index(has_action, has_outcome);
 create index idx_cycle_phase on cycle_index(phase);
 create index idx_cycle_recent on cycle_index(tick desc);
 """
-"""The index of the specification, of one golem."""
+"""The specification's index of one golem."""
 
 
 def sizes_figure(world: World, root: Path) -> Figure:
-    """Bytes on disk of a maintained home over those of the specification's own design, same records."""
+    """Compare disk bytes of a maintained home with those of the specification's design, same records."""
     records = whole_lives(world)
     stores = world.home(root / "sizes")
     lines = admit_json(stores, records)
-    for hours in (0, 2):  # the second takes away what the first replaced, when its grace is over
+    for hours in (0, 2):  # the second run deletes files that the first replaced, after their grace period
         now = datetime.fromtimestamp(root.stat().st_mtime, tz=NOW.tzinfo) + timedelta(hours=hours)
         maintain(stores.home, stores.log, world.policy, now=now, in_force=[])
     stores.log.close()
@@ -60,10 +60,10 @@ def sizes_figure(world: World, root: Path) -> Figure:
     count = records.num_rows
     cold = sum(path.stat().st_size for path in (stores.home.cycles / "cold").glob("*.parquet"))
     how = (
-        f"{count:,} records of {LIVED} golems that came as JSON ({lines / count:,.0f} B each, kept), in drains of "
-        f"{DRAIN:,}, after maintenance: the whole home, {ours / count:,.0f} B a record allocated, "
-        f"{apparent / count:,.0f} apparent, {cold / apparent:.0%} of it cold files; peer: a bincode file a tick and an "
-        f"SQLite WAL index a golem, {theirs / count:,.0f} B allocated, {their_lengths / count:,.0f} apparent"
+        f"{count:,} records of {LIVED} golems, received as JSON ({lines / count:,.0f} B each, kept), in drains of "
+        f"{DRAIN:,}, after maintenance: the whole home, {ours / count:,.0f} B per record allocated, "
+        f"{apparent / count:,.0f} apparent, {cold / apparent:.0%} of it cold files; peer: a bincode file per tick and "
+        f"an SQLite WAL index per golem, {theirs / count:,.0f} B allocated, {their_lengths / count:,.0f} apparent"
     )
     return Figure("bytes_vs_files", ours, "B", theirs, ours / theirs, "ratio <= 0.25", how)
 
@@ -76,7 +76,7 @@ def whole_lives(world: World) -> pa.Table:
 
 
 def admit_json(stores: DerivationContext, records: pa.Table) -> int:
-    """Put the records on record as they would come from their writers, one JSON each. Returns the bytes of JSON."""
+    """Append the records with their JSON payloads, as writers send them; return the bytes of JSON."""
     total = 0
     for segment, start in enumerate(range(0, records.num_rows, DRAIN), 1):
         some = records.take(pa.array(range(start, min(start + DRAIN, records.num_rows))))
@@ -94,7 +94,7 @@ def admit_json(stores: DerivationContext, records: pa.Table) -> int:
 
 
 def write_files(root: Path, records: pa.Table) -> None:
-    """The specification's own design: a folder a golem, a bincode file a tick, an SQLite index."""
+    """Write the specification's design: a folder per golem, a bincode file per tick, an SQLite index."""
     pack = packer(DecisionCycleRecord)
     for golem_id in records["golem_id"].unique().to_pylist():
         folder = root / golem_id / "cycles"
@@ -110,7 +110,7 @@ def write_files(root: Path, records: pa.Table) -> None:
 
 
 def index_row(row: dict[str, Any]) -> tuple[Any, ...]:
-    """A record's row in the specification's index."""
+    """Return a record's row in the specification's index."""
     outcome = row["outcome"]
     pnl = None if outcome is None else outcome["pnl_impact_micros"]
     return (
@@ -124,7 +124,7 @@ Pack = Callable[[Any], Iterator[bytes]]
 
 
 def packer(model: type[BaseModel]) -> Pack:
-    """Writes a record's row as Rust's bincode does: no names, fixed widths, lengths of 8 bytes, tags of options."""
+    """Return a function that encodes a row like Rust's bincode: fixed widths, 8-byte lengths, option tags."""
     parts = [(name, _packer(_annotation(field))) for name, field in model.model_fields.items()]
 
     def pack(row: Any) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The spool: megabytes a second from a file that was dropped to its records, durable and chained, in the log."""
+"""Spool: MB/s from a dropped file to durable, chained records in the log."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ RUNS = 3
 
 
 def spool_figures(world: World, root: Path) -> list[Figure]:
-    """Clean files, and files of which a share is bad lines, each beside what reading alone costs."""
+    """Measure clean files and files with bad lines, each against parsing alone."""
     lines = _lines(world)
     size = sum(map(len, lines)) / 1e6
-    value, peer = max(_taken(world, root, f"clean-{run}", lines) for run in range(RUNS)), _arrow_alone(lines)
+    value, peer = max(_ingest_rate(world, root, f"clean-{run}", lines) for run in range(RUNS)), _arrow_alone(lines)
     how = (
         f"{len(lines):,} records, {size:,.0f} MB in one file: hashed, parsed, validated, linked, written to Delta and "
         f"fsynced; best of {RUNS}; peer: pyarrow's JSON reader alone, same lines, all cores"
     )
     figures = [Figure("spool_mb_per_s", value, "MB/s", peer, value / peer, "value >= 100", how)]
     for name, share, aim in SHARES:
-        spoilt = _spoilt(lines, share)
-        value = max(_taken(world, root, f"{name}-{run}", spoilt) for run in range(RUNS))
-        peer = _pydantic_alone(spoilt)
+        damaged = _damaged(lines, share)
+        value = max(_ingest_rate(world, root, f"{name}-{run}", damaged) for run in range(RUNS))
+        peer = _pydantic_alone(damaged)
         how = (
             f"the same with {share:.1%} bad lines of eight kinds, each in quarantine with its reason and its bytes; "
             "peer: pydantic line by line into Arrow, nothing written"
@@ -52,8 +52,8 @@ def _lines(world: World) -> list[bytes]:
     return [model.model_dump_json().encode() for model in to_models(records.slice(0, RECORDS), DecisionCycleRecord)]
 
 
-def _taken(world: World, root: Path, name: str, lines: Sequence[bytes]) -> float:
-    """MB/s of taking the lines as one file, in a fresh home."""
+def _ingest_rate(world: World, root: Path, name: str, lines: Sequence[bytes]) -> float:
+    """Return MB/s of ingesting the lines as one file into a new home."""
     stores = world.home(root / f"spool-{name}")
     content = b"\n".join(lines)
     (stores.home.spool / "records.jsonl").write_bytes(content)
@@ -66,16 +66,16 @@ def _taken(world: World, root: Path, name: str, lines: Sequence[bytes]) -> float
     return len(content) / 1e6 / spent
 
 
-def _spoilt(lines: Sequence[bytes], share: float) -> list[bytes]:
-    """The lines, a share of them spoilt in turn by each of several ways."""
+def _damaged(lines: Sequence[bytes], share: float) -> list[bytes]:
+    """Return the lines with a share damaged, cycling through the kinds of damage."""
     which = np.flatnonzero(np.random.default_rng(7).random(len(lines)) < share)
-    spoilt = list(lines)
+    damaged = list(lines)
     for turn, at in enumerate(which.tolist()):
-        spoilt[at] = _WAYS[turn % len(_WAYS)](lines[at])
-    return spoilt
+        damaged[at] = _DAMAGES[turn % len(_DAMAGES)](lines[at])
+    return damaged
 
 
-_WAYS: tuple[Callable[[bytes], bytes], ...] = (
+_DAMAGES: tuple[Callable[[bytes], bytes], ...] = (
     lambda line: line[: len(line) // 2],
     lambda line: line.replace(b'"tick":', b'"tick":"x","no":', 1),
     lambda line: line.replace(b'"tier":"', b'"tier":"X', 1),

@@ -1,4 +1,4 @@
-"""A world to measure in: records of golems that really lived through a synthetic market."""
+"""Benchmark data: records of golems that ran through a synthetic market."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class World:
-    """Golems of one owner each live `ticks` ticks; nobody dies. cycles[k]: all records of cycle k + 1.
+    """Golems, one owner each, that live `ticks` ticks without dying. cycles[k]: all records of cycle k + 1.
 
-    curates: whether they learn as they live; who does not lives by the playbook that it was born with.
+    curates: run the curator after each cycle; otherwise golems keep their initial playbook.
     """
 
     def __init__(self, ticks: int, golems: int = GOLEMS, *, curates: bool = True) -> None:
@@ -40,17 +40,11 @@ class World:
         founding = Founding(budget_micros=10**10, credit_share=0.995, lifespan_ticks=(10**9, 10**9))
         self.births = [
             born(
-                lineage_id=f"bench/{i}",
-                generation=0,
-                owner_id=f"owner-{i}",
-                founding=founding,
-                market=market.name,
-                market_hash=market.content_hash,
-                derivation_id="bench",
-                policy=self.policy,
+                lineage_id=f"bench/{i}", generation=0, owner_id=f"owner-{i}", founding=founding, market=market.name,
+                market_hash=market.content_hash, derivation_id="bench", policy=self.policy,
             )
             for i in range(golems)
-        ]
+        ]  # fmt: skip
         self.live_seconds = 0.0
         self.cycles: list[pa.Table] = []
         self._live(min(ticks, self.tape.ticks) // SPAN, curates)
@@ -71,16 +65,9 @@ class World:
             out = Buffers(self.golems, SPAN)
             for j in range(SPAN):
                 step(
-                    fleet,
-                    self.tape,
-                    start + j,
-                    recall=recall,
-                    asked=None,
-                    killed=False,
-                    policy=self.policy,
-                    out=out,
-                    at=j,
-                )
+                    fleet, self.tape, start + j, recall=recall, asked=None, killed=False, policy=self.policy,
+                    out=out, at=j,
+                )  # fmt: skip
             records = records_of(Chunk(out, self.tape, start, ids, recall, "bench", self.policy))
             self.live_seconds += time.perf_counter() - started
             self.cycles.append(records)
@@ -93,16 +80,16 @@ class World:
                 fleet.cycle_seen[i] = k + 1
 
     def home(self, root: Path) -> DerivationContext:
-        """A fresh home in which these golems were born."""
+        """Create a home with the births of these golems."""
         Home.create(root, self.policy, NOW)
         stores = DerivationContext.open(root, policy=self.policy)
         stores.log.record([life_event(g, NOW, b) for g, b in self.births], NOW)
         return stores
 
     def fill(self, stores: DerivationContext, first: int, last: int, *, batch: int, writer: str) -> None:
-        """Append cycles first to last (0-based, end excluded) in batches of about this many records."""
-        chosen = self.cycles[first:last]
+        """Append cycles first to last (0-based, end excluded) in batches of about `batch` records."""
+        tables = self.cycles[first:last]
         each = max(batch // (self.golems * SPAN), 1)
-        for segment, at in enumerate(range(0, len(chosen), each), 1):
-            table = pa.concat_tables(chosen[at : at + each]).combine_chunks()
+        for segment, at in enumerate(range(0, len(tables), each), 1):
+            table = pa.concat_tables(tables[at : at + each]).combine_chunks()
             stores.log.append(table, writer=writer, segment=segment, recorded_at=NOW)
