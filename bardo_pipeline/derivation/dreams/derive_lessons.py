@@ -1,7 +1,7 @@
-"""Lessons: what dreams taught and life confirmed, kept beside the grimoires and read together with them.
+"""Lessons: entries that outcomes confirmed after a dream proposed them.
 
-Lessons follow from hypotheses alone and hypotheses from records, so that the curator waits for no dream, and no cut of
-the stream shows in either. Whoever asks what a golem knows reads both. Source: KAT (Loop 3), MEM, MEM-16.
+Lessons follow from hypotheses alone, and hypotheses from records, so the curator never waits for a dream. Queries read
+the tables of lessons and the grimoire together. Source: KAT (Loop 3), MEM, MEM-16.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import curated_through
+from bardo_pipeline.derivation.incremental.record_queries import (
+    curated_through,
+    last_cycle_by_golem,
+    rows_of_other_golems,
+    values_by_golem,
+)
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
@@ -24,126 +29,128 @@ from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-def renew_lessons(context: DerivationContext) -> list[Written]:
-    """Renew the lessons of the buckets in which something was told of hypotheses since, or taken back, or of entries.
+def update_lessons(context: DerivationContext) -> list[Written]:
+    """Replace the lessons in the buckets with new or retracted hypotheses or new orders about lessons.
 
-    What is told goes on from the lesson as it was. All that was ever told is read again of golems of whom something was
-    taken back, or whose owner spoke of a lesson.
-    The caller holds `context.deriving()`. Returns what was written, nothing if nothing was told.
+    New hypothesis rows are applied to the standing lessons. The lessons of a golem are made again from all its
+    hypotheses after a retraction, or after an owner's order about a lesson. The caller holds `context.deriving()`.
     """
     table, hypotheses = context.projections.replaceable("lessons"), context.projections.growing("hypotheses")
-    seen, now = table.noted("hypotheses").get("version"), hypotheses.table.version
-    since, heard = None if seen is None else int(seen), table.noted("orders")
-    fresh, anew = HYPOTHESIS_SCHEMA.empty_table(), set()
-    if since != now:
+    seen, version = table.noted("hypotheses").get("version"), hypotheses.table.version
+    since, noted_orders = None if seen is None else int(seen), table.noted("orders")
+    fresh, remade = HYPOTHESIS_SCHEMA.empty_table(), set()
+    if since != version:
         fresh = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
-        anew = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
+        remade = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
     if orders := context.overrides().orders:
-        held = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
-        said = [o for o in applied_orders(context) if o.entry_id in held and o.event_id not in heard]
-        anew |= {order.golem_id for order in said}
-        heard |= {order.event_id: order.golem_id for order in said}
-    upto = _reached(fresh)
-    if not upto and not anew:
+        lesson_ids = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
+        new_orders = {
+            order.event_id: order.golem_id
+            for order in applied_orders(context)
+            if order.entry_id in lesson_ids and order.event_id not in noted_orders
+        }
+        remade |= set(new_orders.values())
+        noted_orders |= new_orders
+    upto = last_cycle_by_golem(fresh)
+    if not upto and not remade:
         return []
-    anew |= _not_gone_on(table, fresh, since)
-    buckets = table.buckets({*upto, *anew})
-    rows = _gone_on(context, table.read(buckets), fresh, anew)
-    rising = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
-    note = {"hypotheses": {"version": str(now)}, "orders": heard}
-    return [table.replace(rows, buckets, upto=rising, note=note)]
+    remade |= _out_of_order(table, fresh, since)
+    buckets = table.buckets({*upto, *remade})
+    rows = _lessons_after(context, table.read(buckets), fresh, remade)
+    advancing = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
+    note = {"hypotheses": {"version": str(version)}, "orders": noted_orders}
+    return [table.replace(rows, buckets, upto=advancing, note=note)]
 
 
-def _reached(told: pa.Table) -> dict[str, int]:
-    """The newest cycle of each golem in these rows."""
-    newest = told.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
-    return dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))
-
-
-def _not_gone_on(table: ReplaceableTable, fresh: pa.Table, since: int | None) -> set[str]:
-    """Golems whose lessons do not go on from what they are: the rows are not all new, or not all that was told."""
+def _out_of_order(table: ReplaceableTable, fresh: pa.Table, since: int | None) -> set[str]:
+    """Return the golems whose new rows do not all come after the cycles that their lessons cover."""
     if since is None:
         return set()
     oldest = fresh.group_by("golem_id", use_threads=False).aggregate([("cycle", "min")])
-    begun = zip(oldest["golem_id"].to_pylist(), oldest["cycle_min"].to_pylist(), strict=True)
-    return {g for g, cycle in begun if (done := table.done(g)) is None or cycle <= done}
+    first = values_by_golem(oldest, "cycle_min")
+    return {g for g, cycle in first.items() if (done := table.done(g)) is None or cycle <= done}
 
 
-def _gone_on(context: DerivationContext, before: pa.Table, fresh: pa.Table, anew: set[str]) -> pa.Table:
-    """Lessons of some buckets after what was told since; of the golems that are read anew, after all that was told."""
-    fresh = fresh.filter(pc.invert(_of(fresh, anew)))
-    decided = lesson_decisions(fresh, (), context.policy, before)
-    ids = {*before["entry_id"].to_pylist(), *decided["entry_id"].to_pylist()}
-    spoken = {order.golem_id for order in context.overrides().orders if order.entry_id in ids}
-    anew = anew | (spoken & set(fresh["golem_id"].to_pylist()))
-    made = fold(decided.filter(pc.invert(_of(decided, anew))))
-    known = pc.is_in(before["entry_id"], value_set=made["entry_id"].combine_chunks())
-    parts = [before.filter(pc.invert(pc.or_(_of(before, anew), known))), made]
-    if anew:
-        told = context.projections.growing("hypotheses").read(golems=sorted(anew))
-        parts.append(lessons_of(told, applied_orders(context, anew), context.policy))
+def _lessons_after(context: DerivationContext, standing: pa.Table, fresh: pa.Table, remade: set[str]) -> pa.Table:
+    """Return the lessons of some buckets after new hypothesis rows.
+
+    Parameters
+    ----------
+    standing : the lessons of these buckets now
+    remade : golems whose lessons are made again from all their hypotheses
+    """
+    fresh = rows_of_other_golems(fresh, remade)
+    decisions = lesson_decisions(fresh, (), context.policy, standing)
+    ids = {*standing["entry_id"].to_pylist(), *decisions["entry_id"].to_pylist()}
+    ordered = {order.golem_id for order in context.overrides().orders if order.entry_id in ids}
+    remade = remade | (ordered & set(fresh["golem_id"].to_pylist()))
+    changed = fold(rows_of_other_golems(decisions, remade))
+    is_changed = pc.is_in(standing["entry_id"], value_set=changed["entry_id"].combine_chunks())
+    parts = [rows_of_other_golems(standing.filter(pc.invert(is_changed)), remade), changed]
+    if remade:
+        hypotheses = context.projections.growing("hypotheses").read(golems=sorted(remade))
+        parts.append(lessons_of(hypotheses, applied_orders(context, remade), context.policy))
     return pa.concat_tables(parts)
 
 
-def _of(rows: pa.Table, golem_ids: Collection[str]) -> pa.ChunkedArray:
-    return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
-
-
 def applied_orders(context: DerivationContext, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:
-    """What owners said of entries, of all golems or of these, in cycles that are curated."""
-    orders = context.overrides().orders
-    spoken_of = {o.golem_id for o in orders} if golem_ids is None else {o.golem_id for o in orders} & set(golem_ids)
-    upto = {golem_id: curated_through(context, golem_id) or 0 for golem_id in spoken_of}
+    """Return the owners' orders that took effect in curated cycles, of all golems or of these."""
+    ordered = {order.golem_id for order in context.overrides().orders}
+    ordered = ordered if golem_ids is None else ordered & set(golem_ids)
+    upto = {golem_id: curated_through(context, golem_id) or 0 for golem_id in ordered}
     return context.overrides().due({}, upto, context.policy.curator.cycle_ticks)
 
 
 def known_entries(context: DerivationContext, golem_ids: Iterable[str] | None = None) -> pa.Table:
-    """What golems know, of all or of these: their grimoires and their lessons (ENTRY_SCHEMA), by golem and entry."""
+    """Return the entries of grimoire and lessons (ENTRY_SCHEMA) by golem and entry, of all golems or of these."""
     only = None if golem_ids is None else sorted(set(golem_ids))
     parts = [context.projections.replaceable(name).read(only=only) for name in ("grimoire", "lessons")]
-    return _together(parts)
+    return _combined(parts)
 
 
 def known_entries_of_buckets(context: DerivationContext, buckets: Collection[int]) -> pa.Table:
-    """What the golems of these buckets know (ENTRY_SCHEMA), by golem and entry."""
+    """Return the entries of grimoire and lessons in these buckets (ENTRY_SCHEMA) by golem and entry."""
     tables = [context.projections.replaceable(name) for name in ("grimoire", "lessons")]
-    return _together([table.read(buckets, trusting=True) for table in tables])
+    return _combined([table.read(buckets, trusting=True) for table in tables])
 
 
-def _together(parts: list[pa.Table]) -> pa.Table:
+def _combined(parts: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts)
     return sorted_by(rows, ("golem_id", "entry_id")) if parts[1].num_rows else parts[0]
 
 
 def known_entries_at(context: DerivationContext, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:
-    """What these golems knew at a moment (ENTRY_SCHEMA), by golem and entry."""
+    """Return the entries of these golems at a moment (ENTRY_SCHEMA) by golem and entry."""
     then = moment if isinstance(moment, pa.Scalar) else pa.scalar(moment, MOMENT)
     decisions = context.projections.growing("curation").read(golems=golem_ids)
-    told = context.projections.growing("hypotheses").read(golems=golem_ids)
+    hypotheses = context.projections.growing("hypotheses").read(golems=golem_ids)
     orders = [order for order in applied_orders(context, golem_ids) if order.at <= then.as_py()]
-    lessons = lesson_decisions(told.filter(pc.less_equal(told["at"], then)), orders, context.policy)
+    lessons = lesson_decisions(hypotheses.filter(pc.less_equal(hypotheses["at"], then)), orders, context.policy)
     return fold(pa.concat_tables([decisions.filter(pc.less_equal(decisions["at"], then)), lessons]))
 
 
 def dream_decisions(
     context: DerivationContext, golem_ids: Iterable[str] | None = None, entry_ids: Collection[str] | None = None
 ) -> pa.Table:
-    """What was decided in dreams about entries (DECISION_SCHEMA), of all golems or of these, all entries or these."""
+    """Return the decisions about lessons (DECISION_SCHEMA), of all golems and entries or of these."""
     golems = None if golem_ids is None else sorted(set(golem_ids))
-    told = context.projections.growing("hypotheses").read(golems=golems)
-    rows = lesson_decisions(told, applied_orders(context, golems), context.policy)
+    hypotheses = context.projections.growing("hypotheses").read(golems=golems)
+    rows = lesson_decisions(hypotheses, applied_orders(context, golems), context.policy)
     if entry_ids is None:
         return rows
     return rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(entry_ids), pa.string())))
 
 
 def retracted_dream_decisions(context: DerivationContext) -> pa.Table:
-    """What was decided in dreams about entries, of what was taken back: DECISION_SCHEMA, and because of which event."""
-    told = context.projections.growing("hypotheses").taken_back()
-    confirmed = told.filter(pc.equal(told["operation"], "confirmed"))["hypothesis_id"].combine_chunks()
-    told = told.filter(pc.is_in(told["hypothesis_id"], value_set=confirmed))
-    rows = lesson_decisions(told.select(HYPOTHESIS_SCHEMA.names), (), context.policy)
-    key = ("golem_id", "cycle", "seq")
-    why = dict(zip(zip(*(told[n].to_pylist() for n in key), strict=True), told["because"].to_pylist(), strict=True))
-    because = [why[row] for row in zip(*(rows[n].to_pylist() for n in key), strict=True)]
+    """Return the retracted decisions about lessons (DECISION_SCHEMA), with `because`: the id of the retraction."""
+    retracted = context.projections.growing("hypotheses").taken_back()
+    confirmed = retracted.filter(pc.equal(retracted["operation"], "confirmed"))["hypothesis_id"].combine_chunks()
+    retracted = retracted.filter(pc.is_in(retracted["hypothesis_id"], value_set=confirmed))
+    rows = lesson_decisions(retracted.select(HYPOTHESIS_SCHEMA.names), (), context.policy)
+    keys, retracted_keys = (
+        list(zip(*(table[n].to_pylist() for n in ("golem_id", "cycle", "seq")), strict=True))
+        for table in (rows, retracted)
+    )
+    event_ids = dict(zip(retracted_keys, retracted["because"].to_pylist(), strict=True))
+    because = [event_ids[key] for key in keys]
     return rows.append_column("because", pa.array(because, pa.string()))
