@@ -318,7 +318,7 @@ def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path
         if not first:
             known = stores.projections.read("lessons")
             (one, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
-            with pytest.raises(OverrideError, match="outcomes confirmed"):
+            with pytest.raises(OverrideError, match="only outcomes correct it"):
                 record_overrides.correct(stores, one["golem_id"], one["entry_id"], "no", now=NOW, confidence=0.9)
             said = record_overrides.retract(stores, one["golem_id"], one["entry_id"], "I do not believe it", now=NOW)
             assert said.event_id
