@@ -14,7 +14,6 @@ from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Mome
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 
 _RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation")
@@ -42,8 +41,7 @@ def load_moments(context: DerivationContext, done: Mapping[str, int], left_out: 
     loaded = {golem_id for golem_id, _ in moments.of}
     missing = {g: cycle for g, cycle in wanted.items() if g not in loaded}
     if missing:
-        records = closed_records(context, _RECORD_COLUMNS, dict.fromkeys(missing, 1), missing)
-        records = without_retracted(records, left_out)
+        records = closed_records(context, _RECORD_COLUMNS, dict.fromkeys(missing, 1), missing, left_out)
         cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
         computed = Moments()
         computed.add(records, cycle, context.policy)

@@ -25,7 +25,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     rows_of_golems,
     rows_of_other_golems,
 )
-from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
 
@@ -74,7 +73,7 @@ class _Curations(IncrementalProjection):
             return []
         upto = {g: upto[g] for g in first}
         state = state_before(context, first, retraction.left_out)
-        records = without_retracted(closed_records(context, EVIDENCE_COLUMNS, first, upto), retraction.left_out)
+        records = closed_records(context, EVIDENCE_COLUMNS, first, upto, retraction.left_out)
         state.advance(records, cycle_of(records["tick"].to_numpy(), retraction.cycle_ticks), upto)
         curation = state.pending_curation()
         written = []

@@ -212,7 +212,7 @@ def state_from_birth(context: DerivationContext, upto: Mapping[str, int], left_o
     """Curate golems again from birth to a closed cycle, from their records alone, without retracted ones."""
     first = dict.fromkeys(upto, 0)
     state = state_before(context, first, left_out)
-    records = without_retracted(closed_records(context, EVIDENCE_COLUMNS, first, upto), left_out)
+    records = closed_records(context, EVIDENCE_COLUMNS, first, upto, left_out)
     state.advance(records, cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks), dict(upto))
     return state
 

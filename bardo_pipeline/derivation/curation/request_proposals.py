@@ -24,7 +24,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     rows_of_golems,
     values_by_golem,
 )
-from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.errors import (
     AnswerError,
     CostCapError,
@@ -115,8 +114,7 @@ def question(context: DerivationContext, golem_id: str, cycle: int | None = None
 
 def _episodes(context: DerivationContext, golem_id: str, upto: int) -> pa.Table:
     """Make a golem's episodes up to a closed cycle from its records, without vectors."""
-    records = closed_records(context, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto})
-    records = without_retracted(records, context.left_out())
+    records = closed_records(context, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto}, context.left_out())
     cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return episodes_of(records, cycle, context.policy).select(REPLAY_COLUMNS)
 
@@ -186,7 +184,16 @@ def _record(
 ) -> LifeEvent:
     """Record the reply as of the golem's newest tick; if the golem died meanwhile, without the proposals."""
     while True:
-        event = life_event(golem_id, closed_at, _payload(context, golem_id, cycle, prompt, settings, reply))
+        asked = Asked(
+            cycle=cycle,
+            tick_seen=values_by_golem(context.log.heads(), "contiguous")[golem_id],
+            provider=settings.provider,
+            model=settings.model,
+            prompt_hash=prompt.hash,
+            operations=reply.operations,
+            **reply.told,
+        )
+        event = life_event(golem_id, closed_at, asked)
         try:
             context.log.record([event], clock())
         except RegressionError:  # the stream advanced or the golem died meanwhile
@@ -194,20 +201,6 @@ def _record(
                 reply = replace(reply, given=None, detail="the golem died while the model was asked")
         else:
             return event
-
-
-def _payload(
-    context: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply
-) -> Asked:
-    return Asked(
-        cycle=cycle,
-        tick_seen=values_by_golem(context.log.heads(), "contiguous")[golem_id],
-        provider=settings.provider,
-        model=settings.model,
-        prompt_hash=prompt.hash,
-        operations=reply.operations,
-        **reply.told,
-    )
 
 
 def _closings(context: DerivationContext, golem_id: str) -> dict[int, datetime]:

@@ -31,7 +31,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     rows_of_golems,
     rows_of_other_golems,
 )
-from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, without_retracted
+from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, standing
@@ -79,8 +79,7 @@ def _derive_due_dreams(context: DerivationContext, retraction: Retraction) -> li
     reader = CycleReader(context, "dreams", DROWSY_COLUMNS, left_out)
     batch = reader.next_batch(past.last.get, closed.get)
     again = {g: past.last.get(g, 0) + 1 for g in first}
-    records = closed_records(context, DROWSY_COLUMNS, again, {g: closed[g] for g in first})
-    records = without_retracted(records, left_out)
+    records = closed_records(context, DROWSY_COLUMNS, again, {g: closed[g] for g in first}, left_out)
     records = pa.concat_tables([rows_of_other_golems(batch.records, first), records])
     result = _dream(context, rows_of_golems(records, golems), past, left_out)
     written = _write(context, result, moving, first, retraction)
@@ -94,8 +93,8 @@ def _derive_due_dreams(context: DerivationContext, retraction: Retraction) -> li
 def dream_again(context: DerivationContext, golem_ids: Iterable[str], left_out: LeftOut) -> DreamResult:
     """Return all dreams up to each golem's last derived cycle, without retracted records; save nothing."""
     upto = {g: done for g in golem_ids if (done := _done(context, DREAM_TABLES, g)) is not None}
-    records = closed_records(context, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto)
-    return _dream(context, without_retracted(records, left_out), DreamState.empty(), left_out)
+    records = closed_records(context, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto, left_out)
+    return _dream(context, records, DreamState.empty(), left_out)
 
 
 def _closed_and_curated(context: DerivationContext) -> dict[str, int]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.event_stream.sources import Commit
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.storage.log.event_log import EventLog
 
 GolemTick = tuple[str, int]
@@ -52,7 +52,7 @@ class Neighbours:
         newest = rows.slice(0, 0) if self._newest is None else self._newest
         missing = self._missing_keys(pa.concat_tables([rows, newest]), rows)
         self._before = pa.concat_tables([newest, *self._search(missing, batch[0].version, batch[-1].version)])
-        self._newest, self._batch = _newest(pa.concat_tables([newest, rows])), batch
+        self._newest, self._batch = newest_per_golem(pa.concat_tables([newest, rows]), "tick"), batch
 
     def _missing_keys(self, loaded: pa.Table, rows: pa.Table) -> set[GolemTick]:
         """Return the recorded ticks adjacent to these rows that are not loaded."""
@@ -97,11 +97,3 @@ class Neighbours:
 
 def _keys(rows: pa.Table) -> set[GolemTick]:
     return set(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
-
-
-def _newest(rows: pa.Table) -> pa.Table:
-    """Return each golem's row of the highest tick."""
-    golems = pc.rank(rows["golem_id"], tiebreaker="dense").to_numpy() if rows.num_rows else np.zeros(0)
-    order = np.lexsort((rows["tick"].to_numpy(), golems))
-    last = np.flatnonzero(np.r_[golems[order][1:] != golems[order][:-1], True]) if len(order) else order
-    return rows.take(pa.array(order[last], pa.int64()))

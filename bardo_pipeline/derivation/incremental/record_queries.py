@@ -93,17 +93,16 @@ def cited_records(context: DerivationContext, proposals: Sequence[Proposal]) -> 
 
 
 def closed_records(
-    context: DerivationContext, columns: tuple[str, ...], first: Mapping[str, int], upto: Mapping[str, int]
+    context: DerivationContext,
+    columns: tuple[str, ...],
+    first: Mapping[str, int],
+    upto: Mapping[str, int],
+    left_out: LeftOut,
 ) -> pa.Table:
-    """Return the records of each golem's cycles `first` to `upto`, by golem and tick, retracted ones included."""
+    """Return the records of each golem's cycles `first` to `upto`, by golem and tick, without retracted ones."""
     span = context.policy.curator.cycle_ticks
-    ticks = ((min(first.values(), default=0) - 1) * span + 1, max(upto.values(), default=0) * span)
-    rows, golems, codes = deduplicated(context.log.read_stretch(columns, sorted(first), *ticks))
-    if not golems:
-        return rows
-    cycle = cycle_of(rows["tick"].to_numpy(), span)
-    low, high = (np.array([bounds[g] for g in golems], np.int64)[codes] for bounds in (first, upto))
-    return rows.filter(pa.array((cycle >= low) & (cycle <= high)))
+    ticks = {g: (max((cycle - 1) * span + 1, 1), upto[g] * span) for g, cycle in first.items()}
+    return records_between(context, columns, ticks, left_out)
 
 
 def records_between(

@@ -18,6 +18,7 @@ from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection
 from bardo_pipeline.derivation.incremental.record_queries import (
+    closed_records,
     curated_through,
     cycle_of,
     last_cycle_by_golem,
@@ -105,10 +106,9 @@ def rederive_failures(
     earlier : failures of these golems before `first`
     decisions : RULE_COLUMNS, the curator's decisions about these golems
     """
-    span, failures = context.policy.curator.cycle_ticks, context.projections.growing("failures")
-    ticks = {g: ((cycle - 1) * span + 1, upto[g] * span) for g, cycle in first.items()}
+    failures = context.projections.growing("failures")
     cycles = {g: (cycle, upto[g]) for g, cycle in first.items()}
-    records = records_between(context, OUTCOME_COLUMNS, ticks, left_out)
+    records = closed_records(context, OUTCOME_COLUMNS, first, upto, left_out)
     deaths = _curated_deaths(context)
     is_settled = [g in upto and failures.done(_DEATH + g) is not None for g in deaths["golem_id"].to_pylist()]
     outcomes = (

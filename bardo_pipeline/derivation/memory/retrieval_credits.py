@@ -15,7 +15,6 @@ from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
 from bardo_pipeline.storage.delta.table_digest import Written
@@ -57,6 +56,6 @@ def rederive_credits(
     context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
 ) -> pa.Table:
     """Return the credits of golems' cycles from `first` to `upto`, without retracted records."""
-    records = without_retracted(closed_records(context, CREDIT_COLUMNS, first, upto), left)
+    records = closed_records(context, CREDIT_COLUMNS, first, upto, left)
     cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return credits_of(records, cycle, signs, context.policy.curator)
