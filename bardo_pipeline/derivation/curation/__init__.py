@@ -1,1 +1,1 @@
-"""Curation: closed cycles to decisions, the grimoire, its playbook and its caches."""
+"""Curation of closed cycles: decisions, grimoire, playbooks; owners' overrides and models' proposals."""

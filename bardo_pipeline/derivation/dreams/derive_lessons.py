@@ -38,9 +38,9 @@ def update_lessons(context: DerivationContext) -> list[Written]:
     table, hypotheses = context.projections.replaceable("lessons"), context.projections.growing("hypotheses")
     seen, version = table.noted("hypotheses").get("version"), hypotheses.table.version
     since, noted_orders = None if seen is None else int(seen), table.noted("orders")
-    fresh, remade = HYPOTHESIS_SCHEMA.empty_table(), set()
+    new_rows, remade = HYPOTHESIS_SCHEMA.empty_table(), set()
     if since != version:
-        fresh = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
+        new_rows = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
         remade = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
     if orders := context.overrides().orders:
         lesson_ids = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
@@ -51,27 +51,27 @@ def update_lessons(context: DerivationContext) -> list[Written]:
         }
         remade |= set(new_orders.values())
         noted_orders |= new_orders
-    upto = last_cycle_by_golem(fresh)
+    upto = last_cycle_by_golem(new_rows)
     if not upto and not remade:
         return []
-    remade |= _out_of_order(table, fresh, since)
+    remade |= _out_of_order(table, new_rows, since)
     buckets = table.buckets({*upto, *remade})
-    rows = _lessons_after(context, table.read(buckets), fresh, remade)
+    rows = _lessons_after(context, table.read(buckets), new_rows, remade)
     advancing = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
     note = {"hypotheses": {"version": str(version)}, "orders": noted_orders}
     return [table.replace(rows, buckets, upto=advancing, note=note)]
 
 
-def _out_of_order(table: ReplaceableTable, fresh: pa.Table, since: int | None) -> set[str]:
+def _out_of_order(table: ReplaceableTable, new_rows: pa.Table, since: int | None) -> set[str]:
     """Return the golems whose new rows do not all come after the cycles that their lessons cover."""
     if since is None:
         return set()
-    oldest = fresh.group_by("golem_id", use_threads=False).aggregate([("cycle", "min")])
+    oldest = new_rows.group_by("golem_id", use_threads=False).aggregate([("cycle", "min")])
     first = values_by_golem(oldest, "cycle_min")
     return {g for g, cycle in first.items() if (done := table.done(g)) is None or cycle <= done}
 
 
-def _lessons_after(context: DerivationContext, standing: pa.Table, fresh: pa.Table, remade: set[str]) -> pa.Table:
+def _lessons_after(context: DerivationContext, standing: pa.Table, new_rows: pa.Table, remade: set[str]) -> pa.Table:
     """Return the lessons of some buckets after new hypothesis rows.
 
     Parameters
@@ -79,11 +79,11 @@ def _lessons_after(context: DerivationContext, standing: pa.Table, fresh: pa.Tab
     standing : the lessons of these buckets now
     remade : golems whose lessons are made again from all their hypotheses
     """
-    fresh = rows_of_other_golems(fresh, remade)
-    decisions = lesson_decisions(fresh, (), context.policy, standing)
+    new_rows = rows_of_other_golems(new_rows, remade)
+    decisions = lesson_decisions(new_rows, (), context.policy, standing)
     ids = {*standing["entry_id"].to_pylist(), *decisions["entry_id"].to_pylist()}
     ordered = {order.golem_id for order in context.overrides().orders if order.entry_id in ids}
-    remade = remade | (ordered & set(fresh["golem_id"].to_pylist()))
+    remade = remade | (ordered & set(new_rows["golem_id"].to_pylist()))
     changed = fold(rows_of_other_golems(decisions, remade))
     is_changed = pc.is_in(standing["entry_id"], value_set=changed["entry_id"].combine_chunks())
     parts = [rows_of_other_golems(standing.filter(pc.invert(is_changed)), remade), changed]

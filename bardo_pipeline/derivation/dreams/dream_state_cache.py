@@ -139,7 +139,7 @@ def save_dream_state(
 
 
 def _read_before(context: DerivationContext, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:
-    """Return the standing rows of these golems before their first cycle, all without one."""
+    """Return the standing rows of these golems, of those in `first` only rows before that cycle."""
     rows = context.projections.growing(name).read(_SCHEMAS[name].names, golems=golem_ids).cast(_SCHEMAS[name])
     return rows.filter(pc.invert(is_from_cycle(rows, first)))
 

@@ -1,4 +1,4 @@
-"""Neighbours: the records of adjacent ticks that a commit's records are compared with.
+"""Neighbours: the records of the previous and next tick, with which a commit's records are compared.
 
 A change between two ticks is reported by the record that was committed later, so a record needs those neighbours that
 were committed before it. Most are in the same batch of commits or are their golem's newest record. The others are
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.event_stream.sources import Commit
+from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -25,7 +26,7 @@ _FIRST_SPAN = 8
 
 
 class Neighbours:
-    """The neighbours of the records of commits, for batches in ascending order."""
+    """Finds the neighbours of commits' records. Batches must come in ascending order."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -57,8 +58,7 @@ class Neighbours:
     def _missing_keys(self, loaded: pa.Table, rows: pa.Table) -> set[GolemTick]:
         """Return the recorded ticks adjacent to these rows that are not loaded."""
         adjacent = {(golem_id, tick + step) for golem_id, tick in _keys(rows) for step in (-1, 1)} - _keys(loaded)
-        heads = self._log.heads()
-        highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
+        highest = values_by_golem(self._log.heads(), "highest")
         return {key for key in adjacent if 0 < key[1] <= highest.get(key[0], 0) and not self._is_missing(*key)}
 
     def _is_missing(self, golem_id: str, tick: int) -> bool:

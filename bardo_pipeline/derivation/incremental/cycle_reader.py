@@ -24,7 +24,7 @@ from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.append_only_table import Part
 
 _WIDTH_SHARE_MIN = 0.8
-"""A batch is given out when its width (see `_width`) is at least this share of the width of everything pending."""
+"""Minimum width (see `_width`) of a batch, as a share of the width of all pending records."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class CycleBatch:
 
 
 class CycleReader:
-    """Reads one consumer's new records.
+    """Reads the new records of one consumer.
 
     Parameters
     ----------
-    left_out : retractions; retracted records count towards the end of a cycle but are not given
+    left_out : retractions; a retracted record counts towards the end of its cycle but is not returned
     ordered : whether records come by golem and tick; False keeps the log's order, which saves the sorting
     """
 

@@ -1,4 +1,4 @@
-"""Batches of golems: 128 at a time, so that the entries of a large batch of deaths never fill the memory.
+"""Batches of golems: 128 at a time, so that the entries of many dead golems are never all in memory.
 
 Golems of one bucket come in the same batch, so a batch reads few files.
 """

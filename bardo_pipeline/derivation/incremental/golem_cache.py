@@ -21,7 +21,7 @@ from bardo_pipeline.storage.home import bucket_of
 
 @dataclass(frozen=True)
 class GolemCache:
-    """Rows of living golems in `readers/<name>`. schema: with a column `golem_id`."""
+    """Rows of living golems in the folder `readers/<name>`; the schema has a column golem_id."""
 
     context: DerivationContext
     name: str

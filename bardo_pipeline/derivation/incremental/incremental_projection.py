@@ -58,7 +58,7 @@ class Retraction:
 
 @contextmanager
 def pending_retraction(context: DerivationContext, consumer: str, after: tuple[str, ...] = ()) -> Iterator[Retraction]:
-    """Give the retraction that a consumer has to handle, and mark it as handled if the block succeeds."""
+    """Yield the retraction that a consumer has to handle; mark it as handled if the block succeeds."""
     cursor, left_out = RetractionCursor(context, consumer), context.left_out()
     causes = cursor.pending(left_out, after)
     yield Retraction(causes, left_out, context.policy.curator.cycle_ticks)

@@ -1,4 +1,4 @@
-"""Consensus on propositions, counted again where votes changed.
+"""Consensus on propositions, recounted for propositions whose votes changed.
 
 Source: KAT (Lethe); architecture ("Cross-golem tables are functions of sets, recomputed for the keys that were
 touched").
@@ -19,7 +19,7 @@ from bardo_pipeline.storage.delta.table_digest import Written
 
 
 def derive_consensus(context: DerivationContext) -> list[Written]:
-    """Count the propositions again on which votes were cast or retracted since the last count."""
+    """Recount the propositions on which votes were cast or retracted since the last count."""
     with context.deriving():
         cache = DecisiveVotesCache(context.projections.growing("votes"), checkpoint_of(context, "consensus"))
         changes = cache.changes()

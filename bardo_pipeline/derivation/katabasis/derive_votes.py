@@ -111,7 +111,7 @@ def _deaths_without_votes(context: DerivationContext) -> pa.Table:
 def _correct_votes(
     votes: GrowingTable, standing_causes: pa.Table, ballots: Sequence[tuple[str, Ballots]], retraction: Retraction
 ) -> Written:
-    """Correct the votes, which name no golem: their causes, standing or wanted, say which golem's cycle cast them."""
+    """Correct the votes. A vote names no golem, so its cause (standing or wanted) gives the golem and cycle."""
     wanted = pa.concat_tables([b.votes.filter(pa.array(_is_cast(votes, b, prefix))) for prefix, b in ballots])
     ids = pa.chunked_array([*standing_causes["vote_id"].chunks, *wanted["vote_id"].chunks], pa.string()).unique()
     standing = votes.read(only=pc.field("vote_id").isin(ids), hidden=True)
