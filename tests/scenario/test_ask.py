@@ -139,7 +139,7 @@ def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
         ("ask GOLEM gas --k -3", "at least one entry must be wanted, not -3"),
         ("ask GOLEM gas --regime bull", "no regime is called 'bull': there are trending_up"),
         ("ask GOLEM gas --tick 9999", "tick 9999 is not on record; its newest is"),
-        ("ask GOLEM gas --at yesterday", "--at 'yesterday' is no moment"),
+        ("ask GOLEM gas --at yesterday", "--at 'yesterday' is not an ISO 8601 moment"),
         ("ask GOLEM gas --at 2020-01-01", "it was born at"),
         ("ask GOLEM gas --at 2026-01-02 --tick 3", "give one of them"),
         ("ask GOLEM gas --tick 99999999999999999999", "tick 99999999999999999999 is not on record"),

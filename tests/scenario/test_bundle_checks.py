@@ -22,7 +22,7 @@ def test_a_steward_reads_the_checklist_and_waives_a_warning(brief_home: Path, tm
     assert "is waived" in said
     shown = bardo("bundle", "checks", "--check", home=home, expect=1)
     assert "waived: two hours are a short life" in shown
-    assert f"{len(told)} not met, 1 waived, {len(told) - 1} open" in shown
+    assert f"{len(told)} failed, 1 waived, {len(told) - 1} open" in shown
     assert f"{len(told)} warnings, 1 of them waived" in bardo("status", home=home)
     refused = bardo("bundle", "waive", one["golem_id"], "hashes_match", "--why", "x", home=home, expect=2)
     assert "did not fail 'hashes_match'" in refused

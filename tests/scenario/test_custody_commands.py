@@ -145,7 +145,7 @@ def test_a_key_that_would_judge_records_on_record_is_refused(root: Path, tmp_pat
         "keys", "register", ARROW, "--public", "ab" * 32, "--from-tick", "3", home=root, expect=2
     )
     assert "give the public key" in bardo("keys", "register", ARROW, "--file", str(private), home=root, expect=2)
-    assert "64 hex digits" in bardo("keys", "register", ARROW, "--public", "ab", home=root, expect=2)
+    assert "64 lowercase hex digits" in bardo("keys", "register", ARROW, "--public", "ab", home=root, expect=2)
     said = bardo("keys", "register", ARROW, "--public", "ab" * 32, "--key-id", "k" * 300, home=root, expect=2)
     assert "key_id" in said
     assert "no key" in bardo("keys", "revoke", ARROW, "--why", "none", home=root, expect=2)

@@ -154,7 +154,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
             derive_episodes(stores, now=LATER)
     assert stores.projections.digest("episodes").rows == 0
     assert vectors_on_record(stores).num_rows == before
-    assert "minilm had drifted from its vectors on record" in warned(stores)
+    assert "minilm had drifted from its recorded vectors" in warned(stores)
     (fault,) = [f for f in faults(health_of(stores, LATER), stores.policy) if f.measure == "vectors.drift"]
     assert fault.value > fault.limit
     put(folder, sound)

@@ -66,7 +66,7 @@ def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path)
 
     words = ("golem", "successor", dead, "--budget", "40", "--lifespan", "120-120", "--force-similarity")
     shown = bardo(*words, home=home)
-    assert "entries cross (of at most 2,048)" in shown
+    assert "entries are inherited (of at most 2,048)" in shown
     assert "is born, generation" in shown
     stores = DerivationContext.open(home)
     heir = said["heir"]

@@ -62,7 +62,7 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     assert "nothing is recorded" in bardo("library", "export", golem, sure, *WHY, home=home)
     (row,) = library(home)["entries"]
     assert (row["entry_id"], row["channels"], row["golem_ids"]) == (sure, ["export"], [golem])
-    assert "came by export" in bardo("library", "show", sure[:9], home=home)
+    assert "acquired by export" in bardo("library", "show", sure[:9], home=home)
     assert "wait for the next golem" in bardo("library", "equip", sure[:9], *WHY, home=home)
     assert "order 1: 1 entries wait" in bardo("library", "list", home=home)
     for words in (("export", golem, stale), ("equip", stale)):
@@ -158,7 +158,7 @@ def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path:
         assert "no entry" in bardo("library", "show", entry, "--owner", other, home=home, expect=2)
     if others:
         assert "give --owner" in bardo("library", "list", home=home, expect=2)
-    assert "is of owner 'nobody'" in bardo("library", "list", "--owner", "nobody", home=home, expect=2)
+    assert "belongs to owner 'nobody'" in bardo("library", "list", "--owner", "nobody", home=home, expect=2)
     stale = life_event(golem, died[golem] + timedelta(seconds=60), EntryPulled(entry_id=entry, why="too late"))
     before = library(home, "--owner", owner)["entries"]
     DerivationContext.open(home).log.record([stale], NOW)

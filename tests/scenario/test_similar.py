@@ -84,7 +84,7 @@ def test_where_nothing_is_remembered_it_says_how_to_begin(tmp_path: Path) -> Non
     assert "bardo demo" in bardo("similar", "gas", home=tmp_path / "none", expect=2)
     assert not (tmp_path / "none").exists()
     home = Home.create(tmp_path / "home", Policy(), NOW)
-    assert "no episode by minilm is on record yet: `bardo run`" in bardo("similar", "gas", home=home.root, expect=2)
+    assert "there are no episodes of minilm yet: `bardo run`" in bardo("similar", "gas", home=home.root, expect=2)
 
 
 @pytest.mark.row("MEM-5")

@@ -88,7 +88,7 @@ def notices(
         return
     url = webhook_of(os.environ)
     if url is None:
-        raise ConfigError(f"{WEBHOOK} is not set: set it to a URL that accepts JSON by POST")
+        raise ConfigError(f"notices need a webhook: set {WEBHOOK} to a URL that accepts JSON by POST")
     out.print(f"{len(post_notices(stores, url)):,} notices posted to {url}", soft_wrap=True)
 
 
