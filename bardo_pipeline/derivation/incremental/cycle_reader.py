@@ -119,12 +119,7 @@ class CycleReader:
         return self._cut(held, {g: done(g) or 0 for g in {*held.golems, *gap_golems}}, closed, version)
 
     def _split(
-        self,
-        rows: list[pa.Table],
-        parts: Iterator[Part],
-        past: dict[str, int],
-        closed: Mapping[str, int],
-        version: int,
+        self, rows: list[pa.Table], parts: Iterator[Part], past: dict[str, int], closed: Mapping[str, int], version: int
     ) -> Iterator[CycleBatch]:
         """Yield a batch whenever the parts read so far are wide enough."""
         width, tried = _width(past, closed), 0
