@@ -20,7 +20,7 @@ from bardo_pipeline.cli.options import (
     now,
     root_of,
 )
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.output.tables import percent, print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.library import acquisitions
 from bardo_pipeline.derivation.library.library_queries import (
@@ -69,7 +69,7 @@ def list_(
         print_json({"owner_id": owner_id, "entries": entries, "kits": kits, "playbooks": playbooks, "waiting": orders})
         return
     cells = [
-        (_marked(r), r["entry_id"][:12], r["kind"], _percent(r["confidence_now_ppm"]), r["channel"],
+        (_marked(r), r["entry_id"][:12], r["kind"], percent(r["confidence_now_ppm"]), r["channel"],
          r["validator_count"], _tags(r), r["text"])
         for r in entries
     ]  # fmt: skip
@@ -192,9 +192,9 @@ def _print_entry(row: dict[str, Any]) -> None:
     out.print(f"{_marked(row)} [bold]{row['entry_id']}[/] {escape(row['text'])}".strip(), soft_wrap=True)
     about = [row["kind"], row["category"], row["archetype"], f"generation {row['generation']}", _tags(row)]
     out.print(escape(", ".join(word for word in about if word)), soft_wrap=True)
-    raised = "" if row["confidence_ppm"] == row["deposited_ppm"] else f", raised from {_percent(row['deposited_ppm'])}"
-    since = f"{_percent(row['confidence_ppm'])} as of {row['anchor_at']:%Y-%m-%d %H:%M}{raised}"
-    out.print(f"trusted {_percent(row['confidence_now_ppm'])} now ({since})", soft_wrap=True)
+    raised = "" if row["confidence_ppm"] == row["deposited_ppm"] else f", raised from {percent(row['deposited_ppm'])}"
+    since = f"{percent(row['confidence_ppm'])} as of {row['anchor_at']:%Y-%m-%d %H:%M}{raised}"
+    out.print(f"trusted {percent(row['confidence_now_ppm'])} now ({since})", soft_wrap=True)
     period = f"{row['first_at']:%Y-%m-%d %H:%M} to {row['last_at']:%Y-%m-%d %H:%M}"
     out.print(
         f"acquired by {', '.join(row['channels'])}, {period}, from {escape(', '.join(row['golem_ids']))}",
@@ -217,7 +217,3 @@ def _marked(row: dict[str, Any]) -> str:
 def _tags(row: dict[str, Any]) -> str:
     tags = [word for word in ("battle_tested", "default", "anti_knowledge") if row[f"is_{word}"]]
     return ", ".join(word.replace("_", "-") for word in tags)
-
-
-def _percent(ppm: int) -> str:
-    return f"{ppm / 1e4:.0f} %"

@@ -44,10 +44,10 @@ def require_born(stores: DerivationContext, golem: str | None) -> None:
         raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
 
 
-def check_format(format: str) -> None:
-    """Raise ConfigError for a format that `FormatOption` does not offer."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+def check_format(format: str, *, text: str = "table") -> None:
+    """Raise ConfigError unless the format is `text` or json."""
+    if format not in (text, "json"):
+        raise ConfigError(f"--format {format!r}: {text} or json")
 
 
 def now() -> datetime:

@@ -25,12 +25,6 @@ from bardo_pipeline.inheritance.bundle_inspection import inspected
 _RELATIONS = {"opposed": "contradict its knowledge", "unknown": "are new", "same": "are known"}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to `bardo bundle`."""
-    app.command()(rank)
-    app.command("give")(give_)
-
-
 def rank(
     target: Target,
     to: Annotated[str, typer.Option("--for", help="Golem that would receive it.")],

@@ -24,12 +24,6 @@ out = Console(soft_wrap=False, highlight=False)
 _SHOWN_ITEMS = 4
 
 
-def add_to(app: typer.Typer, group: typer.Typer) -> None:
-    """Put `graveyard` into `bardo`, and `show` into `bardo golem`."""
-    app.command()(graveyard)
-    group.command("show")(show_golem)
-
-
 def graveyard(
     home: HomeOption = None,
     owner: Annotated[str | None, typer.Option(help="Only golems of this owner.")] = None,

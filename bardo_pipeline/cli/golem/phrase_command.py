@@ -26,11 +26,6 @@ from bardo_pipeline.gateway.model_settings import ModelSettings
 out = Console(soft_wrap=False, highlight=False)
 
 
-def add_to(group: typer.Typer) -> None:
-    """Put this command into `bardo golem`."""
-    group.command("phrase")(phrase_testaments)
-
-
 def phrase_testaments(
     golem: Annotated[str | None, typer.Argument(help="Dead golem whose testament to rephrase.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every testament, until the day's cost cap is reached.")] = False,

@@ -53,13 +53,6 @@ Lifespan = Annotated[str | None, typer.Option(help="Bounds of the lifespan in ti
 _BAR = 24
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the commands to `bardo golem`."""
-    for command in (successor, found, credit, successions):
-        group.command()(command)
-    group.command("due")(due_now)
-
-
 def successor(
     dead: DeadOption,
     budget: HeirBudget = None,

@@ -22,11 +22,6 @@ from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT, weights_of
 out = Console(soft_wrap=False)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("ask")(ask_golem)
-
-
 def ask_golem(
     golem: Annotated[str, typer.Argument(help="Golem id.")],
     question: Annotated[str, typer.Argument(help='Question, for example "should I re-centre in a falling trend?"')],

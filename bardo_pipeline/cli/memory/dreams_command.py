@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, require_born, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.output.tables import percent, print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_dreams import dreams_and_hypotheses
 
@@ -67,7 +67,7 @@ def _dream_row(row: dict[str, Any], golem: str | None) -> dict[str, Any]:
 
 def _hypothesis_text(row: dict[str, Any], golem: str | None) -> str:
     prefix = "" if golem else f"{row['golem_id']}: "
-    lines = [f"{prefix}{row['fate']}, {row['confidence_now_ppm'] / 1e4:.0f} %: {row['text']}"]
+    lines = [f"{prefix}{row['fate']}, {percent(row['confidence_now_ppm'])}: {row['text']}"]
     if row["entry_id"]:
         offered = ", offered to the clade" if row["pushed"] else ""
         lines.append(f"    known as entry {row['entry_id'][:12]}{offered}")

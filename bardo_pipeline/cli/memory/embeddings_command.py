@@ -21,12 +21,6 @@ from bardo_pipeline.storage.log.embedding_table import Checked
 out = Console(soft_wrap=False, highlight=False)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to `bardo`."""
-    app.command("drift")(drift)
-    app.command("reembed")(reembed_everything)
-
-
 def drift(
     home: HomeOption = None,
     check: Annotated[bool, typer.Option("--check", help="Check now and record the result.")] = False,

@@ -22,7 +22,7 @@ from bardo_pipeline.cli.options import (
     now,
     root_of,
 )
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.output.tables import day, percent, print_json, print_table
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -75,8 +75,8 @@ def list_(
         print_json({**_head(grimoire), "entries": rows.to_pylist()})
         return
     cells = [
-        (r["entry_id"][:12], r["kind"] if r["status"] == "active" else r["status"], _percent(r["confidence_now_ppm"]),
-         _percent(r["pinned_ppm"]) if r["pinned_ppm"] else "-", _day(r["fades_at"]), r["text"])
+        (r["entry_id"][:12], r["kind"] if r["status"] == "active" else r["status"], percent(r["confidence_now_ppm"]),
+         percent(r["pinned_ppm"]) if r["pinned_ppm"] else "-", day(r["fades_at"]), r["text"])
         for r in rows.to_pylist()
     ]  # fmt: skip
     title = f"{golem} at the end of cycle {grimoire.cycle}"
@@ -119,7 +119,7 @@ def show(
     if row["status"] == "active":
         _print_fading(row, fading)
     rows = [
-        (d["cycle"], d["operation"], f"{_percent(d['confidence_before_ppm'])} → {_percent(d['confidence_ppm'])}",
+        (d["cycle"], d["operation"], f"{percent(d['confidence_before_ppm'])} → {percent(d['confidence_ppm'])}",
          len(d["cause_ticks"]), d["reason"])
         for d in decisions
     ]  # fmt: skip
@@ -249,17 +249,9 @@ def _fading(row: dict[str, Any], grimoire: Grimoire, policy: Policy) -> list[dic
 
 def _print_fading(row: dict[str, Any], fading: list[dict[str, Any]]) -> None:
     days = "does not fade" if row["half_life_days"] is None else f"half-life {row['half_life_days']:.1f} days"
-    later = ", ".join(f"{_percent(f['confidence_ppm'])} in {d} d" for d, f in zip(FADES_DAYS, fading[1:], strict=True))
-    out.print(f"trusted {_percent(row['confidence_now_ppm'])}; {days}: {later} without new evidence", soft_wrap=True)
+    later = ", ".join(f"{percent(f['confidence_ppm'])} in {d} d" for d, f in zip(FADES_DAYS, fading[1:], strict=True))
+    out.print(f"trusted {percent(row['confidence_now_ppm'])}; {days}: {later} without new evidence", soft_wrap=True)
     if row["pinned_ppm"]:
-        out.print(f"pinned at {_percent(row['pinned_ppm'])} by its owner", soft_wrap=True)
+        out.print(f"pinned at {percent(row['pinned_ppm'])} by its owner", soft_wrap=True)
     elif row["fades_at"] is not None:
         out.print(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M} without new evidence", soft_wrap=True)
-
-
-def _percent(ppm: int) -> str:
-    return f"{ppm / 1e4:.0f} %"
-
-
-def _day(moment: Any) -> str:
-    return "-" if moment is None else f"{moment:%Y-%m-%d}"

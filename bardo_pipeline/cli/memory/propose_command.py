@@ -26,11 +26,6 @@ from bardo_pipeline.gateway.model_settings import ModelSettings
 out = Console(soft_wrap=False, highlight=False)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to `bardo`."""
-    app.command("propose")(propose_operations)
-
-
 def propose_operations(
     golem: Annotated[str | None, typer.Argument(help="Golem id.")] = None,
     every: Annotated[

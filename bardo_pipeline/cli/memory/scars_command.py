@@ -8,18 +8,12 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, require_born, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.output.tables import percent, print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain as bloodstain_of_golem
 from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
 
 out = Console(soft_wrap=False, highlight=False)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(scars)
-    app.command()(bloodstain)
 
 
 def scars(
@@ -51,7 +45,7 @@ def _scar_state(row: dict[str, Any]) -> str:
         return f"no scar ({row['because']})"
     repeats = f", seen {row['seen_count']} times" if row["seen_count"] > 1 else ""
     kind = "bloodstain" if row["is_bloodstain"] else "scar"
-    return f"{kind} of {row['confidence_now_ppm'] / 1e4:.0f} %, {row['emotion'].lower()}{repeats}"
+    return f"{kind} of {percent(row['confidence_now_ppm'])}, {row['emotion'].lower()}{repeats}"
 
 
 def bloodstain(
@@ -87,7 +81,7 @@ def _print(stain: dict[str, Any]) -> None:
     for scar in stain["scars"]:
         out.print(f"\n{scar['scar_id']} ({scar['emotion'].lower()}): {scar['causal_narrative']}", markup=False)
     out.print()
-    votes = [(v["claim"], f"{v['confidence_ppm'] / 1e4:.0f} %", v["weight"]) for v in stain["death_votes"]]
+    votes = [(v["claim"], percent(v["confidence_ppm"]), v["weight"]) for v in stain["death_votes"]]
     if votes:
         print_table(out, "Last words", ["claim", "believed", "weight"], votes)
     else:

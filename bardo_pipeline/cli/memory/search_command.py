@@ -21,11 +21,6 @@ NAMES = ["#", "score", "kept", "held by", "id", "text"]
 """Columns: rank, score, share left after decay, number of holders, id and text of the best holder's row."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("search")(search_all)
-
-
 def search_all(
     words: Annotated[str, typer.Argument(help='Words to search, for example "gas in a crash".')],
     home: HomeOption = None,

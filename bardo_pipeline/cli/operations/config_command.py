@@ -123,8 +123,8 @@ def _active(stores: DerivationContext | None, golem: str | None) -> tuple[Config
             raise NoHomeError(f"golem {golem}: the home is missing: `bardo run` creates it")
         return NO_CONFIG_FILE.complete(Policy()), False
     require_born(stores, golem)
-    found = in_force_now(stores, golem)
-    return found.configuration, found.event is not None
+    active = in_force_now(stores, golem)
+    return active.configuration, active.event is not None
 
 
 def _facts(active: Configuration, recorded: bool, stated: ConfigFile) -> dict[str, Any]:

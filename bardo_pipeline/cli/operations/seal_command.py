@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from datetime import datetime
 from typing import Annotated
 
 import orjson
@@ -12,7 +11,7 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.cli.options import GolemArgument, HomeOption, WhyOption, now, root_of
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.output.tables import day, print_table
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.events.record.model import Sealed
@@ -69,13 +68,9 @@ def list_(home: HomeOption = None) -> None:
     place = Home.open(root_of(home))
     with EventLog(place) as log:
         states = states_of(place, log)
-    rows = [(s.golem_id, s.key_id, _day(s.made_at), _day(s.destroyed_at), s.why or "-") for s in states]
+    rows = [(s.golem_id, s.key_id, day(s.made_at), day(s.destroyed_at), s.why or "-") for s in states]
     print_table(out, "Seal keys", ["golem", "key", "made", "destroyed", "why"], rows)
     for state in states:
         if state.present == (state.destroyed_at is not None):
             fault = "file still exists: destroy it again" if state.present else "file is missing: restore it"
             typer.echo(f"golem {state.golem_id}: {state.key_id}: {fault}", err=True)
-
-
-def _day(moment: datetime | None) -> str:
-    return "-" if moment is None else f"{moment:%Y-%m-%d}"

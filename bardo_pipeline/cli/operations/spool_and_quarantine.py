@@ -33,13 +33,6 @@ Items = Annotated[list[str] | None, typer.Argument(help="Item ids from `bardo qu
 _LISTED = 12  # characters of an id in a list
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to `bardo`."""
-    app.add_typer(spool, name="spool")
-    app.add_typer(quarantine, name="quarantine")
-    app.command("schema")(schema)
-
-
 @spool.command()
 def take(home: HomeOption = None) -> None:
     """Ingest all files in the spool; create the home if missing. Quarantined records do not change the exit code."""

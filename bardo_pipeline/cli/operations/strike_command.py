@@ -26,13 +26,6 @@ out = Console(soft_wrap=False, highlight=False)
 Derive = Annotated[bool, typer.Option(help="Derive again now, with the warehouse; otherwise the curator job does it.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to `bardo`."""
-    app.command("strike")(strike_record)
-    app.command("reorg")(reorg_blocks)
-    app.command("struck")(prove)
-
-
 def strike_record(
     golem: Annotated[str, typer.Argument(help="Golem of the record.")],
     tick: Annotated[int, typer.Argument(min=1, help="Tick of the record.")],
@@ -47,7 +40,7 @@ def strike_record(
     """
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     _print_recorded(strike(stores, golem, tick, why, now=now()))
-    _derive(stores, derive)
+    _derive_if(derive, stores)
 
 
 def reorg_blocks(
@@ -73,7 +66,7 @@ def reorg_blocks(
     depth, count = depth_after(stores, chain, golem)
     window = stores.policy.reorg.window_blocks
     out.print(f"{chain}: reorgs in the last {window:,} blocks: {count}; an action counts from {depth} confirmations on")
-    _derive(stores, derive)
+    _derive_if(derive, stores)
 
 
 def _bounds(first_name: str, first: int | None, last_name: str, last: int | None) -> tuple[int, int] | None:
@@ -96,9 +89,9 @@ def _print_recorded(recorded: Recorded) -> None:
         out.print(f"heir {event.golem_id} loses {len(entries)} entries: {', '.join(entries)}")
 
 
-def _derive(stores: DerivationContext, wanted: bool) -> None:
-    """Derive every table again without the struck records, if wanted."""
-    if not wanted:
+def _derive_if(derive: bool, stores: DerivationContext) -> None:
+    """Derive every table again without the retracted records, if `derive`."""
+    if not derive:
         return
     with out.status("deriving again"):
         withdraw(stores, now=now())

@@ -11,9 +11,7 @@ import orjson
 import typer
 from rich.console import Console
 
-from bardo_pipeline.cli.operations import keys_command
-from bardo_pipeline.cli.options import HomeOption, now, root_of
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.cli.options import HomeOption, check_format, now, root_of
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.operations.backup import back_up, restore
@@ -21,14 +19,6 @@ from bardo_pipeline.storage.verification.report import Report
 from bardo_pipeline.storage.verification.verify import verify
 
 out = Console(soft_wrap=True, highlight=False)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to `bardo`."""
-    app.command("verify")(verify_home)
-    app.add_typer(keys_command.app, name="keys")
-    app.command("backup")(backup)
-    app.command("restore")(restore_home)
 
 
 def verify_home(
@@ -40,8 +30,7 @@ def verify_home(
     format: Annotated[str, typer.Option("--format", help="Output format: text or json.")] = "text",
 ) -> None:
     """Verify hash chains, signatures and files of the whole log; list breaks and exit 1."""
-    if format not in ("text", "json"):
-        raise ConfigError(f"--format {format!r}: text or json")
+    check_format(format, text="text")
     report = verify(Home.open(root_of(home)), expect=expect)
     if format == "json":
         sys.stdout.buffer.write(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
@@ -96,8 +85,8 @@ def backup(folder: Folder, home: HomeOption = None) -> None:
 
 def restore_home(folder: Folder, home: HomeOption = None) -> None:
     """Restore a backup into a missing or empty folder; every file's hash is checked."""
-    made, manifest = restore(folder, root_of(home), now())
+    restored, manifest = restore(folder, root_of(home), now())
     out.print(f"restored {len(manifest.files):,} files of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC", markup=False)
-    if waiting := journal_depth(made).segments:
+    if waiting := journal_depth(restored).segments:
         out.print(f"{waiting} journal segments are not in the log yet: the next writer or `bardo drain` moves them")
     out.print("next: bardo verify, then bardo rebuild")

@@ -51,12 +51,6 @@ _EXAMPLES = """
 """
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to `bardo`."""
-    app.command("whatif")(ask_what_if)
-    app.command("adopt")(adopt_derivation)
-
-
 def ask_what_if(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE, for example decay.tactical_days=14; repeatable.")

@@ -30,11 +30,11 @@ class Mark(NamedTuple):
 
 
 def lines(
-    title: str, across: str, drawn: Sequence[Line], marks: Sequence[Mark] = (), top: float = 1.0, bottom: float = 0.0
+    title: str, across: str, curves: Sequence[Line], marks: Sequence[Mark] = (), top: float = 1.0, bottom: float = 0.0
 ) -> str:
     """Return a plot of lines; x runs from 0 to the largest x, y from `bottom` to `top`."""
-    drawn = [line for line in drawn if line.points]
-    right = max([x for line in drawn for x, _ in line.points] + [m.at for m in marks if m.upright] + [1e-9])
+    curves = [line for line in curves if line.points]
+    right = max([x for line in curves for x, _ in line.points] + [m.at for m in marks if m.upright] + [1e-9])
 
     def place(x: float, y: float) -> tuple[float, float]:
         wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -47,7 +47,7 @@ def lines(
         parts.append(f'<line class="mark" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
         below = 10 if mark.upright else -3
         parts.append(f'<text class="small" x="{x2 + 3:.1f}" y="{y2 + below:.1f}">{escape(mark.name)}</text>')
-    for number, line in enumerate(drawn):
+    for number, line in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in line.points))
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -47,6 +48,16 @@ def print_json(value: Any) -> None:
     """Print a value as one line of JSON; types that JSON lacks become strings."""
     kinds = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
     sys.stdout.buffer.write(orjson.dumps(value, option=kinds, default=str))
+
+
+def percent(ppm: int) -> str:
+    """Return parts per million as a whole percentage."""
+    return f"{ppm / 1e4:.0f} %"
+
+
+def day(moment: datetime | None) -> str:
+    """Return the date of a moment, "-" for None."""
+    return "-" if moment is None else f"{moment:%Y-%m-%d}"
 
 
 def _cell(value: Any) -> str:

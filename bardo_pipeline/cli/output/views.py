@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from bardo_pipeline.cli.options import check_format, moment_of, require_born
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.output.tables import percent, print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.reports.lineage import WITHDRAWN, Holding, lineage_of
@@ -96,12 +96,11 @@ def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -
 
 def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str, embedder: str | None) -> None:
     """Print the lineage of an entry, from ticks through generations, as a tree or JSON."""
+    check_format(format, text="tree")
     holdings = lineage_of(DerivationContext.open(root, embedder=embedder), entry, golem)
     if format == "json":
         print_json([asdict(h) for h in holdings])
         return
-    if format != "tree":
-        raise ConfigError(f"--format {format!r}: tree or json")
     first = holdings[0]
     tree = Tree(f"[bold]{first.entry_id}[/] {escape(first.text)}")
     for held in holdings:
@@ -115,11 +114,11 @@ def _branch(tree: Tree, held: Holding) -> None:
         if held.bundle_hash
         else ", its own experience"
     )
-    trust = f"{held.confidence_ppm / 1e4:.0f} %"
+    trust = percent(held.confidence_ppm)
     label = f"(generation {held.generation}): {held.kind}, {held.status}, {trust}{origin}"
     branch = tree.add(f"[bold]{escape(held.golem_id)}[/] {escape(label)}")
     for reason in held.because:
-        branch.add(escape(f"withdrawn: {reason}" if held.status == WITHDRAWN else f"made again: {reason}"))
+        branch.add(escape(f"withdrawn: {reason}" if held.status == WITHDRAWN else f"derived again: {reason}"))
     decisions = branch.add(f"{len(held.decisions)} decisions")
     for d in held.decisions[-SHOWN_DECISIONS:]:
         ticks = ", ".join(str(tick) for tick in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
