@@ -125,7 +125,7 @@ def test_the_command_shows_dreams_and_the_fate_of_hypotheses(slept: Path, stores
     assert "known as entry " in page
     assert ", offered to the clade" in page
     assert "gone" in page
-    assert "of decisions since n=" in page
+    assert "in later decisions n=" in page
     found = json.loads(bardo("dreams", golem, "--json", home=slept))
     assert len(found["dreams"]) == stores.projections.digest("dreams").rows
     assert {h["fate"] for h in found["hypotheses"]} >= {"confirmed", "staged", "expired", "imagined"}
