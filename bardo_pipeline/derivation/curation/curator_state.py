@@ -200,7 +200,7 @@ def load_state(context: DerivationContext, golem_ids: list[str], left_out: LeftO
 
 
 def state_before(context: DerivationContext, first: Mapping[str, int], left_out: LeftOut) -> CuratorState:
-    """Return golems as they were before a cycle, from the standing decisions; before cycle 0 they begin their life."""
+    """Return golems in their state before a cycle, from standing decisions; before cycle 0 they begin their life."""
     state = CuratorState(context.policy, left_out)
     state.done = {g: cycle - 1 for g, cycle in first.items() if cycle > 0}
     decisions = context.projections.growing("curation").read(golems=sorted(state.done))

@@ -1,4 +1,4 @@
-"""DreamState: what golems carry from one dream to the next, and its cache by golem.
+"""DreamState: the state that golems carry from one dream to the next, and its cache by golem.
 
 The state follows from tables of the derivation. They are read again for a golem whose cached state is missing or does
 not match its last dream and its retractions. Source: architecture (law 5).
@@ -44,7 +44,7 @@ _CACHE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class DreamState:
-    """What some golems carry into their next dream.
+    """The state that some golems carry into their next dream.
 
     dreams: those within the lookback of the next dream. hypotheses: live ones, or all. decisions: those that state what
     a golem knew at its newest dream, and later ones. last: golem id to the cycle of its newest dream. version: golem id
