@@ -1,1 +1,1 @@
-"""Benchmarks: one command, one table, each figure beside a peer or a limit measured in the same run."""
+"""Benchmarks: each figure is compared with a peer or a limit measured in the same run."""

@@ -408,6 +408,6 @@ def test_the_command_appends_shows_branches_compacts_and_lists(home: Home) -> No
     with session_file(home, GOLEM, "session").open("ab") as out:
         out.write(b'{"kind":"mess')
     code, said_, told = bardo(home, "show", GOLEM)
-    assert (code, "or not" in said_, "never finished" in told) == (0, True, True)
+    assert (code, "or not" in said_, "unfinished last line" in told) == (0, True, True)
     code, _, told = bardo(home, "show", "nobody")
     assert (code, "has no session" in told) == (2, True)

@@ -71,7 +71,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     assert not DerivationContext.open(home).arrivals().deliveries, "nothing was recorded"
     said = bardo(*give, home=home)
     assert "1 accepted, 1 redundant, 1 anomalous; given" in said
-    assert "chain: nothing to check" in said
+    assert "chain: no claims" in said
 
     stores = DerivationContext.open(home)
     (event,) = stores.arrivals().of_golem(golem)
@@ -81,7 +81,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     assert deliver_bundle.give_bundle(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, (
         "it waits already"
     )
-    assert "it was to find out: calm seas pay" in bardo(
+    assert "a replicant's report on its hypothesis: calm seas pay" in bardo(
         "bundle", "give", other.bundle_hash[:12], "--to", golem, home=home
     )
     live_until(DerivationContext.open(home), 350, NOW)

@@ -80,7 +80,7 @@ def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path)
     assert (home / "golems" / heir / "bardo.toml").read_text().startswith("[clock]")
 
     count = stores.log.life().num_rows
-    assert "already: nothing was changed" in bardo(*words, home=home)
+    assert "is already the heir of" in bardo(*words, home=home)
     assert DerivationContext.open(home).log.life().num_rows == count
     other = bardo("golem", "successor", dead, "--budget", "41", "--force-similarity", home=home, expect=2)
     assert heir in other

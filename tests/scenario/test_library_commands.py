@@ -63,7 +63,7 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     (row,) = library(home)["entries"]
     assert (row["entry_id"], row["channels"], row["golem_ids"]) == (sure, ["export"], [golem])
     assert "acquired by export" in bardo("library", "show", sure[:9], home=home)
-    assert "wait for the next golem" in bardo("library", "equip", sure[:9], *WHY, home=home)
+    assert "wait for the owner's next golem" in bardo("library", "equip", sure[:9], *WHY, home=home)
     assert "order 1: 1 entries wait" in bardo("library", "list", home=home)
     for words in (("export", golem, stale), ("equip", stale)):
         bardo("library", *words, *WHY, home=home)

@@ -221,7 +221,7 @@ def private_key_in(file: Path) -> Ed25519PrivateKey:
             f"{file} is not an unencrypted PEM private key ({error}): sign elsewhere and give --signature"
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{file} holds another key than Ed25519")
+        raise ConfigError(f"{file} is not an Ed25519 private key")
     return key
 
 

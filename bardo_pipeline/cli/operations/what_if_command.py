@@ -75,7 +75,7 @@ def ask_what_if(
     this version's passes.
     """
     if not hours <= _HOURS_MAX:
-        raise ConfigError(f"--hours {hours:g} is too large: give at most {_HOURS_MAX:,}")
+        raise ConfigError(f"--hours {hours:g} is invalid: give at most {_HOURS_MAX:,}")
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
     stores = DerivationContext.open(root_of(home))
     if listed:
