@@ -35,7 +35,7 @@ from bardo_pipeline.dreams.lesson_overrides import obeyed
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DREAMT, ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import with_columns
-from bardo_pipeline.inheritance.weismann import fading
+from bardo_pipeline.inheritance.weismann import with_fade_time
 from bardo_pipeline.policy import Policy
 
 MEANING = {
@@ -100,7 +100,7 @@ def lesson_decisions(
     table = pa.table({n: columns[n] for n in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
     if orders:
         table = obeyed(table, told["hypothesis_id"].to_pylist(), orders, policy)
-    table = with_columns(table, fades_at=fading(table.select(ENTRY_SCHEMA.names), policy)["fades_at"])
+    table = with_columns(table, fades_at=with_fade_time(table.select(ENTRY_SCHEMA.names), policy)["fades_at"])
     return table.sort_by([(n, "ascending") for n in ("golem_id", "cycle", "seq")])
 
 

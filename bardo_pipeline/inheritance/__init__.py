@@ -1,1 +1,1 @@
-"""Inheritance: what crosses a death, and at what price."""
+"""Inheritance: selects, attenuates and packs the knowledge that a dead golem passes to its heir."""

@@ -1,8 +1,7 @@
-"""The Baldwin effect: rules that survived three generations surely become defaults of the heir's configuration. Pure.
+"""Turns rules that survived three generations with high confidence into defaults of the heir (Baldwin effect). Pure.
 
-A default needs no retrieval and does not fade: the heir's thresholds start from it. The rule itself crosses as an entry
-beside it, so that the heir's own outcomes go on judging it, and what they teach moves the threshold from there, either
-way. Source: INH S7.5, canon 10.
+A default needs no retrieval and does not decay: the heir's thresholds start from it. The rule also crosses as an entry,
+so the heir's own outcomes still confirm or contradict it and move the threshold. Source: INH S7.5, canon 10.
 """
 
 from __future__ import annotations
@@ -21,12 +20,16 @@ from bardo_pipeline.policy import Policy
 
 
 def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy: Policy) -> tuple[Default, ...]:
-    """What becomes a default of an heir. Returns one Default a regime that its rules move, in the order of REGIMES.
+    """Return one Default per regime whose threshold the inherited rules move, in the order of REGIMES.
 
-    inherited: the heir's entries at birth (ENTRY_SCHEMA, one golem), as they crossed. died_at: when they crossed.
-    threshold: the heir's own, from its traits. A rule qualifies that had survived as many generations before this
-    crossing as the policy asks, and stood at 0.7 or more at death: at 0.7 x 0.85 after it. Where crossing resets
-    confidence, nothing tells any more how sure the dead were, and nothing qualifies.
+    A rule qualifies if it survived more than `baldwin_generation` crossings and had `baldwin_confidence` at death (0.7 x
+    0.85 after attenuation). With `weismann = "reset"` no rule qualifies, because the confidence at death is lost.
+
+    Parameters
+    ----------
+    inherited : pa.Table, ENTRY_SCHEMA, the entries of one heir at birth
+    died_at : datetime, time of the crossing
+    threshold : float, the heir's own threshold from its traits
     """
     rules = policy.inheritance
     if not inherited.num_rows or rules.weismann == "reset":
@@ -35,16 +38,16 @@ def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy
     rows = moving(state)
     at_us = round(died_at.timestamp() * 1_000_000)
     least = int(attenuated(np.array([ppm(rules.baldwin_confidence)]), rules.attenuation)[0])
-    sure = state.confidence_at(rows, at_us, policy.decay) >= least
-    rows = rows[sure & (state["generation"][rows] > rules.baldwin_generation)]
+    is_confident = state.confidence_at(rows, at_us, policy.decay) >= least
+    rows = rows[is_confident & (state["generation"][rows] > rules.baldwin_generation)]
     if not len(rows):
         return ()
     base = np.full((1, len(REGIMES)), threshold)
-    wanted = thresholds(state, state["golem"][rows[:1]], rows, base, policy)[0].tolist()
+    new_thresholds = thresholds(state, state["golem"][rows[:1]], rows, base, policy)[0].tolist()
     regime = state.structures.bands()[0][state["structure"][rows]]
     names = np.array(entry_ids(state, rows), dtype=object)
     return tuple(
-        Default(regime=name, rebalance_threshold=wanted[i], entry_ids=tuple(sorted(names[regime == i])))
+        Default(regime=name, rebalance_threshold=new_thresholds[i], entry_ids=tuple(sorted(names[regime == i])))
         for i, name in enumerate(REGIMES)
-        if wanted[i] != threshold
+        if new_thresholds[i] != threshold
     )

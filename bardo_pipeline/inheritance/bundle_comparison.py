@@ -1,4 +1,4 @@
-"""Comparison: what one bundle holds that another does not, as a steward wants to see it. Pure."""
+"""Compares two bundles: entries, playbook and testament. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CHANGE_SCHEMA = pa.schema(
         pa.field("other_confidence_ppm", pa.int64()),
     ]
 )
-"""One row per entry that is not the same in both: lost (in the first alone), gained (in the second alone), turned
-(another verdict), stronger or weaker; confidences at their anchors, null where it is not."""
+"""One row per entry that differs. change: lost (only in the first bundle), gained (only in the second), turned (other
+sign), stronger or weaker. Confidences are at the anchors, null for the bundle without the entry."""
 
 _CHANGES = """
     select case when second.entry_id is null then 'lost' when first.entry_id is null then 'gained'
@@ -43,7 +43,7 @@ _CHANGES = """
 
 @dataclass(frozen=True)
 class Comparison:
-    """entries: CHANGE_SCHEMA. playbook: a unified diff, line by line. testament: category to sentences gone and new."""
+    """entries: CHANGE_SCHEMA. playbook: lines of a unified diff. testament: category -> (removed, added) sentences."""
 
     same: int
     entries: pa.Table
@@ -52,20 +52,20 @@ class Comparison:
 
 
 def compared(first: Bundle, second: Bundle) -> Comparison:
-    """What changed from the first bundle to the second. Raises BundleError for entries that cannot be read."""
+    """Return the changes from the first bundle to the second. Raises BundleError for unreadable entries."""
     names = ["entry_id", "kind", "category", "text", "sign", "confidence_ppm"]
-    one, other = (bundle.entries().select(names) for bundle in (first, second))
-    changes = query_tables(_CHANGES, first=one, second=other).cast(CHANGE_SCHEMA)
-    here = sum(change != "lost" for change in changes["change"].to_pylist())
+    old_entries, new_entries = (bundle.entries().select(names) for bundle in (first, second))
+    changes = query_tables(_CHANGES, first=old_entries, second=new_entries).cast(CHANGE_SCHEMA)
+    changed_count = sum(change != "lost" for change in changes["change"].to_pylist())
     pages = [bundle.files[PLAYBOOK].decode(errors="replace").splitlines() for bundle in (first, second)]
-    said = [_statements(bundle) for bundle in (first, second)]
-    told = {
-        name: (_without(said[0][name], said[1][name]), _without(said[1][name], said[0][name]))
+    old, new = (_statements(bundle) for bundle in (first, second))
+    testament = {
+        name: (_without(old[name], new[name]), _without(new[name], old[name]))
         for name in CATEGORIES
-        if said[0][name] != said[1][name]
+        if old[name] != new[name]
     }
     diff = tuple(difflib.unified_diff(pages[0], pages[1], "first", "second", lineterm="", n=1))
-    return Comparison(other.num_rows - here, changes, diff, told)
+    return Comparison(new_entries.num_rows - changed_count, changes, diff, testament)
 
 
 def _statements(bundle: Bundle) -> dict[str, list[str]]:
@@ -73,5 +73,5 @@ def _statements(bundle: Bundle) -> dict[str, list[str]]:
     return {name: [item["statement"] for item in testament.get(name, ())] for name in CATEGORIES}
 
 
-def _without(some: list[str], others: list[str]) -> tuple[str, ...]:
-    return tuple(sentence for sentence in some if sentence not in others)
+def _without(sentences: list[str], excluded: list[str]) -> tuple[str, ...]:
+    return tuple(sentence for sentence in sentences if sentence not in excluded)

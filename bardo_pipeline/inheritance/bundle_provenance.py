@@ -1,7 +1,7 @@
-"""Roots: on whose lives the entries of a bundle rest, up to which tick, and without what of them it was made. Pure.
+"""Lists the source golems of a bundle's entries, with the source tick and the retractions it was made under. Pure.
 
-A bundle that a golem left rests on its life alone; a kit rests on the lives of all golems that left its rules to the
-library. What is left out of a life later is looked up here. Source: canon 20, EV-8, X-4; INH S14.
+The entries of a golem's bundle come from that golem alone. The entries of a kit come from every golem that deposited
+one of its rules. Later retractions use this list to find affected bundles. Source: canon 20, EV-8, X-4; INH S14.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bardo_pipeline.inheritance.bundle_files import Bundle
 
 
 class Root(NamedTuple):
-    """A golem whose life entries of a bundle rest on. entries: those (CROSSING_SCHEMA); source_watermark: the last tick
-    of it that they may rest on; made_without: what of it counted as never having been when they were packed."""
+    """A golem from whose stream entries of a bundle were derived. entries: CROSSING_SCHEMA. source_watermark: the last
+    tick that they can depend on. made_without: the records retracted when they were packed."""
 
     golem_id: str
     entries: pa.Table
@@ -26,8 +26,8 @@ class Root(NamedTuple):
     made_without: LeftOut
 
 
-def root_said(golem_id: str, entry_ids: list[str], source_watermark: int, left: LeftOut) -> dict[str, Any]:
-    """A root of a kit as its manifest says it, a JSON object (`roots_of` reads it)."""
+def root_listing(golem_id: str, entry_ids: list[str], source_watermark: int, left: LeftOut) -> dict[str, Any]:
+    """Return the JSON object of a root in a kit's manifest (`roots_of` reads it)."""
     return {
         "golem_id": golem_id, "entry_ids": sorted(entry_ids), "source_watermark": source_watermark,
         "left_out": left.listing(golem_id),
@@ -35,18 +35,18 @@ def root_said(golem_id: str, entry_ids: list[str], source_watermark: int, left: 
 
 
 def roots_of(bundle: Bundle) -> dict[str, Root]:
-    """The roots of a bundle that this home made, by golem."""
+    """Return golem -> root for a bundle that this home made."""
     entries, manifest = bundle.entries(), bundle.manifest
     if "kit" not in manifest:
         return {bundle.golem_id: _root(manifest, entries)}
     ids = entries["entry_id"]
     return {
-        said["golem_id"]: _root(said, entries.filter(pc.is_in(ids, value_set=pa.array(said["entry_ids"], pa.string()))))
-        for said in manifest["kit"]["roots"]
+        root["golem_id"]: _root(root, entries.filter(pc.is_in(ids, value_set=pa.array(root["entry_ids"], pa.string()))))
+        for root in manifest["kit"]["roots"]
     }
 
 
-def _root(said: Mapping[str, Any], entries: pa.Table) -> Root:
-    golem_id = said["golem_id"]
-    made_without = LeftOut.listed(golem_id, said.get("left_out"))
-    return Root(golem_id, entries, int(said["source_watermark"]), made_without)
+def _root(listing: Mapping[str, Any], entries: pa.Table) -> Root:
+    golem_id = listing["golem_id"]
+    made_without = LeftOut.listed(golem_id, listing.get("left_out"))
+    return Root(golem_id, entries, int(listing["source_watermark"]), made_without)

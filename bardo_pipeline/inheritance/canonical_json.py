@@ -1,6 +1,6 @@
-"""Canonical JSON: one value, or a table a line a row, always as the same bytes. Pure.
+"""Writes canonical JSON: a value, or a table as JSON lines; equal content gives equal bytes. Pure.
 
-Keys are sorted, moments are UTC, nothing is spaced out. A table is written column by column.
+Keys are sorted, times are UTC, and there is no whitespace. A table is serialized column by column.
 Source: canon 41, architecture ("Bundles are content-addressed records").
 """
 
@@ -17,16 +17,16 @@ _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys, moments in UTC, one line."""
+    """Return a value as one line of JSON with sorted keys and UTC times."""
     return orjson.dumps(value, option=_OPTIONS | orjson.OPT_APPEND_NEWLINE)
 
 
 def jsonl(table: pa.Table) -> bytes:
-    """One canonical line per row; moments as text that reads back exactly."""
+    """Return one canonical line per row; times round-trip exactly."""
     parts: list[pa.Array | pa.Scalar] = []
     lead = "{"
     for name in sorted(table.column_names):
-        before, values, after = _spelt(table.column(name).combine_chunks())
+        before, values, after = _serialized(table.column(name).combine_chunks())
         lead += f"{orjson.dumps(name).decode()}:{before}"
         if values is not None:
             parts += [pa.scalar(lead), values]
@@ -39,24 +39,24 @@ def jsonl(table: pa.Table) -> bytes:
     return bytes(content.to_pybytes())
 
 
-def _spelt(values: pa.Array) -> tuple[str, pa.Array | None, str]:
-    """Each value as JSON (strings without nulls), and what comes before and after every one of them; None for none."""
+def _serialized(values: pa.Array) -> tuple[str, pa.Array | None, str]:
+    """Return (prefix, JSON texts, suffix) of a column; texts is None if every value is null."""
     kind = values.type
     if values.null_count == len(values):
         return "null", None, ""
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return "", pc.fill_null(values.cast(pa.string()), "null"), ""
-    if pa.types.is_timestamp(kind) and not values.null_count:  # Arrow asks for a zone's rules at every moment of one
+    if pa.types.is_timestamp(kind) and not values.null_count:  # naive cast: faster than casting with a zone
         return '"', values.cast(pa.int64()).cast(pa.timestamp(kind.unit)).cast(pa.string()), 'Z"'
     if pa.types.is_string(kind) and not values.null_count and _is_plain(values):
         return '"', values, '"'
-    told = values.cast(pa.string()) if pa.types.is_timestamp(kind) else values
-    dumped = [orjson.dumps(value, option=_OPTIONS).decode() for value in told.to_pylist()]
+    plain_values = values.cast(pa.string()) if pa.types.is_timestamp(kind) else values
+    dumped = [orjson.dumps(value, option=_OPTIONS).decode() for value in plain_values.to_pylist()]
     return "", pa.array(dumped, pa.string()), ""
 
 
 def _is_plain(texts: pa.Array) -> bool:
-    """Whether JSON spells these texts as they are: no quote, backslash or control character is among them."""
+    """Return whether the texts need no JSON escapes: no quote, backslash or control character."""
     _, offsets, content = texts.buffers()
     if content is None:
         return True

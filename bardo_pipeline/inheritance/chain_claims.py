@@ -1,8 +1,7 @@
-"""Claims about the chain: what an entry that comes from elsewhere names there, to be looked up before belief. Pure.
+"""Finds transaction hashes in foreign entries, to verify them on chain before the entries are accepted. Pure.
 
-Entries of ours name no transaction: they say what judged decisions had in common, and for them there is nothing to
-check. A name in an entry comes from whoever wrote the records, and may hold one. Source: INH S5.2 (on-chain
-verification).
+Entries derived by this pipeline name no transaction unless a name in a record contains one.
+Source: INH S5.2 (on-chain verification).
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ _TRANSACTION = re.compile(r"0x[0-9a-fA-F]{64}")
 
 
 class Claim(NamedTuple):
-    """An entry says that this transaction was (its hash, lower case)."""
+    """An entry's claim that a transaction exists; tx_hash is in lower case."""
 
     entry_id: str
     tx_hash: str
 
 
 class ChainCheck(Protocol):
-    """Who can say what is on a chain."""
+    """Looks up transactions on a chain."""
 
     def known(self, tx_hashes: Collection[str]) -> set[str]:
-        """Those of these transactions (lower case) that are there."""
+        """Return the given hashes (lower case) that exist on the chain."""
         ...
 
 
 def claims_of(entries: pa.Table) -> tuple[Claim, ...]:
-    """Every transaction that these entries (entry_id, text) name, by entry and hash."""
+    """Return the transactions named by these entries (entry_id, text), sorted by entry and hash."""
     rows = zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True)
     return tuple(sorted({Claim(entry, tx.lower()) for entry, text in rows for tx in _TRANSACTION.findall(text)}))
 
 
 def unproven(claims: Collection[Claim], chain: ChainCheck) -> tuple[str, ...]:
-    """Entries of which a claim does not check, by id. Nobody is asked where nothing is claimed."""
+    """Return the sorted ids of entries with a transaction that does not exist. Without claims, no lookup is made."""
     if not claims:
         return ()
-    known = chain.known({claim.tx_hash for claim in claims})
-    return tuple(sorted({claim.entry_id for claim in claims if claim.tx_hash not in known}))
+    confirmed = chain.known({claim.tx_hash for claim in claims})
+    return tuple(sorted({claim.entry_id for claim in claims if claim.tx_hash not in confirmed}))

@@ -1,7 +1,7 @@
-"""Conditions: what a golem may begin with, so that what inheritance is worth can be told. Pure, set-based.
+"""Builds the initial grimoires of the conditions in which the worth of inheritance is measured. Pure, set-based.
 
-Heirs begin with what the bottleneck and the barrier let through; the others are what they are compared with. Source:
-issue 5 ("Proof of worth"), X-5.
+Heirs start with the entries that pass the bottleneck and the barrier; the other conditions are controls.
+Source: issue 5 ("Proof of worth"), X-5.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, with_columns
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
-from bardo_pipeline.inheritance.weismann import attenuate, fading, leave_bloodstains, shed
+from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed, with_fade_time
 from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import Policy
 
@@ -25,54 +26,56 @@ HEIRS, ORPHANS, CLONES, TOTAL_RECALL = CONDITIONS
 def endowment(
     condition: str, entries: pa.Table, ever: pa.Table, deaths: pa.Table, heirs: dict[str, str], policy: Policy
 ) -> pa.Table:
-    """What the heirs of these dead know at birth under a condition: ENTRY_SCHEMA, sorted by golem and entry.
+    """Return the heirs' entries at birth under a condition: ENTRY_SCHEMA, sorted by golem and entry.
 
-    entries: the grimoires of the dead as they died (ENTRY_SCHEMA, every status). ever: every state that an entry of
-    theirs or of their ancestors was ever in (ENTRY_SCHEMA, several rows an entry), of the same golem ids; only total
-    recall reads it. deaths: golem_id, at. heirs: the dead golem's id to its heir's.
+    - heirs: entries after bottleneck and barrier, as in a bundle;
+    - orphans: no entries;
+    - clones: the complete grimoire at death, pinned at its confidence so that it does not decay;
+    - total_recall: a clone's entries, plus every formerly active entry at its highest confidence.
 
-    - heirs: through the bottleneck and the barrier, as a bundle carries it;
-    - orphans: nothing;
-    - clones: the grimoire as it stood at death, evidence and candidates with it, as sure as then, and nothing of it
-      fades (votes still count);
-    - total recall: a clone's, and whatever was ever held beside it, as sure as it was at its surest.
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA, all entries of the dead golems at death, every status
+    ever : pa.Table, ENTRY_SCHEMA, every former state of their and their ancestors' entries; read by total_recall
+    deaths : pa.Table, columns golem_id and at
+    heirs : dead golem's id -> heir's id
     """
     if condition == ORPHANS:
         return ENTRY_SCHEMA.empty_table()
     if condition == HEIRS:
-        left = bottleneck(leave_bloodstains(entries, deaths, policy), deaths, policy)
-        crossed = shed(attenuate(left, policy), policy).select(ENTRY_SCHEMA.names)
+        selected = bottleneck(leave_bloodstains(entries, deaths, policy), deaths, policy)
+        crossed = shed(attenuate(selected, policy), policy).select(ENTRY_SCHEMA.names)
         return as_inherited(renamed(crossed, heirs), policy)
-    held, at_us = entries_of_dead_golems(entries, deaths)
-    kept = _held_fast(held, confidence_of(held, at_us, policy.decay), at_us)
+    dead, at_us = entries_of_dead_golems(entries, deaths)
+    kept = _pinned(dead, confidence_of(dead, at_us, policy.decay), at_us)
     if condition == TOTAL_RECALL:
-        kept = _and_all_that_was(kept, ever, deaths)
-    return fading(renamed(kept, heirs), policy).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+        kept = _with_former_entries(kept, ever, deaths)
+    return with_fade_time(renamed(kept, heirs), policy).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
 
 
-def _held_fast(entries: pa.Table, confidence: np.ndarray, at_us: np.ndarray) -> pa.Table:
-    """As sure as said from a moment on, and pinned there, so that no time takes any of it."""
-    active = pc.equal(entries["status"], "active").to_numpy(zero_copy_only=False)
-    sure = np.where(active, confidence, 0)
-    return with_columns(entries, confidence_ppm=sure, anchor_at=moments(at_us), pinned_ppm=sure)
+def _pinned(entries: pa.Table, confidence: Int64Array, at_us: Int64Array) -> pa.Table:
+    """Anchor and pin active entries at this confidence, others at 0, so that nothing decays."""
+    is_active = pc.equal(entries["status"], "active").to_numpy(zero_copy_only=False)
+    pins = np.where(is_active, confidence, 0)
+    return with_columns(entries, confidence_ppm=pins, anchor_at=moments(at_us), pinned_ppm=pins)
 
 
-def _and_all_that_was(kept: pa.Table, ever: pa.Table, deaths: pa.Table) -> pa.Table:
-    """With everything that was active at any time and is not, each as it was at its surest."""
-    was, at_us = entries_of_dead_golems(ever.filter(pc.equal(ever["status"], "active")), deaths)
-    was = _held_fast(was, was["confidence_ppm"].to_numpy(), at_us)
-    living = kept.filter(pc.equal(kept["status"], "active"))
-    both = pa.concat_tables([living, was, kept.filter(pc.not_equal(kept["status"], "active"))])
-    rank = np.r_[np.zeros(living.num_rows), np.ones(was.num_rows), np.full(kept.num_rows - living.num_rows, 2.0)]
-    order = np.lexsort((-both["confidence_ppm"].to_numpy(), rank))
-    both = both.take(pa.array(order))
-    keys = pc.binary_join_element_wise(both["golem_id"], both["structure"], "\n").combine_chunks().dictionary_encode()
+def _with_former_entries(kept: pa.Table, ever: pa.Table, deaths: pa.Table) -> pa.Table:
+    """Add the formerly active structures that are no longer active, each at its highest confidence."""
+    former, at_us = entries_of_dead_golems(ever.filter(pc.equal(ever["status"], "active")), deaths)
+    former = _pinned(former, former["confidence_ppm"].to_numpy(), at_us)
+    active = kept.filter(pc.equal(kept["status"], "active"))
+    union = pa.concat_tables([active, former, kept.filter(pc.not_equal(kept["status"], "active"))])
+    rank = np.r_[np.zeros(active.num_rows), np.ones(former.num_rows), np.full(kept.num_rows - active.num_rows, 2.0)]
+    order = np.lexsort((-union["confidence_ppm"].to_numpy(), rank))
+    union = union.take(pa.array(order))
+    keys = pc.binary_join_element_wise(union["golem_id"], union["structure"], "\n").combine_chunks().dictionary_encode()
     _, first = np.unique(keys.indices.to_numpy(), return_index=True)
-    return both.take(pa.array(np.sort(first)))
+    return union.take(pa.array(np.sort(first)))
 
 
 def renamed(entries: pa.Table, heirs: dict[str, str]) -> pa.Table:
-    """The same entries, each golem's in the name of its heir; those of golems without one are left out."""
-    place = pc.index_in(entries["golem_id"], value_set=pa.array(list(heirs), pa.string()))
-    named = pa.array(list(heirs.values()), pa.string()).take(place.combine_chunks())
-    return with_columns(entries, golem_id=named).filter(pc.is_valid(place))
+    """Replace each golem id by its heir's id; drop entries of golems without an heir."""
+    heir_index = pc.index_in(entries["golem_id"], value_set=pa.array(list(heirs), pa.string()))
+    heir_ids = pa.array(list(heirs.values()), pa.string()).take(heir_index.combine_chunks())
+    return with_columns(entries, golem_id=heir_ids).filter(pc.is_valid(heir_index))

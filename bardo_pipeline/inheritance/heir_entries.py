@@ -1,4 +1,4 @@
-"""Succession: a bundle becomes the heir's first entries and first decisions. Pure.
+"""Turns a bundle into the heir's first entries and first decisions. Pure.
 
 Source: INH S12, S13; canon 2, 3; architecture ("an heir's fold starts from the recorded bundle").
 """
@@ -15,32 +15,30 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.bundle_files import Bundle
-from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
+from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, with_fade_time
 from bardo_pipeline.policy import Policy
 
 
 def inherited_entries(
     bundle: Bundle, heir_id: str, policy: Policy, withdrawn: frozenset[str] = frozenset()
 ) -> pa.Table:
-    """The heir's grimoire at birth: ENTRY_SCHEMA sorted by entry. BundleError if the entries cannot be read.
+    """Return the heir's entries at birth: ENTRY_SCHEMA sorted by entry. BundleError if the entries cannot be read.
 
-    withdrawn: ids of entries that it does not get, though the bundle holds them (canon 20).
-
-    Nothing is attenuated here: the bundle holds what crossed. Own sums, confirmations and cycles start at 0, provenance
-    is the death testament, and whose experience an entry was stays with it.
+    The entries of a bundle are attenuated already. withdrawn: ids of entries in the bundle that the heir does not get
+    (canon 20).
     """
     crossed = bundle.entries()
     if withdrawn:
-        gone = pc.is_in(crossed["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string()))
-        crossed = crossed.filter(pc.invert(gone))
+        is_withdrawn = pc.is_in(crossed["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string()))
+        crossed = crossed.filter(pc.invert(is_withdrawn))
     named = crossed.append_column("golem_id", _same(heir_id, crossed.num_rows))
     return as_inherited(named, policy)
 
 
 def as_inherited(crossed: pa.Table, policy: Policy) -> pa.Table:
-    """Entries that crossed, as their heirs hold them at birth; `golem_id` names the heirs. ENTRY_SCHEMA, sorted.
+    """Return crossed entries as active entries of their heirs (`golem_id`): ENTRY_SCHEMA, sorted.
 
-    Own sums, confirmations and cycles start at 0, provenance is the death testament, and all are active.
+    Own sums, confirmations and cycles start at 0. The provenance is the death testament; the origin golem is kept.
     """
     count = crossed.num_rows
     columns: dict[str, Any] = {name: crossed.column(name) for name in crossed.column_names}
@@ -51,13 +49,13 @@ def as_inherited(crossed: pa.Table, policy: Policy) -> pa.Table:
         "fades_at": pa.nulls(count, MOMENT),
     }
     table = pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
-    return fading(table, policy).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+    return with_fade_time(table, policy).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
 
 
 def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_hash: str) -> pa.Table:
-    """The heir's first decisions (DECISION_SCHEMA, cycle 0): each entry received, caused by the bundle.
+    """Return the heir's first decisions (DECISION_SCHEMA, cycle 0): one `received` per entry, caused by the bundle.
 
-    rows: `inherited_entries` of one heir. The fold of these decisions is the rows.
+    rows: `inherited_entries` of one heir; folding the decisions returns these rows.
     """
     rows = rows.sort_by("entry_id")
     count = rows.num_rows

@@ -1,4 +1,4 @@
-"""The inheritance preview: what an heir would get of a bundle, before it is born. Pure, set-based.
+"""Previews the entries that an heir would inherit from a bundle. Pure, set-based.
 
 Source: INH S12 ("Grimoire Inheritance Preview").
 """
@@ -21,21 +21,21 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
 
 BANDS = 10
-"""Bands of a histogram of confidence, each a tenth wide; the last holds 1, too."""
+"""Number of histogram bands of confidence, each 0.1 wide; the last includes 1."""
 
 GROUPS = {
     "by_domain": "domain", "by_category": "category", "by_kind": "kind", "by_generation": "generation",
     "by_rule": "selected_by",
 }  # fmt: skip
-"""What entries are counted by, and the column that says it."""
+"""Maps each count of a preview to the column by which it groups the entries."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What crosses. before, after: entries in each band of confidence at death, as the dead and the heir trust them.
+    """Summary of the crossing entries.
 
-    generation: of the heir. budget: how many entries may cross. mean_*_ppm: 0 where nothing crosses. by_generation:
-    how many crossings each entry will have behind it.
+    before, after: entries per confidence band at death, before and after attenuation. generation: of the heir.
+    budget: maximal number of entries. mean_*_ppm: 0 without entries. by_generation: counts by number of crossings.
     """
 
     golem_id: str
@@ -69,11 +69,14 @@ def preview(
     episode_count: int,
     policy: Policy,
 ) -> Preview:
-    """What an heir would get.
+    """Summarize the entries that an heir would inherit.
 
-    crossing: the bundle's entries (CROSSING_SCHEMA). inherited: the same as the heir's grimoire at birth, ENTRY_SCHEMA
-    (`inherited_entries`). trusted_ppm: of each entry, the confidence of the dead at its death; one that it lacks counts
-    as it crosses. generation: of the heir.
+    Parameters
+    ----------
+    crossing : pa.Table, CROSSING_SCHEMA, the bundle's entries
+    inherited : pa.Table, ENTRY_SCHEMA, the heir's entries at birth (`inherited_entries`)
+    trusted_ppm : entry id -> confidence of the dead golem at death; a missing entry counts with the heir's confidence
+    generation : int, generation of the heir
     """
     ids = inherited["entry_id"].to_pylist()
     at_us = pa.scalar(died_at, MOMENT).cast(pa.int64()).as_py()
@@ -97,7 +100,7 @@ def preview(
 
 
 def histogram(confidence_ppm: NDArray[np.int64]) -> tuple[int, ...]:
-    """How many values lie in each of BANDS. confidence_ppm: in [0, 1,000,000]."""
+    """Return the number of values in each of BANDS. confidence_ppm: in [0, 1,000,000]."""
     bands = np.clip(confidence_ppm * BANDS // PPM, 0, BANDS - 1)
     return tuple(np.bincount(bands, minlength=BANDS).tolist())
 
@@ -107,7 +110,7 @@ def _mean(values: NDArray[np.int64]) -> int:
 
 
 def _counted(table: pa.Table, column: str) -> dict[str, Any]:
-    """How many rows have each value, the most frequent first."""
+    """Return value -> number of rows, the most frequent first."""
     groups = table.group_by(column).aggregate([(column, "count")])
     rows = zip(groups[column].to_pylist(), groups[f"{column}_count"].to_pylist(), strict=True)
     return {str(value): count for value, count in sorted(rows, key=lambda row: (-row[1], str(row[0])))}

@@ -23,7 +23,7 @@ from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.heartbeat.recall_table import CELL_GAS, EntryNames, recall_of
-from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
+from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, with_fade_time
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.quality.calibration import beliefs_at_closes
 from bardo_pipeline.storage.home import Home
@@ -231,7 +231,7 @@ def heir_of(told: Told) -> GrimoireState:
     kept = [row for row in told.grimoire.to_pylist() if row["status"] == "active" and row["gas_band"]]
     shed = dict.fromkeys(SHED_COLUMNS, 0) | {"golem_id": "g-2", "provenance": "death_testament"}
     rows = [row | shed | {"generation": row["generation"] + 1} for row in kept]
-    return from_table(fading(pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA), POLICY))
+    return from_table(with_fade_time(pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA), POLICY))
 
 
 @pytest.mark.row("MEM-6")

@@ -34,7 +34,7 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.library_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.inheritance.bundle_provenance import root_said
+from bardo_pipeline.inheritance.bundle_provenance import root_listing
 from bardo_pipeline.inheritance.library.kits import pack_kit
 from bardo_pipeline.inheritance.library.library_entries import LIBRARY_SCHEMA
 from bardo_pipeline.storage.intake.json_reader import sentence_of
@@ -192,7 +192,8 @@ def _roots(context: DerivationContext, rows: pa.Table) -> list[dict[str, Any]]:
             entries[golem_id].append(entry_id)
     retractions, span = handled_retractions(context, ["curation"]), context.policy.curator.cycle_ticks
     return [
-        root_said(g, ids, (curated_through(context, g) or 0) * span, retractions) for g, ids in sorted(entries.items())
+        root_listing(g, ids, (curated_through(context, g) or 0) * span, retractions)
+        for g, ids in sorted(entries.items())
     ]
 
 

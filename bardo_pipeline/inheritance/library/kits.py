@@ -1,8 +1,8 @@
-"""Kits: entries of a library packed for the next golem, as a bundle of their own. Pure.
+"""Packs entries of a library into a kit, a bundle for a new golem. Pure.
 
-A kit is a bundle that no golem left: it has entries, their links and a page that says what it is, and is named by its
-hash like any other. What goes out of a library crosses once more (canon 2), with the confidence that it came in with:
-being battle-tested raises it in the library alone, so that nothing is raised twice (canon 11).
+A kit is a bundle without a dead golem: entries, their links and a descriptive page, named by its hash. Its entries are
+attenuated once more (canon 2), starting from their confidence at deposit. The bonus for battle-tested entries applies
+in the library alone, so that it is not applied twice (canon 11).
 Source: INH S14 ("Seed Kits and Bundles").
 """
 
@@ -43,7 +43,7 @@ from bardo_pipeline.policy import Policy
 
 
 def as_entries(rows: pa.Table) -> pa.Table:
-    """Rows of a library as active entries, nobody's own experience (ENTRY_SCHEMA), in their order and as deposited."""
+    """Return library rows as active entries (ENTRY_SCHEMA) with their deposited confidence and no own experience."""
     count = rows.num_rows
     columns: dict[str, Any] = {name: rows[name] for name in ("entry_id", *CONTENT)}
     columns |= dict.fromkeys(SHED_COLUMNS, pa.array(np.zeros(count, np.int64)))
@@ -65,11 +65,14 @@ def pack_kit(
     derivation_id: str,
     policy: Policy,
 ) -> Bundle:
-    """The kit of an owner's order.
+    """Pack the kit of an owner's order, the most confident entries first.
 
-    rows: LIBRARY_SCHEMA, those that it holds, one of each rule. number: of the order, so that no two orders have the
-    same kit. at: UTC, when it was ordered. roots: of each golem that left any of the rows (`roots.root_said`). Surest
-    first.
+    Parameters
+    ----------
+    rows : pa.Table, LIBRARY_SCHEMA, one row per rule
+    number : int, number of the order; makes every kit's hash unique
+    at : datetime, UTC, time of the order
+    roots : one `bundle_provenance.root_listing` per golem that deposited a row
     """
     entries = as_entries(rows)
     trusted = confidence_of(entries, round(at.timestamp() * 1_000_000), policy.decay)
