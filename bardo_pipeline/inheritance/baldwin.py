@@ -22,8 +22,8 @@ from bardo_pipeline.policy import Policy
 def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy: Policy) -> tuple[Default, ...]:
     """Return one Default per regime whose threshold the inherited rules move, in the order of REGIMES.
 
-    A rule qualifies if it survived more than `baldwin_generation` crossings with `baldwin_confidence` at death (0.7, or 0.7
-    x 0.85 attenuated). With `weismann = "reset"` no rule qualifies, because the confidence at death is lost.
+    A rule qualifies if it survived more than `baldwin_generation` crossings with `baldwin_confidence` at death.
+    With `weismann = "reset"` no rule qualifies, because the confidence at death is lost.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
-"""The genomic bottleneck: at most 2,048 entries cross a death, and every place has its reason. Pure, set-based.
+"""Selects at most 2,048 entries per golem that cross a death, and names the rule that selected each. Pure, set-based.
 
-All golems that died in a batch are taken together; each is ranked among its own. Source: INH S7.1, canon 40.
+All golems that died in a batch are computed together; entries are ranked within their golem.
+Source: INH S7.1, canon 40.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, contiguous, int_column, micros, to_bools
 from bardo_pipeline.policy import InheritancePolicy, Policy
 
 RULES = ("anti_knowledge", "bloodstain", "baldwin", "diversity", "fill")
-"""Why an entry was chosen, in the order in which places are given."""
+"""Selection rules, in the order in which they are applied."""
 
 SELECTED_SCHEMA = pa.schema(
     [
@@ -29,32 +30,33 @@ SELECTED_SCHEMA = pa.schema(
         pa.field("confidence_death_ppm", pa.int64(), nullable=False),
     ]
 )
-"""One row per (golem, selected entry): the entry untouched, the rule that chose it (RULES), its rank from 1 within its
+"""One row per golem and selected entry: the unchanged entry, its selection rule (RULES), its rank from 1 within the
 golem, its quality and its confidence at death in ppm."""
 
 _ANTI, _BLOOD, _BALDWIN, _DIVERSITY, _FILL = range(5)
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
 
 def bottleneck(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
-    """Choose what crosses. Returns SELECTED_SCHEMA sorted by golem and rank.
+    """Select the entries that cross. Returns SELECTED_SCHEMA sorted by golem and rank.
 
-    entries: ENTRY_SCHEMA with bloodstains left (`leave_bloodstains`); only active entries of golems in `deaths`
-    (golem_id, at) are candidates. Places are given in this order:
+    Candidates are the active entries of golems in `deaths`. The budget is spent in this order:
 
-    - anti-knowledge, then bloodstains, as many as there are, up to the budget;
-    - Baldwin entries (generation >= 3, confidence >= 0.7 at death) while the first quarter has room;
-    - half of the budget by category, in turns: the best of each category left, then the second best of each, ...;
-    - the rest, by quality, in every place that is left.
+    - anti-knowledge, then bloodstains, up to the whole budget;
+    - Baldwin entries (generation >= 3, confidence >= 0.7 at death), while less than a quarter of the budget is used;
+    - half of the budget by category in turns: the best of each category, then the second best of each, ...;
+    - the rest by quality.
 
     quality = confidence at death x (validations + 1) / (validations + contradictions + 2), rounded down: HB's
-    "confidence x validation ratio" with Laplace's rule of succession, so that what nothing tested counts half.
-    Ties: quality, last validated, entry id.
+    "confidence x validation ratio" with Laplace's rule of succession, so an untested entry counts half.
+    Order within a rule: quality, last validated, entry id.
+
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA after `leave_bloodstains`
+    deaths : pa.Table, columns golem_id and at
     """
     rules = policy.inheritance
-    candidates = _contenders(_candidates(entries, deaths, policy), rules)
+    candidates = _without_hopeless(_candidates(entries, deaths, policy), rules)
     candidates = candidates.take(_by_merit(candidates, entries))
     chosen = _chosen(candidates, rules)
     picked = candidates.take(chosen.rows)
@@ -71,82 +73,85 @@ def bottleneck(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Columns over candidates: row in the table of entries, golem (in the order of ids), category, the rule that would
-    put them first (3 for none), quality, confidence at death, last validated."""
+    """Columns over candidates. row: in the table of entries. golem: index in the sorted ids. rule: index of the
+    priority rule (RULES), _DIVERSITY without one. confidence: at death, ppm."""
 
-    row: Ints
-    golem: Ints
-    category: Ints
-    rule: Ints
-    quality: Ints
-    confidence: Ints
-    validated: Ints
+    row: Int64Array
+    golem: Int64Array
+    category: Int64Array
+    rule: Int64Array
+    quality: Int64Array
+    confidence: Int64Array
+    validated: Int64Array
 
-    def take(self, at: NDArray[np.integer] | Bools) -> _Candidates:
+    def take(self, at: Int64Array | BoolArray) -> _Candidates:
         return _Candidates(*(column[at] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """What crosses, by golem and rank: places among the candidates, rule, rank from 1."""
+    """Selected entries by golem and rank. rows: candidate indices. rank: from 1."""
 
-    rows: Ints
-    rule: Ints
-    rank: Ints
+    rows: Int64Array
+    rule: Int64Array
+    rank: Int64Array
 
 
 def _candidates(entries: pa.Table, deaths: pa.Table, policy: Policy) -> _Candidates:
-    """Active entries of the dead."""
+    """Return the active entries of dead golems as candidates."""
     order = pc.sort_indices(deaths["golem_id"])
     names, moments = contiguous(deaths["golem_id"].take(order)), micros(deaths, "at")[order.to_numpy()]
     golem = pc.index_in(entries["golem_id"], value_set=names)
-    standing = to_bools(contiguous(pc.and_(pc.is_valid(golem), pc.equal(entries["status"], "active"))))
-    row, golems = np.flatnonzero(standing), golem.fill_null(-1).to_numpy().astype(np.int64)
-    known = entries if len(row) == entries.num_rows else entries.filter(pa.array(standing))
+    is_candidate = to_bools(contiguous(pc.and_(pc.is_valid(golem), pc.equal(entries["status"], "active"))))
+    row, golems = np.flatnonzero(is_candidate), golem.fill_null(-1).to_numpy().astype(np.int64)
+    active = entries if len(row) == entries.num_rows else entries.filter(pa.array(is_candidate))
     golems = golems[row]
-    confidence = confidence_of(known, moments[golems], policy.decay)
-    validations, contradictions = int_column(known, "validations"), int_column(known, "contradictions")
+    confidence = confidence_of(active, moments[golems], policy.decay)
+    validations, contradictions = int_column(active, "validations"), int_column(active, "contradictions")
     rules = policy.inheritance
-    proven = (int_column(known, "generation") >= rules.baldwin_generation) & (
+    proven = (int_column(active, "generation") >= rules.baldwin_generation) & (
         confidence >= ppm(rules.baldwin_confidence)
     )
     rule = np.where(proven, _BALDWIN, _DIVERSITY)
-    rule[bool_column(known, "is_bloodstain")] = _BLOOD
-    rule[bool_column(known, "is_anti_knowledge")] = _ANTI
+    rule[bool_column(active, "is_bloodstain")] = _BLOOD
+    rule[bool_column(active, "is_anti_knowledge")] = _ANTI
     return _Candidates(
         row=row,
         golem=golems,
-        category=_category(known),
+        category=_category(active),
         rule=rule,
         quality=confidence * (validations + 1) // (validations + contradictions + 2),
         confidence=confidence,
-        validated=micros(known, "validated_at"),
+        validated=micros(active, "validated_at"),
     )
 
 
-def _category(entries: pa.Table) -> Ints:
-    """A number a category; one that no document names has one, too."""
+def _category(entries: pa.Table) -> Int64Array:
+    """Return an integer code per category; unlisted categories get codes too."""
     names = [*CATEGORIES, *sorted(set(pc.unique(entries["category"]).to_pylist()) - CATEGORIES.keys())]
-    codes: Ints = pc.index_in(entries["category"], value_set=pa.array(names)).to_numpy().astype(np.int64)
+    codes: Int64Array = pc.index_in(entries["category"], value_set=pa.array(names)).to_numpy().astype(np.int64)
     return codes
 
 
-def _contenders(some: _Candidates, rules: InheritancePolicy) -> _Candidates:
-    """Without those that cannot be chosen: a million entries are not put in order for two thousand places.
+def _without_hopeless(candidates: _Candidates, rules: InheritancePolicy) -> _Candidates:
+    """Drop candidates that cannot be selected, so that sorting stays cheap for millions of entries.
 
-    Whoever is chosen by quality is among the best of its category, even if everything that a golem can leave, and as
-    many again, came before it; whoever is put first is among the best under its rule. Ties stay.
+    Keeps the best 3 x budget of each category and the best `budget` of each priority rule, ties included.
     """
-    if len(some.row) < 16 * rules.budget:
-        return some
-    kept = _best(some.golem * (some.category.max() + 1) + some.category, some.quality, 3 * rules.budget)
-    first = np.flatnonzero(some.rule < _DIVERSITY)
-    kept[first] |= _best(some.golem[first] * _DIVERSITY + some.rule[first], some.quality[first], rules.budget)
-    return some if kept.all() else some.take(kept)
+    if len(candidates.row) < 16 * rules.budget:
+        return candidates
+    kept = _best(
+        candidates.golem * (candidates.category.max() + 1) + candidates.category, candidates.quality, 3 * rules.budget
+    )
+    first = np.flatnonzero(candidates.rule < _DIVERSITY)
+    kept[first] |= _best(
+        candidates.golem[first] * _DIVERSITY + candidates.rule[first], candidates.quality[first], rules.budget
+    )
+    return candidates if kept.all() else candidates.take(kept)
 
 
-def _best(group: Ints, quality: Ints, count: int) -> Bools:
-    """Which rows are among the best `count` of their group, those as good as the last of them included."""
+def _best(group: Int64Array, quality: Int64Array, count: int) -> BoolArray:
+    """Return which rows are among the best `count` of their group, ties with the last one included."""
     sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
     if not len(group) or sizes.max() <= count:
         return np.ones(len(group), bool)
@@ -154,68 +159,70 @@ def _best(group: Ints, quality: Ints, count: int) -> Bools:
     ends = np.cumsum(sizes)
     last = np.minimum(ends - sizes + count, ends) - 1
     least = np.where(sizes > 0, (np.arange(len(sizes)) << 21) - key[np.maximum(last, 0)], 0)
-    best: Bools = quality >= least[group]
+    best: BoolArray = quality >= least[group]
     return best
 
 
-def _by_merit(some: _Candidates, entries: pa.Table) -> Ints:
-    """The order of golem, quality, last validated and entry id, best first."""
-    key = (some.golem << 21) - some.quality
+def _by_merit(candidates: _Candidates, entries: pa.Table) -> Int64Array:
+    """Return the order by golem, quality, last validated and entry id, best first."""
+    key = (candidates.golem << 21) - candidates.quality
     order = np.argsort(key)
     ordered = key[order]
-    alike = np.zeros(len(order), bool)
-    alike[1:] = ordered[1:] == ordered[:-1]
-    alike[:-1] |= alike[1:]
-    ties = np.flatnonzero(alike)
+    is_tied = np.zeros(len(order), bool)
+    is_tied[1:] = ordered[1:] == ordered[:-1]
+    is_tied[:-1] |= is_tied[1:]
+    ties = np.flatnonzero(is_tied)
     if len(ties):
         tied = order[ties]
-        ids = contiguous(entries["entry_id"].take(pa.array(some.row[tied])))
-        table = pa.table({"key": key[tied], "validated": some.validated[tied], "id": ids})
+        ids = contiguous(entries["entry_id"].take(pa.array(candidates.row[tied])))
+        table = pa.table({"key": key[tied], "validated": candidates.validated[tied], "id": ids})
         keys = [("key", "ascending"), ("validated", "descending"), ("id", "ascending")]
         order[ties] = tied[pc.sort_indices(table, sort_keys=keys).to_numpy()]
     return order
 
 
-def _chosen(some: _Candidates, rules: InheritancePolicy) -> _Choice:
-    """Give the places. some: in the order of merit."""
+def _chosen(candidates: _Candidates, rules: InheritancePolicy) -> _Choice:
+    """Spend the budget of each golem. The candidates are in the order of merit."""
     quarter, half = int(rules.budget * rules.priority_share), int(rules.budget * rules.diversity_share)
-    golems = int(some.golem[-1]) + 1 if len(some.row) else 0
-    first = _priority(some, golems, rules.budget, quarter)
-    taken = np.bincount(some.golem[first], minlength=golems)
-    others = np.flatnonzero(~first)
+    golems = int(candidates.golem[-1]) + 1 if len(candidates.row) else 0
+    first = _priority(candidates, golems, rules.budget, quarter)
+    taken = np.bincount(candidates.golem[first], minlength=golems)
+    unselected = np.flatnonzero(~first)
     room = np.minimum(half, rules.budget - taken)
-    in_turns, turn = _in_turns(some.golem[others], some.category[others], room)
+    in_turns, turn = _in_turns(candidates.golem[unselected], candidates.category[unselected], room)
     rest = np.flatnonzero(~in_turns)
     left = np.maximum(rules.budget - taken - half, 0)
-    owner = some.golem[others][rest]
+    owner = candidates.golem[unselected][rest]
     filled = rest[_nth(owner) < left[owner]]
 
     put_first = np.flatnonzero(first)
-    rows = np.concatenate([put_first, others[in_turns], others[filled]])
-    rule = np.concatenate([some.rule[put_first], np.full(int(in_turns.sum()), _DIVERSITY), np.full(len(filled), _FILL)])
+    rows = np.concatenate([put_first, unselected[in_turns], unselected[filled]])
+    rule = np.concatenate(
+        [candidates.rule[put_first], np.full(int(in_turns.sum()), _DIVERSITY), np.full(len(filled), _FILL)]
+    )
     late = np.concatenate([np.zeros(len(put_first), np.int64), turn[in_turns], np.zeros(len(filled), np.int64)])
-    order = np.lexsort((rows, late, rule, some.golem[rows]))
+    order = np.lexsort((rows, late, rule, candidates.golem[rows]))
     rows = rows[order]
-    return _Choice(rows, rule[order], _nth(some.golem[rows]) + 1)
+    return _Choice(rows, rule[order], _nth(candidates.golem[rows]) + 1)
 
 
-def _priority(some: _Candidates, golems: int, budget: int, quarter: int) -> Bools:
-    """Who is put first: anti-knowledge and bloodstains up to the budget, then Baldwin entries up to the quarter."""
-    chosen, before = np.zeros(len(some.row), bool), np.zeros(golems, np.int64)
+def _priority(candidates: _Candidates, golems: int, budget: int, quarter: int) -> BoolArray:
+    """Return the priority candidates: anti-knowledge and bloodstains up to the budget, Baldwin up to the quarter."""
+    chosen, before = np.zeros(len(candidates.row), bool), np.zeros(golems, np.int64)
     for rule in (_ANTI, _BLOOD, _BALDWIN):
-        mine = np.flatnonzero(some.rule == rule)
-        owner = some.golem[mine]
+        rows = np.flatnonzero(candidates.rule == rule)
+        owner = candidates.golem[rows]
         limit = budget if rule < _BALDWIN else np.maximum(before, quarter)[owner]
         place = before[owner] + _nth(owner)
-        chosen[mine] = (place < limit) & (place < budget)
+        chosen[rows] = (place < limit) & (place < budget)
         before += np.bincount(owner, minlength=golems)
     return chosen
 
 
-def _in_turns(golem: Ints, category: Ints, room: Ints) -> tuple[Bools, Ints]:
-    """Who is chosen by category in turns, and in which turn (from 0); rows in the order of merit.
+def _in_turns(golem: Int64Array, category: Int64Array, room: Int64Array) -> tuple[BoolArray, Int64Array]:
+    """Return which rows are selected by category in turns, and each row's turn from 0. Rows are in the order of merit.
 
-    All of a turn are chosen while the turn has room; of the first that has not, the best.
+    A turn that fits into `room` is selected whole; of the first turn that does not fit, the best rows are selected.
     """
     if not len(golem):
         return np.zeros(0, bool), np.zeros(0, np.int64)
@@ -231,8 +238,8 @@ def _in_turns(golem: Ints, category: Ints, room: Ints) -> tuple[Bools, Ints]:
     return chosen, turn
 
 
-def _nth(group: Ints) -> Ints:
-    """The how manieth of its group each row is, from 0."""
+def _nth(group: Int64Array) -> Int64Array:
+    """Return each row's position within its group, from 0."""
     narrow = group.astype(np.uint16) if len(group) and group.max() < 2**16 else group
     order = np.argsort(narrow, kind="stable")
     sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)

@@ -1,8 +1,7 @@
-"""Divergence: how far what a golem leaves is from what it was given; a mere copy is flagged. Pure, set-based.
+"""Measures how far a golem's knowledge at death differs from its inherited knowledge; flags copies. Pure, set-based.
 
-A golem that inherits and executes without transforming what it was given has taught its successor nothing. What it was
-given are the entries that its first decisions received, as of its birth; what it leaves are its active entries, as of
-its death. All golems that died in a batch are taken together, and every number rests on decisions that it names.
+Inherited entries are those received by the golem's first decisions, as of birth. Left entries are its active entries at
+death. All golems that died in a batch are computed together.
 Source: INH S8 (the anti-proletarianization mandate), canon 43.
 """
 
@@ -11,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.decision_log import OPERATIONS, RECEIVED
 from bardo_pipeline.events.record.arrow_columns import listed, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
@@ -25,14 +23,14 @@ from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import DivergencePolicy, Policy
 
 AGAINST = ("contradicted", "demoted", "retracted")
-"""Operations of the curator that speak against an entry; so does `corrected` where it turns the entry's verdict."""
+"""Curator operations against an entry; `corrected` counts too if it changes the entry's sign."""
 
 ENDS = ("retracted", "pruned", "turned", "contradicted")
-"""How an inherited entry was invalidated: its owner took it out; what spoke against it brought it below what earns a
-place; it says the opposite by now; or it was contradicted more often than confirmed."""
+"""How an inherited entry was invalidated: retracted by its owner; pruned after evidence against it; turned to the
+opposite sign; contradicted more often than confirmed."""
 
 MINIMA = ("divergence", "novel_entries", "invalidated_entries", "explicit_gaps", "question_ratio")
-"""What INH S8.1 asks of a generation, by the name under which a shortfall is told."""
+"""Names of the minimum requirements on a generation (INH S8.1); a shortfall is reported by this name."""
 
 
 INVALIDATED = pa.struct(
@@ -46,8 +44,8 @@ INVALIDATED = pa.struct(
         listed("ticks", pa.int64()),
     ]
 )
-"""An inherited entry that did not stand: how (ENDS), and the last decision that spoke against it, with its reason and
-the ticks of this golem's log that are its evidence."""
+"""An invalidated inherited entry. how: one of ENDS. cycle, seq, reason: the last decision against it. ticks: evidence
+in this golem's log."""
 
 DIVERGENCE_FIELDS = (
     required("inherited_count", pa.int64()),
@@ -62,13 +60,13 @@ DIVERGENCE_FIELDS = (
     listed("shortfalls", pa.string()),
 )
 DIVERGENCE_SCHEMA = pa.schema([required("golem_id", pa.string()), *DIVERGENCE_FIELDS])
-"""One row per dead golem, key golem_id. divergence_ppm in [0, 1,000,000], null for who inherited nothing.
-forgotten_count: inherited entries that faded, no evidence having said that they are wrong. shortfalls: of MINIMA."""
+"""One row per dead golem; key golem_id. divergence_ppm: in [0, 1,000,000], null without inherited entries.
+forgotten_count: inherited entries pruned without evidence against them. shortfalls: the missed MINIMA."""
 
 SAID_SCHEMA = pa.schema(
     [required(n, pa.string() if n == "golem_id" else pa.int64()) for n in ("golem_id", "items", "questions", "gaps")]
 )
-"""One row per golem: sentences of its testament, how many are questions, and how many name something open."""
+"""One row per golem: number of sentences in its testament, of questions, and of explicit gaps."""
 
 RULE_SCHEMA = pa.schema(
     [
@@ -82,8 +80,8 @@ RULE_SCHEMA = pa.schema(
         required("differs", pa.bool_()),
     ]
 )
-"""One row per golem and rule of either side: the entry that tells it there, its side of zero, its weight, and whether
-the two sides differ in it."""
+"""One row per golem and rule: the inherited (given) and the left entry with their signs, the rule's weight, and whether
+the two differ. An entry is null if its side lacks the rule."""
 
 _SIDE = ("golem_id", "entry_id", "source", "structure", "sign")
 
@@ -108,15 +106,14 @@ RULES = """
 
 
 def rules_apart(given: pa.Table, left: pa.Table) -> pa.Table:
-    """The rules of two grimoires side by side: RULE_SCHEMA, by golem and structure.
+    """Join the rules of two grimoires by golem and structure (RULE_SCHEMA).
 
-    given, left: golem_id, entry_id, source, structure, sign, and confidence in ppm of each entry at the moment that
-    counts. A rule is a verdict on acting in a situation (source `pattern`), whether it is acted on yet or not: an
-    insight that became a heuristic says what it said. A rule that spans several situations counts as one about each.
-    Of entries of one side that say the opposite of each other the surest counts, at the moment of that side.
+    given, left: columns golem_id, entry_id, source, structure, sign, and confidence in ppm (at birth, at death). A rule
+    is an entry of source `pattern`, of any kind. A rule that spans several bands counts once per band. Of opposite
+    entries on one side the most confident counts.
     """
-    answer = query_tables(RULES, given=split_by_band(given), left_behind=split_by_band(left))
-    return answer.select(RULE_SCHEMA.names).cast(RULE_SCHEMA)
+    rules = query_tables(RULES, given=split_by_band(given), left_behind=split_by_band(left))
+    return rules.select(RULE_SCHEMA.names).cast(RULE_SCHEMA)
 
 
 SHARE = """
@@ -164,32 +161,32 @@ INVALID = """
 
 
 def divergences(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, said: pa.Table, policy: Policy) -> pa.Table:
-    """How far each golem that died came from what it was given. Returns DIVERGENCE_SCHEMA sorted by golem.
+    """Compute the divergence of each dead golem. Returns DIVERGENCE_SCHEMA sorted by golem.
 
-    entries: ENTRY_SCHEMA as folded at death. decisions: DECISION_SCHEMA of those golems. deaths: golem_id, at.
-    said: SAID_SCHEMA of their testaments.
+    divergence = sum of w over the rules that differ / sum of w over all rules (`rules_apart`), rounded down to 1 ppm.
+    w is the larger of the confidence at birth and the confidence at death, at least 1 ppm. A rule differs if only one
+    side has it, or if the signs are opposite. Divergence is 0 without rules and null for founders.
 
-    divergence = sum of w(s) over the rules s in which the two sides differ / sum of w(s) over all rules of either side,
-    rounded down to a ppm. A rule is a structure with a verdict (`rules_apart`). w(s) is the larger of the confidence
-    with which it was received, as of birth, and the confidence that it had at death, at least 1 ppm. The sides differ
-    in a rule that one of them alone holds, or that they hold with opposite verdicts. It is 0 where neither side has a
-    rule, for nothing was transformed; and it has no meaning, and no minimum, for a founder.
+    novel: active entries whose structure and sign were not inherited. invalidated: inherited entries with an end in
+    ENDS after a decision in AGAINST. The minimum of invalidated entries is capped at the number of inherited entries.
 
-    novel: active entries of any kind whose structure and verdict were not received. invalidated: received entries that
-    ended as ENDS says after a decision against them (AGAINST), which is named; what merely faded is forgotten. gaps:
-    sentences about what is open. question_ratio: questions among all sentences. low_divergence: below the policy's
-    minimum. A generation that was given fewer entries than are to be invalidated falls short of none by it.
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA as folded at death
+    decisions : pa.Table, DECISION_SCHEMA of these golems
+    deaths : pa.Table, columns golem_id and at
+    said : pa.Table, SAID_SCHEMA, sentence counts of the testaments
     """
-    known, at_us = entries_of_dead_golems(entries.filter(pc.equal(entries["status"], "active")), deaths)
-    left = _side(known, confidence_of(known, at_us, policy.decay))
+    active, at_us = entries_of_dead_golems(entries.filter(pc.equal(entries["status"], "active")), deaths)
+    left = _side(active, confidence_of(active, at_us, policy.decay))
     births = decisions.filter(pc.equal(decisions["operation"], OPERATIONS[RECEIVED]))
     births, _ = entries_of_dead_golems(births, deaths)
     given = _side(births, confidence_of(births, micros(births, "at"), policy.decay))
     shares = query_tables(SHARE, rules=rules_apart(given, left))
     novel = query_tables(NOVEL, given=split_by_band(given), left_behind=split_by_band(left))
-    wrong = query_tables(INVALID, {"against": list(AGAINST)}, given=given, decisions=decisions.select(_DECIDED))
-    found = _Found(_counts(given), _counts(left), *(_by_golem(t) for t in (shares, novel, wrong, said)))
-    rows = [found.row(golem_id, policy.divergence) for golem_id in sorted(deaths["golem_id"].to_pylist())]
+    invalidated = query_tables(INVALID, {"against": list(AGAINST)}, given=given, decisions=decisions.select(_DECIDED))
+    figures = _Figures(_counts(given), _counts(left), *(_by_golem(t) for t in (shares, novel, invalidated, said)))
+    rows = [figures.row(golem_id, policy.divergence) for golem_id in sorted(deaths["golem_id"].to_pylist())]
     return pa.Table.from_pylist(rows, schema=DIVERGENCE_SCHEMA)
 
 
@@ -199,7 +196,7 @@ _DECIDED = (
 )  # fmt: skip
 
 
-def _side(entries: pa.Table, confidence: NDArray[np.int64]) -> pa.Table:
+def _side(entries: pa.Table, confidence: Int64Array) -> pa.Table:
     return entries.select(_SIDE).append_column("confidence", pa.array(confidence, pa.int64()))
 
 
@@ -212,37 +209,37 @@ def _by_golem(table: pa.Table) -> dict[str, dict[str, Any]]:
     return {row.pop("golem_id"): row for row in table.to_pylist()}
 
 
-class _Found(NamedTuple):
-    """What was found of each golem; who is not named has none."""
+class _Figures(NamedTuple):
+    """Intermediate figures by golem id; a golem without an item is absent."""
 
     given: Mapping[str, int]
     left: Mapping[str, int]
     shares: Mapping[str, Mapping[str, Any]]
     novel: Mapping[str, Mapping[str, Any]]
-    wrong: Mapping[str, Mapping[str, Any]]
-    said: Mapping[str, Mapping[str, Any]]
+    invalidated: Mapping[str, Mapping[str, Any]]
+    sentence_counts: Mapping[str, Mapping[str, Any]]
 
     def row(self, golem_id: str, rules: DivergencePolicy) -> dict[str, Any]:
-        """A row of DIVERGENCE_SCHEMA."""
-        given, told = self.given.get(golem_id, 0), self.said.get(golem_id, {})
-        wrong = self.wrong.get(golem_id, {"invalidated": [], "forgotten_count": 0})
+        """Return the row of DIVERGENCE_SCHEMA of a golem."""
+        given, counts = self.given.get(golem_id, 0), self.sentence_counts.get(golem_id, {})
+        invalidated = self.invalidated.get(golem_id, {"invalidated": [], "forgotten_count": 0})
         share = self.shares.get(golem_id, {"share": 0})["share"] if given else None
         row = {
             "golem_id": golem_id,
             "inherited_count": given,
             "left_count": self.left.get(golem_id, 0),
             "novel_count": self.novel.get(golem_id, {"novel_count": 0})["novel_count"],
-            **wrong,
+            **invalidated,
             "divergence_ppm": share,
-            "gap_count": told.get("gaps", 0),
-            "question_ratio_ppm": told.get("questions", 0) * PPM // max(told.get("items", 0), 1),
+            "gap_count": counts.get("gaps", 0),
+            "question_ratio_ppm": counts.get("questions", 0) * PPM // max(counts.get("items", 0), 1),
             "low_divergence": share is not None and share < ppm(rules.divergence_min),
         }
         return row | {"shortfalls": shortfalls(row, rules)}
 
 
 def shortfalls(row: Mapping[str, Any], rules: DivergencePolicy) -> list[str]:
-    """Which of MINIMA a row (DIVERGENCE_SCHEMA) misses, in their order."""
+    """Return the MINIMA that a row of DIVERGENCE_SCHEMA misses, in their order."""
     given = row["inherited_count"]
     missed = {
         "divergence": row["low_divergence"],
@@ -255,13 +252,13 @@ def shortfalls(row: Mapping[str, Any], rules: DivergencePolicy) -> list[str]:
 
 
 def divergence_counts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as what crosses of it: counts, shares and flags, without the entries and ticks behind them."""
+    """Return the part of a row that a bundle holds: counts, shares and flags without entries and ticks."""
     counts = {f.name: row[f.name] for f in DIVERGENCE_FIELDS if f.name != "invalidated"}
     return {**counts, "invalidated_count": len(row["invalidated"])}
 
 
 def divergence_words(row: Mapping[str, Any]) -> str:
-    """A row in words, for whoever reads the testament."""
+    """Return a row in words for the testament's page."""
     asked_share = f"{row['question_ratio_ppm'] / 1e4:.0f} % of what I say are questions, {row['gap_count']} name a gap"
     given, left = row["inherited_count"], row["left_count"]
     if not given:

@@ -1,4 +1,4 @@
-"""Standing: how far a succession has come, and what is due of it. Pure: a fold of what is recorded.
+"""Folds recorded succession steps into the state of each succession and its next step. Pure.
 
 Source: INH S13 (seven steps, four failure modes).
 """
@@ -15,12 +15,12 @@ from bardo_pipeline.policy import SuccessionPolicy
 
 @dataclass(frozen=True)
 class Standing:
-    """A succession as it stands. last: what came last of each step, that is, its highest attempt."""
+    """State of a succession. last: the highest attempt of each step."""
 
     last: Mapping[Step, Advanced]
 
     def is_done(self, step: Step) -> bool:
-        """Whether a step is made."""
+        """Return whether a step is complete."""
         return step in self.last and self.last[step].outcome == "done"
 
     @property
@@ -30,28 +30,27 @@ class Standing:
 
     @property
     def halted(self) -> Advanced | None:
-        """The step at which it ended without an heir."""
-        return next((one for one in self.last.values() if one.outcome == "halted" and one.step != "registered"), None)
+        """The step at which the succession ended without an heir; None if it did not."""
+        return next((s for s in self.last.values() if s.outcome == "halted" and s.step != "registered"), None)
 
     @property
     def unregistered(self) -> bool:
-        """Whether the heir lives without an identity that it is still to be asked for."""
+        """Whether the heir's identity is still missing and will be requested again."""
         return "registered" in self.last and self.last["registered"].outcome == "failed"
 
     @property
     def nameless(self) -> bool:
-        """Whether its identity was refused for good."""
+        """Whether the heir's identity was refused permanently."""
         return "registered" in self.last and self.last["registered"].outcome == "halted"
 
     @property
     def due_at(self) -> datetime | None:
-        """When the step that failed is tried again."""
-        moments = [one.due_at for one in self.last.values() if one.due_at is not None]
-        return min(moments, default=None)
+        """Time of the next retry of a failed step; None without one."""
+        return min((step.due_at for step in self.last.values() if step.due_at is not None), default=None)
 
     @property
     def state(self) -> str:
-        """How it stands, in words."""
+        """The state in words."""
         if self.halted is not None:
             return f"halted: {self.halted.step}"
         if self.booted:
@@ -60,17 +59,17 @@ class Standing:
 
     @property
     def tried(self) -> int:
-        """How many attempts there were, at all steps."""
-        return sum(one.attempt for one in self.last.values())
+        """Number of attempts over all steps."""
+        return sum(step.attempt for step in self.last.values())
 
     def attempts(self, step: Step) -> int:
-        """How often a step was tried."""
+        """Return the number of attempts of a step."""
         return self.last[step].attempt if step in self.last else 0
 
     def next_step(self, now: datetime) -> Step | None:
-        """The step to try now; None where the heir is born, it ended, or the time has not come.
+        """Return the step to try now; None if the heir is born, the succession halted, or a retry is not due yet.
 
-        An identity that was refused stops nothing: the heir is born without.
+        A refused identity does not stop the succession: the heir is born without it.
         """
         if self.booted or self.halted is not None:
             return None
@@ -83,27 +82,27 @@ class Standing:
 
 
 def standings(events: Iterable[tuple[str, Advanced]]) -> dict[str, Standing]:
-    """How each dead golem's succession stands. events: golem and step, in any order.
+    """Fold (dead golem, step) events in any order into the state of each succession.
 
-    What an owner does by hand takes the place of what was begun automatically.
+    Manual steps of an owner replace the automatic steps of the same succession.
     """
-    told: dict[str, list[Advanced]] = {}
-    for golem_id, one in events:
-        told.setdefault(golem_id, []).append(one)
-    return {golem_id: _standing(steps) for golem_id, steps in told.items()}
+    steps_by_golem: dict[str, list[Advanced]] = {}
+    for golem_id, step in events:
+        steps_by_golem.setdefault(golem_id, []).append(step)
+    return {golem_id: _standing(steps) for golem_id, steps in steps_by_golem.items()}
 
 
 def _standing(steps: list[Advanced]) -> Standing:
-    by_hand = [one for one in steps if one.mode == "manual"]
+    manual_steps = [advanced for advanced in steps if advanced.mode == "manual"]
     last: dict[Step, Advanced] = {}
-    for one in by_hand or steps:
-        if one.step not in last or last[one.step].attempt < one.attempt:
-            last[one.step] = one
+    for advanced in manual_steps or steps:
+        if advanced.step not in last or last[advanced.step].attempt < advanced.attempt:
+            last[advanced.step] = advanced
     return Standing({step: last[step] for step in STEPS if step in last})
 
 
 def due_again(attempt: int, now: datetime, policy: SuccessionPolicy) -> datetime:
-    """When a step that failed for the attempt-th time (from 1) is tried again."""
+    """Return the time of the next try after the attempt-th failure (from 1) of a step."""
     waits = policy.retry_seconds
     seconds = waits[attempt - 1] if attempt <= len(waits) else policy.retry_later_seconds
     return now + timedelta(seconds=seconds)

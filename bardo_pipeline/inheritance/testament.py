@@ -1,6 +1,6 @@
-"""The testament: what a dying golem has to say, in nine categories, each sentence with its evidence. Pure.
+"""Derives a dead golem's testament: sentences in nine categories, each with its evidence. Pure.
 
-This is the structured form, written from what is on record; nothing in it is invented.
+Every sentence is derived from recorded entries and decisions.
 Source: MEM (death reflection, about 5 KB), INH S8 (questions, not orders), canon 42.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.passes.weigh import interval
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -41,7 +41,7 @@ ITEM = pa.struct(
         pa.field("ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
     ]
 )
-"""One sentence and what it rests on: entries, and ticks of this golem's own log, newest last."""
+"""One sentence with its evidence: entries, and ticks of this golem's own log, newest last."""
 
 TESTAMENT_SCHEMA = pa.schema(
     [
@@ -54,11 +54,10 @@ TESTAMENT_SCHEMA = pa.schema(
         pa.field("markdown", pa.string(), nullable=False),
     ]
 )
-"""One row per dead golem; key golem_id. After the nine categories: how far it came from what it was given
-(DIVERGENCE_SCHEMA)."""
+"""One row per dead golem; key golem_id. The nine categories are followed by the columns of DIVERGENCE_SCHEMA."""
 
 OPEN = ("confused", "suspected", "untested", "ask")
-"""Categories that name what is open: explicit gaps (INH S8.1)."""
+"""Categories that count as explicit gaps (INH S8.1)."""
 
 _WORDED = (
     "golem_id", "entry_id", "source", "status", "kind", "sign", "text", "action_type", "regime", "anomaly_band",
@@ -121,56 +120,62 @@ PLACE = """
 
 
 def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
-    """The testament of each golem that died. Returns TESTAMENT_SCHEMA sorted by golem.
+    """Write the testament of each dead golem. Returns TESTAMENT_SCHEMA sorted by golem.
 
-    entries: ENTRY_SCHEMA as folded at death, candidates and pruned ones included. decisions: DECISION_SCHEMA of those
-    golems (for the ticks behind each entry). deaths: golem_id, at, cause, tick, generation; and, where it is there,
-    is_record_left_out: the record of that tick counts as never having been, so that nothing is said to rest on it.
+    - worked, failed: active rules with positive, or negative, sign;
+    - confused: contradicted active rules, and candidates with enough evidence and a wide interval around zero;
+    - suspected: candidates with enough evidence whose mean has a clear sign, but whose interval includes zero;
+    - untested: candidates with less evidence than `cluster_min`;
+    - regime: number of judged decisions per regime, and baselines;
+    - causes: causal links;
+    - forget: rules that were pruned, or contradicted more often than confirmed;
+    - ask: suspected and untested rules as questions.
 
-    worked, failed: active rules that favour, or speak against, acting. confused: active rules that were contradicted,
-    and candidates with enough evidence, a wide interval and no side. suspected: candidates with enough evidence that
-    lean to a side, the interval holding zero. untested: candidates with less evidence than a cluster needs. regime: how
-    much was judged in each, and the baselines. causes: causal links. forget: pruned, or contradicted more often than
-    confirmed. ask: what is suspected or untested, as questions.
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA as folded at death, candidates and pruned entries included
+    decisions : pa.Table, DECISION_SCHEMA of these golems, for the ticks behind each entry
+    deaths : pa.Table, golem_id, at, cause, tick, generation; optional is_record_left_out: the record of that tick is
+        retracted and not cited as evidence
     """
     items = _items(entries, decisions, deaths, policy)
     names = ["golem_id", "at", "cause", "tick", "generation", "is_record_left_out"]
     dead = deaths.select([n for n in names if n in deaths.column_names]).sort_by("golem_id").to_pylist()
-    said = [_said(death, items.get(death["golem_id"], {})) for death in dead]
-    counts = [_counted(death["golem_id"], told) for death, told in zip(dead, said, strict=True)]
-    apart = divergences(entries, decisions, deaths, pa.Table.from_pylist(counts, schema=SAID_SCHEMA), policy)
-    rows = [_testament(*told, policy) for told in zip(dead, said, apart.to_pylist(), strict=True)]
+    sections = [_with_death(death, items.get(death["golem_id"], {})) for death in dead]
+    counts = [_counted(death["golem_id"], section) for death, section in zip(dead, sections, strict=True)]
+    divergence = divergences(entries, decisions, deaths, pa.Table.from_pylist(counts, schema=SAID_SCHEMA), policy)
+    rows = [_testament(*parts, policy) for parts in zip(dead, sections, divergence.to_pylist(), strict=True)]
     return pa.Table.from_pylist(rows, schema=TESTAMENT_SCHEMA)
 
 
-def _said(death: dict[str, Any], items: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    """What one golem says. A loop over golems is fair here: each ends in at most nine times eight sentences."""
-    end = f"I died at tick {death['tick']}: {_CAUSES[death['cause']]}."
-    said = {name: list(items.get(name, ())) for name in CATEGORIES}
+def _with_death(death: dict[str, Any], items: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Return category -> items of one golem (at most 9 x 8), with the sentence about its death first in `failed`."""
+    statement = f"I died at tick {death['tick']}: {_CAUSES[death['cause']]}."
+    sections = {name: list(items.get(name, ())) for name in CATEGORIES}
     evidence = [] if death.get("is_record_left_out") else [death["tick"]]
-    said["failed"].insert(0, {"statement": end, "entry_ids": [], "ticks": evidence})
-    return said
+    sections["failed"].insert(0, {"statement": statement, "entry_ids": [], "ticks": evidence})
+    return sections
 
 
-def _counted(golem_id: str, said: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """A row of SAID_SCHEMA. What is suspected or untested is asked, too, and is one gap."""
-    items = sum(len(said[name]) for name in CATEGORIES)
-    gaps = {tuple(item["entry_ids"]) for name in OPEN for item in said[name]}
-    return {"golem_id": golem_id, "items": items, "questions": len(said["ask"]), "gaps": len(gaps)}
+def _counted(golem_id: str, sections: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return a row of SAID_SCHEMA. An entry in several open categories counts as one gap."""
+    items = sum(len(sections[name]) for name in CATEGORIES)
+    gaps = {tuple(item["entry_ids"]) for name in OPEN for item in sections[name]}
+    return {"golem_id": golem_id, "items": items, "questions": len(sections["ask"]), "gaps": len(gaps)}
 
 
 def _testament(
-    death: dict[str, Any], said: dict[str, list[dict[str, Any]]], apart: dict[str, Any], policy: Policy
+    death: dict[str, Any], sections: dict[str, list[dict[str, Any]]], divergence: dict[str, Any], policy: Policy
 ) -> dict[str, Any]:
     head = {name: death[name] for name in ("golem_id", "at", "generation", "cause")}
-    page = testament_markdown(death, said, policy.inheritance.testament_bytes_max, divergence_words(apart))
-    return {**head, **said, **apart, "markdown": page}
+    page = testament_markdown(death, sections, policy.inheritance.testament_bytes_max, divergence_words(divergence))
+    return {**head, **sections, **divergence, "markdown": page}
 
 
 def _items(
     entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy: Policy
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """golem -> category -> items, best first."""
+    """Return golem -> category -> items, best first."""
     dead, at_us = entries_of_dead_golems(entries, deaths)
     table = dead.select(_WORDED)
     for name, values in _figures(dead, at_us, policy).items():
@@ -182,18 +187,16 @@ def _items(
         "ticks": policy.inheritance.testament_items,
         "regimes": list(REGIMES),
     }
-    answer = query_tables(
-        PLACE, numbers, entries=table, causes=decisions.select(["golem_id", "entry_id", "cause_ticks"])
-    )
-    out: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for row in answer.to_pylist():
+    causes = decisions.select(["golem_id", "entry_id", "cause_ticks"])
+    items: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in query_tables(PLACE, numbers, entries=table, causes=causes).to_pylist():
         item = {"statement": _statement(row), "entry_ids": row["entry_ids"], "ticks": row["ticks"]}
-        out.setdefault(row["golem_id"], {}).setdefault(row["category"], []).append(item)
-    return out
+        items.setdefault(row["golem_id"], {}).setdefault(row["category"], []).append(item)
+    return items
 
 
-def _figures(dead: pa.Table, at_us: NDArray[np.int64], policy: Policy) -> dict[str, NDArray[np.int64]]:
-    """What the choice of items rests on, by row: confidence at death, own evidence and its interval."""
+def _figures(dead: pa.Table, at_us: Int64Array, policy: Policy) -> dict[str, Int64Array]:
+    """Return the columns that rank the items: confidence at death, own evidence and its interval."""
     count = int_column(dead, "own_count")
     mean, low, high = interval(np.maximum(count, 1), int_column(dead, "own_sum"), int_column(dead, "own_sumsq"), policy)
     return {
@@ -208,7 +211,7 @@ def _figures(dead: pa.Table, at_us: NDArray[np.int64], policy: Policy) -> dict[s
 
 
 def _statement(row: dict[str, Any]) -> str:
-    """The sentence of an item: what is known keeps the entry's text, what is open is put as open."""
+    """Return the sentence of an item: the entry's text for established entries, a hedged sentence for open ones."""
     category = row["category"]
     if category == "regime":
         return row["text"] or f"In {REGIME_WORDS[row['regime']]} {row['count']} of my decisions could be judged."
@@ -233,30 +236,32 @@ def _statement(row: dict[str, Any]) -> str:
     return f"I could not tell whether {act} beats holding {scene}: {row['count']} decisions point both ways."
 
 
-def testament_markdown(death: dict[str, Any], said: dict[str, list[dict[str, Any]]], bytes_max: int, apart: str) -> str:
-    """The testament as a page of at most bytes_max bytes: the best item of each category first, whole items only.
+def testament_markdown(
+    death: dict[str, Any], sections: dict[str, list[dict[str, Any]]], bytes_max: int, divergence: str
+) -> str:
+    """Return the testament as a page of at most bytes_max bytes, filled with the best items of each category in turn.
 
-    apart: a sentence on how far the golem came from what it was given.
+    divergence: the sentence of `divergence_words`.
     """
-    lines = {name: [f"- {_line(item)}\n" for item in said[name]] for name in CATEGORIES}
+    lines = {name: [f"- {_line(item)}\n" for item in sections[name]] for name in CATEGORIES}
     kept = dict.fromkeys(CATEGORIES, 0)
     for turn in range(max(len(items) for items in lines.values())):
         for name, items in lines.items():
             if turn < len(items) and kept[name] == turn:
                 kept[name] = turn + 1
-                if len(_page(death, lines, kept, apart).encode()) > bytes_max:
+                if len(_page(death, lines, kept, divergence).encode()) > bytes_max:
                     kept[name] = turn
-    return _page(death, lines, kept, apart)
+    return _page(death, lines, kept, divergence)
 
 
-def _page(death: dict[str, Any], lines: dict[str, list[str]], kept: dict[str, int], apart: str) -> str:
+def _page(death: dict[str, Any], lines: dict[str, list[str]], kept: dict[str, int], divergence: str) -> str:
     page = f"# Testament of {death['golem_id']}\n\n"
     page += f"Generation {death['generation']}, died at tick {death['tick']} ({death['cause']}).\n"
-    page += f"\n{apart}\n" if apart else ""
+    page += f"\n{divergence}\n" if divergence else ""
     for name, title in CATEGORIES.items():
         rest = len(lines[name]) - kept[name]
-        said = "".join(lines[name][: kept[name]]) + (f"- ({rest} more in testament.json)\n" if rest else "")
-        page += f"\n## {title}\n\n{said or 'Nothing.' + chr(10)}"
+        body = "".join(lines[name][: kept[name]]) + (f"- ({rest} more in testament.json)\n" if rest else "")
+        page += f"\n## {title}\n\n{body or 'Nothing.' + chr(10)}"
     return page
 
 

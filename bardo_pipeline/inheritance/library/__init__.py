@@ -1,1 +1,1 @@
-"""The library of an owner: deposits, entries and kits."""
+"""An owner's library of entries from its golems: deposits, entries and kits."""

@@ -1,4 +1,4 @@
-"""Deposits: what comes into an owner's library, by which channel, under which conditions. Pure.
+"""Selects the entries deposited in an owner's library through each channel. Pure.
 
 Source: INH S14 ("Five Inflow Channels"), canon 3, 7.
 """
@@ -20,7 +20,7 @@ from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.policy import Policy
 
 CHANNELS = ("death", "pull", "export", "overflow", "purchase")
-"""How an entry came in, most reliable first (INH S14)."""
+"""Channels by which entries enter a library, most reliable first (INH S14)."""
 
 DEATH, PULL, EXPORT, OVERFLOW, PURCHASE = CHANNELS
 
@@ -29,10 +29,10 @@ CONTENT = (
     "is_anti_knowledge", "is_bloodstain", "sign", "confidence_ppm", "confidence_origin_ppm", "generation",
     "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count", "anchor_at", "created_at", "validated_at",
 )  # fmt: skip
-"""What of an entry lies in a library: what it says, how far it is trusted since when, whose experience it was."""
+"""Columns of an entry that a library keeps: content, confidence with its anchor, and origin."""
 
 BOUGHT = "marketplace_purchase"
-"""Provenance of what was bought (canon 3)."""
+"""Provenance of purchased entries (canon 3)."""
 
 DEPOSIT_SCHEMA = pa.schema(
     [
@@ -45,16 +45,16 @@ DEPOSIT_SCHEMA = pa.schema(
         *[ENTRY_SCHEMA.field(name) for name in CONTENT],
     ]
 )
-"""One row per time that a golem's entry came into its owner's library. golem_id: whose grimoire or bundle it came from;
-event_id: what brought it (a death, a pull, an export, a purchase), empty for what flowed over."""
+"""One row per deposit of an entry. golem_id: the golem whose grimoire or bundle held it. event_id: the causing death,
+pull, export or purchase; empty for overflow."""
 
 
 def deposited(
     entries: pa.Table, channel: str, *, owners: pa.Array, at: pa.Array, causes: pa.Array, provenance: str | None = None
 ) -> pa.Table:
-    """These entries (with CONTENT, golem_id and entry_id) as deposits (DEPOSIT_SCHEMA), one owner, moment, cause each.
+    """Return entries (CONTENT, golem_id, entry_id) as deposits (DEPOSIT_SCHEMA); owners, at and causes are per entry.
 
-    Their own evidence counts as evidence, since own sums stay behind.
+    Own evidence is copied to evidence_count, because a deposit keeps no own sums.
     """
     columns: dict[str, Any] = {name: entries[name] for name in ("golem_id", "entry_id", *CONTENT)}
     if "own_count" in entries.column_names:
@@ -68,42 +68,46 @@ def deposited(
 
 
 def death_deposits(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
-    """What the dead leave to their owners' libraries by themselves: DEPOSIT_SCHEMA.
+    """Return the automatic deposits of dead golems: DEPOSIT_SCHEMA.
 
-    entries: ENTRY_SCHEMA as folded at death; those of the living are left out. deaths: golem_id, owner_id, at and
-    event_id. By confidence at death: insights and heuristics from 0.6, causal links from 0.5 with three evidences,
-    warnings at any. What they leave as bloodstains stays marked.
+    Insights and heuristics need confidence 0.6 at death, causal links 0.5 and three evidences; warnings have no
+    minimum and are marked as bloodstains.
+
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA as folded at death; entries of living golems are ignored
+    deaths : pa.Table, columns golem_id, owner_id, at and event_id
     """
-    left, place = _left_by(entries, deaths, policy)
+    left, place = _entries_at_death(entries, deaths, policy)
     trusted = confidence_of(left, micros(deaths, "at")[place], policy.decay)
     evidence = np.maximum(int_column(left, "own_count"), int_column(left, "evidence_count"))
     kind, rules = left["kind"], policy.library
-    said = to_bools(pc.is_in(kind, value_set=pa.array(["insight", "heuristic"])))
+    is_rule = to_bools(pc.is_in(kind, value_set=pa.array(["insight", "heuristic"])))
     link = to_bools(pc.equal(kind, "causal_link"))
-    keep = to_bools(pc.equal(kind, "warning")) | (said & (trusted >= ppm(rules.deposit_confidence)))
+    keep = to_bools(pc.equal(kind, "warning")) | (is_rule & (trusted >= ppm(rules.deposit_confidence)))
     keep |= link & (trusted >= ppm(rules.link_confidence)) & (evidence >= rules.link_evidence)
     return _of_deaths(left, deaths, place, keep, DEATH, deaths["event_id"])
 
 
 def pull_deposits(entries: pa.Table, deaths: pa.Table, pulls: pa.Table, policy: Policy) -> pa.Table:
-    """What owners pulled from the dying within the grace after the testament, whatever its confidence: DEPOSIT_SCHEMA.
+    """Return the deposits that owners pulled within `pull_seconds` after a death, at any confidence: DEPOSIT_SCHEMA.
 
-    entries, deaths: as for `death_deposits`. pulls: golem_id, entry_id, at and event_id of each; one that came too
-    late, or names what the golem did not know, gives nothing.
+    entries, deaths: as for `death_deposits`. pulls: golem_id, entry_id, at, event_id. Late pulls and pulls of missing
+    entries are ignored.
     """
-    left, place = _left_by(entries, deaths, policy)
-    wanted = query_tables(
+    left, place = _entries_at_death(entries, deaths, policy)
+    accepted = query_tables(
         _PULLED,
         {"grace": round(policy.library.pull_seconds * 1e6)},
         held=pa.table({"golem_id": left["golem_id"], "entry_id": left["entry_id"], "row": np.arange(left.num_rows)}),
         pulls=pulls.set_column(pulls.schema.get_field_index("at"), "at_us", pa.array(micros(pulls, "at"))),
         deaths=pa.table({"golem_id": deaths["golem_id"], "died_us": micros(deaths, "at")}),
     )
-    rows = wanted["row"].to_numpy()
-    told = left.take(pa.array(rows))
+    rows = accepted["row"].to_numpy()
+    pulled = left.take(pa.array(rows))
     owners = deaths["owner_id"].take(pa.array(place[rows]))
-    at = pa.array(wanted["at_us"].to_numpy(), pa.int64()).cast(MOMENT)
-    return deposited(told, PULL, owners=owners, at=at, causes=wanted["event_id"])
+    at = pa.array(accepted["at_us"].to_numpy(), pa.int64()).cast(MOMENT)
+    return deposited(pulled, PULL, owners=owners, at=at, causes=accepted["event_id"])
 
 
 _PULLED = """
@@ -114,14 +118,14 @@ _PULLED = """
 
 
 def export_deposits(entries: pa.Table, owners: pa.Array, at: pa.Array, causes: pa.Array, policy: Policy) -> pa.Table:
-    """What owners exported from the living: DEPOSIT_SCHEMA.
+    """Return the deposits that owners exported from living golems: DEPOSIT_SCHEMA.
 
-    entries: ENTRY_SCHEMA as they stood then, one row an export; owners, at, causes: of each. What was not known then,
-    or trusted under 0.5, gives nothing.
+    entries: ENTRY_SCHEMA at the time of each export; owners, at and causes are per entry. Inactive entries and entries
+    below `export_confidence` are ignored.
     """
     moments = at.cast(pa.int64()).to_numpy()
-    sure = confidence_of(entries, moments, policy.decay) >= ppm(policy.library.export_confidence)
-    keep = pa.array(sure & to_bools(contiguous(pc.equal(entries["status"], "active"))))
+    is_confident = confidence_of(entries, moments, policy.decay) >= ppm(policy.library.export_confidence)
+    keep = pa.array(is_confident & to_bools(contiguous(pc.equal(entries["status"], "active"))))
     return deposited(
         entries.filter(keep), EXPORT, owners=owners.filter(keep), at=at.filter(keep), causes=causes.filter(keep)
     )
@@ -130,9 +134,9 @@ def export_deposits(entries: pa.Table, owners: pa.Array, at: pa.Array, causes: p
 def purchase_deposits(
     entries: pa.Table, owner_id: str, seller_id: str, at: datetime, event_id: str, policy: Policy
 ) -> pa.Table:
-    """What came in a bundle that was bought: DEPOSIT_SCHEMA, each entry at 0.3 from the purchase on.
+    """Return the deposits of a purchased bundle: DEPOSIT_SCHEMA, with `purchase_confidence` anchored at the purchase.
 
-    entries: CROSSING_SCHEMA. seller_id: the golem that left the bundle.
+    entries: CROSSING_SCHEMA. seller_id: the golem whose death produced the bundle.
     """
     count = entries.num_rows
     anchor = pa.array([at] * count, MOMENT)
@@ -147,8 +151,8 @@ def purchase_deposits(
     )
 
 
-def _left_by(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Table, Int64Array]:
-    """What the dead knew, their warnings marked as bloodstains, and the row of each entry's death."""
+def _entries_at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Table, Int64Array]:
+    """Return the active entries of dead golems after `leave_bloodstains`, and each entry's row in `deaths`."""
     left = leave_bloodstains(entries.filter(pc.equal(entries["status"], "active")), deaths, policy)
     place = pc.index_in(left["golem_id"], value_set=contiguous(deaths["golem_id"]))
     return left, place.to_numpy().astype(np.int64)
