@@ -35,7 +35,7 @@ from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.heir_entries import received_decisions
-from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
+from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, with_fade_time
 from bardo_pipeline.policy import Policy
 from tests.reference import evidence as twin_of_evidence
 from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
@@ -77,7 +77,7 @@ def with_cycles(records: pa.Table) -> list[tuple[dict[str, Any], int]]:
 
 
 def close_enough(rows: Rows) -> Rows:
-    """Rows with the fading moment to the millisecond: it is the one figure that rests on a logarithm."""
+    """Rows with the with_fade_time moment to the millisecond: it is the one figure that rests on a logarithm."""
     return [
         row | {"fades_at": row["fades_at"] and round(row["fades_at"].timestamp(), 3)} if "fades_at" in row else row
         for row in rows
@@ -253,7 +253,7 @@ def bequeathed(entries: pa.Table, heir_id: str) -> pa.Table:
     for row in rows:
         row["confidence_ppm"] = row["confidence_ppm"] * 85 // 100
         row["is_bloodstain"] = row["is_bloodstain"] or row["kind"] == "warning"
-    return fading(pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA), POLICY)
+    return with_fade_time(pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA), POLICY)
 
 
 def inheriting(entries: pa.Table) -> Mind:

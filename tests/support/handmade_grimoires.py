@@ -14,7 +14,7 @@ from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DECAY_CLASSES, ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.grimoire.entry_text import baseline_text, pattern_text
-from bardo_pipeline.inheritance.weismann import fading
+from bardo_pipeline.inheritance.weismann import with_fade_time
 from bardo_pipeline.policy import Policy
 
 POLICY = Policy()
@@ -75,8 +75,8 @@ def _text(structure: Structure, row: dict[str, Any]) -> str:
 
 
 def grimoire(*rows: dict[str, Any], policy: Policy = POLICY) -> pa.Table:
-    """Entries as a table of ENTRY_SCHEMA, their fading moments computed."""
-    return fading(pa.Table.from_pylist(list(rows), schema=ENTRY_SCHEMA), policy)
+    """Entries as a table of ENTRY_SCHEMA, their with_fade_time moments computed."""
+    return with_fade_time(pa.Table.from_pylist(list(rows), schema=ENTRY_SCHEMA), policy)
 
 
 def deaths(*golem_ids: str, at: datetime = DIED, **said: Any) -> pa.Table:
