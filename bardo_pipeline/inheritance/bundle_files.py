@@ -1,7 +1,7 @@
-"""The bundle: what a successor receives, as files named by their content. Pure: bytes in, bytes out.
+"""Packs and reads a bundle, the content-addressed files that an heir receives. Pure: bytes in, bytes out.
 
-The same death gives the same bytes: rows are in the order of their rank, JSON keys are sorted, and the bundle's name is
-the SHA-256 of its manifest, which names the SHA-256 of every file. Source: INH S7, MEM, architecture, canon 41.
+Packing is deterministic: rows are sorted by rank, JSON keys are sorted. The bundle hash is the SHA-256 of the manifest,
+which lists the SHA-256 of every file. Source: INH S7, MEM, architecture, canon 41.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from bardo_pipeline.inheritance.divergence import divergence_counts
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
 BUNDLE_VERSION = 2
-"""The layout that this code writes; bundles of a higher version are refused. 2 brought links, procedures, learning."""
+"""Layout version written by this code; higher versions are refused. Version 2 added links, procedures and learning."""
 
 ENTRIES, EPISODES, LINEAGE, PLAYBOOK = "entries.jsonl", "episodes.jsonl", "lineage.json", "playbook.md"
 TESTAMENT, TESTAMENT_PAGE, MANIFEST = "testament.json", "testament.md", "manifest.json"
 LINKS, PROCEDURES, LEARNING = "links.jsonl", "procedures.jsonl", "learning.json"
 FILES = (ENTRIES, EPISODES, LEARNING, LINEAGE, LINKS, PLAYBOOK, PROCEDURES, TESTAMENT, TESTAMENT_PAGE)
-"""Every file beside the manifest."""
+"""Every file except the manifest and the signature."""
 
 _FILES_OF_FIRST = (ENTRIES, EPISODES, LINEAGE, PLAYBOOK, TESTAMENT, TESTAMENT_PAGE)
 
 LIBRARIAN = "library"
-"""Who left a bundle that is a kit of library entries, and what chose them: nobody who lived, and no bottleneck."""
+"""Value of golem_id and selected_by in a kit, which has no dead golem and no bottleneck."""
 
 SIGNATURE = "signature.json"
-"""The owner's signature over the bundle's hash; it stands beside the manifest, which cannot name it."""
+"""The owner's signature over the bundle's hash; the manifest does not list it, because it is made later."""
 
 FILE_BYTES_MAX = 32 * 1024 * 1024
-"""No file of a bundle is larger: 2,048 entries and 64 episodes take about two megabytes."""
+"""Maximal size of a bundle's file; 2,048 entries and 64 episodes take about 2 MB."""
 
 CROSSING_COLUMNS = (
     "entry_id", *[f.name for f in STRUCTURE_FIELDS], "kind", "text", "provenance", "origin_golem_id", "decay_class",
@@ -50,8 +50,8 @@ CROSSING_COLUMNS = (
     "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count", "anchor_at", "created_at", "validated_at",
     "selected_by", "rank",
 )  # fmt: skip
-"""What of an entry crosses: what it says, how far it is trusted, where it comes from, and why it was chosen. The
-golem's own sums, mood, confirmations and cycles do not: what crosses must be earned again."""
+"""Columns of an entry in a bundle: content, confidence, origin and selection rule. Own sums, mood, confirmations and
+cycles are left out, because an heir must earn them again."""
 
 CROSSING_SCHEMA = pa.schema(
     [ENTRY_SCHEMA.field(n) if n in ENTRY_SCHEMA.names else SELECTED_SCHEMA.field(n) for n in CROSSING_COLUMNS]
@@ -70,16 +70,16 @@ PROCEDURE_COLUMNS = (
     "acts",
     "confidence_ppm",
 )
-"""One row per rule that crosses and stood in the golem's playbook, in force or staged: when it applies, and whether it
-acts (re-centres) or holds."""
+"""One row per crossing rule in the golem's playbook, in force or staged. acts: true if it re-centres, false if it
+holds."""
 
 LINK_COLUMNS = ("entry_id", "other_id", "relation", "across", "strength_ppm")
-"""One row per link among what crosses; strengths are those after the crossing."""
+"""One row per link between crossing entries; strengths are computed after the crossing."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Files as bytes, the manifest among them, and the manifest as read."""
+    """A bundle's files, manifest included, and the parsed manifest."""
 
     files: Mapping[str, bytes]
     manifest: Mapping[str, Any]
@@ -91,11 +91,11 @@ class Bundle:
 
     @property
     def golem_id(self) -> str:
-        """Whose death left it."""
+        """The golem whose death produced the bundle."""
         return str(self.manifest.get("golem_id", ""))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a .jsonl file as they stand there; BundleError names the file and the line that is no object."""
+        """Return the rows of a .jsonl file; BundleError names the file and the line that is not an object."""
         rows = []
         for number, line in enumerate(self.files[name].splitlines(), 1):
             try:
@@ -109,25 +109,24 @@ class Bundle:
 
     @property
     def learning(self) -> Any:
-        """The golem's learning state as it stands there; None where there is none that can be read."""
+        """The unvalidated content of learning.json; None if it is missing or not JSON."""
         try:
             return orjson.loads(self.files.get(LEARNING, b"null"))
         except orjson.JSONDecodeError:
             return None
 
     def entries(self) -> pa.Table:
-        """entries.jsonl as CROSSING_SCHEMA; BundleError if a row does not fit."""
-        known = self.plain_entries()
-        if known is not None:
-            return known
+        """Return entries.jsonl as CROSSING_SCHEMA; BundleError if a row does not fit."""
+        bulk = self.plain_entries()
+        if bulk is not None:
+            return bulk
         try:
             return pa.Table.from_pylist(self.rows(ENTRIES), schema=_WRITTEN).cast(CROSSING_SCHEMA)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise BundleError(f"{ENTRIES}: a row does not fit ({error})") from None
 
     def plain_entries(self) -> pa.Table | None:
-        """entries.jsonl as CROSSING_SCHEMA, read in bulk; None where a row has another column, or a value of another
-        kind, or none where there must be one."""
+        """Read entries.jsonl in bulk as CROSSING_SCHEMA; None if a row has an extra column, a wrong type or a null."""
         content = self.files.get(ENTRIES)
         if not content:
             return None
@@ -160,16 +159,21 @@ def pack(
     source_watermark: int,
     left_out: Mapping[str, Any] | None = None,
 ) -> Bundle:
-    """Make a golem's bundle.
+    """Pack a golem's bundle.
 
-    entries: what crosses (SELECTED_SCHEMA after attenuate and shed), of this golem alone. episodes: those to take
-    along, any columns, in order. testament: a row of TESTAMENT_SCHEMA. links: LINK_COLUMNS among those entries.
-    procedures: PROCEDURE_COLUMNS. learning: its learning state (learning_state.py). lineage: the golem's ancestors,
-    oldest first, as JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from.
-    left_out: what of the golem's stream it was made without (canon 20), as a JSON object; the manifest is silent where
-    that is None.
+    Parameters
+    ----------
+    lineage : the golem's ancestors, oldest first, as JSON objects
+    entries : pa.Table, SELECTED_SCHEMA after attenuate and shed, of this golem alone
+    episodes : pa.Table, selected episodes in order, any columns
+    testament : a row of TESTAMENT_SCHEMA
+    links : pa.Table, LINK_COLUMNS between these entries
+    procedures : pa.Table, PROCEDURE_COLUMNS
+    learning : the golem's learning state (learning_state.py)
+    source_watermark : int, last tick of the log from which the bundle was derived
+    left_out : JSON object, retractions under which it was made (canon 20); None leaves the key out
     """
-    said = {name: testament[name] for name in ("golem_id", "at", "generation", "cause", *CATEGORIES)}
+    testament_content = {name: testament[name] for name in ("golem_id", "at", "generation", "cause", *CATEGORIES)}
     files = {
         ENTRIES: jsonl(entries.select(CROSSING_COLUMNS).sort_by("rank")),
         EPISODES: jsonl(episodes),
@@ -178,7 +182,7 @@ def pack(
         PROCEDURES: jsonl(procedures.select(PROCEDURE_COLUMNS)),
         LINEAGE: canonical({"lineage_id": lineage_id, "ancestors": list(lineage)}),
         PLAYBOOK: playbook.encode(),
-        TESTAMENT: canonical(said),
+        TESTAMENT: canonical(testament_content),
         TESTAMENT_PAGE: str(testament["markdown"]).encode(),
     }
     head = {
@@ -198,14 +202,14 @@ def pack(
 
 
 def seal(files: Mapping[str, bytes], head: Mapping[str, Any]) -> Bundle:
-    """Add the manifest: the head, then size, rows and hash of each file, then the hash of all that."""
+    """Add the manifest: the head, size, rows and hash of each file, and the bundle hash."""
     manifest = orjson.loads(canonical({**head, "files": {name: _listing(name, data) for name, data in files.items()}}))
     manifest["bundle_hash"] = manifest_hash(manifest)
     return Bundle({**files, MANIFEST: canonical(manifest)}, manifest)
 
 
 def read_bundle(files: Mapping[str, bytes]) -> Bundle:
-    """A bundle from its files, each verified; BundleError names the file that is missing, foreign or altered."""
+    """Return the verified bundle; BundleError names each missing, foreign or altered file."""
     bundle = open_bundle(files)
     faults = mismatches(files, bundle.manifest)
     if faults:
@@ -214,7 +218,7 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle:
 
 
 def open_bundle(files: Mapping[str, bytes]) -> Bundle:
-    """A bundle from its files as they are, for the expectations to judge; an unreadable manifest is an empty one."""
+    """Return the unverified bundle, for the expectations to judge; an unreadable manifest becomes empty."""
     try:
         manifest = orjson.loads(files.get(MANIFEST, b""))
     except orjson.JSONDecodeError:
@@ -223,7 +227,7 @@ def open_bundle(files: Mapping[str, bytes]) -> Bundle:
 
 
 def mismatches(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> list[str]:
-    """What does not agree between files and manifest, one sentence each, the file first; empty if all does."""
+    """Return one sentence per disagreement between files and manifest, beginning with the file's name."""
     if MANIFEST not in files:
         return [f"{MANIFEST}: missing"]
     listed, version = manifest.get("files"), manifest.get("schema_version")
@@ -231,27 +235,27 @@ def mismatches(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> list[
         return [f"{MANIFEST}: names no files"]
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= BUNDLE_VERSION:
         return [f"{MANIFEST}: schema version {version}; this program reads 1 to {BUNDLE_VERSION}"]
-    known = _FILES_OF_FIRST if version == 1 else FILES
-    faults = [f"{name}: missing" for name in known if name not in files]
-    faults += [f"{name}: not in the manifest" for name in known if name in files and name not in listed]
-    foreign = {*files, *listed} - {*known, MANIFEST, SIGNATURE} | ({SIGNATURE} & listed.keys())
+    required = _FILES_OF_FIRST if version == 1 else FILES
+    faults = [f"{name}: missing" for name in required if name not in files]
+    faults += [f"{name}: not in the manifest" for name in required if name in files and name not in listed]
+    foreign = {*files, *listed} - {*required, MANIFEST, SIGNATURE} | ({SIGNATURE} & listed.keys())
     faults += [f"{name}: no file of a bundle" for name in sorted(foreign)]
-    for name in known:
+    for name in required:
         if name in files and name in listed and listed[name] != _listing(name, files[name]):
             faults.append(f"{name}: altered, its SHA-256 is {sha256(files[name])}, the manifest lists {listed[name]}")
-    found = manifest_hash(manifest)
-    if manifest.get("bundle_hash") != found or files.get(MANIFEST) != canonical(manifest):
-        faults.append(f"{MANIFEST}: altered, it hashes to {found} and says {manifest.get('bundle_hash')}")
+    actual = manifest_hash(manifest)
+    if manifest.get("bundle_hash") != actual or files.get(MANIFEST) != canonical(manifest):
+        faults.append(f"{MANIFEST}: altered, it hashes to {actual} and says {manifest.get('bundle_hash')}")
     return faults
 
 
 def manifest_hash(manifest: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical manifest without its own hash."""
+    """Return the SHA-256 of the canonical manifest without its bundle_hash."""
     return sha256(canonical({name: value for name, value in manifest.items() if name != "bundle_hash"}))
 
 
 def sha256(data: bytes) -> str:
-    """64 hex characters."""
+    """Return the SHA-256 of data, 64 hex characters."""
     return hashlib.sha256(data).hexdigest()
 
 

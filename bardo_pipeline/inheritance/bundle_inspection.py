@@ -1,7 +1,6 @@
-"""Inspection: whether a bundle may be read at all, told without its golem's record. Pure.
+"""Checks a bundle by itself, without the log of its golem: bytes, shapes, ranges, ends of links. Pure.
 
-The expectations judge a bundle beside what is on record of the golem that left it; whoever gets a bundle from elsewhere
-has no such record. What can be said of the bundle alone is said here: bytes, shapes, ranges, ends of links.
+A home that receives a foreign bundle has no log of its golem, so it cannot use the expectations of published bundles.
 Source: INH-7 ("checked before it is published and again before it is used"); canon 40, 41.
 """
 
@@ -67,20 +66,20 @@ _WORDS = {
     "anomaly_band": ANOMALY_BANDS, "gas_band": GAS_SPANS, "metric": BASELINE_METRICS,
     "cause": (*CAUSAL_VARIABLES, *CHANGE_CATEGORY), "effect": tuple(EFFECT_CATEGORY),
 }  # fmt: skip
-"""Columns of an entry whose words are given, where there is one."""
+"""Columns of an entry with a fixed set of values; null is allowed."""
 
 _SITUATION = ("tool", "action_type", "regime", "anomaly_band", "gas_band")
 _PARTS = {
     "pattern": _SITUATION, "baseline": ("metric",), "causal": ("cause", "effect", "lag_ticks"),
     "dream": (*_SITUATION, "cause"),
 }  # fmt: skip
-"""What an entry of each source says what it is about by."""
+"""Required columns of an entry by its source."""
 
 _FACTS = ("baseline", "causal")
-"""Sources of what decays by the fact's rule, and nothing else does (canon 6)."""
+"""Sources whose entries decay as facts; all others must not (canon 6)."""
 
 WHOLE_MAX = 2**53
-"""No number of a bundle is further from zero: every reader of JSON takes it as it is, and sums of many hold it."""
+"""Maximal absolute value of an integer in a bundle: exact in every JSON reader, and sums do not overflow."""
 
 _RANGES = {f.name: (-WHOLE_MAX, WHOLE_MAX) for f in CROSSING_SCHEMA if pa.types.is_integer(f.type)} | {
     "confidence_ppm": (0, PPM), "confidence_origin_ppm": (0, PPM), "generation": (1, WHOLE_MAX),
@@ -92,7 +91,7 @@ _ABOUT = ((LINKS, LINK_COLUMNS, ("entry_id", "other_id")), (PROCEDURES, PROCEDUR
 
 
 class _Head(BaseModel):
-    """What a manifest says of who left it, as events will have it."""
+    """Manifest fields about the dead golem, validated as events require them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -106,7 +105,7 @@ class _Head(BaseModel):
 
 
 def inspected(files: Mapping[str, bytes], policy: InheritancePolicy) -> Bundle:
-    """The bundle in these files. Raises BundleError that names every fault: nothing of it may be used then."""
+    """Return the bundle in these files. Raises BundleError with every fault; a faulty bundle must not be used."""
     faults = faults_of(files, policy)
     if faults:
         raise BundleError("; ".join(faults))
@@ -114,9 +113,9 @@ def inspected(files: Mapping[str, bytes], policy: InheritancePolicy) -> Bundle:
 
 
 def faults_of(files: Mapping[str, bytes], policy: InheritancePolicy) -> list[str]:
-    """What is wrong with a bundle, one sentence each, the file first; empty if it may be read.
+    """Return one sentence per fault of a bundle, beginning with the file's name; empty for a valid bundle.
 
-    Sizes first, then hashes, and only of what its manifest vouches for, what is in it. The signature is not asked here.
+    Checks sizes, then hashes, then contents, and stops at the first group with faults. The signature is not checked.
     """
     large = [name for name, data in files.items() if len(data) > FILE_BYTES_MAX]
     if large:
@@ -131,67 +130,67 @@ def faults_of(files: Mapping[str, bytes], policy: InheritancePolicy) -> list[str
         return [f"{MANIFEST}: {'.'.join(map(str, e['loc']))} is {e['input']!r}: {e['msg']}" for e in error.errors()]
     try:
         entries = bundle.entries()
-        return [*_entries(entries, head.died_at, policy), *_beside(bundle, entries, policy)]
+        return [*_entry_faults(entries, head.died_at, policy), *_faults_of_other_files(bundle, entries, policy)]
     except BundleError as error:
         return [str(error)]
 
 
-def _entries(entries: pa.Table, died_at: datetime, policy: InheritancePolicy) -> list[str]:
-    """Faults of entries.jsonl, by column."""
+def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolicy) -> list[str]:
+    """Return the faults of entries.jsonl by column."""
     if entries.num_rows > policy.budget:
         return [f"{ENTRIES}: {entries.num_rows:,} entries, and {policy.budget:,} cross a death"]
     faults = []
     for name, (low, high) in _RANGES.items():
         wrong = pc.or_(pc.less(entries[name], low), pc.greater(entries[name], high))
         faults += _named(entries, wrong, lambda row, n=name, a=low, b=high: f"{n} is {row[n]:,}, not in [{a:,}, {b:,}]")
-    for name, known in _WORDS.items():
-        foreign = pc.invert(pc.is_in(entries[name], value_set=pa.array(known, pa.string())))
+    for name, values in _WORDS.items():
+        foreign = pc.invert(pc.is_in(entries[name], value_set=pa.array(values, pa.string())))
         foreign = pc.and_(pc.is_valid(entries[name]), foreign)
         faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which is none of ours")
     for name in _MOMENTS:
         later = pc.greater(entries[name], pa.scalar(died_at, MOMENT))
         faults += _named(entries, later, lambda row, n=name: f"{n} is {row[n]}, after the death that left it")
-    faults += _about(entries)
+    faults += _identity_faults(entries)
     if entries["rank"].to_pylist() != list(range(1, entries.num_rows + 1)):
         faults.append(f"{ENTRIES}: ranks do not run from 1 to {entries.num_rows}")
     return faults
 
 
-def _about(entries: pa.Table) -> list[str]:
-    """Faults of what entries are about: parts that are missing, names that say another thing, one thing told twice."""
+def _identity_faults(entries: pa.Table) -> list[str]:
+    """Return missing parts, ids and structures that do not match the parts, and duplicates."""
     faults = []
     for source, parts in _PARTS.items():
-        mine = pc.equal(entries["source"], source)
+        of_source = pc.equal(entries["source"], source)
         for name in parts:
-            missing = pc.and_(mine, pc.is_null(entries[name]))
+            missing = pc.and_(of_source, pc.is_null(entries[name]))
             faults += _named(entries, missing, lambda _, s=source, n=name: f"a {s} without {n}")
-    fact = pc.is_in(entries["source"], value_set=pa.array(_FACTS))
-    unlike = pc.xor(fact, pc.equal(entries["decay_class"], "fact"))
-    faults += _named(entries, unlike, lambda row: f"a {row['source']} does not decay as {row['decay_class']}")
+    is_fact = pc.is_in(entries["source"], value_set=pa.array(_FACTS))
+    wrong_decay = pc.xor(is_fact, pc.equal(entries["decay_class"], "fact"))
+    faults += _named(entries, wrong_decay, lambda row: f"a {row['source']} does not decay as {row['decay_class']}")
     parts_of_each = entries.select(list(Structure._fields)).to_pydict()
     keys = [Structure(*parts).key for parts in zip(*parts_of_each.values(), strict=True)]
-    names = [entry_id(whose, key) for whose, key in zip(entries["origin_golem_id"].to_pylist(), keys, strict=True)]
-    for name, wanted in (("structure", keys), ("entry_id", names)):
-        other = pc.not_equal(entries[name], pa.array(wanted, pa.string()))
-        faults += _named(entries, other, lambda row, n=name: f"{n} {row[n]!r} is not that of what it is about")
+    ids = [entry_id(golem_id, key) for golem_id, key in zip(entries["origin_golem_id"].to_pylist(), keys, strict=True)]
+    for name, expected in (("structure", keys), ("entry_id", ids)):
+        differs = pc.not_equal(entries[name], pa.array(expected, pa.string()))
+        faults += _named(entries, differs, lambda row, n=name: f"{n} {row[n]!r} is not that of what it is about")
     for name in ("entry_id", "structure"):
-        counted = entries[name].value_counts()
-        again = counted.filter(pc.greater(pc.struct_field(counted, "counts"), 1))
-        faults += [f"{ENTRIES}: {name} {one['values']} is in it twice" for one in again.to_pylist()]
+        counts = entries[name].value_counts()
+        duplicates = counts.filter(pc.greater(pc.struct_field(counts, "counts"), 1))
+        faults += [f"{ENTRIES}: {name} {row['values']} is in it twice" for row in duplicates.to_pylist()]
     return faults
 
 
 def _named(entries: pa.Table, wrong: pa.ChunkedArray, say: Any) -> list[str]:
-    """What to say of the first entries that are wrong; nulls are not."""
+    """Return the fault sentences of the first three wrong entries; a null in `wrong` counts as correct."""
     if not pc.any(wrong).as_py():
         return []
     rows = entries.filter(wrong).slice(0, 3).to_pylist()
     return [f"{ENTRIES}: entry {row['entry_id']}: {say(row)}" for row in rows]
 
 
-def _beside(bundle: Bundle, entries: pa.Table, policy: InheritancePolicy) -> list[str]:
-    """Faults of the other files: rows of the right shape, about entries that are there."""
-    known = set(entries["entry_id"].to_pylist())
+def _faults_of_other_files(bundle: Bundle, entries: pa.Table, policy: InheritancePolicy) -> list[str]:
+    """Return rows of a wrong shape, and rows about entries that are not in the bundle."""
+    entry_ids = set(entries["entry_id"].to_pylist())
     faults = []
     episodes = len(bundle.rows(EPISODES))
     if episodes > policy.episode_count:
@@ -200,10 +199,11 @@ def _beside(bundle: Bundle, entries: pa.Table, policy: InheritancePolicy) -> lis
         for number, row in enumerate(bundle.rows(name) if name in bundle.files else (), 1):
             if set(row) != set(columns):
                 faults.append(f"{name}, line {number}: not the columns {', '.join(columns)}")
-            elif not all(row[end] in known for end in ends):
+            elif not all(row[end] in entry_ids for end in ends):
                 faults.append(f"{name}, line {number}: about an entry that is not in the bundle")
     testament = _object(bundle, TESTAMENT)
-    faults += [f"{TESTAMENT}: {name} is no list of statements" for name in CATEGORIES if not _says(testament.get(name))]
+    bad_categories = [name for name in CATEGORIES if not _are_statements(testament.get(name))]
+    faults += [f"{TESTAMENT}: {name} is no list of statements" for name in bad_categories]
     if not isinstance(_object(bundle, LINEAGE).get("ancestors"), list):
         faults.append(f"{LINEAGE}: names no ancestors")
     if LEARNING in bundle.files:
@@ -211,10 +211,11 @@ def _beside(bundle: Bundle, entries: pa.Table, policy: InheritancePolicy) -> lis
     return faults
 
 
-def _says(items: Any) -> bool:
-    """Whether these are items of a testament: objects with a statement."""
-    told = items if isinstance(items, list) else [None]
-    return all(isinstance(item, dict) and isinstance(item.get("statement"), str) for item in told)
+def _are_statements(items: Any) -> bool:
+    """Return whether the value is a list of objects with a statement."""
+    return isinstance(items, list) and all(
+        isinstance(item, dict) and isinstance(item.get("statement"), str) for item in items
+    )
 
 
 def _object(bundle: Bundle, name: str) -> dict[str, Any]:
@@ -228,10 +229,10 @@ def _object(bundle: Bundle, name: str) -> dict[str, Any]:
 
 
 def is_hash(text: str) -> bool:
-    """Whether a text is a bundle's hash: 64 hex digits, which no path can be hidden in."""
+    """Return whether a text is a bundle hash, 64 hex digits; such a text is safe in a path."""
     return _HASH.fullmatch(text) is not None
 
 
 def file_names() -> frozenset[str]:
-    """Every name that a file of a bundle may have."""
+    """Return every permitted file name of a bundle."""
     return frozenset({*FILES, MANIFEST, SIGNATURE})

@@ -1,10 +1,8 @@
-"""Learning state: how far off a golem's forecasts were when it died, and where its thinking came to nothing, so that
-its heir need not learn that anew. Pure.
+"""Computes the learning state that a dead golem passes on: forecast variances and attention. Pure.
 
-A forecast's spread is what it learned from its own residuals (heartbeat/observe.py); it is read off its last
-records, as
-the last prediction of each quantity, brought up to what came. Its attention (heartbeat/attention.py) is told again from
-the records of its thoughts. Source: HB ("Persistence across golem generations"); INH-8.
+The forecast variance (heartbeat/observe.py) comes from the last prediction of each quantity, updated with its actual
+value. Attention (heartbeat/attention.py) is recomputed from the records of deliberating ticks.
+Source: HB ("Persistence across golem generations"); INH-8.
 """
 
 from __future__ import annotations
@@ -20,45 +18,45 @@ from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import Policy
 
 QUANTITIES = ("price", "gas", "health")
-"""What golems predict, in the order in which a fleet keeps them."""
+"""Predicted quantities, in a fleet's order."""
 
 LEARNING_COLUMNS = ("golem_id", "tick", "predictions")
-"""What of a record its learning state rests on."""
+"""Record columns from which forecast variances are computed."""
 
 THOUGHT_COLUMNS = ("golem_id", "tick", "tier", "regime", "observation", "actions")
-"""What of a record attention rests on."""
+"""Record columns from which attention is computed."""
 
 BANDS = 5
 PLACES = len(REGIMES) * BANDS
-"""Situations that attention tells apart: regime x anomaly band, a regime's bands together."""
+"""Number of situations of attention: regime x anomaly band, ordered by regime."""
 
 UNIT = 1e-12
-"""Variances are whole numbers of this: parts per million, squared."""
+"""Unit of integer variances: ppm squared."""
 
 
 MILLI = 1_000
-"""Thoughts are told in thousandths: older ones count for less than one."""
+"""Thoughts are stored in thousandths, because older thoughts count less than one."""
 
 
 class Attention(TypedDict):
-    """Thoughts, and those that came to nothing, by situation [PLACES], in thousandths."""
+    """Thoughts, and vain thoughts (without an executed action), by situation [PLACES], in thousandths."""
 
     thoughts: list[int]
     vain: list[int]
 
 
 class Learning(TypedDict):
-    """attention: where thinking came to nothing. forecast_variance: by quantity, of relative residuals (of health: of
-    its changes), whole ppm squared; null for what was not predicted in the golem's last cycle."""
+    """forecast_variance: by quantity, of relative residuals (health: absolute), in ppm squared; null if the last
+    cycle has no prediction of the quantity."""
 
     attention: Attention
     forecast_variance: dict[str, int | None]
 
 
 _LAST = """
-    with told as (select golem_id, tick, unnest(predictions) as p from records),
+    with predictions as (select golem_id, tick, unnest(predictions) as p from records),
     last as (
-        select golem_id, p.quantity as quantity, max_by(p, tick) as p from told group by all
+        select golem_id, p.quantity as quantity, max_by(p, tick) as p from predictions group by all
     )
     select golem_id, quantity, p.expected as expected, p.low as low, p.high as high, p.actual as actual
     from last order by golem_id, quantity
@@ -86,10 +84,9 @@ _THOUGHTS = """
 
 
 def attended(records: pa.Table, begun: Mapping[str, Sequence[Sequence[float]]], policy: Policy) -> dict[str, Attention]:
-    """The attention of each golem after its last record.
+    """Return the attention of each golem in `begun` after its last record.
 
-    records: THOUGHT_COLUMNS of whole lives. begun: golem to the thoughts and those in vain that it was born with,
-    PLACES each; every golem asked for is in it, and in the answer.
+    records: THOUGHT_COLUMNS of whole lives. begun: golem -> (thoughts, vain thoughts) at birth, PLACES values each.
     """
     numbers = {
         "regimes": list(REGIMES), "bands": BANDS, "edges": list(policy.curator.anomaly_edges),
@@ -99,18 +96,16 @@ def attended(records: pa.Table, begun: Mapping[str, Sequence[Sequence[float]]], 
     counts = {g: np.array(start, np.float64).reshape(2, PLACES) for g, start in begun.items()}
     kept = policy.gate.attention_memory
     for golem_id, place, number, thoughts, vain in zip(*(c.to_pylist() for c in rows.columns), strict=True):
-        mine = counts[golem_id]
-        mine[:, place] = mine[:, place] * kept**number + (thoughts, vain)
-    return {
-        g: Attention(thoughts=told[0].tolist(), vain=told[1].tolist())
-        for g, told in ((g, np.rint(both * MILLI).astype(np.int64)) for g, both in counts.items())
-    }
+        golem_counts = counts[golem_id]
+        golem_counts[:, place] = golem_counts[:, place] * kept**number + (thoughts, vain)
+    milli = {g: np.rint(both * MILLI).astype(np.int64).tolist() for g, both in counts.items()}
+    return {g: Attention(thoughts=thoughts, vain=vain) for g, (thoughts, vain) in milli.items()}
 
 
 def attention_of(learning: Any) -> tuple[list[float], list[float]]:
-    """(thoughts, those in vain) to begin with, PLACES each; none where the state does not say, or says wrongly."""
-    said = learning.get("attention") if isinstance(learning, dict) else None
-    counts: list[Any] = [said.get(name) if isinstance(said, dict) else None for name in ("thoughts", "vain")]
+    """Return (thoughts, vain thoughts) at birth, PLACES values each; zeros if the state lacks valid values."""
+    attention = learning.get("attention") if isinstance(learning, dict) else None
+    counts: list[Any] = [attention.get(n) if isinstance(attention, dict) else None for n in ("thoughts", "vain")]
     if not all(isinstance(c, list) and len(c) == PLACES and all(_is_count(v) for v in c) for c in counts):
         return [0.0] * PLACES, [0.0] * PLACES
     thoughts, vain = counts
@@ -124,19 +119,19 @@ def _is_count(value: Any) -> bool:
 def learned(
     records: pa.Table, memory: dict[str, float], attention: Mapping[str, Attention], policy: Policy
 ) -> dict[str, Learning]:
-    """The learning state of each golem at its last record.
+    """Return the learning state of each golem in `memory`; a golem without records has no variances.
 
-    records: LEARNING_COLUMNS of the last cycle of each golem. memory: golem to its trait `forecast_memory`, in [0, 1];
-    a golem without records has learned nothing, and is in the answer too. attention: of each of them (`attended`).
+    records: LEARNING_COLUMNS of each golem's last cycle. memory: golem -> its trait `forecast_memory`, in [0, 1].
+    attention: golem -> attention (`attended`).
     """
     rows = query_tables(_LAST, records=records.select(list(LEARNING_COLUMNS)))
     golems, quantities = rows["golem_id"].to_pylist(), rows["quantity"].to_pylist()
     expected, low, high, actual = (rows[name].to_numpy() for name in ("expected", "low", "high", "actual"))
     scale = np.where(np.array(quantities, object) == "health", 1.0, np.maximum(np.abs(expected), 1e-12))
     sigma = (high - low) / 2.0 / scale / policy.prediction.interval_z
-    off = (actual - expected) / scale
+    residual = (actual - expected) / scale
     kept = np.array([memory[g] for g in golems])
-    variance = np.rint((kept * sigma * sigma + (1.0 - kept) * off * off) / UNIT).astype(np.int64).tolist()
+    variance = np.rint((kept * sigma * sigma + (1.0 - kept) * residual * residual) / UNIT).astype(np.int64).tolist()
     out: dict[str, Learning] = {
         g: {"attention": attention[g], "forecast_variance": dict.fromkeys(QUANTITIES)} for g in memory
     }
@@ -146,9 +141,9 @@ def learned(
 
 
 def forecast_variances(learning: Any) -> tuple[float | None, ...]:
-    """Variances to begin with, in the order of QUANTITIES; None for what the state does not say, or says wrongly."""
-    said = learning.get("forecast_variance") if isinstance(learning, dict) else None
-    values = [said.get(name) if isinstance(said, dict) else None for name in QUANTITIES]
+    """Return the variances at birth, in the order of QUANTITIES; None for a missing or invalid value."""
+    stored = learning.get("forecast_variance") if isinstance(learning, dict) else None
+    values = [stored.get(name) if isinstance(stored, dict) else None for name in QUANTITIES]
     return tuple(
         v * UNIT if isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 2**62 else None for v in values
     )

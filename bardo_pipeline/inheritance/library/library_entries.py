@@ -1,9 +1,8 @@
-"""The library: what survived of an owner's golems, fed through five channels. Pure, a function of sets.
+"""Builds each owner's library of rules from the deposits of five channels. Pure, a function of sets.
 
-A row is a rule that an owner's library holds. Alike is what has the same structure (canon 17): the same side reinforces
-a row, the other side speaks against it, and of several deposits the most reliable, then the newest stands for all.
-Cosines are for free text alone, and no entry of ours is free text. Owners are apart: nothing of one is in a row of
-another. Source: INH S14, canon 7, 10, 11, 17.
+A row is one rule, identified by its structure (canon 17). Deposits with the same side support it, deposits with the
+other side refute it. Of several deposits the most validated, then the most reliable channel, then the newest represents
+the rule. Libraries of different owners share no data. Source: INH S14, canon 7, 10, 11, 17.
 """
 
 from __future__ import annotations
@@ -47,14 +46,12 @@ LIBRARY_SCHEMA = pa.schema(
         pa.field("is_default", pa.bool_(), nullable=False),
     ]
 )
-"""One row per owner and rule; key (owner_id, entry_id), the entry that stands for the rule.
+"""One row per owner and rule; key (owner_id, entry_id), the representing entry.
 
-archetype: protocol and pair that it is about, which is what golems of ours differ by. confidence_ppm: at anchor_at, in
-parts per million, raised where it is battle-tested; deposited_ppm: as it came in, and as it goes out, so that nothing
-is raised twice. channel: of the deposit that stands; channels, golem_ids, entry_ids, event_ids: of all deposits on its
-side, sorted. first_at, last_at: their first and last moment. validator_ids: the owner's golems whose own outcomes bear
-it out, sorted; refuter_count: those whose outcomes say the opposite. equipped_lineage_count: lineages that were
-equipped with it and bore it out."""
+archetype: protocol and pair. confidence_ppm: at anchor_at, raised for battle-tested rules; deposited_ppm: without the
+bonus, used by kits. channel: of the representing deposit. channels, golem_ids, entry_ids, event_ids, first_at, last_at:
+over all deposits of its side. validator_ids: the owner's golems whose outcomes confirm the rule. refuter_count: golems
+whose outcomes contradict it. equipped_lineage_count: lineages equipped with the rule that confirmed it."""
 
 KIT_SCHEMA = pa.schema(
     [
@@ -70,11 +67,11 @@ KIT_SCHEMA = pa.schema(
         pa.field("proposed_at", MOMENT, nullable=False),
     ]
 )
-"""One row per seed kit that was found by repetition; key (owner_id, kit_id).
+"""One row per seed kit detected by repetition; key (owner_id, kit_id).
 
-Rules of one archetype and domain that enough golems made by themselves within days. entry_ids: library entries that
-enough golems bore out since; proposed_ids: those that wait for it; golem_ids: whose repetition it is; proposed_at: when
-the first of its rules was repeated often enough."""
+A kit groups rules of one archetype and domain that several golems learned independently within `kit_days`. entry_ids:
+rules with enough later validators; proposed_ids: rules without; golem_ids: authors; proposed_at: time at which the
+first rule had enough authors."""
 
 PLAYBOOK_DEPOSIT_SCHEMA = pa.schema(
     [
@@ -86,55 +83,58 @@ PLAYBOOK_DEPOSIT_SCHEMA = pa.schema(
         pa.field("markdown", pa.string(), nullable=False),
     ]
 )
-"""One row per dead golem: its last PLAYBOOK.md as it stood at death; key (owner_id, golem_id). entry_ids: the rules in
-force in it."""
+"""One row per dead golem with its last PLAYBOOK.md; key (owner_id, golem_id). entry_ids: its rules in force."""
 
 LIVES_SCHEMA = pa.schema([pa.field(n, pa.string(), nullable=False) for n in ("golem_id", "owner_id", "lineage_id")])
-"""One row per golem that was born: its owner and lineage."""
+"""One row per born golem with owner and lineage."""
 
 EQUIPPED_SCHEMA = pa.schema([pa.field(n, pa.string(), nullable=False) for n in ("golem_id", "structure")])
-"""One row per golem and rule that it has from a kit, its own or one of its ancestors'."""
+"""One row per golem and rule received from a kit, directly or through an ancestor."""
 
 
 class Libraries(NamedTuple):
-    """The libraries of some owners (LIBRARY_SCHEMA) and the kits found in them (KIT_SCHEMA), each by its key."""
+    """Libraries of owners (LIBRARY_SCHEMA) and their detected kits (KIT_SCHEMA), each sorted by its key."""
 
     library: pa.Table
     kits: pa.Table
 
 
 def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: pa.Table, policy: Policy) -> Libraries:
-    """Shelve what was deposited, and what flows over from the clade, owner by owner.
+    """Build the libraries from deposits and from overflow, owner by owner.
 
-    deposits: DEPOSIT_SCHEMA in any order, repeats allowed. entries: ENTRY_SCHEMA, what the owners' golems know or knew
-    at death. lives: LIVES_SCHEMA of those golems. equipped: EQUIPPED_SCHEMA.
+    A golem validates a rule if it holds the rule on the same side with own evidence, and confirmations minus
+    contradictions are at least 0 for a rule that it learned itself, at least 1 for a received rule. A rule that spans
+    several bands is validated by golems that validate each band. The side of a baseline is its 1-2-5 band. An entry
+    overflows into the library when `overflow_siblings` golems other than its origin validate it.
 
-    A golem validates a rule if it holds it on the same side and its own outcomes bear it out: it made it itself and was
-    not contradicted more often than confirmed, or received it and was confirmed more often than contradicted. Of a
-    level (a baseline) a side is a band of 1-2-5 steps. A wider rule is validated by who bears out each of its parts.
-    An entry flows over once three golems other than the one whose experience it was validate it.
+    Parameters
+    ----------
+    deposits : pa.Table, DEPOSIT_SCHEMA in any order, duplicates allowed
+    entries : pa.Table, ENTRY_SCHEMA, current entries of the owners' golems, or their entries at death
+    lives : pa.Table, LIVES_SCHEMA of these golems
+    equipped : pa.Table, EQUIPPED_SCHEMA
     """
     lives = lives.group_by(LIVES_SCHEMA.names, use_threads=False).aggregate([]).select(LIVES_SCHEMA.names)
     held = _held(entries.filter(pc.equal(entries["status"], "active")), lives)
-    # all that might flow over; the query keeps what does
-    over = deposited(
+    # every active entry may overflow; the query selects the entries with enough validators
+    overflow = deposited(
         held,
         OVERFLOW,
         owners=held["owner_id"],
         at=held["anchor_at"],
         causes=pa.array([""] * held.num_rows, pa.string()),
     )
-    both = pa.concat_tables([deposits, over])
-    coming = _coming(both, deposits.num_rows)
+    both = pa.concat_tables([deposits, overflow])
+    coming = _query_columns(both, deposits.num_rows)
     sources = {
         "rules": query_tables("select distinct owner_id, structure, side from coming", coming=coming),
-        "borne": held.select(_BORNE).filter(pa.array(_bears_out(held))),
-        "told": _told(both["structure"]),
+        "confirmed": held.select(_CONFIRMED).filter(pa.array(_is_confirmed(held))),
+        "rule_parts": _rule_parts(both["structure"]),
     }
     validated = query_tables(_WITNESSES + _VALIDATED, **sources)
     refuted = query_tables(_WITNESSES + _REFUTED, **sources)
-    given = {"validated": validated, "refuted": refuted, "equipped": equipped}
-    shelved = query_tables(_LIBRARY, _library_numbers(policy), coming=coming, **given)
+    evidence = {"validated": validated, "refuted": refuted, "equipped": equipped}
+    shelved = query_tables(_LIBRARY, _library_numbers(policy), coming=coming, **evidence)
     content = both.take(shelved["place"]).select(["entry_id", *CONTENT])
     columns: dict[str, Any] = {name: content[name] for name in content.column_names}
     columns |= {"deposited_ppm": content["confidence_ppm"]}
@@ -149,27 +149,27 @@ def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: 
     return Libraries(library, kits.select(KIT_SCHEMA.names).cast(KIT_SCHEMA))
 
 
-_BORNE = ("owner_id", "golem_id", "lineage_id", "structure", "side", "validated_us")
+_CONFIRMED = ("owner_id", "golem_id", "lineage_id", "structure", "side", "validated_us")
 _MADE = ("owner_id", "golem_id", "structure", "side", "created_us")
 
 _WITNESSES = """
 with witnesses as (
     select owner_id, golem_id, lineage_id, part, side, max(validated_us) as validated_us
-    from borne join told using (structure) group by all
+    from confirmed join rule_parts using (structure) group by all
 )
 """
 
 _VALIDATED = """
 select r.owner_id, r.structure, r.side, w.golem_id, min(w.lineage_id) as lineage_id,
     max(w.validated_us) as validated_us
-from rules as r join told as t using (structure)
+from rules as r join rule_parts as t using (structure)
 join witnesses as w on w.owner_id = r.owner_id and w.part = t.part and w.side = r.side
 group by r.owner_id, r.structure, r.side, w.golem_id having count(*) = min(t.parts)
 """
 
 _REFUTED = """
 select r.owner_id, r.structure, r.side, count(distinct w.golem_id) as refuter_count
-from rules as r join told as t using (structure)
+from rules as r join rule_parts as t using (structure)
 join witnesses as w on w.owner_id = r.owner_id and w.part = t.part and w.side <> r.side
 group by all
 """
@@ -267,7 +267,7 @@ def _kit_numbers(policy: Policy) -> dict[str, int]:
 
 
 def _held(active: pa.Table, lives: pa.Table) -> pa.Table:
-    """Active entries of golems whose owner is known, with owner and lineage, side and moments in microseconds."""
+    """Return the active entries of golems in `lives` with owner, lineage, side, and times in microseconds."""
     place = pc.index_in(active["golem_id"], value_set=contiguous(lives["golem_id"]))
     active, place = active.filter(pc.is_valid(place)), place.drop_null()
     for name in ("owner_id", "lineage_id"):
@@ -278,26 +278,26 @@ def _held(active: pa.Table, lives: pa.Table) -> pa.Table:
 
 
 def _sided(rows: pa.Table) -> pa.Table:
-    """The rows with the side that each takes: its sign, or of a level the 1-2-5 step in which it lies."""
+    """Append the column side: the sign, or for a baseline the index of its 1-2-5 band."""
     level = to_bools(contiguous(pc.equal(rows["source"], "baseline")))
     side = np.where(level, level_steps(int_column(rows, "effect_mean_ppm")), int_column(rows, "sign"))
     return rows.append_column("side", pa.array(side, pa.int64()))
 
 
-def _bears_out(held: pa.Table) -> BoolArray:
-    """Whose own outcomes bear out what they hold."""
-    mine = to_bools(contiguous(pc.equal(held["golem_id"], held["origin_golem_id"])))
+def _is_confirmed(held: pa.Table) -> BoolArray:
+    """Return which entries the golem's own outcomes confirm."""
+    is_own = to_bools(contiguous(pc.equal(held["golem_id"], held["origin_golem_id"])))
     surplus = int_column(held, "validations") - int_column(held, "contradictions")
-    return (int_column(held, "own_count") > 0) & (surplus >= np.where(mine, 0, 1))
+    return (int_column(held, "own_count") > 0) & (surplus >= np.where(is_own, 0, 1))
 
 
-def _coming(both: pa.Table, sure: int) -> pa.Table:
-    """Deposits as the query wants them; from row `sure` on they are what might flow over."""
+def _query_columns(both: pa.Table, deposit_count: int) -> pa.Table:
+    """Return the columns that the query reads; rows from `deposit_count` on are overflow candidates."""
     place = np.arange(both.num_rows)
     rank = pc.index_in(both["channel"], value_set=pa.array(CHANNELS)).to_numpy().astype(np.int64)
     names = ("owner_id", "golem_id", "entry_id", "origin_golem_id", "structure", "event_id", "confidence_ppm")
     columns: dict[str, Any] = {name: both[name] for name in names}
-    columns |= {"place": place, "flows": place >= sure, "channel": rank, "at_us": micros(both, "at")}
+    columns |= {"place": place, "flows": place >= deposit_count, "channel": rank, "at_us": micros(both, "at")}
     columns |= {
         "side": _sided(both)["side"],
         "archetype": pc.binary_join_element_wise(both["protocol"], both["pair"], " "),
@@ -305,13 +305,12 @@ def _coming(both: pa.Table, sure: int) -> pa.Table:
     return pa.table(columns)
 
 
-def _told(structures: pa.ChunkedArray) -> pa.Table:
-    """Every structure with the parts that it is told in, and how many they are."""
+def _rule_parts(structures: pa.ChunkedArray) -> pa.Table:
+    """Return each structure with its single-band parts and their number."""
     distinct = structures.unique()
-    apart = split_by_band(pa.table({"structure": distinct, "whole": distinct}))
     return query_tables(
-        "select whole as structure, structure as part, count(*) over (partition by whole) as parts from apart",
-        apart=apart,
+        "select whole as structure, structure as part, count(*) over (partition by whole) as parts from bands",
+        bands=split_by_band(pa.table({"structure": distinct, "whole": distinct})),
     )
 
 

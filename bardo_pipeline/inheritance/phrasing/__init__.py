@@ -1,1 +1,1 @@
-"""Testament phrasing: what a language model may reword, and the check of its answer."""
+"""Rewords testaments by a language model, and checks its answers."""

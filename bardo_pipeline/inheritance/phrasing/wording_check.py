@@ -1,11 +1,8 @@
-"""Phrasing: whether another wording of a sentence says what the sentence says, and no more. Pure.
+"""Checks whether a reworded sentence makes exactly the claim of the original sentence. Pure.
 
-A testament is derived; a language model may phrase it and may not add a claim. What a sentence claims is read off its
-words: the canon's banded vocabulary (grimoire/entry_text.py) and the testament's own, its names and its numbers. A
-wording
-is taken where all of these are the sentence's own. Between them it may use words that claim nothing (PLAIN), and put
-the scene elsewhere; what is said of what, which way, how surely and how strongly stays in its order.
-Whatever is not understood is refused: it might be a claim. Source: INH-3, canon 42.
+A claim is read from the words: the banded vocabulary (grimoire/entry_text.py), the testament's vocabulary, names and
+numbers. A wording is accepted if all of these equal the sentence's own, in the same order; the scene may move, and
+words without a claim (PLAIN) are free. Unknown words are refused, because they might be a claim. Source: INH-3, canon 42.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from bardo_pipeline.grimoire.entry_text import (
 )
 
 LENGTH_FACTOR, LENGTH_SPARE = 1.5, 40
-"""A wording is at most so many times as long as its sentence, and so many characters more."""
+"""Maximal length of a wording: LENGTH_FACTOR x the sentence's length + LENGTH_SPARE characters."""
 
 PLAIN = frozenset(
     (
@@ -33,7 +30,7 @@ PLAIN = frozenset(
         "was", "we", "were", "what", "when", "where", "which", "while", "with",
     )
 )  # fmt: skip
-"""Words that claim nothing by themselves."""
+"""Words without a claim of their own."""
 
 _PUNCTUATION = frozenset(" .,:;?()'-")
 _SIZE = f"(?:{'|'.join(SIZE_WORDS)})"
@@ -41,22 +38,22 @@ _BE = "(?:is|was|were|are|be|been|being)"
 
 
 def _bare(phrase: str) -> str:
-    """A phrase without its article."""
+    """Return a phrase without its leading article."""
     return re.sub(r"^(?:an?|the) ", "", phrase)
 
 
 def _scenes() -> dict[str, str]:
-    """Where and when something holds: concept to pattern."""
-    found = {}
+    """Return concept -> pattern for regimes, ranges and gas."""
+    patterns = {}
     for phrase in map(_bare, REGIME_WORDS.values()):
         kind, noun = phrase.split()
-        found[phrase] = rf"{kind} {noun}|{noun} (?:{_BE} )?{kind}"
+        patterns[phrase] = rf"{kind} {noun}|{noun} (?:{_BE} )?{kind}"
     for phrase in ANOMALY_WORDS.values():
-        found[phrase] = phrase.replace(" its ", " (?:its|the) ")
+        patterns[phrase] = phrase.replace(" its ", " (?:its|the) ")
     for phrase in GAS_WORDS.values():
         price = phrase.removeprefix("gas ")
-        found[phrase] = rf"gas (?:{_BE} )?{price}|{price} gas"
-    return found | {"usually": "usually", "about": "about", "give or take": "give or take"}
+        patterns[phrase] = rf"gas (?:{_BE} )?{price}|{price} gas"
+    return patterns | {"usually": "usually", "about": "about", "give or take": "give or take"}
 
 
 _CAUSES = {_bare(phrase): _bare(phrase) for phrase in {**CAUSE_WORDS, **EFFECT_WORDS}.values()}
@@ -97,7 +94,7 @@ _SAID = {
     **{unit: unit for unit in ("gwei", "dollars", "ppm", "times")},
     **{figure: rf"{figure}s?" for figure in ("cost", "trade", "slip")},
 }
-"""What is said, and how surely: concept to pattern. Nothing derived is ever turned round."""
+"""Concept -> pattern of statements, comparisons and hedges. Derived sentences never use "turned round"."""
 
 _SCENES = _scenes()
 _CONCEPTS = _SCENES | _CAUSES | _SAID
@@ -105,7 +102,7 @@ _NAMES = {f"c{number}": concept for number, concept in enumerate(_CONCEPTS)}
 
 
 def _scanner() -> re.Pattern[str]:
-    """Concepts, the longest pattern first; then names, numbers, words and whatever else stands there."""
+    """Compile the pattern of one token: concepts (longest pattern first), names, numbers, words, other characters."""
     groups = sorted(_NAMES, key=lambda name: (-len(_CONCEPTS[_NAMES[name]]), name))
     concepts = "|".join(rf"(?P<{name}>{_CONCEPTS[_NAMES[name]]})" for name in groups)
     number = r"(?P<number>-?\d[\d,]*(?:\.\d+)?)"
@@ -121,8 +118,8 @@ _SCANNER = _scanner()
 
 @dataclass(frozen=True)
 class Claim:
-    """What a sentence claims. said: concepts in their order, at once repeated ones once; scenes: where it holds;
-    numbers in their order; words: all others that might claim something, names among them; questions: how many."""
+    """The claim of a sentence. said: concepts in order, immediate repetitions merged. scenes: regimes, ranges, gas.
+    words: other words that may be claims, names included. marks: other characters."""
 
     said: tuple[str, ...]
     scenes: frozenset[str]
@@ -133,7 +130,7 @@ class Claim:
 
 
 def claim_of(sentence: str) -> Claim:
-    """Read a sentence's claim off its words."""
+    """Read the claim of a sentence from its words."""
     said: list[str] = []
     scenes, words, marks, numbers = set(), set(), set(), []
     for match in _SCANNER.finditer(sentence):
@@ -157,32 +154,32 @@ def claim_of(sentence: str) -> Claim:
 
 
 def fault_of(sentence: str, wording: str) -> str | None:
-    """Why a wording may not stand for a sentence, None where it claims exactly what the sentence claims."""
+    """Return why a wording cannot replace a sentence; None if both make the same claim."""
     most = int(LENGTH_FACTOR * len(sentence)) + LENGTH_SPARE
     if len(wording) > most:
         return f"{len(wording)} characters, {most} are enough for this sentence"
-    mine, its = claim_of(sentence), claim_of(wording)
-    if strange := its.marks - mine.marks - _PUNCTUATION:
-        return f"the mark {min(strange)!r} is not the sentence's"
-    if (its.questions, wording.endswith("?")) != (mine.questions, sentence.endswith("?")):
+    original, reworded = claim_of(sentence), claim_of(wording)
+    if foreign_marks := reworded.marks - original.marks - _PUNCTUATION:
+        return f"the mark {min(foreign_marks)!r} is not the sentence's"
+    if (reworded.questions, wording.endswith("?")) != (original.questions, sentence.endswith("?")):
         return "a question stays a question, and nothing else becomes one"
-    for name, wanted, found in (
-        ("numbers", mine.numbers, its.numbers),
-        ("scene", tuple(sorted(mine.scenes)), tuple(sorted(its.scenes))),
-        ("words", tuple(sorted(mine.words)), tuple(sorted(its.words))),
-        ("claim", mine.said, its.said),
+    for name, expected, actual in (
+        ("numbers", original.numbers, reworded.numbers),
+        ("scene", tuple(sorted(original.scenes)), tuple(sorted(reworded.scenes))),
+        ("words", tuple(sorted(original.words)), tuple(sorted(reworded.words))),
+        ("claim", original.said, reworded.said),
     ):
-        if wanted != found:
-            return _differing(name, wanted, found)
+        if expected != actual:
+            return _difference(name, expected, actual)
     return None
 
 
-def _differing(name: str, wanted: tuple[str, ...], found: tuple[str, ...]) -> str:
-    """What a wording adds, else what it leaves out, else that it says the same in another order."""
-    added = [one for one in found if one not in wanted]
-    missing = [one for one in wanted if one not in found]
+def _difference(name: str, expected: tuple[str, ...], actual: tuple[str, ...]) -> str:
+    """Name the additions of a wording, else its omissions, else its different order."""
+    added = [item for item in actual if item not in expected]
+    missing = [item for item in expected if item not in actual]
     if added:
         return f"{name}: {', '.join(added)} is added"
     if missing:
         return f"{name}: {', '.join(missing)} is left out"
-    return f"{name}: {', '.join(found)}, not {', '.join(wanted)}"
+    return f"{name}: {', '.join(actual)}, not {', '.join(expected)}"
