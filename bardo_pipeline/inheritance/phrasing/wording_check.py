@@ -2,7 +2,8 @@
 
 A claim is read from the words: the banded vocabulary (grimoire/entry_text.py), the testament's vocabulary, names and
 numbers. A wording is accepted if all of these equal the sentence's own, in the same order; the scene may move, and
-words without a claim (PLAIN) are free. Unknown words are refused, because they might be a claim. Source: INH-3, canon 42.
+words without a claim (PLAIN) are free. Unknown words are refused, because they might be a claim.
+Source: INH-3, canon 42.
 """
 
 from __future__ import annotations
