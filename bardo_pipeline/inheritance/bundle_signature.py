@@ -50,7 +50,7 @@ def signature_fault(bundle: Bundle, public_key: str | None = None) -> str | None
     bundle is unaltered but not who signed it.
     """
     if SIGNATURE not in bundle.files:
-        return f"{SIGNATURE}: missing, nobody vouches for this bundle"
+        return f"{SIGNATURE}: missing, the bundle is not signed"
     parts = signature_of(bundle)
     if parts is None:
         return f"{SIGNATURE}: not a signature as `bardo bundle sign` writes it"

@@ -63,7 +63,7 @@ DIVERGENCE_SCHEMA = pa.schema([required("golem_id", pa.string()), *DIVERGENCE_FI
 """One row per dead golem; key golem_id. divergence_ppm: in [0, 1,000,000], null without inherited entries.
 forgotten_count: inherited entries pruned without evidence against them. shortfalls: the missed MINIMA."""
 
-SAID_SCHEMA = pa.schema(
+SENTENCE_COUNT_SCHEMA = pa.schema(
     [required(n, pa.string() if n == "golem_id" else pa.int64()) for n in ("golem_id", "items", "questions", "gaps")]
 )
 """One row per golem: number of sentences in its testament, of questions, and of explicit gaps."""
@@ -128,15 +128,15 @@ NOVEL = """
 """
 
 INVALID = """
-    with mine as (
+    with inherited as (
         select decisions.*, given.sign as given_sign from decisions join given using (golem_id, entry_id)
     ),
     last as (
-        select * from mine
+        select * from inherited
         qualify row_number() over (partition by golem_id, entry_id order by revision desc, cycle desc, seq desc) = 1
     ),
     against as (
-        select * from mine
+        select * from inherited
         where list_contains($against, operation) or (operation = 'corrected' and sign <> given_sign)
         qualify row_number() over (partition by golem_id, entry_id order by revision desc, cycle desc, seq desc) = 1
     ),
@@ -160,7 +160,9 @@ INVALID = """
 """
 
 
-def divergences(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, said: pa.Table, policy: Policy) -> pa.Table:
+def divergences(
+    entries: pa.Table, decisions: pa.Table, deaths: pa.Table, sentence_counts: pa.Table, policy: Policy
+) -> pa.Table:
     """Compute the divergence of each dead golem. Returns DIVERGENCE_SCHEMA sorted by golem.
 
     divergence = sum of w over the rules that differ / sum of w over all rules (`rules_apart`), rounded down to 1 ppm.
@@ -175,7 +177,7 @@ def divergences(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, said: 
     entries : pa.Table, ENTRY_SCHEMA as folded at death
     decisions : pa.Table, DECISION_SCHEMA of these golems
     deaths : pa.Table, columns golem_id and at
-    said : pa.Table, SAID_SCHEMA, sentence counts of the testaments
+    sentence_counts : pa.Table, SENTENCE_COUNT_SCHEMA, sentence counts of the testaments
     """
     active, at_us = entries_of_dead_golems(entries.filter(pc.equal(entries["status"], "active")), deaths)
     left = _side(active, confidence_of(active, at_us, policy.decay))
@@ -185,7 +187,9 @@ def divergences(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, said: 
     shares = query_tables(SHARE, rules=rules_apart(given, left))
     novel = query_tables(NOVEL, given=split_by_band(given), left_behind=split_by_band(left))
     invalidated = query_tables(INVALID, {"against": list(AGAINST)}, given=given, decisions=decisions.select(_DECIDED))
-    figures = _Figures(_counts(given), _counts(left), *(_by_golem(t) for t in (shares, novel, invalidated, said)))
+    figures = _Figures(
+        _counts(given), _counts(left), *(_by_golem(t) for t in (shares, novel, invalidated, sentence_counts))
+    )
     rows = [figures.row(golem_id, policy.divergence) for golem_id in sorted(deaths["golem_id"].to_pylist())]
     return pa.Table.from_pylist(rows, schema=DIVERGENCE_SCHEMA)
 

@@ -17,7 +17,12 @@ from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, query_tables
 from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS
-from bardo_pipeline.inheritance.divergence import DIVERGENCE_FIELDS, SAID_SCHEMA, divergence_words, divergences
+from bardo_pipeline.inheritance.divergence import (
+    DIVERGENCE_FIELDS,
+    SENTENCE_COUNT_SCHEMA,
+    divergence_words,
+    divergences,
+)
 from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import Policy
 
@@ -143,7 +148,9 @@ def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy:
     dead = deaths.select([n for n in names if n in deaths.column_names]).sort_by("golem_id").to_pylist()
     sections = [_with_death(death, items.get(death["golem_id"], {})) for death in dead]
     counts = [_counted(death["golem_id"], section) for death, section in zip(dead, sections, strict=True)]
-    divergence = divergences(entries, decisions, deaths, pa.Table.from_pylist(counts, schema=SAID_SCHEMA), policy)
+    divergence = divergences(
+        entries, decisions, deaths, pa.Table.from_pylist(counts, schema=SENTENCE_COUNT_SCHEMA), policy
+    )
     rows = [_testament(*parts, policy) for parts in zip(dead, sections, divergence.to_pylist(), strict=True)]
     return pa.Table.from_pylist(rows, schema=TESTAMENT_SCHEMA)
 
@@ -158,7 +165,7 @@ def _with_death(death: dict[str, Any], items: dict[str, list[dict[str, Any]]]) -
 
 
 def _counted(golem_id: str, sections: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return a row of SAID_SCHEMA. An entry in several open categories counts as one gap."""
+    """Return a row of SENTENCE_COUNT_SCHEMA. An entry in several open categories counts as one gap."""
     items = sum(len(sections[name]) for name in CATEGORIES)
     gaps = {tuple(item["entry_ids"]) for name in OPEN for item in sections[name]}
     return {"golem_id": golem_id, "items": items, "questions": len(sections["ask"]), "gaps": len(gaps)}

@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.grimoire.gas_bands import band_keys
-from bardo_pipeline.inheritance.divergence import SAID_SCHEMA, divergences
+from bardo_pipeline.inheritance.divergence import SENTENCE_COUNT_SCHEMA, divergences
 from tests.reference.divergence import divergence_by_row
 from tests.support.example_count import times
 from tests.support.handmade_grimoires import (
@@ -75,7 +75,7 @@ def test_divergence_equals_its_twin_in_whatever_order_rows_come(
 ) -> None:
     entries, told = life
     table = decisions(*told)
-    said = pa.Table.from_pylist([{"golem_id": g, **row} for g, row in SAID.items()], schema=SAID_SCHEMA)
+    said = pa.Table.from_pylist([{"golem_id": g, **row} for g, row in SAID.items()], schema=SENTENCE_COUNT_SCHEMA)
     rows = divergences(
         shuffled(grimoire(*entries), seed), shuffled(table, seed), deaths("g-2", "g-1"), said, POLICY
     ).to_pylist()
@@ -109,7 +109,7 @@ def test_who_leaves_what_it_was_given_is_a_copy(life: tuple[list[dict[str, Any]]
     names = [name for name in entry() if name in given_rows[0]] if given_rows else []
     copies = [{name: row[name] for name in names} for row in given_rows]
     for row in divergences(
-        grimoire(*copies), decisions(*given_rows), deaths("g-1", "g-2"), SAID_SCHEMA.empty_table(), POLICY
+        grimoire(*copies), decisions(*given_rows), deaths("g-1", "g-2"), SENTENCE_COUNT_SCHEMA.empty_table(), POLICY
     ).to_pylist():
         assert row["divergence_ppm"] == (0 if row["inherited_count"] else None)
         assert row["low_divergence"] == bool(row["inherited_count"])

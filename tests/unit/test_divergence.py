@@ -7,7 +7,7 @@ import pytest
 
 from bardo_pipeline.inheritance.divergence import (
     DIVERGENCE_SCHEMA,
-    SAID_SCHEMA,
+    SENTENCE_COUNT_SCHEMA,
     divergence_counts,
     divergence_words,
     divergences,
@@ -49,7 +49,7 @@ def own(about: Any, **said: Any) -> dict[str, Any]:
 
 def apart(left: list[dict[str, Any]], told: list[dict[str, Any]], policy: Policy = POLICY, **said: int) -> Any:
     counts = pa.Table.from_pylist(
-        [{"golem_id": "g-1", "items": 10, "questions": 1, "gaps": 1} | said], schema=SAID_SCHEMA
+        [{"golem_id": "g-1", "items": 10, "questions": 1, "gaps": 1} | said], schema=SENTENCE_COUNT_SCHEMA
     )
     table = divergences(grimoire(*left), decisions(*told), deaths("g-1"), counts, policy)
     assert table.schema.equals(DIVERGENCE_SCHEMA)

@@ -119,10 +119,10 @@ _SCANNER = _scanner()
 
 @dataclass(frozen=True)
 class Claim:
-    """The claim of a sentence. said: concepts in order, immediate repetitions merged. scenes: regimes, ranges, gas.
+    """The claim of a sentence. concepts: concepts in order, immediate repetitions merged. scenes: regimes, ranges, gas.
     words: other words that may be claims, names included. marks: other characters."""
 
-    said: tuple[str, ...]
+    concepts: tuple[str, ...]
     scenes: frozenset[str]
     numbers: tuple[str, ...]
     words: frozenset[str]
@@ -132,7 +132,7 @@ class Claim:
 
 def claim_of(sentence: str) -> Claim:
     """Read the claim of a sentence from its words."""
-    said: list[str] = []
+    concepts: list[str] = []
     scenes, words, marks, numbers = set(), set(), set(), []
     for match in _SCANNER.finditer(sentence):
         kind, text = str(match.lastgroup), match.group()
@@ -140,7 +140,7 @@ def claim_of(sentence: str) -> Claim:
         if concept in _SCENES:
             scenes.add(concept)
         elif concept is not None:
-            said += [concept] if said[-1:] != [concept] else []
+            concepts += [concept] if concepts[-1:] != [concept] else []
         elif kind == "number":
             numbers.append(text.rstrip(","))
         elif kind == "else":
@@ -150,7 +150,7 @@ def claim_of(sentence: str) -> Claim:
         elif text.lower() not in PLAIN:
             words.add(text.lower() if text.istitle() else text)
     return Claim(
-        tuple(said), frozenset(scenes), tuple(numbers), frozenset(words), sentence.count("?"), frozenset(marks)
+        tuple(concepts), frozenset(scenes), tuple(numbers), frozenset(words), sentence.count("?"), frozenset(marks)
     )
 
 
@@ -168,7 +168,7 @@ def fault_of(sentence: str, wording: str) -> str | None:
         ("numbers", original.numbers, reworded.numbers),
         ("scene", tuple(sorted(original.scenes)), tuple(sorted(reworded.scenes))),
         ("words", tuple(sorted(original.words)), tuple(sorted(reworded.words))),
-        ("claim", original.said, reworded.said),
+        ("claim", original.concepts, reworded.concepts),
     ):
         if expected != actual:
             return _difference(name, expected, actual)
