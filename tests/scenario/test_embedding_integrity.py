@@ -276,7 +276,7 @@ def test_what_cannot_be_opened_or_needs_no_migration_is_refused_and_nothing_begi
         ("minilm", "in force already"),
         (None, "in force already"),
         ("word2vec", "no embedder is called"),
-        ("minilm@3", "turns are counted here"),
+        ("minilm@3", "turns are counted automatically"),
         ("nomic", "use the embedder minilm"),
     ):
         with pytest.raises(ConfigError, match=says):
