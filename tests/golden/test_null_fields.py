@@ -1,4 +1,4 @@
-"""Which fields of a record do not vary, and why: the list is kept here, and told in ARCHITECTURE.md."""
+"""Fields of a record that never vary, with reasons: null_fields.json lists them, ADR 3 names them."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.support.shared_fleets import crowd, heirs
 
 HERE = Path(__file__).parent
 LIST = json.loads((HERE / "null_fields.json").read_text())
-ARCHITECTURE = HERE.parents[1] / "ARCHITECTURE.md"
+DECISION = HERE.parents[1] / "docs" / "adr" / "0003-fields-of-a-record-beyond-the-source-document.md"
 
 pytestmark = pytest.mark.row("HB-1")
 
@@ -68,9 +68,8 @@ def test_every_probe_with_a_source_varies_and_every_other_one_is_absent() -> Non
         assert probe in absent or len(values) > 1, probe
 
 
-@pytest.mark.skipif(not ARCHITECTURE.exists(), reason="there is no ARCHITECTURE.md")
-def test_the_architecture_names_every_null_field() -> None:
-    text = ARCHITECTURE.read_text()
-    told = text[text.index("Null in this slice") :].split("\n\n")[0]
+def test_the_decision_names_every_null_field() -> None:
+    text = DECISION.read_text()
+    consequences = text[text.index("Some fields are null") :].split("\n\n")[0]
     for path in (*LIST["null_in_this_slice"], *LIST["absent_probes"]):
-        assert path.rsplit(".", 1)[-1] in told, path
+        assert path.rsplit(".", 1)[-1] in consequences, path
