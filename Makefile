@@ -20,10 +20,10 @@ export UV_NO_PROGRESS := 1
 # This project's environment, whatever else is active around it; compiled modules are kept, or each process compiles them anew.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test bench crash fuzz ui docs lock clean
+.PHONY: help venv demo test test-all bench crash fuzz ui docs lock clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/'
 
 venv: .venv/.stamp  ## the environment, as locked and hash-checked
 
@@ -47,7 +47,10 @@ venv: .venv/.stamp  ## the environment, as locked and hash-checked
 demo: venv  ## a life, a death and an heir, end to end
 	$(BIN)/bardo demo
 
-test: venv  ## lint, format, types, import rules and tests
+test: venv  ## lint, format, types, import rules and the tests that are not marked full
+	BARDO_EXAMPLES=$${BARDO_EXAMPLES:-0.5} .ci/check -m "not full"
+
+test-all: venv  ## the same checks with every test and all examples; run it before a release
 	.ci/check
 
 bench: venv  ## one table, each figure beside a peer measured in the same run
