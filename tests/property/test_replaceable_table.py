@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -78,11 +79,10 @@ def test_every_reader_sees_what_was_put_there_last(
             written = table.replace(rows, buckets, upto={"g": number}, note={"n": {"at": str(number)}})
             assert (written.row_count, written.fingerprint) == (len(known), Digest.of(rows_of(known)).fingerprint)
             for reader in (first, second):
-                for trusting in (False, True):
-                    assert reader.read(trusting=trusting).equals(rows_of(known))
-                    assert reader.read(buckets, trusting=trusting).equals(rows_of(put))
-                    mine = {key: mean for key, mean in known.items() if key[0] == "g-1"}
-                    assert reader.read(only=["g-1"], trusting=trusting).equals(rows_of(mine))
+                assert reader.read().equals(rows_of(known))
+                assert reader.read(buckets).equals(rows_of(put))
+                mine = {key: mean for key, mean in known.items() if key[0] == "g-1"}
+                assert reader.read(only=["g-1"]).equals(rows_of(mine))
                 assert (reader.done("g"), reader.noted("n")) == (number, {"at": str(number)})
         delta = DeltaTable(path)
         keys = [("golem_id", "ascending"), ("entry_id", "ascending")]
@@ -105,14 +105,13 @@ def test_small_buckets_lie_together_and_what_did_not_change_is_not_written(tmp_p
 
 
 @pytest.mark.row("P-2")
-def test_only_who_trusts_what_it_wrote_does_without_the_disk(tmp_path: Path) -> None:
-    table, ours, theirs = table_of(tmp_path / "facts"), {("g-1", "e"): 1}, {("g-1", "e"): 2}
-    table.replace(rows_of(ours), set(range(BUCKETS)))
+def test_a_reader_gets_the_rows_that_are_on_disk_now(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "facts")
+    table.replace(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
     (file,) = table.path.glob("*.parquet")
-    write_parquet(file, rows_of(theirs), SCHEMA, stats=SPEC.stats)
-    assert table.read(trusting=True).equals(rows_of(ours))
-    assert table.read().equals(rows_of(theirs))
-    assert table_of(table.path).read(trusting=True).equals(rows_of(theirs)), "of another object it holds nothing"
+    write_parquet(file, rows_of({("g-1", "e"): 2}), SCHEMA, stats=SPEC.stats)
+    for reader in (table, table_of(table.path)):
+        assert reader.read().equals(rows_of({("g-1", "e"): 2}))
 
 
 @pytest.mark.row("P-2")
@@ -131,6 +130,38 @@ def test_what_somebody_altered_is_not_taken_for_what_the_newest_commit_says(tmp_
     anew = rows_of({**known, ("g-1", "e"): 3})
     again.replace(anew, set(range(BUCKETS)))
     assert (again.read().equals(anew), again.digest()) == (True, Digest.of(anew))
+
+
+@some(100)
+@given(
+    st.dictionaries(st.tuples(st.sampled_from(GOLEMS[:3]), st.integers(0, 3)), st.integers(0, 2), max_size=9),
+    st.dictionaries(st.tuples(st.sampled_from(GOLEMS[:3]), st.integers(0, 3)), st.integers(0, 2), max_size=9),
+    st.randoms(use_true_random=False),
+)
+def test_upserted_rows_replace_those_of_the_same_key_and_keep_the_others(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: dict[tuple[str, int], int],
+    put: dict[tuple[str, int], int],
+    random: Any,
+) -> None:
+    table = table_of(tmp_path_factory.mktemp("upsert") / str(next(fresh)))
+    known, changes = ({(g, f"e-{e}"): mean for (g, e), mean in rows.items()} for rows in (before, put))
+    table.replace(rows_of(known), set(range(BUCKETS)))
+    order = list(range(len(changes)))
+    random.shuffle(order)
+    table.upsert(rows_of(changes).take(pa.array(order, pa.int64())), by=("golem_id", "entry_id"))
+    after = rows_of({**known, **changes})
+    assert (table.read().equals(after), table.digest()) == (True, Digest.of(after))
+
+
+@pytest.mark.row("P-2")
+def test_one_row_may_replace_several_and_several_one(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "facts")
+    table.replace(rows_of({("g-1", "a"): 1, ("g-1", "b"): 2, ("g-2", "a"): 3}), set(range(BUCKETS)))
+    table.upsert(rows_of({("g-1", "c"): 4}), by=("golem_id",))
+    assert table.read().equals(rows_of({("g-1", "c"): 4, ("g-2", "a"): 3}))
+    table.upsert(rows_of({("g-1", "d"): 5, ("g-1", "e"): 6}), by=("golem_id",))
+    assert table.read().equals(rows_of({("g-1", "d"): 5, ("g-1", "e"): 6, ("g-2", "a"): 3}))
 
 
 @pytest.mark.row("P-2")

@@ -108,7 +108,7 @@ def _replace_entries(context: DerivationContext, state: CuratorState, upto: Mapp
     grimoire = context.projections.replaceable("grimoire")
     entries = rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
     buckets = grimoire.buckets(upto)
-    kept = rows_of_other_golems(grimoire.read(buckets, trusting=True), upto)
+    kept = rows_of_other_golems(grimoire.read(buckets), upto)
     return grimoire.replace(pa.concat_tables([kept, entries]), buckets, upto=upto)
 
 

@@ -195,7 +195,7 @@ def load_state(context: DerivationContext, golem_ids: list[str], left_out: LeftO
     state = CuratorState(context.policy, left_out)
     grimoire = context.projections.replaceable("grimoire")
     state.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
-    state.state = from_table(grimoire.read(only=golem_ids, trusting=True))
+    state.state = from_table(grimoire.read(only=golem_ids))
     return _completed(context, state, golem_ids)
 
 

@@ -107,4 +107,4 @@ def _stale_buckets(table: ReplaceableTable, signatures: Mapping[int, str]) -> se
 def _current_links(context: DerivationContext, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
     """Return the links in these buckets, or None if the table of links is stale there."""
     table = context.projections.replaceable("links")
-    return None if buckets & _stale_buckets(table, sources) else table.read(buckets, trusting=True)
+    return None if buckets & _stale_buckets(table, sources) else table.read(buckets)

@@ -111,7 +111,7 @@ def known_entries(context: DerivationContext, golem_ids: Iterable[str] | None = 
 def known_entries_of_buckets(context: DerivationContext, buckets: Collection[int]) -> pa.Table:
     """Return the entries of grimoire and lessons in these buckets (ENTRY_SCHEMA) by golem and entry."""
     tables = [context.projections.replaceable(name) for name in ("grimoire", "lessons")]
-    return _combined([table.read(buckets, trusting=True) for table in tables])
+    return _combined([table.read(buckets) for table in tables])
 
 
 def _combined(parts: list[pa.Table]) -> pa.Table:

@@ -30,7 +30,7 @@ def derive_consensus(context: DerivationContext) -> list[Written]:
         death_vote_ids = changes.votes.filter(changes.votes["is_death_vote"])["vote_id"].unique()
         backed = backed_votes(changes.votes, _causes_of(context, death_vote_ids), recorded_deaths(context))
         counted = consensus(changes.votes, backed, context.policy.katabasis, touched)
-        kept = table.read(buckets, trusting=True)
+        kept = table.read(buckets)
         kept = kept.filter(pc.invert(pc.is_in(kept["proposition_id"], value_set=touched)))
         written = table.replace(pa.concat_tables([kept, counted]), buckets)
         cache.save(changes)
