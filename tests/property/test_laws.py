@@ -557,12 +557,12 @@ def counting_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[st
     read: Counter[tuple[str, str]] = Counter()
     plain = append_only_table.scan
 
-    def counted(paths: Sequence[str], *args: Any) -> pa.Table:
+    def counted(paths: Sequence[str], *args: Any, **options: Any) -> pa.Table:
         for path in paths:
             name = next(part for part in Path(path).parts[::-1][1:] if "=" not in part)
             read[name, "files"] += 1
             read[name, "rows"] += pq.read_metadata(path).num_rows
-        return plain(paths, *args)
+        return plain(paths, *args, **options)
 
     with monkeypatch.context() as patch:
         for module in (append_only_table, replaceable_table):

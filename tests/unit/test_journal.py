@@ -374,13 +374,27 @@ def test_a_caller_that_is_interrupted_while_it_waits_blocks_no_other_and_loses_n
 ) -> None:
     chain, disk = Chain(), SlowDisk(monkeypatch)
 
+    interrupted = threading.Event()
+
+    def raise_once(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
     def interrupt() -> None:
         assert disk.began.wait(30)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        while not interrupted.wait(0.1):  # a signal that arrives just before the lock's system call does not end it
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        journal.append(chain.draft())
+    previous_handler = signal.signal(signal.SIGINT, raise_once)
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            journal.append(chain.draft())
+        sender.join()
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
     disk.goes_on.set()
     journal.append(chain.draft())
     assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1, 2]
