@@ -77,6 +77,7 @@ def test_what_waited_in_a_journal_is_drained_from_the_restored_one(home: Home, f
     assert journal_depth(made).segments == 0
 
 
+@pytest.mark.full
 @pytest.mark.row("X-9", "EV-3")
 def test_every_record_acknowledged_before_a_backup_is_in_it_while_writers_run(
     home: Home, folder: Path, tmp_path: Path

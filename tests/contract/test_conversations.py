@@ -371,6 +371,7 @@ def say_much(root: str, name: str) -> None:
         conversations.append(GOLEM, "owner", f"{name}{i}", datetime(2026, 11, 1, tzinfo=UTC))
 
 
+@pytest.mark.full
 def test_two_processes_that_talk_at_once_leave_every_message_once_and_in_a_row(home: Home) -> None:
     both = [Forked(say_much, str(home.root), name) for name in "ab"]
     for process in both:

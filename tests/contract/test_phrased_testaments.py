@@ -210,6 +210,7 @@ def test_who_left_no_testament_is_not_asked_about(stores: DerivationContext, pro
     assert not provider.requests
 
 
+@pytest.mark.full
 def test_the_command_asks_shows_what_was_refused_and_golem_and_bundle_show_the_words(
     copied_home: Path, provider: Loopback, at_home: Callable[[Path], Path]
 ) -> None:

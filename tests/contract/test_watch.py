@@ -191,6 +191,7 @@ def test_a_position_of_another_home_is_refused(home: Home) -> None:
         Fabric(DerivationContext.open(home.root)).behind(place)
 
 
+@pytest.mark.full
 def test_where_the_log_of_a_table_was_trimmed_all_is_still_told_but_not_from_within_what_is_gone(home: Home) -> None:
     with EventLog(home) as log:
         for number in range(1, 25):

@@ -62,6 +62,7 @@ def test_a_cut_before_any_commit_is_made_good(
     assert folded.equals(stores.projections.read("grimoire").cast(folded.schema))
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-2")
 def test_the_same_run_again_cut_off_half_way_moves_nothing_back(succeeded: Path, tmp_path: Path) -> None:  # noqa: F811
     root = copy_home(succeeded, tmp_path / "home")

@@ -37,6 +37,7 @@ def die_adopting(root: str, name: str, moment: str) -> None:
     adopt(stores, name, "to be killed", now=NOW)
 
 
+@pytest.mark.full
 def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path, tmp_path: Path) -> None:
     """One after the other, each owner is killed at a later moment than the one before."""
     root = copy_home(brief_home, tmp_path / "home")

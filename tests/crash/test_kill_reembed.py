@@ -44,6 +44,7 @@ def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> DerivationCon
     return DerivationContext.open(root)
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_a_migration_that_is_killed_leaves_the_old_one_in_force_and_goes_on_when_run_again(
     home: Path, whole: DerivationContext, tmp_path: Path

@@ -66,6 +66,7 @@ def home(tmp_path: Path) -> Home:
     return Home.create(tmp_path / "home", Policy(), NOW)
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-2", "P-1")
 def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: Home) -> None:
     seed = random.SystemRandom().randrange(2**32)

@@ -209,6 +209,7 @@ RUN = fleet_run.Run(
 )
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-4")
 def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

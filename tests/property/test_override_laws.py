@@ -276,6 +276,7 @@ def sure(stores: DerivationContext, golem_id: str) -> str | None:
     return held["entry_id"][0].as_py() if held.num_rows else None
 
 
+@pytest.mark.full
 @pytest.mark.row("X-8")
 def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_path: Path) -> None:
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)

@@ -444,6 +444,7 @@ def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) ->
     patch.setattr(kind, method, cut)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
     stores: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -171,6 +171,7 @@ def test_a_candidate_that_holds_more_than_it_should_is_named(
     assert "there is no bundle" in remains(stores)[0].says
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
 def test_a_mart_that_still_shows_it_is_named(stores: DerivationContext, tmp_path: Path) -> None:
     build_warehouse(stores.home, stores.derivation_id, stores.policy)

@@ -176,6 +176,7 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
     assert dead_golem(stores, dead).heir_id in births_of(stores)
 
 
+@pytest.mark.full
 def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)

@@ -55,6 +55,7 @@ def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: 
     assert "no entry begins with" in bardo("lineage", "zzzz", home=asked_home, expect=2)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-1")
 def test_rebuild_agrees_with_what_is_and_what_was(asked_home: Path) -> None:
     assert "DIFFERENT" not in bardo("rebuild", home=asked_home)

@@ -71,6 +71,7 @@ def test_the_page_shows_every_bound_and_needs_nothing_but_itself(graded: tuple[P
     assert all(b["name"] in text for b in json.loads((folder / "report.json").read_text())["bounds"])
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5")
 def test_the_same_seed_gives_the_same_report(graded: tuple[Path, str], tmp_path: Path) -> None:
     said = bardo("eval", "memory", *SMALL, "--json", "--out", str(tmp_path), home=tmp_path / "none", expect=1)

@@ -46,6 +46,7 @@ def without_heir(stores: DerivationContext) -> str:
     return min(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-17")
 def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path) -> None:
     dead = without_heir(DerivationContext.open(home))

@@ -46,6 +46,7 @@ def files(root: Path) -> dict[str, str]:
     return {path.parent.name: path.read_text() for path in (root / "playbooks").glob("*/PLAYBOOK.md")}
 
 
+@pytest.mark.full
 @pytest.mark.row("X-3")
 @pytest.mark.row("X-10")
 def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def asked(home: Path, *words: str, expect: int = 0) -> dict[str, object]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path: Path) -> None:
     home = copy_home(asked_home, tmp_path / "home")

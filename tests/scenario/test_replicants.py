@@ -17,6 +17,7 @@ RUN = ("run", "--bars", "800", "--golems", "1", "--generations", "2", "--lifespa
        "--no-marts")  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-13")
 def test_a_golem_sends_a_replicant_for_what_is_open_and_hears_its_report(tmp_path: Path) -> None:
     bardo(*RUN, "--replicants", "1", home=tmp_path)
