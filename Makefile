@@ -17,7 +17,7 @@ export NO_MKDOCS_2_WARNING := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_HTTP_TIMEOUT ?= 180
 export UV_NO_PROGRESS := 1
-# This project's environment, whatever else is active around it; compiled modules are kept, or each process compiles them anew.
+# Use this project's environment even inside another active one, and keep compiled modules, which saves start time.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv demo test test-all bench crash fuzz ui docs lock clean
@@ -27,8 +27,9 @@ help:  ## this list
 
 venv: .venv/.stamp  ## the environment, as locked and hash-checked
 
-# uv installs the set in seconds where pip needs a minute. pip fetches uv itself by the lock's hash, and does the whole
-# install where uv cannot (an index that only pip's configuration knows). Neither resolves anything: the lock is complete.
+# uv installs the locked set in seconds, pip in a minute. pip installs uv by the lock's hash, and installs the whole set
+# itself if uv fails (for example with an index that only pip's configuration names). The lock is complete, so neither
+# resolves versions.
 .venv/.stamp: requirements.lock pyproject.toml
 	@python="$(PYTHON)"; \
 	if [[ -z $$python ]] || ! "$$python" -c '$(PROBE)' >/dev/null; then \
@@ -59,7 +60,7 @@ bench: venv  ## one table, each figure beside a peer measured in the same run
 crash: venv  ## a thousand kills at named moments: nothing lost, nothing doubled, everything readable
 	$(BIN)/python -m tests.crash
 
-fuzz: venv  ## 100,000 records nobody should send: each accepted and read back equal, or in quarantine with a reason
+fuzz: venv  ## 100,000 invalid records: each accepted and read back equal, or in quarantine with a reason
 	$(BIN)/python -m tests.fuzz
 
 ui: venv  ## Dagster's own interface over this project

@@ -1,1 +1,1 @@
-"""Quality: what a good record, grimoire and bundle look like, as data."""
+"""Measures and limits for the quality of grimoires, lineages and bundles."""

@@ -1,7 +1,7 @@
-"""What a good bundle looks like, as data: each expectation with its measure, its limits and what failing means. Pure.
+"""Expectations of a bundle as data: each has a measure, its limits and a severity. Pure.
 
 Great Expectations is not imported here; derivation/legacy/bundle_verdicts.py measures and judges. Each expectation
-concerns a column of a frame that has one row per bundle and one per bundle and entry.
+checks a column of a frame that has one row per bundle and one per bundle and entry.
 Source: P-5; INH S7, S8; canon 8, 40, 41, 43, 44; MEM ("they die with it": position sizes, exact profit, raw trades).
 """
 
@@ -23,10 +23,10 @@ FORBIDDEN_NAMES = frozenset(
         "value_micros", "wallet",
     }
 )  # fmt: skip
-"""Names that no entry of a bundle has: positions, sizes, moments of trades, profit and loss, and whose it was."""
+"""Field names that entries of a bundle must not have: positions, sizes, times of trades, profit and loss, owners."""
 
 _SPACE = r"[\t-\r\x1c-\x20\x85\xa0" + "\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-"""What backslash s matches, spelt out: pandas asks Python, row by row, where a pattern says it so."""
+"""The characters that backslash s matches. With backslash s itself, pandas runs the pattern row by row in Python."""
 
 FORBIDDEN_PATTERNS = (
     r"0x[0-9a-fA-F]{40,64}",
@@ -36,23 +36,23 @@ FORBIDDEN_PATTERNS = (
     r"\d{4}-\d{2}-\d{2}",
     r"(?i)\bposition (?:id|size)\b",
 )
-"""Patterns that no words of an entry match: addresses and transactions, profit, amounts, ticks, dates, sizes."""
+"""Patterns that texts of entries must not match: addresses, transactions, profit, amounts, ticks, dates, sizes."""
 
 WORDED_FIELDS = (
     "text", "structure", "category", "chain", "protocol", "pair", "tool", "action_type", "metric", "cause", "effect",
 )  # fmt: skip
-"""Fields of an entry whose words are searched for those patterns; ids are not words."""
+"""Text fields of an entry that are searched for these patterns; ids are not searched."""
 
 PROVENANCE_TEXTS = (
     "entry_id", "structure", "source", "kind", "text", "provenance", "origin_golem_id", "decay_class",
 )  # fmt: skip
 PROVENANCE_NUMBERS = ("confidence_ppm", "confidence_origin_ppm", "generation", "evidence_count")
 PROVENANCE_MOMENTS = ("anchor_at", "created_at", "validated_at")
-"""What every entry says of where it comes from and how far it is trusted, each in its own type."""
+"""Required fields for origin and confidence of an entry, by type."""
 
 
 class Expectation(NamedTuple):
-    """One expectation: `type` is the name of Great Expectations' class, `arguments` go to it as they are."""
+    """One expectation: `type` is the class name in Great Expectations, `arguments` are passed to that class."""
 
     name: str
     type: str
@@ -62,15 +62,15 @@ class Expectation(NamedTuple):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Least and most that its measure may be, where it has such."""
+        """Lower and upper limit of the measure, if it has them."""
         named = (("at least", "min_value"), ("at most", "max_value"))
         return {word: self.arguments[name] for word, name in named if self.arguments.get(name) is not None}
 
 
 def bundle_expectations(policy: Policy) -> tuple[Expectation, ...]:
-    """The suite that every bundle passes before it may be inherited; a critical failure stops that bundle.
+    """Return the suite that a bundle must pass before inheritance.
 
-    A warning is a steward's to look at; it may be waived (`bardo bundle waive`).
+    A critical failure refuses the bundle. A steward reviews warnings and may waive them (`bardo bundle waive`).
     """
     return (
         *_integrity(policy.inheritance),
@@ -81,10 +81,16 @@ def bundle_expectations(policy: Policy) -> tuple[Expectation, ...]:
 
 
 def _integrity(policy: InheritancePolicy) -> tuple[Expectation, ...]:
-    """What a bundle is: its size, its bytes, what must be in it and what must not."""
+    """Expectations of size, hashes, required and forbidden content."""
     return (
-        _within("entries_within_budget", "entry_count", 0, policy.budget, "No more entries cross a death."),
-        _within("episodes_within_budget", "episode_count", 0, policy.episode_count, "No more episodes go with them."),
+        _within("entries_within_budget", "entry_count", 0, policy.budget, "At most this many entries cross a death."),
+        _within(
+            "episodes_within_budget",
+            "episode_count",
+            0,
+            policy.episode_count,
+            "At most this many episodes cross with them.",
+        ),
         Expectation(
             "entry_ids_unique",
             "ExpectCompoundColumnsToBeUnique",
@@ -103,74 +109,93 @@ def _integrity(policy: InheritancePolicy) -> tuple[Expectation, ...]:
                 "ignore_row_if": "either_value_is_missing",
             },
             "critical",
-            "At the moment of death an entry is trusted at most 0.85 of what the dead trusted it, or its floor.",
+            "Confidence at death is at most 0.85 of the confidence that the dead golem had, or the floor.",
         ),
-        _within("anti_knowledge_present", "anti_knowledge_missing", 0, 0, "All anti-knowledge crosses, to the budget."),
-        _within("provenance_complete", "provenance_missing", 0, 0, "An entry says where it comes from."),
+        _within(
+            "anti_knowledge_present", "anti_knowledge_missing", 0, 0, "All anti-knowledge crosses, up to the budget."
+        ),
+        _within("provenance_complete", "provenance_missing", 0, 0, "Each entry has its origin."),
         Expectation(
             "decay_classes_known",
             "ExpectColumnValuesToBeInSet",
             {"column": "decay_class", "value_set": list(DECAY_CLASSES)},
             "critical",
-            "An entry fades by one of the rules that there are.",
+            "Each entry has a known decay class.",
         ),
         _within("link_ends_present", "links_loose", 0, 0, "Both ends of a link are entries of the bundle."),
-        _within("hashes_match", "hash_mismatches", 0, 0, "Files and manifest are what their hashes say."),
+        _within("hashes_match", "hash_mismatches", 0, 0, "Files and manifest match their hashes."),
         _within("no_forbidden_field", "forbidden_fields", 0, 0, "No field of a position, size, moment or profit."),
         Expectation(
             "no_forbidden_value",
             "ExpectColumnValuesToNotMatchRegexList",
             {"column": "words", "regex_list": list(FORBIDDEN_PATTERNS)},
             "critical",
-            "No entry's words hold an address, an amount, a profit, a tick or a date.",
+            "No text of an entry contains an address, an amount, a profit, a tick or a date.",
         ),
         _within(
-            "testament_short", "testament_bytes", 1, policy.testament_bytes_max, "It is there, and short.", "warning"
+            "testament_short",
+            "testament_bytes",
+            1,
+            policy.testament_bytes_max,
+            "The testament is present and short.",
+            "warning",
         ),
         _within("knows_something", "entry_count", 1, None, "A bundle without entries teaches nothing.", "warning"),
     )
 
 
 def _distributions(policy: StewardPolicy) -> tuple[Expectation, ...]:
-    """How what crosses is spread: over confidence, decay, age and domains."""
+    """Expectations of the distribution of confidence, decay, age and domains."""
     return (
         _asked(
             "confidence_spread", "confidence_mean", policy.confidence_mean_min, policy.confidence_mean_max,
-            "Nobody knows nothing for sure, and nobody knows everything for sure.",
+            "The mean confidence is neither very low nor very high.",
         ),
-        _asked("confidence_earned", "unsure_share", 0.0, policy.unsure_share_max, "Few are about to be pruned."),
+        _asked(
+            "confidence_earned", "unsure_share", 0.0, policy.unsure_share_max,
+            "Few entries are near the pruning threshold.",
+        ),
         _asked("knowledge_fades", "lasting_share", 0.0, policy.lasting_share_max, "Few entries never fade."),
         _asked("knowledge_fresh", "stale_share", 0.0, policy.stale_share_max, "Few entries went long unvalidated."),
-        _asked("domains_covered", "domain_count", policy.domains_min, None, "It is not about one thing alone."),
-        _asked("domains_kept", "domains_lost", 0, 0, "Every domain of which the dead knew something crosses."),
+        _asked("domains_covered", "domain_count", policy.domains_min, None, "The entries cover several domains."),
+        _asked("domains_kept", "domains_lost", 0, 0, "Every domain that the dead golem knew crosses."),
     )  # fmt: skip
 
 
 def _drift(policy: StewardPolicy) -> tuple[Expectation, ...]:
-    """How far it is from the bundle that its golem was born with."""
+    """Expectations of the change since the bundle that the golem was born with."""
     ends = (1.0 / policy.size_factor_max, policy.size_factor_max)
     return (
         _asked("confidence_steady", "confidence_drift", 0.0, policy.confidence_drift_max,
-               "Heirs are not trusted quite otherwise than their predecessors."),
-        _asked("domains_steady", "domain_drift", 0.0, policy.domain_drift_max, "Heirs know much the same domains."),
-        _asked("size_steady", "size_ratio", *ends, "It neither lost most entries nor drowns in them."),
+               "The mean confidence is near that of the inherited bundle."),
+        _asked("domains_steady", "domain_drift", 0.0, policy.domain_drift_max,
+               "The domains are similar to those of the inherited bundle."),
+        _asked("size_steady", "size_ratio", *ends, "The number of entries is near that of the inherited bundle."),
     )  # fmt: skip
 
 
 def _mandate(policy: Policy) -> tuple[Expectation, ...]:
-    """What its golem made of what it was given (INH S8); a founder is asked for gaps and questions alone."""
+    """Expectations of the golem's own contribution (INH S8). Only gaps and questions are measured for a founder."""
     rules = policy.divergence
     return (
         _asked(
-            "no_low_divergence", "divergence", rules.divergence_min, None, "It is not a copy of what was inherited."
+            "no_low_divergence", "divergence", rules.divergence_min, None, "The bundle differs from the inherited one."
         ),
         _asked("something_novel", "novel_count", rules.novel_min, None, "A generation adds entries of its own."),
         _asked(
-            "something_invalidated", "invalidated_missing", 0, 0, "It tests what it was given, and lets go of some."
+            "something_invalidated",
+            "invalidated_missing",
+            0,
+            0,
+            "The golem tested inherited entries and invalidated some.",
         ),
-        _asked("gaps_named", "gap_count", rules.gaps_min, None, "The testament says what is open."),
+        _asked("gaps_named", "gap_count", rules.gaps_min, None, "The testament names open gaps."),
         _asked(
-            "questions_asked", "question_ratio", rules.question_ratio_min, None, "It asks, and does not only command."
+            "questions_asked",
+            "question_ratio",
+            rules.question_ratio_min,
+            None,
+            "The testament contains questions as well as instructions.",
         ),
     )
 

@@ -1,8 +1,9 @@
-"""Calibration: how sure a grimoire was, beside what was judged afterwards. Pure, set-based.
+"""Calibration: compare the confidence of entries with the outcomes that were judged later. Pure, set-based.
 
-A belief is an active entry with a sign, at the close of a cycle, with the confidence that it had at that moment. It is
-put to the judged decisions of its situation that came later, within a horizon: each agrees with the entry's sign or
-does not, and the belief held if their effects together have its sign. Sums are integers, so no order of addition shows.
+A belief is an active entry with a sign at the close of a cycle, with its confidence at that moment. It is compared
+with the judged decisions of its situation within a horizon after the close. A decision agrees if its effect has the
+entry's sign; the belief held if the sum of the effects has it. Sums are integers, so the order of addition is
+irrelevant.
 Source: issue "Proof of worth" ("of the insights at confidence c, how many held on the following day"), X-3.
 """
 
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
@@ -22,9 +23,6 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import floor_of, half_life_of, int_column, micros, moments
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import DecayPolicy
-
-Whole = NDArray[np.int64]
-
 
 BELIEF_SCHEMA = pa.schema(
     [
@@ -37,8 +35,8 @@ BELIEF_SCHEMA = pa.schema(
         required("confidence_ppm", pa.int64()),
     ]
 )
-"""One row per active entry with a sign and close of a cycle: how sure its golem was at that moment. A rule that stands
-for several is believed of the situation of each."""
+"""One row per active entry with a sign and close of a cycle: the confidence at that moment. A rule that covers several
+situations has a row for each."""
 
 OUTCOME_SCHEMA = pa.schema(
     [
@@ -48,7 +46,7 @@ OUTCOME_SCHEMA = pa.schema(
         required("effect_ppm", pa.int64()),
     ]
 )
-"""One row per judged decision: the structure of its situation, when the verdict came, and the effect of acting."""
+"""One row per judged decision: the structure of its situation, time of the verdict, effect of acting (ppm)."""
 
 JUDGED_SCHEMA = pa.schema(
     [
@@ -58,7 +56,7 @@ JUDGED_SCHEMA = pa.schema(
         required("effect_sum_ppm", pa.int64()),
     ]
 )
-"""A belief with what was judged in its situation within the horizon. An effect of nothing agrees with no sign."""
+"""A belief with the outcomes of its situation within the horizon. An effect of 0 agrees with no sign."""
 
 BAND_SCHEMA = pa.schema(
     [
@@ -71,16 +69,20 @@ BAND_SCHEMA = pa.schema(
         required("agreed_ppm", pa.int64()),
     ]
 )
-"""One row per band of confidence that has judged beliefs: how many, how sure on average, what share of them held, and
-what share of the decisions judged in their situations agreed."""
+"""One row per confidence band with judged beliefs: their number, mean confidence, share that held, and the share of
+decisions in their situations that agreed."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How well confidence foretold what was judged later. Brier scores in ppm: 0 is perfect, 250,000 a coin.
+    """Brier scores in ppm (0 is perfect, 250,000 is a coin toss) and the calibration table.
 
-    belief_count: beliefs that had an outcome to be judged by; brier_held_ppm over them. outcome_count: pairs of such a
-    belief and a judged decision; brier_agreed_ppm over them. bands: BAND_SCHEMA. Null where nothing was judged.
+    Parameters
+    ----------
+    belief_count : beliefs with at least one outcome
+    outcome_count : pairs of a belief and a judged decision
+    brier_held_ppm, brier_agreed_ppm : over beliefs and over pairs; None without any
+    bands : BAND_SCHEMA
     """
 
     belief_count: int
@@ -92,10 +94,14 @@ class Calibration:
 
 
 def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy) -> pa.Table:
-    """What golems believed at the close of each cycle, BELIEF_SCHEMA, by (golem, structure, cycle).
+    """Return the beliefs at the close of each cycle (BELIEF_SCHEMA) by golem, structure, cycle.
 
-    decisions: those that stand (DECISION_SCHEMA), of any golems. closes: golem_id, cycle, closed_at, one row a closed
-    cycle (CYCLE_SCHEMA). An entry is believed from the decision that made it active to the one that changed it.
+    An entry is a belief from the decision that made it active until the next decision about it.
+
+    Parameters
+    ----------
+    decisions : DECISION_SCHEMA, valid decisions
+    closes : golem_id, cycle, closed_at, one row per closed cycle
     """
     order = [("golem_id", "ascending"), ("structure", "ascending"), ("cycle", "ascending")]
     order += [("revision", "ascending"), ("seq", "ascending")]
@@ -136,13 +142,10 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
 
 
 def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DAY_US) -> pa.Table:
-    """Put each belief to its golem's decisions judged after it, up to the horizon: JUDGED_SCHEMA, in their order.
-
-    outcomes: OUTCOME_SCHEMA, in any order.
-    """
+    """Compare each belief with its golem's later outcomes (OUTCOME_SCHEMA) up to the horizon: JUDGED_SCHEMA."""
     situations, golems = outcomes["structure"].unique(), outcomes["golem_id"].unique()
 
-    def key(table: pa.Table) -> Whole:
+    def key(table: pa.Table) -> Int64Array:
         place, owner = _codes(table["structure"], situations), _codes(table["golem_id"], golems)
         return np.where((place < 0) | (owner < 0), -1, owner * len(situations) + place)
 
@@ -153,25 +156,25 @@ def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DA
     order = np.argsort(packed, kind="stable")
     packed, effect = packed[order], effect[order]
     sums = [np.r_[0, np.cumsum(x)] for x in (effect > 0, effect < 0, effect)]
-    mine, then = key(beliefs), micros(beliefs, "at")
+    belief_key, close_us = key(beliefs), micros(beliefs, "at")
     low, high = (
-        np.searchsorted(packed, mine * width + np.searchsorted(instants, t, side="right"), side="right")
-        for t in (then, then + horizon_us)
+        np.searchsorted(packed, belief_key * width + np.searchsorted(instants, t, side="right"), side="right")
+        for t in (close_us, close_us + horizon_us)
     )
-    known = mine >= 0
-    count = np.where(known, high - low, 0)
-    rose, fell, total = (np.where(known, s[high] - s[low], 0) for s in sums)
+    has_outcomes = belief_key >= 0
+    count = np.where(has_outcomes, high - low, 0)
+    rose, fell, total = (np.where(has_outcomes, s[high] - s[low], 0) for s in sums)
     agreed = np.where(int_column(beliefs, "sign") > 0, rose, fell)
     parts = [*beliefs.columns, *(pa.array(x, pa.int64()) for x in (count, agreed, total))]
     return pa.table(parts, schema=JUDGED_SCHEMA)
 
 
 def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
-    """Brier scores and the calibration table of judged beliefs (JUDGED_SCHEMA), in equal bands of confidence."""
-    told = judged.filter(pc.greater(judged["outcome_count"], 0))
-    sure, count, agreed = (int_column(told, n) for n in ("confidence_ppm", "outcome_count", "agreed_count"))
-    held = (int_column(told, "effect_sum_ppm") * int_column(told, "sign") > 0).astype(np.int64)
-    if not told.num_rows:
+    """Return Brier scores and the calibration table of judged beliefs (JUDGED_SCHEMA) in equal confidence bands."""
+    with_outcome = judged.filter(pc.greater(judged["outcome_count"], 0))
+    sure, count, agreed = (int_column(with_outcome, n) for n in ("confidence_ppm", "outcome_count", "agreed_count"))
+    held = (int_column(with_outcome, "effect_sum_ppm") * int_column(with_outcome, "sign") > 0).astype(np.int64)
+    if not with_outcome.num_rows:
         return Calibration(0, judged.num_rows, 0, None, None, BAND_SCHEMA.empty_table())
     missed, hit = sure * sure // PPM, (PPM - sure) * (PPM - sure) // PPM
     brier_held = int(np.where(held == 1, hit, missed).sum()) // len(sure)
@@ -192,13 +195,13 @@ def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
     return Calibration(len(sure), judged.num_rows - len(sure), int(count.sum()), brier_held, brier_agreed, bands)
 
 
-def _codes(column: pa.ChunkedArray, words: pa.Array) -> Whole:
-    """The place of each value among these words, -1 for another."""
-    found: Whole = pc.fill_null(pc.index_in(column, value_set=words), -1).to_numpy().astype(np.int64)
-    return found
+def _codes(column: pa.ChunkedArray, words: pa.Array) -> Int64Array:
+    """Return the index of each value in `words`, -1 if it is not there."""
+    codes: Int64Array = pc.fill_null(pc.index_in(column, value_set=words), -1).to_numpy().astype(np.int64)
+    return codes
 
 
-def _by_band(band: Whole, values: Whole, count: int) -> Whole:
+def _by_band(band: Int64Array, values: Int64Array, count: int) -> Int64Array:
     out = np.zeros(count, np.int64)
     np.add.at(out, band, values)
     return out

@@ -1,4 +1,4 @@
-"""Differences: what two grimoires of the same golems know apart, and how surely each knows what both do. Pure.
+"""Differences between two grimoires of the same golems: entries gained and lost, changed confidence. Pure.
 
 Source: X-3 ("entries gained and lost, confidence shifts").
 """
@@ -23,7 +23,7 @@ CHANGE_SCHEMA = pa.schema(
         pa.field("after_ppm", pa.int64()),
     ]
 )
-"""One row per (golem, entry) that is not the same in both: null before is gained, null after is lost."""
+"""One row per golem and entry that differs: null before means gained, null after means lost."""
 
 _COLUMNS = ("golem_id", "entry_id", "category", "text", "kind")
 
@@ -40,13 +40,17 @@ _CHANGES = """
 def entry_changes(
     before: pa.Table, after: pa.Table, at_us: int, decay_before: DecayPolicy, decay_after: DecayPolicy
 ) -> pa.Table:
-    """What is known apart, CHANGE_SCHEMA by golem and entry.
+    """Return the entries that differ (CHANGE_SCHEMA) by golem and entry.
 
-    before, after: entries (ENTRY_SCHEMA); those that are not active count as not known. at_us: the moment at which
-    confidence is compared, each side's by its own half-lives.
+    Parameters
+    ----------
+    before, after : ENTRY_SCHEMA; only active entries are compared
+    at_us : time at which confidence is compared, each side with its own half-lives
     """
-    found = query_tables(_CHANGES, before=_known(before, at_us, decay_before), after=_known(after, at_us, decay_after))
-    return found.select(CHANGE_SCHEMA.names).cast(CHANGE_SCHEMA)
+    changes = query_tables(
+        _CHANGES, before=_known(before, at_us, decay_before), after=_known(after, at_us, decay_after)
+    )
+    return changes.select(CHANGE_SCHEMA.names).cast(CHANGE_SCHEMA)
 
 
 def _known(entries: pa.Table, at_us: int, decay: DecayPolicy) -> pa.Table:

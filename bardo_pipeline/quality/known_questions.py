@@ -1,4 +1,4 @@
-"""Questions with known answers: what a golem knows rightly, asked for in other words than its entries have. Pure.
+"""Questions with known answers, in other words than the entries that answer them. Pure.
 
 Source: X-5 ("retrieval on questions with known answers").
 """
@@ -62,7 +62,7 @@ _EFFECTS = {
 
 
 class Question(NamedTuple):
-    """A question to one golem: the words, the regime in which it is asked, and the entry that answers it."""
+    """A question to one golem: words, regime of the asking, and the entry that answers it."""
 
     golem_id: str
     words: str
@@ -70,8 +70,8 @@ class Question(NamedTuple):
     entry_id: str
 
 
-class Asked(NamedTuple):
-    """How asking went: questions, the share answered within the first places, the mean of 1 / place of the answer."""
+class QuestionScore(NamedTuple):
+    """Number of questions, share answered within the first places, and mean of 1 / place of the answer."""
 
     number: int
     hit_rate: float | None
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
 
 
 def words_for(entry: dict[str, Any]) -> str:
-    """The question that an entry (a row of ENTRY_SCHEMA) answers."""
+    """Return the question that an entry (a row of ENTRY_SCHEMA) answers."""
     if entry["source"] == "baseline":
         return _LEVELS[entry["metric"]]
     if entry["source"] == "causal":
@@ -92,7 +92,7 @@ def words_for(entry: dict[str, Any]) -> str:
 
 
 def questions(living: pa.Table, verdicts: pa.Table) -> list[Question]:
-    """One question for each living entry that is right. living: ENTRY_SCHEMA; verdicts: VERDICT_SCHEMA of the same."""
+    """Return a question for each right entry of `living` (ENTRY_SCHEMA) by its verdicts (VERDICT_SCHEMA)."""
     right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
     keys = set(zip(right["golem_id"].to_pylist(), right["entry_id"].to_pylist(), strict=True))
     names = ["golem_id", "entry_id", "source", "metric", "regime", "anomaly_band", "gas_band", "cause", "effect"]
@@ -101,9 +101,9 @@ def questions(living: pa.Table, verdicts: pa.Table) -> list[Question]:
     return [Question(row["golem_id"], words_for(row), row["regime"], row["entry_id"]) for row in rows]
 
 
-def asked(places: Sequence[int | None], first: int) -> Asked:
-    """How asking went. places: of each answer among the hits, from 1; None: not among the first."""
+def score_answers(places: Sequence[int | None], first: int) -> QuestionScore:
+    """Score the place of each answer among the hits (from 1; None if it is missing)."""
     if not places:
-        return Asked(0, None, None, first)
+        return QuestionScore(0, None, None, first)
     hits = [place for place in places if place is not None and place <= first]
-    return Asked(len(places), len(hits) / len(places), sum(1 / place for place in hits) / len(places), first)
+    return QuestionScore(len(places), len(hits) / len(places), sum(1 / place for place in hits) / len(places), first)

@@ -1,7 +1,7 @@
-"""Lineage: how much longer and how much better those lived who inherited, with intervals. Pure.
+"""Gains of heirs in lifetime and return over other conditions, with intervals. Pure.
 
-Golems are compared in pairs that differ in what they began with alone. Golems of one market share its luck, so
-intervals come from drawing whole markets again, with replacement (a cluster bootstrap). Source: X-5,
+The two golems of a pair differ only in the knowledge that they begin with. Golems of one market are not independent,
+so intervals come from a cluster bootstrap that resamples whole markets. Source: X-5,
 issue 5 ("Proof of worth").
 """
 
@@ -11,36 +11,34 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.memory_targets import Bound
-
-Floats = NDArray[np.float64]
 
 LIFETIME, WORTH = "ticks", "return"
 
 
-class Lived(NamedTuple):
-    """How golems lived under one condition, pair by pair in one order, all [golems]: the market each lived in, its
-    ticks, its worth at the end over that at the start less one, and its cause of death."""
+class LifeResults(NamedTuple):
+    """Market, ticks lived, return (0.1 is 10 %) and cause of death of each golem under a condition, ordered by pair."""
 
-    market: NDArray[np.int64]
-    ticks: NDArray[np.int64]
-    returns: Floats
+    market: Int64Array
+    ticks: Int64Array
+    returns: Float64Array
     causes: tuple[str, ...]
 
 
 class Gain(NamedTuple):
-    """What those of one condition have before those of another: the median over pairs, and its interval.
+    """Gain of one condition over a base condition: median over pairs, its 95 % interval, mean, shares of wins and ties.
 
-    of: "ticks" (a share: 0.2 is a fifth longer) or "return" (a difference of shares). mean: over pairs. wins, ties:
-    shares of pairs.
+    Parameters
+    ----------
+    measure : "ticks" (ratio less 1: 0.2 is 20 % longer) or "return" (difference)
     """
 
-    one: str
-    other: str
-    of: str
+    condition: str
+    base: str
+    measure: str
     median: float
     low: float
     high: float
@@ -49,28 +47,31 @@ class Gain(NamedTuple):
     ties: float
 
 
-def gains(lived: Mapping[str, Lived], one: str, seed: int, policy: WorthPolicy) -> tuple[Gain, ...]:
-    """Lifetimes and returns of one condition beside those of every other. seed: of the bootstrap's draws."""
+def gains(results: Mapping[str, LifeResults], condition: str, seed: int, policy: WorthPolicy) -> tuple[Gain, ...]:
+    """Return the gains of one condition over every other; `seed` is that of the bootstrap."""
     return tuple(
-        gain(lived[one], lived[other], (one, other), of, seed, policy)
-        for of in (LIFETIME, WORTH)
-        for other in lived
-        if other != one
+        gain(results[condition], results[base], (condition, base), measure, seed, policy)
+        for measure in (LIFETIME, WORTH)
+        for base in results
+        if base != condition
     )
 
 
-def gain(one: Lived, other: Lived, names: tuple[str, str], of: str, seed: int, policy: WorthPolicy) -> Gain:
-    """One comparison: for lifetimes the median of the pairs' ratios less one, for returns that of their differences."""
-    ahead = one.ticks / np.maximum(other.ticks, 1) - 1.0 if of == LIFETIME else one.returns - other.returns
-    low, high = interval(ahead, one.market, seed, policy.bootstrap_draws)
+def gain(
+    results: LifeResults, base: LifeResults, names: tuple[str, str], measure: str, seed: int, policy: WorthPolicy
+) -> Gain:
+    """Compare pairs: ratios of lifetimes less 1, or differences of returns."""
+    ratio = results.ticks / np.maximum(base.ticks, 1) - 1.0
+    ahead = ratio if measure == LIFETIME else results.returns - base.returns
+    low, high = interval(ahead, results.market, seed, policy.bootstrap_draws)
     wins, ties = float(np.mean(ahead > 0)), float(np.mean(ahead == 0))
-    return Gain(*names, of, float(np.median(ahead)), low, high, float(np.mean(ahead)), wins, ties)
+    return Gain(*names, measure, float(np.median(ahead)), low, high, float(np.mean(ahead)), wins, ties)
 
 
-def interval(values: Floats, market: NDArray[np.int64], seed: int, draws: int) -> tuple[float, float]:
-    """The 95 % interval of a median, whole markets drawn again. values, market: [pairs]. Same seed, same interval.
+def interval(values: Float64Array, market: Int64Array, seed: int, draws: int) -> tuple[float, float]:
+    """Return the 95 % interval of the median by a bootstrap over markets; values and market have one element a pair.
 
-    One market drawn again is itself, which shows nothing: of one, it is the range over its pairs.
+    With a single market it is the range over its pairs.
     """
     _, place = np.unique(market, return_inverse=True)
     groups = np.split(values[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
@@ -82,29 +83,28 @@ def interval(values: Floats, market: NDArray[np.int64], seed: int, draws: int) -
     return float(low), float(high)
 
 
-def lineage_bounds(found: Sequence[Gain], policy: WorthPolicy) -> tuple[Bound, ...]:
-    """What inheritance has to be worth: heirs outlive orphans by so much, surely, and clones of what has changed.
+def lineage_bounds(heir_gains: Sequence[Gain], policy: WorthPolicy) -> tuple[Bound, ...]:
+    """Return the bounds on the gains of heirs over orphans and clones.
 
-    found: gains of heirs. Whoever beats clones lives longer or comes out richer, surely, and is not surely worse in the
-    other.
+    Heirs beat clones if one measure is significantly better and the other is not significantly worse.
     """
-    told = {(g.other, g.of): g for g in found}
-    orphans = told["orphans", LIFETIME]
-    out = [
+    gain_over = {(g.base, g.measure): g for g in heir_gains}
+    orphans = gain_over["orphans", LIFETIME]
+    results = [
         Bound(
             "heirs outlive orphans", orphans.median, "at least", policy.heirs_gain_min,
             orphans.median >= policy.heirs_gain_min, f"median gain of life; {_between(orphans)}",
         ),
         Bound("surely", orphans.low, "above", 0.0, orphans.low > 0, "low end of its 95 % interval"),
     ]  # fmt: skip
-    clones = told["clones", LIFETIME], told["clones", WORTH]
+    clones = gain_over["clones", LIFETIME], gain_over["clones", WORTH]
     ahead = [g for g in clones if g.low > 0]
     behind = [g for g in clones if g.high < 0]
     best = max(clones, key=lambda g: g.low)
-    said = "; ".join(f"{g.of}: {g.median:+.1%}, {_between(g)}" for g in clones)
-    out.append(Bound("heirs beat clones", best.low, "above", 0.0, bool(ahead) and not behind, said))
-    return tuple(out)
+    detail = "; ".join(f"{g.measure}: {g.median:+.1%}, {_between(g)}" for g in clones)
+    results.append(Bound("heirs beat clones", best.low, "above", 0.0, bool(ahead) and not behind, detail))
+    return tuple(results)
 
 
-def _between(found: Gain) -> str:
-    return f"95 % between {found.low:+.1%} and {found.high:+.1%}"
+def _between(difference: Gain) -> str:
+    return f"95 % between {difference.low:+.1%} and {difference.high:+.1%}"

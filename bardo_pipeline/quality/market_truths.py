@@ -1,4 +1,4 @@
-"""Truths: what a market is known to hold, because it was planted there. Pure."""
+"""Truths that were planted in a synthetic market. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PlantedTruth:
-    """A regularity that a synthetic market holds on purpose, so that learning can be graded against it.
+    """A regularity planted in a synthetic market, against which learning is graded.
 
-    cause, effect: names of what is observed; lag_bars: minutes from cause to effect (for a decay, its half-life), >= 0.
-    regime: "calm", "trending_up", "trending_down", "volatile", or "any".
-    sign: +1 where the effect moves with the cause, -1 where it moves against it.
-    span_bars: for how many minutes about the lag the effect can be seen. size, sigma: the effect's mean, and the spread
-    of a single look at what it moves without it, in one unit. kind: "causal", "entailed" (it follows from causal ones:
-    right where it is known, and not asked for), or "decoy" (the two go together, and neither moves the other).
-    restates: the causal truth that an entailed one tells in another variable: who knows this knows that.
-    rule_sign: what it makes of acting in its regime (+1: it pays, -1: it loses beside holding), 0: no matter of it.
-    valid_until_bar: the first bar at which it no longer holds; None: it lasts. valid_from_bar: the first at which it
-    does; None: from the beginning.
+    Parameters
+    ----------
+    cause, effect : names of observed variables
+    lag_bars : minutes from cause to effect (for a decay, its half-life), >= 0
+    regime : "calm", "trending_up", "trending_down", "volatile" or "any"
+    sign : +1 if the effect moves with the cause, -1 if against it
+    span_bars : minutes around the lag in which the effect is visible
+    size, sigma : mean of the effect and standard deviation of one observation without it, in one unit
+    kind : "causal"; "entailed" (follows from causal ones; right if known, not required); "decoy" (a correlation only)
+    restates : name of the causal truth that an entailed one expresses in another variable
+    rule_sign : +1 if the truth makes acting pay in its regime, -1 if it makes acting lose, 0 without influence
+    valid_until_bar, valid_from_bar : first bar without and with the truth; None: no such bar
     """
 
     name: str
@@ -39,5 +41,5 @@ class PlantedTruth:
 
     @property
     def strength(self) -> float:
-        """The effect in sigmas of a single look, >= 0."""
+        """Effect in standard deviations of one observation, >= 0."""
         return abs(self.size) / self.sigma

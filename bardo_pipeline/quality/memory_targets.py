@@ -1,4 +1,4 @@
-"""Bounds: what a memory has to reach, beside what it reached. Pure. Source: issue 4 ("How it is judged"), X-5."""
+"""Bounds of a memory evaluation and the measured values. Pure. Source: issue 4 ("How it is judged"), X-5."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from bardo_pipeline.quality.grimoire_precision import Look
 
 
 class Bound(NamedTuple):
-    """One bound: what is measured, what came out (None: there was nothing to measure), what is asked, and the verdict.
+    """One bound: measure, value, limit and verdict. A bound without a value (None: nothing to measure) is missed.
 
-    way: "at least", "at most" or "below". What cannot be measured is not kept: who holds nothing is not right.
+    Parameters
+    ----------
+    way : "at least", "at most", "above" or "below"
     """
 
     name: str
@@ -21,11 +23,11 @@ class Bound(NamedTuple):
     way: str
     limit: float
     kept: bool
-    said: str
+    detail: str
 
 
-class Found(NamedTuple):
-    """What a memory found where there is nothing to find: rules and links that it tested, holds, and ever held."""
+class Discoveries(NamedTuple):
+    """Rules and links that golems of a market without truths tested, hold now, and ever held."""
 
     tested: int
     living: int
@@ -35,21 +37,18 @@ class Found(NamedTuple):
 
     @property
     def rate(self) -> float | None:
-        """Share of what was tested that is held."""
+        """Share of the tested rules and links that is held."""
         return self.living / self.tested if self.tested else None
 
 
 def bounds(
-    looks: Sequence[Look], faded: Sequence[Fade] | None, nothing: Found | None, policy: WorthPolicy
+    looks: Sequence[Look], faded: Sequence[Fade] | None, nothing: Discoveries | None, policy: WorthPolicy
 ) -> tuple[Bound, ...]:
-    """The bounds of the last look, of what faded, and of a market with nothing to learn (None: not asked).
-
-    Where nobody held what expired, fading is not shown, and where nothing was tested, neither is restraint.
-    """
+    """Return the bounds of the last look, of fading, and of a market with nothing to learn (None: not evaluated)."""
     last = looks[-1]
     rules = last.count(0, 1, 2, 4, subjects=("rule", "link"))
-    decoys = max(one.decoy_confidence for one in looks)
-    out = [
+    decoys = max(look.decoy_confidence for look in looks)
+    results = [
         _least("precision", last.precision, policy.precision_min, f"of {rules:,} living rules and links are right"),
         _least(
             "recall", last.recall, policy.recall_min, f"mean over {_met(last)} truths above one sigma that were met"
@@ -60,25 +59,27 @@ def bounds(
     if faded is not None:
         worst = max((fade.left for fade in faded), default=None)
         span = f"{policy.fading_half_lives:g} half-lives"
-        said = f"mean confidence of the slowest of {len(faded)} expired truths after {span}"
-        out.append(_below("fading", worst, policy.retrieval_confidence, said))
+        detail = f"mean confidence of the slowest of {len(faded)} expired truths after {span}"
+        results.append(_below("fading", worst, policy.retrieval_confidence, detail))
     if nothing is not None:
-        said = f"{nothing.living} of {nothing.tested} tested where nothing is to be found ({nothing.ever} at some time)"
-        out.append(_most("null market", nothing.rate, policy.discovery_rate_max, said))
-    return tuple(out)
+        detail = (
+            f"{nothing.living} of {nothing.tested} tested where nothing is to be found ({nothing.ever} at some time)"
+        )
+        results.append(_most("null market", nothing.rate, policy.discovery_rate_max, detail))
+    return tuple(results)
 
 
 def _met(look: Look) -> int:
-    return sum(1 for one in look.recalled if one.met)
+    return sum(1 for truth in look.recalled if truth.met)
 
 
-def _least(name: str, value: float | None, limit: float, said: str) -> Bound:
-    return Bound(name, value, "at least", limit, value is not None and value >= limit, said)
+def _least(name: str, value: float | None, limit: float, detail: str) -> Bound:
+    return Bound(name, value, "at least", limit, value is not None and value >= limit, detail)
 
 
-def _most(name: str, value: float | None, limit: float, said: str) -> Bound:
-    return Bound(name, value, "at most", limit, value is not None and value <= limit, said)
+def _most(name: str, value: float | None, limit: float, detail: str) -> Bound:
+    return Bound(name, value, "at most", limit, value is not None and value <= limit, detail)
 
 
-def _below(name: str, value: float | None, limit: float, said: str) -> Bound:
-    return Bound(name, value, "below", limit, value is not None and value < limit, said)
+def _below(name: str, value: float | None, limit: float, detail: str) -> Bound:
+    return Bound(name, value, "below", limit, value is not None and value < limit, detail)

@@ -1,7 +1,7 @@
-"""Yardstick: what acting is truly worth in each situation, measured on markets that the graded memory never saw. Pure.
+"""Yardstick: true worth of acting by situation, measured on other markets than those of the graded memory. Pure.
 
-A situation is a cell (regime, anomaly band, gas band). Decisions of one market window are one look, however many golems
-took them; looks of one day are not independent either, so the error of a mean is that between days.
+A situation is a cell (regime, anomaly band, gas band). All decisions in one market window count as one observation.
+Observations of one day are not independent, so the error of a mean is computed between days.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import CuratorPolicy, WorthPolicy
@@ -24,61 +25,71 @@ _MARKET_SPAN = 10**9  # more windows than any market has
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Judged decisions, one element each.
+    """Judged decisions, one array element each.
 
-    market: number of the market. golem: position in its fleet. at_us: moment of the decision (UTC microseconds).
-    regime: code in REGIMES. score: anomaly score in [0, 1]. gas_ratio: gas over its hour. effect_ppm: acting less
-    holding, of the position's value.
+    Parameters
+    ----------
+    market : number of the market
+    golem : index in the fleet
+    at_us : time of the decision, UTC microseconds
+    regime : index in REGIMES
+    score : anomaly score in [0, 1]
+    gas_ratio : gas price over its hourly mean
+    effect_ppm : acting less holding, share of the position's value
     """
 
-    market: np.ndarray
-    golem: np.ndarray
-    at_us: np.ndarray
-    regime: np.ndarray
-    score: np.ndarray
-    gas_ratio: np.ndarray
-    effect_ppm: np.ndarray
+    market: Int64Array
+    golem: Int64Array
+    at_us: Int64Array
+    regime: Int64Array
+    score: Float64Array
+    gas_ratio: Float64Array
+    effect_ppm: Int64Array
 
     @property
     def count(self) -> int:
-        """How many decisions were judged."""
+        """Number of decisions."""
         return len(self.golem)
 
     @classmethod
     def together(cls, parts: list[Judged]) -> Judged:
-        """Decisions of several markets as one."""
+        """Concatenate the decisions of several markets."""
         return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)
 class Yardstick:
-    """What acting is worth beside holding, [CELLS]; NaN where a situation never came up.
+    """Worth of acting less holding by cell, arrays of CELLS elements; NaN for a situation that never occurred.
 
-    effect, error: mean of the windows' means and its standard error between days, in ppm. sigma: spread of a window's
-    mean. windows, days: how many. sure: +1 pays, -1 loses, 0 too close to nothing, or too seldom met, to say.
+    Parameters
+    ----------
+    effect, error : mean over windows and its standard error between days, ppm
+    sigma : standard deviation of a window's mean
+    windows, days : counts
+    sure : +1 acting pays, -1 it loses, 0 undecided
     """
 
-    effect: np.ndarray
-    error: np.ndarray
-    sigma: np.ndarray
-    windows: np.ndarray
-    days: np.ndarray
-    sure: np.ndarray
+    effect: Float64Array
+    error: Float64Array
+    sigma: Float64Array
+    windows: Int64Array
+    days: Int64Array
+    sure: Int64Array
 
     @property
-    def strength(self) -> np.ndarray:
-        """Effects in sigmas of a single window, >= 0; 0 where nothing is sure."""
+    def strength(self) -> Float64Array:
+        """Effects in standard deviations of one window, >= 0; 0 for undecided cells."""
         ratio = np.abs(self.effect) / np.maximum(np.where(np.isnan(self.sigma), 1.0, self.sigma), 1.0)
         return np.where(self.sure == 0, 0.0, ratio)
 
 
 def cell_name(cell: int) -> tuple[str, str, str]:
-    """Regime, anomaly band and gas band of a cell."""
+    """Return regime, anomaly band and gas band of a cell."""
     return REGIMES[cell // 15], ANOMALY_BANDS[cell // 3 % 5], GAS_BANDS[cell % 3]
 
 
-def cells_of(entries: pa.Table) -> np.ndarray:
-    """The cell of each entry (ENTRY_SCHEMA), -1 for what names none. int64."""
+def cells_of(entries: pa.Table) -> Int64Array:
+    """Return the cell of each entry (ENTRY_SCHEMA), -1 for an entry without one."""
     parts = (("regime", REGIMES), ("anomaly_band", ANOMALY_BANDS), ("gas_band", GAS_BANDS))
     regime, band, gas = (
         pc.fill_null(pc.index_in(entries[name], value_set=pa.array(words)), -1).to_numpy().astype(np.int64)
@@ -88,7 +99,7 @@ def cells_of(entries: pa.Table) -> np.ndarray:
 
 
 def measure(judged: Judged, curator: CuratorPolicy, worth: WorthPolicy) -> Yardstick:
-    """The yardstick that these decisions give. No decision at all gives one that says nothing."""
+    """Compute the yardstick of these decisions; without any, every cell is undecided."""
     band = np.searchsorted(curator.anomaly_edges, judged.score, side="right")
     gas = np.searchsorted(curator.gas_edges, judged.gas_ratio, side="right")
     cell = (judged.regime.astype(np.int64) * 5 + band) * 3 + gas
@@ -109,25 +120,27 @@ def measure(judged: Judged, curator: CuratorPolicy, worth: WorthPolicy) -> Yards
 
 
 def _error_between_days(
-    cell: np.ndarray, day: np.ndarray, off: np.ndarray, windows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Days of each cell, and the standard error of its mean when whole days are drawn."""
+    cell: Int64Array, day: Int64Array, deviation: Float64Array, windows: Int64Array
+) -> tuple[Int64Array, Float64Array]:
+    """Return the number of days of each cell and the standard error of its mean with days as clusters."""
     groups, place = np.unique(np.stack([cell, day], 1), axis=0, return_inverse=True)
-    total = np.bincount(place.reshape(-1), off, minlength=len(groups))
-    of = groups[:, 0] if len(groups) else np.zeros(0, np.int64)
-    days = np.bincount(of, minlength=CELLS)
-    squares = np.bincount(of, total**2, minlength=CELLS)
+    total = np.bincount(place.reshape(-1), deviation, minlength=len(groups))
+    group_cell = groups[:, 0] if len(groups) else np.zeros(0, np.int64)
+    days = np.bincount(group_cell, minlength=CELLS)
+    squares = np.bincount(group_cell, total**2, minlength=CELLS)
     return days, np.sqrt(squares * days / np.maximum(days - 1, 1)) / np.maximum(windows, 1)
 
 
 def windows_met(judgements: pa.Table, at_us: int, worth: WorthPolicy) -> pa.Table:
-    """In how many market windows each golem had decisions judged, by cell: golem_id, cell, windows.
+    """Count the market windows with judged decisions by golem and cell: golem_id, cell, windows.
 
-    judgements: golem_id, regime, anomaly_band, gas_band, at; those after at_us do not count.
+    Parameters
+    ----------
+    judgements : golem_id, regime, anomaly_band, gas_band, at; rows after at_us are left out
     """
-    told = judgements.filter(pc.less_equal(judgements["at"].cast(pa.int64()), at_us))
-    window = told["at"].cast(pa.int64()).to_numpy() // (worth.window_minutes * _MINUTE_US)
-    looks = pa.table({"golem_id": told["golem_id"], "cell": cells_of(told), "window": window})
+    judged = judgements.filter(pc.less_equal(judgements["at"].cast(pa.int64()), at_us))
+    window = judged["at"].cast(pa.int64()).to_numpy() // (worth.window_minutes * _MINUTE_US)
+    looks = pa.table({"golem_id": judged["golem_id"], "cell": cells_of(judged), "window": window})
     once = looks.group_by(["golem_id", "cell", "window"]).aggregate([])
     return (
         once.group_by(["golem_id", "cell"]).aggregate([("window", "count")]).rename_columns({"window_count": "windows"})

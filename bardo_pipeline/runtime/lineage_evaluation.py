@@ -31,7 +31,7 @@ from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.lineage_statistics import Gain, Lived, gains, lineage_bounds
+from bardo_pipeline.quality.lineage_statistics import Gain, LifeResults, gains, lineage_bounds
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.in_memory_fleet import Brood, Lives, Start
 
@@ -76,7 +76,7 @@ class Graded:
     each condition, entries a golem began with; spent: micro-dollars a golem spent on thought and on gas."""
 
     markets: tuple[str, ...]
-    lived: dict[str, Lived]
+    lived: dict[str, LifeResults]
     known: dict[str, float]
     spent: dict[str, tuple[float, float]]
     gains: tuple[Gain, ...]
@@ -118,7 +118,7 @@ def graded(told: Sequence[Told], policy: Policy) -> Graded:
     market = np.concatenate([np.full(len(one.ticks), i) for i, one in enumerate(lives[HEIRS])])
     shortest = [np.minimum.reduce([lives[c][i].ticks for c in CONDITIONS]) for i in range(len(told))]
     lived = {
-        c: Lived(
+        c: LifeResults(
             market,
             np.concatenate([one.ticks for one in mine]),
             np.concatenate([one.returns_at(age, span) for one, age in zip(mine, shortest, strict=True)]),

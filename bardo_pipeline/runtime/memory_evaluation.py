@@ -26,8 +26,8 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
 from bardo_pipeline.quality.fade_times import Fade, fades
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
-from bardo_pipeline.quality.known_questions import Asked
-from bardo_pipeline.quality.memory_targets import Bound, Found, bounds
+from bardo_pipeline.quality.known_questions import QuestionScore
+from bardo_pipeline.quality.memory_targets import Bound, Discoveries, bounds
 from bardo_pipeline.quality.true_effects import windows_met
 from bardo_pipeline.runtime.fleet_run import Living
 from bardo_pipeline.runtime.question_evaluation import questioned
@@ -70,8 +70,8 @@ class Report:
     records: int
     looks: tuple[Look, ...]
     faded: tuple[Fade, ...]
-    nothing: Found
-    asked: Asked
+    nothing: Discoveries
+    asked: QuestionScore
     calibration: Calibration
     bounds: tuple[Bound, ...]
 
@@ -194,7 +194,7 @@ def _others(grading: Grading, policy: Policy) -> list[list[Other]]:
     ]
 
 
-def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], datetime], tell: Tell) -> Found:
+def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], datetime], tell: Tell) -> Discoveries:
     """What a fleet learns in a market with nothing to learn: a quarter as many golems, at least four."""
     golems = max(grading.golems // 4, min(grading.golems, 4))
     market = null_market(seed=grading.seed + _APART * 1_000, bars=grading.days * DAY_BARS, start=START)
@@ -204,12 +204,12 @@ def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], d
     return found_in(decisions, golems)
 
 
-def found_in(decisions: pa.Table, golems: int) -> Found:
+def found_in(decisions: pa.Table, golems: int) -> Discoveries:
     """What was tested (a rule or link that gathered evidence), what of it is held, and what was at any time."""
     told = decisions.filter(pc.not_equal(decisions["source"], "baseline"))
     living, ever = (_held(rows) for rows in (fold(told), told))
     tested, ever_held = (rows.group_by(["golem_id", "entry_id"]).aggregate([]).num_rows for rows in (told, ever))
-    return Found(tested, living.num_rows, ever_held, golems, len(living["golem_id"].unique()))
+    return Discoveries(tested, living.num_rows, ever_held, golems, len(living["golem_id"].unique()))
 
 
 def _held(rows: pa.Table) -> pa.Table:

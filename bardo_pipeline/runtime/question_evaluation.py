@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.quality.grimoire_precision import Look
-from bardo_pipeline.quality.known_questions import Asked, Question, asked, questions
+from bardo_pipeline.quality.known_questions import Question, QuestionScore, questions, score_answers
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 
 
-def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> Asked:
+def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> QuestionScore:
     """Ask every golem for each entry that it holds rightly, in other words, where that entry's situation is at hand.
 
     grimoire: ENTRY_SCHEMA, as it stood at the last look. now: when vectors made here are recorded.
@@ -28,7 +28,7 @@ def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: 
     living = grimoire.filter(pc.equal(grimoire["status"], "active"))
     put = questions(living, last.verdicts)
     if not put:
-        return asked([], first)
+        return score_answers([], first)
     words = sorted({question.words for question in put})
     vectors = dict(zip(words, np.asarray(context.embedder.embed(words), np.float32), strict=True))
     by_golem: dict[str, list[Question]] = {}
@@ -43,4 +43,4 @@ def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: 
             hits = known.retrieve(vectors[question.words], situation, first, may_skip=False).hits
             found = hits["entry_id"].to_pylist()
             places.append(found.index(question.entry_id) + 1 if question.entry_id in found else None)
-    return asked(places, first)
+    return score_answers(places, first)

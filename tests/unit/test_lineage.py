@@ -14,7 +14,7 @@ from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.endowment_conditions import CLONES, CONDITIONS, HEIRS, ORPHANS, TOTAL_RECALL, endowment
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.lineage_statistics import LIFETIME, Lived, gain, gains, interval, lineage_bounds
+from bardo_pipeline.quality.lineage_statistics import LIFETIME, LifeResults, gain, gains, interval, lineage_bounds
 from bardo_pipeline.runtime.lineage_evaluation import Descent, graded, live_synthetic
 from tests.support.handmade_grimoires import entry, grimoire
 
@@ -23,10 +23,10 @@ DIED = datetime(2026, 1, 8, tzinfo=UTC)
 DEATHS = pa.table({"golem_id": ["g-1"], "at": pa.array([DIED], MOMENT)})
 
 
-def lives(ticks: list[int], returns: list[float] | None = None, golems: int = 2) -> Lived:
+def lives(ticks: list[int], returns: list[float] | None = None, golems: int = 2) -> LifeResults:
     markets = np.arange(len(ticks)) // golems
     worth = np.array(returns or [0.0] * len(ticks))
-    return Lived(markets, np.array(ticks), worth, ("economic",) * len(ticks))
+    return LifeResults(markets, np.array(ticks), worth, ("economic",) * len(ticks))
 
 
 @pytest.mark.row("X-5")

@@ -14,9 +14,9 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.fade_times import fades
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, judge_link, look
-from bardo_pipeline.quality.known_questions import asked, questions, words_for
+from bardo_pipeline.quality.known_questions import questions, score_answers, words_for
 from bardo_pipeline.quality.market_truths import PlantedTruth
-from bardo_pipeline.quality.memory_targets import Found, bounds
+from bardo_pipeline.quality.memory_targets import Discoveries, bounds
 from bardo_pipeline.quality.true_effects import CELLS, Judged, Yardstick, cell_name, measure, windows_met
 from bardo_pipeline.runtime.memory_evaluation import found_in
 from tests.support.handmade_grimoires import DAY, DIED, decisions, entry, grimoire, pattern
@@ -90,7 +90,7 @@ def test_a_perfect_grimoire_keeps_every_bound() -> None:
     links = [link("crash", "gas_gwei", 5, 1, g) for g in ("g-1", "g-2")]
     one = seen(*both, *links, truths=(GAS, DECOY))
     assert (one.precision, one.recall, one.junk, one.decoy_confidence) == (1.0, 1.0, 0.0, 0.0)
-    found = bounds([one], None, Found(100, 0, 2, 4, 0), POLICY.worth)
+    found = bounds([one], None, Discoveries(100, 0, 2, 4, 0), POLICY.worth)
     assert all(bound.kept for bound in found)
     assert {bound.name for bound in found} == {"precision", "recall", "junk", "decoys", "null market"}
 
@@ -113,7 +113,7 @@ def test_an_empty_grimoire_is_not_right() -> None:
 @pytest.mark.row("X-5")
 def test_what_cannot_be_shown_is_not_kept() -> None:
     one = seen(*(rule(cell, sign, g) for g in ("g-1", "g-2") for cell, sign in ((PAYS, 1), (LOSES, -1))))
-    kept = {bound.name: bound.kept for bound in bounds([one], [], Found(0, 0, 0, 4, 0), POLICY.worth)}
+    kept = {bound.name: bound.kept for bound in bounds([one], [], Discoveries(0, 0, 0, 4, 0), POLICY.worth)}
     assert not kept["fading"], "nobody held what expired"
     assert not kept["null market"], "nothing was tested where there is nothing to find"
     assert all(kept[name] for name in ("precision", "recall", "junk", "decoys"))
@@ -129,7 +129,7 @@ def test_what_was_held_for_a_while_where_there_is_nothing_is_told_beside_what_is
         staged | {"operation": "staged", "status": "candidate", "cycle": 1, "at": DIED},
         level(45_000) | {"operation": "created", "cycle": 1, "at": DIED},
     ]
-    assert found_in(decisions(*told), 4) == Found(tested=3, living=1, ever=2, golems=4, golems_with=1)
+    assert found_in(decisions(*told), 4) == Discoveries(tested=3, living=1, ever=2, golems=4, golems_with=1)
 
 
 @pytest.mark.row("X-5")
@@ -292,6 +292,6 @@ def test_questions_ask_in_other_words_for_what_is_right() -> None:
     assert set(right) <= {q.entry_id for q in put}
     assert all(q.words not in known["text"].to_pylist() for q in put)
     assert words_for(link("crash", "gas_gwei", 3, 1)) == "After the price has crashed, what happens to the gas price?"
-    told = asked([1, 2, None, 9], 5)
+    told = score_answers([1, 2, None, 9], 5)
     assert (told.hit_rate, told.reciprocal_rank) == (0.5, 0.375)
-    assert asked([], 5).hit_rate is None
+    assert score_answers([], 5).hit_rate is None

@@ -99,7 +99,7 @@ def _gain_rows(gains: tuple[Gain, ...]) -> list[tuple[Any, ...]]:
         return f"{100 * value:+.1f} %"
 
     return [
-        (g.other.replace("_", " "), g.of, percent(g.median), f"{percent(g.low)} to {percent(g.high)}",
+        (g.base.replace("_", " "), g.measure, percent(g.median), f"{percent(g.low)} to {percent(g.high)}",
          f"{g.wins:.0%}", f"{g.ties:.0%}")
         for g in gains
     ]  # fmt: skip

@@ -38,7 +38,7 @@ def write_report(target: Path, page: str, report: dict[str, Any]) -> str:
 
 def print_bounds(bounds: tuple[Bound, ...]) -> None:
     """Print each bound with its measured value and verdict."""
-    rows = [(b.name, b.value, f"{b.way} {b.limit:g}", "kept" if b.kept else "MISSED", b.said) for b in bounds]
+    rows = [(b.name, b.value, f"{b.way} {b.limit:g}", "kept" if b.kept else "MISSED", b.detail) for b in bounds]
     print_table(out, "Bounds", ["bound", "measured", "asked", "verdict", "of what"], rows)
 
 

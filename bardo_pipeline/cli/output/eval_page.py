@@ -79,7 +79,7 @@ def _cell(value: object) -> str:
 def bounds_table(bounds: Sequence[Bound]) -> str:
     """Return an HTML table of bounds with measured values and verdicts."""
     rows = [
-        (b.name, b.value, f"{b.way} {b.limit:g}", f'<span class="{word}">{word}</span>', b.said)
+        (b.name, b.value, f"{b.way} {b.limit:g}", f'<span class="{word}">{word}</span>', b.detail)
         for b in bounds
         for word in ("kept" if b.kept else "missed",)
     ]
