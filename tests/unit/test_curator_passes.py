@@ -46,8 +46,9 @@ examples = settings(max_examples=times(20), deadline=None, derandomize=True)
 def test_the_passes_stand_in_their_order() -> None:
     names = [one.__name__ for one in PASSES]
     assert names == [
-        "heed", "lead", "weigh", "consolidate", "stage", "distil", "shadow", "consider", "promote", "phage",
-        "learn_links", "prune", "retract", "compress", "receive",
+        "apply_overrides", "carry_up_evidence", "weigh", "consolidate", "stage_additions", "distil",
+        "vote_on_quarantined", "apply_proposed_votes", "promote", "phage", "learn_causal_links", "prune",
+        "apply_retractions", "compress", "quarantine_received",
     ]  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Distil: clusters of judged decisions become insights, and meet what is known already. Pure.
+"""Distil: turn clusters of judged decisions into insights, and vote on existing rules. Pure.
 
-A cluster with enough witnesses, whose interval leaves zero out, is a rule (ADD). Once it is one, each cycle's own
-evidence votes on it: the same way is an upvote, the other way a downvote, so that what no longer holds loses faster
-than luck can keep it up. What its whole evidence says by now is stated anew (EDIT where that reads otherwise).
+A pattern with enough witnesses whose interval excludes zero becomes a rule (ADD). From then on each cycle's own
+evidence votes on it: the same direction is an upvote, the opposite a downvote, so that a rule that stops holding loses
+confidence. The stated effect follows all evidence so far; a change of its size band is an EDIT.
 Source: TOOLS (ExpeL operations), canon 17.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.passes.weigh import standing
+from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.curator.passes.weigh import own_effect
 from bardo_pipeline.curator.state.cycle_batch import Wave
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
 from bardo_pipeline.curator.state.grimoire_state import (
@@ -26,39 +27,44 @@ from bardo_pipeline.policy import Policy
 
 
 def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Judge every pattern that got evidence in this wave; what reads otherwise then is edited, voted on or not."""
-    mine = np.flatnonzero((state["decay_class"][wave.rows] != CLASS_FACT) & ~is_quarantined(state, wave.rows))
-    rows, causes = wave.rows[mine], wave.causes[mine]
+    """Create, vote on and restate the patterns that got evidence in this wave."""
+    chosen = np.flatnonzero((state["decay_class"][wave.rows] != CLASS_FACT) & ~is_quarantined(state, wave.rows))
+    rows, causes = wave.rows[chosen], wave.causes[chosen]
     if not len(rows):
         return
-    mean, low, high, sign = standing(state, rows, policy)
+    mean, low, high, sign = own_effect(state, rows, policy)
     sure = sign != 0
-    active, says = state["status"][rows] == ACTIVE, state["sign"][rows]
-    told = np.abs(wave.total[mine]) >= policy.curator.effect_min_ppm * wave.count[mine]
-    news = np.where(told, np.sign(wave.total[mine]), 0)
-    agrees, opposes = (active & (says != 0) & (news == side * says) & (news != 0) for side in (1, -1))
-    born = ~active & sure & (state["status"][rows] != FOLDED)
+    active, claim = state["status"][rows] == ACTIVE, state["sign"][rows]
+    direction = cycle_direction(wave, chosen, policy)
+    agrees, opposes = (active & (direction != 0) & (direction == side * claim) for side in (1, -1))
+    created = ~active & sure & (state["status"][rows] != FOLDED)
     at = wave.closing(state, rows)
     before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
 
-    restated = born | (active & sure & (sign == says))
+    restated = created | (active & sure & (sign == claim))
     edited = active & restated & (size_bands(state["effect_mean_ppm"][rows]) != size_bands(mean))
     for name, values in (("effect_mean_ppm", mean), ("effect_low_ppm", low), ("effect_high_ppm", high)):
         state[name][rows[restated]] = values[restated]
     state["evidence_count"][rows[restated]] = state["own_count"][rows[restated]]
-    create(state, rows[born], sign[born], wave, confidence=ppm(policy.curator.confidence_insight))
-    vote(state, rows[agrees], before[agrees] + ppm(policy.curator.upvote), at[agrees], "validations")
-    vote(state, rows[opposes], before[opposes] - ppm(policy.curator.downvote), at[opposes], "contradictions")
+    create(state, rows[created], sign[created], wave, confidence=ppm(policy.curator.confidence_insight))
+    vote_both_ways(state, rows, before, at, agrees, opposes, policy)
     wave.doubted = rows[opposes]
 
-    waits = ~(born | agrees | opposes)
-    voted = ((STAGED, waits & ~edited), (CREATED, born), (REINFORCED, agrees), (CONTRADICTED, opposes))
-    for operation, chosen in (*voted, (EDITED, edited)):
-        wave.note(state, operation, rows[chosen], before[chosen], causes[chosen])
+    staged = ~(created | agrees | opposes | edited)
+    for operation, noted in (
+        (STAGED, staged), (CREATED, created), (REINFORCED, agrees), (CONTRADICTED, opposes), (EDITED, edited),
+    ):  # fmt: skip
+        wave.note(state, operation, rows[noted], before[noted], causes[noted])
 
 
-def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave, *, confidence: int) -> None:
-    """These candidates (or forgotten entries) become insights of the golem's own."""
+def cycle_direction(wave: Wave, chosen: Int64Array, policy: Policy) -> Int64Array:
+    """Return the sign of each chosen row's effect in this cycle, 0 if its mean is below `effect_min_ppm`."""
+    large = np.abs(wave.total[chosen]) >= policy.curator.effect_min_ppm * wave.count[chosen]
+    return np.where(large, np.sign(wave.total[chosen]), 0)
+
+
+def create(state: GrimoireState, rows: Int64Array, sign: Int64Array, wave: Wave, *, confidence: int) -> None:
+    """Turn candidates or removed entries into active insights of the golem's own. confidence: ppm."""
     if not len(rows):
         return
     place = wave.place(state, rows)
@@ -69,23 +75,19 @@ def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave,
         ("sign", sign),
         ("confidence_ppm", confidence),
         ("confidence_origin_ppm", confidence),
-        ("validations", 0),
-        ("contradictions", 0),
-        ("generation", 0),
-        ("provenance", 0),
         ("origin", state["golem"][rows]),
-        ("is_anti_knowledge", 0),
-        ("is_bloodstain", 0),
         ("created_cycle", wave.cycle[place]),
         ("anchor_us", at),
         ("created_us", at),
         ("validated_us", at),
     ):
         state[name][rows] = value
+    for name in ("validations", "contradictions", "generation", "provenance", "is_anti_knowledge", "is_bloodstain"):
+        state[name][rows] = 0
 
 
-def vote(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, at: np.ndarray, counter: str) -> None:
-    """Anchor the confidence anew after a vote, within [0, 1]; only an upvote validates."""
+def vote(state: GrimoireState, rows: Int64Array, confidence: Int64Array, at: Int64Array, counter: str) -> None:
+    """Set the confidence (ppm, clipped to [0, 1e6]) as of `at` and count the vote in the column `counter`."""
     if not len(rows):
         return
     state["confidence_ppm"][rows] = np.clip(confidence, 0, PPM)
@@ -93,3 +95,18 @@ def vote(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, at: np.
     state[counter][rows] += 1
     if counter == "validations":
         state["validated_us"][rows] = at
+
+
+def vote_both_ways(
+    state: GrimoireState,
+    rows: Int64Array,
+    before: Int64Array,
+    at: Int64Array,
+    agrees: BoolArray,
+    opposes: BoolArray,
+    policy: Policy,
+) -> None:
+    """Upvote and downvote the marked rows, starting from their confidence before the vote in ppm."""
+    up, down = ppm(policy.curator.upvote), ppm(policy.curator.downvote)
+    vote(state, rows[agrees], before[agrees] + up, at[agrees], "validations")
+    vote(state, rows[opposes], before[opposes] - down, at[opposes], "contradictions")

@@ -56,7 +56,7 @@ _TOGETHER = 256
 """Golems tested in one pass over columns: their matrices fit into a few dozen megabytes."""
 
 
-def learn_links(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def learn_causal_links(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Test the golems of the wave that are due, and add what they were tested on to their moments."""
     every = policy.causal.test_cycles
     if (wave.cycle % every).all():

@@ -1,9 +1,10 @@
-"""Promote: an insight that was confirmed often enough becomes a rule to act on, or a warning; and back again. Pure.
+"""Promote: turn confirmed insights into heuristics or warnings, and demote contradicted ones. Pure.
 
-Acting that pays becomes a heuristic; acting that harms becomes a warning, and anti-knowledge where even the kind end of
-its interval is harm. A rule that this cycle contradicted and that is not sure enough any more is an insight again, to
-be confirmed anew; anti-knowledge, which no age takes below its floor, only once votes have taken it to where others are
-pruned: it is falsified, and the opposite can be learned. Source: MEM (validated heuristics; warnings), canon 8, 16.
+An insight about an action that pays becomes a heuristic; one about an action that harms becomes a warning. It is also
+anti-knowledge if the upper end of its interval is harm. A rule that this cycle contradicted becomes an insight again
+once its confidence is below `demote_confidence`. Anti-knowledge is demoted only below `prune_confidence`: its floor
+stops decay, so only votes take it there, and then it counts as falsified and the opposite can be learned.
+Source: MEM (validated heuristics; warnings), canon 8, 16.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bardo_pipeline.policy import Policy
 
 
 def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Promote what is ripe among the wave's living insights, demote what was contradicted once too often."""
+    """Demote the contradicted rules, then promote active insights with enough validations and confidence."""
     _demote(state, wave, policy)
     rows = wave.living(state)
     rules = policy.curator
@@ -41,6 +42,7 @@ def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 
 
 def _demote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+    """Turn rules that lost a vote in this cycle and fell below their limit back into insights."""
     kind = state["kind"][wave.doubted]
     rows = wave.doubted[(kind == HEURISTIC) | (kind == WARNING)]
     if not len(rows):

@@ -1,9 +1,9 @@
-"""Weigh: new evidence is added to what each entry and candidate has, and its interval follows. Pure.
+"""Weigh: add a cycle's evidence to entries and candidates, and compute confidence intervals of effects. Pure.
 
-A rule is looked at after every cycle, and whoever looks often enough sees anything. The interval therefore holds at all
-looks together: it is a confidence sequence (the normal mixture of Robbins; Waudby-Smith and others 2021, eq. 14), which
-ever misses the true effect with the policy's chance (nearly: it takes the variance for known, and for effects that
-spread twice as wide as the prior the chance is three times as high). Its variance is shrunk towards that prior, so that
+Every rule is tested again after each cycle, so the interval is a confidence sequence that holds at all tests together
+(the normal mixture of Robbins; Waudby-Smith and others 2021, eq. 14). The probability that it ever misses the true
+effect is the policy's `false_alarm`. This is approximate, because the variance is treated as known: if effects spread
+twice as wide as the prior, the probability is three times as high. The variance is shrunk towards the prior, so that
 three lucky windows do not look certain. Source: MEM-4, TOOLS (clusters of at least 3).
 """
 
@@ -13,18 +13,22 @@ import math
 
 import numpy as np
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.cycle_batch import Wave
 from bardo_pipeline.curator.state.grimoire_state import FOLDED, PRUNED, GrimoireState
 from bardo_pipeline.policy import Policy
 
+OWN_EVIDENCE = ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
+"""Columns of a row's own evidence: count, sum and sum of squares of effects, sums of moods."""
+
 _SUM_MAX = 2**62
-"""Where a sum of squares stops, whatever order it is added up in, instead of turning negative."""
+"""Upper limit of a sum of squares; prevents an overflow of int64."""
 
 
 def interval(
-    count: np.ndarray, total: np.ndarray, squares: np.ndarray, policy: Policy
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean, low, high) of an effect in ppm, rounded to integers, over witnesses of whom there are count > 0."""
+    count: Int64Array, total: Int64Array, squares: Int64Array, policy: Policy
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return (mean, low, high) of effects in ppm from count > 0, sum and sum of squares."""
     rules = policy.curator
     mean = total / count
     spread = np.maximum(squares - total * mean, 0.0)
@@ -40,23 +44,29 @@ def interval(
 
 
 def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Add the wave's evidence to its rows. What was forgotten and comes up again is from now on the golem's own."""
+    """Add the wave's evidence to its rows; a removed entry that gets evidence again becomes the golem's own."""
     rows = wave.rows
-    gone = (state["status"][rows] >= PRUNED) & (state["status"][rows] != FOLDED)
-    again = rows[gone & (state["own_count"][rows] == 0)]
-    state["origin"][again] = state["golem"][again]
+    removed = (state["status"][rows] >= PRUNED) & (state["status"][rows] != FOLDED)
+    relearned = rows[removed & (state["own_count"][rows] == 0)]
+    state["origin"][relearned] = state["golem"][relearned]
     for name, values in (("own_count", wave.count), ("own_sum", wave.total), ("own_sumsq", wave.squares)):
         state[name][rows] = np.minimum(state[name][rows] + values, _SUM_MAX)
     for i, name in enumerate(("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")):
         state[name][rows] += wave.mood[:, i]
 
 
-def standing(
-    state: GrimoireState, rows: np.ndarray, policy: Policy
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(mean, low, high, sign) of all of a golem's own evidence for these rows; sign is 0 where it decides nothing yet.
+def clear_own_evidence(state: GrimoireState, rows: Int64Array) -> None:
+    """Set the own evidence of these rows to zero."""
+    for name in OWN_EVIDENCE:
+        state[name][rows] = 0
 
-    It decides where there are enough witnesses of a large enough effect, and the interval leaves zero out.
+
+def own_effect(
+    state: GrimoireState, rows: Int64Array, policy: Policy
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+    """Return (mean, low, high, sign) of the effect that each row's own evidence shows, in ppm.
+
+    The sign is 0 unless there are enough witnesses, the mean is large enough and the interval excludes zero.
     """
     count = state["own_count"][rows]
     mean, low, high = interval(np.maximum(count, 1), state["own_sum"][rows], state["own_sumsq"][rows], policy)
