@@ -478,7 +478,7 @@ def test_an_altered_bundle_and_a_published_one_that_is_gone_are_named(home: Home
     assert found.file == place(home, folder)
     assert page.name in found.fact
     shutil.rmtree(folder)
-    assert "not there" in named(verify(home), "bundle").fact
+    assert "is missing" in named(verify(home), "bundle").fact
 
 
 def test_an_index_of_heads_that_says_something_else_is_named(home: Home) -> None:

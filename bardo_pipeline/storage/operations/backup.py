@@ -36,7 +36,7 @@ from bardo_pipeline.storage.journal.frames import written_bytes
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.check_delta_files import Pin
-from bardo_pipeline.storage.verification.verify import fleet_digest, pins_of, still
+from bardo_pipeline.storage.verification.verify import commits_paused, fleet_digest, pins_of
 
 MANIFEST = "MANIFEST.json"
 _OBJECTS = "objects"
@@ -97,7 +97,7 @@ def back_up(home: Home, folder: Path, now: datetime) -> BackedUp:
     alone = home.lock("backup"), home.lock("maintenance", shared=True)
     with alone[0], alone[1], _staging(home) as staging, EventLog(home) as log:
         before = _existing_manifest(folder, log.table_id)
-        with still(home):
+        with commits_paused(home):
             pins = pins_of(home)
             tips = {golem_id: log.tip(golem_id) for golem_id in log.heads()["golem_id"].to_pylist()}
             moving = list(_link_mutable_files(home, pins, staging))

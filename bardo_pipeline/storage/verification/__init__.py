@@ -1,1 +1,1 @@
-"""Verification: every check that `bardo verify` runs, and its report."""
+"""The checks of `bardo verify` and their report."""

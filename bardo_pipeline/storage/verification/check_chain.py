@@ -1,6 +1,6 @@
-"""Verify the chains: how links follow each other, and that each tick stands once.
+"""Verify that links form a chain without gaps and that each tick is recorded once.
 
-Links are taken bucket by bucket, so that memory is bounded however long the log is. Source: X-9.
+Groups of buckets are read one after the other to bound memory. Source: X-9.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.events.custody.hash_chain import GENESIS, Tip
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.verification.check_delta_files import Described
@@ -26,37 +28,34 @@ _GENESIS = np.frombuffer(GENESIS, dtype=np.uint8)[None, :]
 
 @dataclass(frozen=True)
 class Chain:
-    """One golem's rows as columns. ticks: ascending, each once. numbers, hashes: its links from the first on.
-
-    versions: which commit brought each link; -1 where that is not known.
-    """
+    """Ticks (ascending, unique) and links (by number) of one golem; versions: commit of each link, -1 if unknown."""
 
     golem_id: str
-    ticks: np.ndarray
-    numbers: np.ndarray
-    hashes: np.ndarray
-    versions: np.ndarray
+    ticks: Int64Array
+    numbers: Int64Array
+    hashes: NDArray[np.uint8]
+    versions: Int64Array
 
     @property
     def tip(self) -> Tip:
-        """The newest link."""
+        """Newest link."""
         return self.tip_at(None)
 
     def tip_at(self, version: int | None) -> Tip:
-        """The newest link that a version of the log had; the newest of all for None."""
+        """Return the newest link at a version of the log, or of all for None."""
         count = len(self.numbers) if version is None else int(np.count_nonzero(self.versions <= version))
         return Tip(int(self.numbers[count - 1]), self.hashes[count - 1].tobytes()) if count else Tip()
 
     def link(self, number: int) -> bytes | None:
-        """The link of that number."""
+        """Return the hash of the link with this number."""
         at = int(np.searchsorted(self.numbers, number))
         return self.hashes[at].tobytes() if at < len(self.numbers) and self.numbers[at] == number else None
 
 
 def check_chains(files: Sequence[Described], bucket_count: int, findings: Findings) -> Iterator[Chain]:
-    """Links count from 1 without a hole, each names the one before it; each tick is on record once.
+    """Check that link numbers count from 1, that each link names its predecessor, and that ticks are unique.
 
-    Yields every golem's chain.
+    Yields the chain of each golem.
     """
     total = sum(described.rows for described in files)
     parts = min(bucket_count, max(1, -(-total // _GROUP_ROWS)))
@@ -69,8 +68,8 @@ def check_chains(files: Sequence[Described], bucket_count: int, findings: Findin
 def _read(files: Sequence[Described], only: ds.Expression | None) -> pa.Table:
     if not files:
         return _COLUMNS.empty_table()
-    found = ds.dataset([str(described.path) for described in files], schema=_COLUMNS, format="parquet")
-    return found.to_table(filter=only).combine_chunks()
+    dataset = ds.dataset([str(described.path) for described in files], schema=_COLUMNS, format="parquet")
+    return dataset.to_table(filter=only).combine_chunks()
 
 
 def _check_group(keys: pa.Table, findings: Findings) -> Iterator[Chain]:
@@ -87,55 +86,55 @@ def _check_group(keys: pa.Table, findings: Findings) -> Iterator[Chain]:
     bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1)).tolist()
     for at, golem_id in enumerate(encoded.dictionary.to_pylist()):
         rows = order[bounds[at] : bounds[at + 1]]
-        mine = ticks[rows]
-        for tick in mine[1:][mine[1:] == mine[:-1]].tolist():
+        golem_ticks = ticks[rows]
+        for tick in golem_ticks[1:][golem_ticks[1:] == golem_ticks[:-1]].tolist():
             findings.broken("duplicate", "it is on record twice", golem_id=golem_id, tick=tick)
         linked = rows[is_linked[rows]]
         linked = linked[np.argsort(number[linked], kind="stable")]
         links = _Links(ticks[linked], number[linked], version[linked], previous[linked], own[linked])
         links = _check_links(golem_id, links, findings)
-        _check_unlinked(golem_id, mine, version[rows], is_linked[rows], findings)
-        yield Chain(golem_id, np.unique(mine), links.number, links.own, links.version)
+        _check_unlinked(golem_id, golem_ticks, version[rows], is_linked[rows], findings)
+        yield Chain(golem_id, np.unique(golem_ticks), links.number, links.own, links.version)
 
 
 class _Links(NamedTuple):
-    """One golem's links by number, as columns."""
+    """Links of one golem by number, as columns."""
 
-    tick: np.ndarray
-    number: np.ndarray
-    version: np.ndarray
-    previous: np.ndarray
-    own: np.ndarray
+    tick: Int64Array
+    number: Int64Array
+    version: Int64Array
+    previous: NDArray[np.uint8]
+    own: NDArray[np.uint8]
 
 
 def _check_links(golem_id: str, links: _Links, findings: Findings) -> _Links:
-    """Check how they follow each other. A slice's link comes once for each of its rows; returns each once."""
+    """Check the order of links; return each link once. A slice's link appears in each of its rows."""
     if not len(links.number):
         return links
 
-    def name(kind: str, wrong: np.ndarray, fact: str) -> None:
-        found = np.flatnonzero(wrong)
-        if len(found):
-            tick, number = int(links.tick[found[0]]), int(links.number[found[0]])
-            findings.broken(kind, fact, count=len(found), golem_id=golem_id, tick=tick, number=number)
+    def report(kind: str, wrong: BoolArray, fact: str) -> None:
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            tick, number = int(links.tick[rows[0]]), int(links.number[rows[0]])
+            findings.broken(kind, fact, count=len(rows), golem_id=golem_id, tick=tick, number=number)
 
-    again = np.r_[False, np.diff(links.number) == 0]
+    is_repeated = np.r_[False, np.diff(links.number) == 0]
     unlike = (links.own[1:] != links.own[:-1]).any(axis=1) | (links.version[1:] != links.version[:-1])
-    name("chain", again & np.r_[False, unlike], "two links bear this number")
-    links = _Links(*(column[~again] for column in links))
+    report("chain", is_repeated & np.r_[False, unlike], "two links bear this number")
+    links = _Links(*(column[~is_repeated] for column in links))
     follows = links.number == np.r_[1, links.number[:-1] + 1]
-    name("chain", ~follows, "the link before it is missing")
+    report("chain", ~follows, "the link before it is missing")
     before = np.concatenate([_GENESIS, links.own[:-1]])
-    name("chain", (links.previous != before).any(axis=1) & follows, "it does not name the link before it")
-    earlier = np.r_[False, np.diff(links.version) < 0]
-    name("version", earlier, "it says an earlier version than the link before it")
+    report("chain", (links.previous != before).any(axis=1) & follows, "it does not name the link before it")
+    is_earlier = np.r_[False, np.diff(links.version) < 0]
+    report("version", is_earlier, "it says an earlier version than the link before it")
     return links
 
 
 def _check_unlinked(
-    golem_id: str, ticks: np.ndarray, version: np.ndarray, linked: np.ndarray, findings: Findings
+    golem_id: str, ticks: Int64Array, version: Int64Array, linked: BoolArray, findings: Findings
 ) -> None:
-    """Rows without a link were there before any link."""
+    """Check that rows without a link precede all links."""
     if linked.all() or not linked.any():
         return
     late = ~linked & (version > version[linked].min())
@@ -144,9 +143,9 @@ def _check_unlinked(
         findings.broken("link", "it has no link, and came after links did", golem_id=golem_id, tick=tick)
 
 
-def _fixed(column: pa.Array) -> np.ndarray:
-    """Hashes as rows of 32 bytes; one of another length, or none, is a row of ones."""
-    sound = pc.fill_null(pc.equal(pc.binary_length(column), len(GENESIS)), False)
-    column = pc.if_else(sound, column, pa.scalar(b"\xff" * len(GENESIS))).cast(pa.binary(len(GENESIS)))
+def _fixed(column: pa.Array) -> NDArray[np.uint8]:
+    """Return hashes as rows of 32 bytes; a null or a value of another length becomes 32 bytes of 0xff."""
+    is_hash = pc.fill_null(pc.equal(pc.binary_length(column), len(GENESIS)), False)
+    column = pc.if_else(is_hash, column, pa.scalar(b"\xff" * len(GENESIS))).cast(pa.binary(len(GENESIS)))
     values = np.frombuffer(column.buffers()[1], dtype=np.uint8).reshape(-1, len(GENESIS))
     return values[column.offset : column.offset + len(column)]

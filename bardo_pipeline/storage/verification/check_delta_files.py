@@ -1,6 +1,6 @@
-"""Verify the tables: commits, checkpoints and files of the log as they lie on disk, read without Delta.
+"""Verify commits, checkpoints and data files of the log's tables, read without the Delta library.
 
-Whatever is broken is named and passed by, so that one flipped bit does not hide another.
+A break is recorded and the check continues, so that one flipped bit does not hide another.
 Source: X-9; facts ("appendOnly ... the property can be switched off").
 """
 
@@ -28,11 +28,11 @@ _IN_CHECKPOINTS = [
     *("txn.appId", "txn.version", "metaData.configuration"),
 ]
 _UNLISTED_COMMITS = 8
-"""Commits that may lack a sum: processes killed between commit and line, one after the other, nobody else writing."""
+"""Commits that may lack a checksum: processes killed one after the other between commit and checksum line."""
 
 
 class Pin(NamedTuple):
-    """A table as it was at one moment: its folder, its newest version, its list of sums and the length of that."""
+    """State of a table at one moment: folder, newest version, checksum manifest and its length."""
 
     path: Path
     version: int
@@ -42,9 +42,12 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True)
 class Described:
-    """A file that holds rows of a table, and what its commit says of it.
+    """A data file of a table as its commit describes it.
 
-    place: its path below the home. version: of the commit that brought its rows, where that is known.
+    Parameters
+    ----------
+    place : path below the home
+    version : commit that added its rows; None if unknown
     """
 
     path: Path
@@ -57,7 +60,7 @@ class Described:
 
 @dataclass
 class _Walk:
-    """One table while its commits are gone through. whole: whether all of them so far could be read."""
+    """State of a table during the replay of its commits. whole: whether all commits so far were readable."""
 
     pin: Pin
     root: Path
@@ -69,7 +72,7 @@ class _Walk:
     whole: bool = True
 
     def name(self, path: Path) -> str:
-        """The path below log/."""
+        """Return the path below log/."""
         return path.relative_to(self.root).as_posix()
 
     def commit(self, version: int) -> Path:
@@ -83,18 +86,20 @@ class _Walk:
 
 
 def newest_version(table: Path) -> int | None:
-    """The newest commit in a table's folder; None where there is no table."""
+    """Return the newest commit in a table's folder; None without a table."""
     try:
-        found = [int(m.group(1)) for entry in os.listdir(table / "_delta_log") if (m := COMMIT.fullmatch(entry))]
+        versions = [int(m.group(1)) for entry in os.listdir(table / "_delta_log") if (m := COMMIT.fullmatch(entry))]
     except FileNotFoundError:
         return None
-    return max(found, default=None)
+    return max(versions, default=None)
 
 
 def walk_table(pin: Pin, root: Path, findings: Findings) -> list[Described]:
-    """Check a table's commits, checkpoints and sums. root: the log's folder.
+    """Check commits, checkpoints and checksums of a table; return its existing data files by path.
 
-    Returns the files that hold its rows and are there, by path.
+    Parameters
+    ----------
+    root : folder of the log
     """
     listed = read_sums(pin.sums, pin.sums_length)
     walk = _Walk(pin, root, findings, listed.sums)
@@ -114,14 +119,14 @@ def walk_table(pin: Pin, root: Path, findings: Findings) -> list[Described]:
 
 
 def _replay(walk: _Walk, commits: list[int], checkpoints: list[int]) -> None:
-    """Go through the commits in order, from the first or from the oldest checkpoint that they lead on from."""
-    there, begun = set(commits), 0
-    if 0 not in there and checkpoints:
-        begun = checkpoints[0] + 1
+    """Replay the commits in order, from the first one or after the oldest checkpoint."""
+    existing, first = set(commits), 0
+    if 0 not in existing and checkpoints:
+        first = checkpoints[0] + 1
         walk.whole = _begin_at(walk, checkpoints[0])
     compared = set(checkpoints[-1:]) | {v for v in checkpoints if walk.name(walk.checkpoint(v)) not in walk.sums}
-    for version in range(begun, walk.pin.version + 1):
-        if version in there:
+    for version in range(first, walk.pin.version + 1):
+        if version in existing:
             walk.whole &= _read_commit(walk, version)
         else:
             walk.broken("commit", f"version {version} is missing", walk.commit(version))
@@ -134,7 +139,7 @@ def _replay(walk: _Walk, commits: list[int], checkpoints: list[int]) -> None:
 
 
 def _read_commit(walk: _Walk, version: int) -> bool:
-    """Take one commit in; whether it could be read."""
+    """Replay one commit; return whether it was readable."""
     path = walk.commit(version)
     try:
         actions = [orjson.loads(line) for line in path.read_bytes().splitlines()]
@@ -142,7 +147,7 @@ def _read_commit(walk: _Walk, version: int) -> bool:
         if not kinds or any(len(action) != 1 for action in actions) or not set(kinds) <= _ACTIONS:
             raise ValueError("other actions than Delta knows")
         for kind, action in zip(kinds, actions, strict=True):
-            _act(walk, kind, action[kind], version)
+            _apply(walk, kind, action[kind], version)
     except (ValueError, StopIteration, TypeError, KeyError, AttributeError):
         walk.broken("commit", "it cannot be read as a commit", path)
         return False
@@ -151,46 +156,46 @@ def _read_commit(walk: _Walk, version: int) -> bool:
     return True
 
 
-def _act(walk: _Walk, kind: str, what: Mapping[str, Any], version: int) -> None:
+def _apply(walk: _Walk, kind: str, content: Mapping[str, Any], version: int) -> None:
     path = walk.commit(version)
     if kind == "add":
-        described = _described(walk, what, version if what["dataChange"] else None)
+        described = _described(walk, content, version if content["dataChange"] else None)
         if described.place in walk.active:
-            walk.broken("commit", f"it adds {what['path']} a second time", path)
+            walk.broken("commit", f"it adds {content['path']} a second time", path)
         walk.active[described.place] = described
     elif kind == "remove":
-        place = f"log/{walk.name(walk.pin.path / unquote(what['path']))}"
-        if what["dataChange"]:
-            walk.broken("removed", f"it takes rows away: {what['path']}", path)
+        place = f"log/{walk.name(walk.pin.path / unquote(content['path']))}"
+        if content["dataChange"]:
+            walk.broken("removed", f"it takes rows away: {content['path']}", path)
         elif walk.active.pop(place, None) is None and walk.whole:
-            walk.broken("commit", f"it removes {what['path']}, which is not there", path)
+            walk.broken("commit", f"it removes {content['path']}, which is not there", path)
         walk.removed.add(place)
-    elif kind == "metaData" and what["configuration"].get("delta.appendOnly") != "true":
+    elif kind == "metaData" and content["configuration"].get("delta.appendOnly") != "true":
         walk.broken("append-only", "from here on rows could be changed: delta.appendOnly is not true", path)
     elif kind == "txn":
-        app, number = what["appId"], int(what["version"])
+        app, number = content["appId"], int(content["version"])
         if walk.transactions.get(app, -1) >= number:
             walk.broken("transaction", f"writer {app}: {number} does not follow {walk.transactions[app]}", path)
         walk.transactions[app] = number
 
 
-def _described(walk: _Walk, what: Mapping[str, Any], version: int | None) -> Described:
-    path, stats = walk.pin.path / unquote(what["path"]), orjson.loads(what["stats"])
-    return Described(path, f"log/{walk.name(path)}", int(what["size"]), int(stats["numRecords"]), stats, version)
+def _described(walk: _Walk, add: Mapping[str, Any], version: int | None) -> Described:
+    path, stats = walk.pin.path / unquote(add["path"]), orjson.loads(add["stats"])
+    return Described(path, f"log/{walk.name(path)}", int(add["size"]), int(stats["numRecords"]), stats, version)
 
 
 # checkpoints
 
 
-class _Gathered(NamedTuple):
+class _Checkpoint(NamedTuple):
     files: dict[str, Described]
     removed: set[str]
     transactions: dict[str, int]
     actions: int
 
 
-def _read_checkpoint(walk: _Walk, version: int) -> _Gathered | None:
-    """What a checkpoint says; None if it cannot be read."""
+def _read_checkpoint(walk: _Walk, version: int) -> _Checkpoint | None:
+    """Return the content of a checkpoint; None if it is unreadable."""
     path = walk.checkpoint(version)
     try:
         with pq.ParquetFile(path) as file:
@@ -206,31 +211,31 @@ def _read_checkpoint(walk: _Walk, version: int) -> _Gathered | None:
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
         walk.broken("checkpoint", "it cannot be read as a checkpoint", path)
         return None
-    return _Gathered({one.place: one for one in described}, removed, transactions, rows.num_rows)
+    return _Checkpoint({file.place: file for file in described}, removed, transactions, rows.num_rows)
 
 
 def _begin_at(walk: _Walk, version: int) -> bool:
-    """Go on from what a checkpoint says, where the commits before it are gone or broken; whether it could be read."""
-    found = _read_checkpoint(walk, version)
-    if found is not None:
-        # Which commit brought a file is known from the commits alone.
-        walk.active = {place: walk.active.get(place, one) for place, one in found.files.items()}
-        walk.transactions = dict(found.transactions)
-        walk.removed |= found.removed
-    return found is not None
+    """Continue from a checkpoint if commits before it are missing or broken; return whether it was readable."""
+    checkpoint = _read_checkpoint(walk, version)
+    if checkpoint is not None:
+        # Only the commits name the version that added a file, so files known from commits are kept.
+        walk.active = {place: walk.active.get(place, file) for place, file in checkpoint.files.items()}
+        walk.transactions = dict(checkpoint.transactions)
+        walk.removed |= checkpoint.removed
+    return checkpoint is not None
 
 
 def _compare(walk: _Walk, version: int) -> None:
-    """A checkpoint must say what the commits up to it say."""
-    found = _read_checkpoint(walk, version)
-    if found is not None and (found.files, found.transactions) != (walk.active, walk.transactions):
-        different = sorted(set(found.files) ^ set(walk.active))
-        what = f", of {different[0]}" if different else ""
-        walk.broken("checkpoint", f"it says something else than the commits{what}", walk.checkpoint(version))
+    """Check that a checkpoint equals the replay of the commits up to it."""
+    checkpoint = _read_checkpoint(walk, version)
+    if checkpoint is not None and (checkpoint.files, checkpoint.transactions) != (walk.active, walk.transactions):
+        different = sorted(set(checkpoint.files) ^ set(walk.active))
+        example = f", of {different[0]}" if different else ""
+        walk.broken("checkpoint", f"it says something else than the commits{example}", walk.checkpoint(version))
 
 
 def _check_pointer(walk: _Walk) -> None:
-    """The pointer to the newest checkpoint: written over, and not synced, so that a power cut may empty it."""
+    """Check the pointer to the newest checkpoint. It is overwritten without sync, so a power cut may leave it empty."""
     path = walk.pin.path / "_delta_log" / "_last_checkpoint"
     try:
         content = path.read_bytes()
@@ -239,42 +244,43 @@ def _check_pointer(walk: _Walk) -> None:
     if not content.strip(b"\0"):
         return
     try:
-        said = orjson.loads(content)
-        version, compact = int(said["version"]), content.removesuffix(b"\n") == orjson.dumps(said)
+        pointer = orjson.loads(content)
+        version, compact = int(pointer["version"]), content.removesuffix(b"\n") == orjson.dumps(pointer)
     except (ValueError, KeyError, TypeError):
         walk.broken("checkpoint", "it cannot be read", path)
         return
-    found = _read_checkpoint(walk, version) if walk.checkpoint(version).exists() else None
-    if found is None:
+    checkpoint = _read_checkpoint(walk, version) if walk.checkpoint(version).exists() else None
+    if checkpoint is None:
         walk.broken("checkpoint", f"it points to version {version}, of which there is no checkpoint", path)
         return
     size = walk.checkpoint(version).stat().st_size
-    truth = {"version": version, "size": found.actions, "sizeInBytes": size, "numOfAddFiles": len(found.files)}
-    if not compact or any(truth.get(key) != value for key, value in said.items()):
-        walk.broken("checkpoint", f"it says {said}, and the checkpoint has {truth}", path)
+    actual = {"version": version, "size": checkpoint.actions, "sizeInBytes": size}
+    actual["numOfAddFiles"] = len(checkpoint.files)
+    if not compact or any(actual.get(key) != value for key, value in pointer.items()):
+        walk.broken("checkpoint", f"it says {pointer}, and the checkpoint has {actual}", path)
 
 
 # files
 
 
 def _check_sums(walk: _Walk, commits: list[int]) -> None:
-    """Compare every file that has a sum with it, and count the commits that have none."""
+    """Compare every file in the manifest with its checksum, and count the commits without one."""
     facts, prefix = walk.findings.facts, f"{walk.name(walk.pin.path)}/"
     oldest = min(commits, default=0)
-    for name, known in walk.sums.items():
+    for name, expected in walk.sums.items():
         path = walk.root / name
         if not name.startswith(prefix):
             walk.broken("sums", f"it lists {name}", walk.pin.sums)
             continue
         try:
-            found = Sum(hash_file(path), path.stat().st_size)
+            actual = Sum(hash_file(path), path.stat().st_size)
         except FileNotFoundError:
             _check_missing(walk, path, oldest)
             continue
         facts["files with a sum"] += 1
-        facts["bytes"] += found.size
-        if found != known:
-            walk.broken("sum", f"it was altered: its SHA-256 is {found.hash}, it was {known.hash}", path)
+        facts["bytes"] += actual.size
+        if actual != expected:
+            walk.broken("sum", f"it was altered: its SHA-256 is {actual.hash}, it was {expected.hash}", path)
     without = [version for version in commits if walk.name(walk.commit(version)) not in walk.sums]
     facts["commits without a sum"] += len(without)
     if len(without) > _UNLISTED_COMMITS:
@@ -283,18 +289,18 @@ def _check_sums(walk: _Walk, commits: list[int]) -> None:
 
 
 def _check_missing(walk: _Walk, path: Path, oldest: int) -> None:
-    """A file with a sum is gone: maintenance takes what no reader needs; all else is a break."""
+    """Check a missing file of the manifest. Maintenance removes files that no reader needs; others are breaks."""
     place = f"log/{walk.name(path)}"
-    if found := COMMIT.fullmatch(path.name):
-        if int(found.group(1)) > walk.pin.version:
-            walk.broken("commit", f"version {int(found.group(1))} is missing", path)
+    if match := COMMIT.fullmatch(path.name):
+        if int(match.group(1)) > walk.pin.version:
+            walk.broken("commit", f"version {int(match.group(1))} is missing", path)
     elif not CHECKPOINT.fullmatch(path.name) and not oldest and place not in walk.removed | walk.active.keys():
         walk.broken("file", "it is missing, and no commit names it", path)
 
 
 def _present(walk: _Walk) -> list[Described]:
-    """The files that hold rows and are there."""
-    found = []
+    """Return the existing data files."""
+    present = []
     for _, described in sorted(walk.active.items()):
         try:
             size = described.path.stat().st_size
@@ -303,22 +309,22 @@ def _present(walk: _Walk) -> list[Described]:
             continue
         if size != described.size:
             walk.broken("file", f"it has {size} bytes, its commit says {described.size}", described.path)
-        found.append(described)
+        present.append(described)
     data = (path for path in walk.pin.path.rglob("*.parquet*") if path.parent.name != "_delta_log")
     names = {walk.name(path) for path in data} - walk.sums.keys()
     walk.findings.facts["files of no commit"] += len({f"log/{n}" for n in names} - walk.active.keys() - walk.removed)
-    return found
+    return present
 
 
 def check_count(described: Described, rows: int, findings: Findings) -> None:
-    """A file holds as many rows as its commit says."""
+    """Check the row count of a file against its commit."""
     if rows != described.rows:
         fact = f"it holds {rows} rows, its commit says {described.rows}"
         findings.broken("rows", fact, file=described.place)
 
 
 def check_bounds(described: Described, table: pa.Table, findings: Findings) -> None:
-    """Rows of a file lie within the bounds that its commit gives."""
+    """Check the rows of a file against the min/max statistics of its commit."""
     lowest, highest = (described.stats.get(key, {}) for key in ("minValues", "maxValues"))
     for name in sorted({*lowest, *highest} & set(table.column_names)):
         least, most = pc.min_max(table.column(name)).as_py().values()
@@ -328,6 +334,6 @@ def check_bounds(described: Described, table: pa.Table, findings: Findings) -> N
             findings.broken("stats", fact, file=described.place)
 
 
-def _as(example: Any, said: Any) -> Any:
-    """A bound as a commit writes it, in the type of the values."""
-    return datetime.fromisoformat(said) if isinstance(example, datetime) and said is not None else said
+def _as(example: Any, bound: Any) -> Any:
+    """Convert a bound from a commit to the type of the values."""
+    return datetime.fromisoformat(bound) if isinstance(example, datetime) and bound is not None else bound

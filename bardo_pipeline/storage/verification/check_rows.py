@@ -1,7 +1,7 @@
-"""Verify the rows: each against its digest, and what its link covers against the link.
+"""Verify every row against its digest and every link against the content that it covers.
 
-File by file, so that memory is bounded by the largest file; a slice that lies in several files is put together at the
-end. Source: X-9; events/custody/hash_chain.py says which bytes are hashed.
+Files are read one after the other to bound memory. Slices that span several files are assembled at the end.
+Source: X-9; events/custody/hash_chain.py defines the hashed bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BardoError, RecordError, SignatureError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, content_of, link_of, slice_contents
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
@@ -30,11 +31,11 @@ from bardo_pipeline.storage.verification.check_delta_files import Described, che
 from bardo_pipeline.storage.verification.report import Findings
 
 _ROWS = 65_536
-"""Rows that are held at once: of a file, or of slices that lie in several; a slice alone may be longer."""
+"""Largest number of rows in memory: of a file, or of slices that span files. One slice may be longer."""
 
 
 class Link(NamedTuple):
-    """A link as its rows carry it."""
+    """A link as stored in its rows."""
 
     golem_id: str
     number: int
@@ -45,10 +46,14 @@ class Link(NamedTuple):
 
 @dataclass
 class Rows:
-    """What is known when rows are checked, and what the check leaves.
+    """Inputs and results of the check of rows.
 
-    rings: of golems with keys. struck: (golem, tick) whose records count as never having been. readable: the files
-    that could be read. pieces: slices that are not whole in one place, with the rows of them by file.
+    Parameters
+    ----------
+    rings : key rings by golem
+    struck : (golem_id, tick) of struck records
+    readable : result; the readable files
+    pieces : result; row count by file of each slice that spans files
     """
 
     findings: Findings
@@ -60,14 +65,14 @@ class Rows:
 
 
 def check_rows(files: Sequence[Described], rows: Rows) -> None:
-    """Check every row of these files, and every link's content. The next file is read while one is looked at."""
-    with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as beside:
-        for described, begun in _read_ahead(files, reading):
+    """Check every row and link of these files; a thread reads the next file meanwhile."""
+    with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as hashing:
+        for described, chunks in _read_ahead(files, reading):
             count = 0
             try:
-                for chunk in begun.result():
+                for chunk in chunks.result():
                     count += len(chunk)
-                    _check_chunk(chunk, described, rows, beside)
+                    _check_chunk(chunk, described, rows, hashing)
             except (pa.ArrowException, OSError, ValueError, BardoError) as error:
                 rows.findings.unreadable(described.place, error)
                 continue
@@ -82,27 +87,27 @@ def _read_ahead(
 ) -> Iterator[tuple[Described, Future[Iterator[pa.Table]]]]:
     following: Future[Iterator[pa.Table]] | None = None
     for i, described in enumerate(files):
-        now = following or reading.submit(_begun, described)
-        following = reading.submit(_begun, files[i + 1]) if i + 1 < len(files) else None
-        yield described, now
+        current = following or reading.submit(_chunks_of, described)
+        following = reading.submit(_chunks_of, files[i + 1]) if i + 1 < len(files) else None
+        yield described, current
 
 
-def _begun(described: Described) -> Iterator[pa.Table]:
-    """The rows of a file: read already, unless they are many."""
+def _chunks_of(described: Described) -> Iterator[pa.Table]:
+    """Return the rows of a file: already read if it is small, else batch by batch."""
     with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
         if file.metadata.num_rows <= _ROWS:
-            return iter([_today(file.read())])
-    return _pieces_of(described)
+            return iter([_upcast(file.read())])
+    return _batches_of(described)
 
 
-def _pieces_of(described: Described) -> Iterator[pa.Table]:
+def _batches_of(described: Described) -> Iterator[pa.Table]:
     with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
         for batch in file.iter_batches(_ROWS):
-            yield _today(pa.Table.from_batches([batch]))
+            yield _upcast(pa.Table.from_batches([batch]))
 
 
-def _today(table: pa.Table) -> pa.Table:
-    """The rows under today's schema, in one chunk a column, bytes checked."""
+def _upcast(table: pa.Table) -> pa.Table:
+    """Return the rows in the current schema, validated, with one chunk per column."""
     table = upcast(table, CYCLES_SCHEMA).combine_chunks()
     table.validate(full=True)
     for column in CYCLES_SCHEMA:
@@ -111,9 +116,9 @@ def _today(table: pa.Table) -> pa.Table:
     return table
 
 
-def _check_chunk(chunk: pa.Table, described: Described, rows: Rows, beside: ThreadPoolExecutor) -> None:
+def _check_chunk(chunk: pa.Table, described: Described, rows: Rows, hashing: ThreadPoolExecutor) -> None:
     place = described.place
-    digests = beside.submit(row_digests, chunk, RECORD_SCHEMA.names)
+    digests = hashing.submit(row_digests, chunk, RECORD_SCHEMA.names)
     link = chunk.column("link").combine_chunks()
     linked, by_json = np.asarray(link.is_valid()), np.asarray(chunk.column("payload").combine_chunks().is_valid())
     if (linked & by_json).any():
@@ -126,37 +131,37 @@ def _check_chunk(chunk: pa.Table, described: Described, rows: Rows, beside: Thre
     _name(wrong, chunk, place, rows, "digest", "its content_hash is not that of its columns")
 
 
-def _picked(chunk: pa.Table, wanted: np.ndarray) -> pa.Table:
-    return chunk if wanted.all() else chunk.take(pa.array(np.flatnonzero(wanted))).combine_chunks()
+def _picked(chunk: pa.Table, mask: BoolArray) -> pa.Table:
+    return chunk if mask.all() else chunk.take(pa.array(np.flatnonzero(mask))).combine_chunks()
 
 
-def _check_columns(chunk: pa.Table, linked: np.ndarray, described: Described, rows: Rows) -> None:
-    """What the log added to the records: bucket and version; and that only rows of version 1 have no link."""
+def _check_columns(chunk: pa.Table, linked: BoolArray, described: Described, rows: Rows) -> None:
+    """Check the columns that the log added (bucket, version), and that only rows of version 1 lack a link."""
     place = described.place
     golems = chunk.column("golem_id").combine_chunks().dictionary_encode()
     buckets = pa.array([bucket_of(name, rows.bucket_count) for name in golems.dictionary.to_pylist()], pa.int32())
     wrong = pc.not_equal(chunk.column("bucket"), buckets.take(golems.indices))
-    _name(wrong, chunk, place, rows, "bucket", "it stands in another bucket than its golem's")
+    _name(wrong, chunk, place, rows, "bucket", "its bucket is not that of its golem")
     version = chunk.column("version")
     if described.version is not None:
         wrong = pc.fill_null(pc.not_equal(version, described.version), False)
         _name(wrong, chunk, place, rows, "version", f"version {described.version} brought it, and it says another")
-    later = linked & np.asarray(pc.is_null(version))
-    _name(pa.array(later), chunk, place, rows, "version", "it does not say which version brought it")
-    later = ~linked & np.asarray(pc.greater(chunk.column("schema_version"), 1))
-    _name(pa.array(later), chunk, place, rows, "link", "it has no link, and is not of schema version 1")
+    lacks_version = linked & np.asarray(pc.is_null(version))
+    _name(pa.array(lacks_version), chunk, place, rows, "version", "it does not say which version brought it")
+    lacks_link = ~linked & np.asarray(pc.greater(chunk.column("schema_version"), 1))
+    _name(pa.array(lacks_link), chunk, place, rows, "link", "it has no link, and is not of schema version 1")
     rows.findings.facts["records without a link"] += int((~linked).sum())
 
 
 def _name(wrong: pa.Array | pa.ChunkedArray, chunk: pa.Table, place: str, rows: Rows, kind: str, fact: str) -> None:
-    """Name the first of these rows, and count them all."""
+    """Record a break for the first of the marked rows and count them all."""
     if not pc.any(wrong).as_py():
         return
-    found = np.flatnonzero(np.asarray(pc.fill_null(wrong, True))).tolist()
-    row = chunk.select(["golem_id", "tick", "link"]).slice(found[0], 1).to_pylist()[0]
+    indices = np.flatnonzero(np.asarray(pc.fill_null(wrong, True))).tolist()
+    row = chunk.select(["golem_id", "tick", "link"]).slice(indices[0], 1).to_pylist()[0]
     number = row["link"] and row["link"]["number"]
     rows.findings.broken(
-        kind, fact, count=len(found), file=place, golem_id=row["golem_id"], tick=row["tick"], number=number
+        kind, fact, count=len(indices), file=place, golem_id=row["golem_id"], tick=row["tick"], number=number
     )
 
 
@@ -164,9 +169,9 @@ def _name(wrong: pa.Array | pa.ChunkedArray, chunk: pa.Table, place: str, rows: 
 
 
 def _check_payloads(chunk: pa.Table, place: str, rows: Rows) -> None:
-    """The sender's bytes hash to the link, and say what the columns say."""
+    """Check that the sender's bytes match the link and the columns."""
     payloads = chunk.column("payload").to_pylist()
-    _name(_unlike(chunk, payloads), chunk, place, rows, "payload", "its columns are not what its payload says")
+    _name(_unlike(chunk, payloads), chunk, place, rows, "payload", "its columns differ from its payload")
     links = _links_of(chunk.column("golem_id"), chunk.column("link"))
     for link, tick, payload in zip(links, chunk.column("tick").to_pylist(), payloads, strict=True):
         ends = None if (link.golem_id, tick) in rows.struck else (tick, tick)
@@ -174,7 +179,7 @@ def _check_payloads(chunk: pa.Table, place: str, rows: Rows) -> None:
 
 
 def _unlike(chunk: pa.Table, payloads: list[bytes]) -> pa.Array:
-    """Which rows differ from their payload read again."""
+    """Return a mask of the rows that differ from their parsed payload."""
     columns = chunk.select(RECORD_SCHEMA.names)
     parsed = read_lines(Lines.of(payloads))
     wrong = np.ones(len(chunk), dtype=np.bool_)
@@ -197,32 +202,32 @@ def _links_of(golem_ids: pa.ChunkedArray, links: pa.ChunkedArray) -> Iterator[Li
 
 
 class Slice(NamedTuple):
-    """Rows that carry one link. alike: whether they all carry the same. ticks: ascending."""
+    """Rows of one golem and link number, by tick. alike: whether all carry the same link."""
 
     link: Link
     content: bytes
     alike: bool
-    ticks: np.ndarray
+    ticks: Int64Array
 
     @property
     def key(self) -> tuple[str, int]:
-        """Golem and number."""
+        """Golem and link number."""
         return self.link.golem_id, self.link.number
 
     @property
     def fits(self) -> bool:
-        """Whether the link is that of the content."""
+        """Whether the link matches the content."""
         return self.alike and self.link.hash == _expected(self.link, self.content)
 
 
 def _check_slices(chunk: pa.Table, place: str, rows: Rows) -> None:
-    """Each golem's slice hashes to its link; one that does not may lie in several places, and is left for later."""
-    for found in _slices(chunk):
-        if found.key in rows.pieces or not found.fits:
-            held = rows.pieces.setdefault(found.key, {})
-            held[place] = held.get(place, 0) + len(found.ticks)
+    """Check each slice against its link. A mismatch may span several files, so it is checked again at the end."""
+    for piece in _slices(chunk):
+        if piece.key in rows.pieces or not piece.fits:
+            counts = rows.pieces.setdefault(piece.key, {})
+            counts[place] = counts.get(place, 0) + len(piece.ticks)
         else:
-            _check_link(found.link, found.content, _ends(found, rows), place, rows)
+            _check_link(piece.link, piece.content, _ends(piece, rows), place, rows)
 
 
 def _slices(chunk: pa.Table) -> Iterator[Slice]:
@@ -235,8 +240,8 @@ def _slices(chunk: pa.Table) -> Iterator[Slice]:
     yield from map(Slice, links, contents, alike, ticks)
 
 
-def _by_slice(chunk: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """The rows slice by slice in tick order, and where each slice begins."""
+def _by_slice(chunk: pa.Table) -> tuple[pa.Table, Int64Array]:
+    """Return the rows sorted by slice and tick, and the offsets of the slices."""
     codes = chunk.column("golem_id").combine_chunks().dictionary_encode().indices.to_numpy()
     numbers = pc.struct_field(chunk.column("link").combine_chunks(), "number").to_numpy()
     order = np.lexsort((chunk.column("tick").to_numpy(), numbers, codes))
@@ -246,8 +251,8 @@ def _by_slice(chunk: pa.Table) -> tuple[pa.Table, np.ndarray]:
     return chunk, np.r_[begins, len(chunk)].astype(np.int64)
 
 
-def _alike(links: pa.StructArray, edges: np.ndarray) -> np.ndarray:
-    """Whether all rows of a slice carry the same link."""
+def _alike(links: pa.StructArray, edges: Int64Array) -> BoolArray:
+    """Return for each slice whether all its rows carry the same link."""
     same = np.ones(len(links), dtype=np.bool_)
     heads = pa.array(np.repeat(edges[:-1], np.diff(edges)))
     for column in links.flatten():
@@ -259,22 +264,22 @@ def _alike(links: pa.StructArray, edges: np.ndarray) -> np.ndarray:
     return np.logical_and.reduceat(same, edges[:-1])
 
 
-def _ends(found: Slice, rows: Rows) -> tuple[int, int] | None:
-    """The first and the last tick of a slice that was not struck; None if all were."""
-    ticks = found.ticks
+def _ends(piece: Slice, rows: Rows) -> tuple[int, int] | None:
+    """Return the first and last tick of a slice that is not struck; None if all are."""
+    ticks = piece.ticks
     if rows.struck:
-        golem_id = found.link.golem_id
+        golem_id = piece.link.golem_id
         ticks = np.array([tick for tick in ticks.tolist() if (golem_id, tick) not in rows.struck], dtype=np.int64)
     return (int(ticks[0]), int(ticks[-1])) if len(ticks) else None
 
 
 def _check_pieces(rows: Rows) -> None:
-    """Put the slices together that lie in several places, a few at a time."""
+    """Check the slices that span files, in groups of at most _ROWS rows."""
     files = {described.place: described for described in rows.readable}
     group: list[tuple[str, int]] = []
     size = 0
-    for key, held in sorted(rows.pieces.items()):
-        count = sum(held.values())
+    for key, counts in sorted(rows.pieces.items()):
+        count = sum(counts.values())
         if group and size + count > _ROWS:
             _check_group(group, files, rows)
             group, size = [], 0
@@ -286,33 +291,32 @@ def _check_pieces(rows: Rows) -> None:
 
 def _check_group(keys: list[tuple[str, int]], files: Mapping[str, Described], rows: Rows) -> None:
     golem_ids, numbers = (pa.array(sorted(set(part))) for part in zip(*keys, strict=True))
-    among = ds.field("golem_id").isin(golem_ids) & ds.field("link", "number").isin(numbers)
+    condition = ds.field("golem_id").isin(golem_ids) & ds.field("link", "number").isin(numbers)
     places = sorted({place for key in keys for place in rows.pieces[key]} & files.keys())
-    parts = [ds.dataset(str(files[place].path), format="parquet").to_table(filter=among) for place in places]
+    parts = [ds.dataset(str(files[place].path), format="parquet").to_table(filter=condition) for place in places]
     table = pa.concat_tables([upcast(part, CYCLES_SCHEMA) for part in parts] or [CYCLES_SCHEMA.empty_table()])
-    asked, number = set(keys), pc.struct_field(table.column("link"), "number").to_pylist()
-    wanted = [key in asked for key in zip(table.column("golem_id").to_pylist(), number, strict=True)]
-    table = _picked(table, np.array(wanted, dtype=np.bool_) & np.asarray(pc.is_null(table.column("payload"))))
-    for found in _slices(table) if len(table) else ():
-        place = min(rows.pieces[found.key])
-        if found.alike:
-            _check_link(found.link, found.content, _ends(found, rows), place, rows)
+    key_set, number = set(keys), pc.struct_field(table.column("link"), "number").to_pylist()
+    is_key = [key in key_set for key in zip(table.column("golem_id").to_pylist(), number, strict=True)]
+    table = _picked(table, np.array(is_key, dtype=np.bool_) & np.asarray(pc.is_null(table.column("payload"))))
+    for piece in _slices(table) if len(table) else ():
+        place, link = min(rows.pieces[piece.key]), piece.link
+        if piece.alike:
+            _check_link(link, piece.content, _ends(piece, rows), place, rows)
         else:
-            fact = "the rows of its slice carry different links"
-            about = int(found.ticks[0]), found.link.number
-            rows.findings.broken("link", fact, file=place, golem_id=found.link.golem_id, tick=about[0], number=about[1])
+            fact, tick = "the rows of its slice carry different links", int(piece.ticks[0])
+            rows.findings.broken("link", fact, file=place, golem_id=link.golem_id, tick=tick, number=link.number)
 
 
 # links
 
 
 def _expected(link: Link, content: bytes) -> bytes:
-    """The hash that a link must have; none for a number that is none."""
+    """Return the expected hash of a link; empty for an invalid number."""
     return link_of(link.golem_id, link.number, link.previous, content) if link.number > 0 else b""
 
 
 def _check_link(link: Link, content: bytes, ticks: tuple[int, int] | None, place: str, rows: Rows) -> None:
-    """A link's hash covers this content, and whoever had to sign it did. ticks: first and last that count."""
+    """Check hash and signature of a link. ticks: first and last valid tick."""
     rows.findings.facts["links"] += 1
     tick = None if ticks is None else ticks[0]
     if link.hash != _expected(link, content):

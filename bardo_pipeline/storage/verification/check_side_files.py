@@ -1,4 +1,4 @@
-"""Verify what stands beside the tables: journals, leases, bundles, what quarantine kept, the index of heads.
+"""Verify the files outside the Delta tables: journals, leases, bundles, quarantined bytes, index of stream heads.
 
 Source: X-9.
 """
@@ -31,7 +31,7 @@ from bardo_pipeline.storage.verification.report import Findings
 
 
 def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, Frame]]]:
-    """Read every segment that waits to be drained; returns its frames by golem, with the files they stand in."""
+    """Check every segment that is not yet drained; return its frames, with their file, by golem."""
     waiting: dict[str, list[tuple[str, Frame]]] = {}
     for folder in journal_folders(home):
         numbers = segment_numbers(folder)
@@ -39,7 +39,7 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
             path = segment_path(folder, number)
             try:
                 raw = path.read_bytes()
-            except FileNotFoundError:  # drained meanwhile
+            except FileNotFoundError:  # drained since the listing
                 continue
             place = path.relative_to(home.root).as_posix()
             segment = parse(path, raw, sealed=number != numbers[-1])
@@ -55,9 +55,9 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
 
 
 def check_waiting(waiting: Sequence[tuple[str, Frame]], chain: Chain | None, findings: Findings) -> None:
-    """A golem's frames follow its chain: those on record already are links of it, the others go on from its tip."""
+    """Check that a golem's frames are links of its chain or continue it from its tip."""
     tip = chain.tip if chain is not None else Tip()
-    for place, frame in sorted(waiting, key=lambda one: one[1].number):
+    for place, frame in sorted(waiting, key=lambda item: item[1].number):
         about = {"tick": frame.tick, "number": frame.number}
         if frame.number <= tip.number:
             if chain is not None and chain.link(frame.number) not in (None, frame.link):
@@ -75,14 +75,14 @@ def check_waiting(waiting: Sequence[tuple[str, Frame]], chain: Chain | None, fin
 
 @dataclass(frozen=True)
 class Index:
-    """The index that makes opening the log fast: of which version of the log, and what it says of each golem."""
+    """Index of stream heads, which makes opening the log fast, and the log version that it describes."""
 
     version: int
     heads: Heads
 
 
 def read_index(home: Home, findings: Findings) -> Index | None:
-    """The index; None where there is none that can be read."""
+    """Return the index; None if it is missing or unreadable."""
     path = home.index / "heads.arrow"
     try:
         with pa.ipc.open_file(path) as file:
@@ -97,19 +97,19 @@ def read_index(home: Home, findings: Findings) -> Index | None:
 
 
 def check_tip(index: Index | None, chain: Chain, findings: Findings) -> None:
-    """The index has the tip from which the log of that version goes on."""
-    known = None if index is None else index.heads.of.get(chain.golem_id)
-    if index is not None and known is not None and known.tip != chain.tip_at(index.version):
-        fact = "it has another link for the newest: take it away, and it is made again"
-        findings.broken("index", fact, file=_INDEX, golem_id=chain.golem_id, number=known.tip.number)
+    """Check that the index has the golem's tip at the version of the index."""
+    indexed = None if index is None else index.heads.of.get(chain.golem_id)
+    if index is not None and indexed is not None and indexed.tip != chain.tip_at(index.version):
+        fact = "its newest link differs from the log: delete this file, and it is rebuilt"
+        findings.broken("index", fact, file=_INDEX, golem_id=chain.golem_id, number=indexed.tip.number)
 
 
 def check_heads(index: Index, heads: Heads, findings: Findings) -> None:
-    """An index of this very version has the heads of the log: highest ticks, and what is missing."""
+    """Check that an index of the log's present version has the log's highest ticks and gaps."""
     for golem_id in sorted(index.heads.of.keys() | heads.of.keys()):
-        known, found = (of.get(golem_id) or Head() for of in (index.heads.of, heads.of))
-        if (known.highest, known.missing) != (found.highest, found.missing):
-            fact = "it has other ticks than the log: take it away, and it is made again"
+        indexed, actual = (of.get(golem_id) or Head() for of in (index.heads.of, heads.of))
+        if (indexed.highest, indexed.missing) != (actual.highest, actual.missing):
+            fact = "its ticks differ from the log: delete this file, and it is rebuilt"
             findings.broken("index", fact, file=_INDEX, golem_id=golem_id)
 
 
@@ -120,9 +120,9 @@ _INDEX = "index/heads.arrow"
 
 
 def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:
-    """What each bundle's folder holds is what its name says; every published one is there."""
-    there = {path.name for path in home.bundles.glob("[!.]*") if path.is_dir()}
-    for name in sorted(there):
+    """Check that each folder contains the bundle of its name and that every published bundle exists."""
+    names = {path.name for path in home.bundles.glob("[!.]*") if path.is_dir()}
+    for name in sorted(names):
         files = {path.name: path.read_bytes() for path in sorted((home.bundles / name).iterdir()) if path.is_file()}
         try:
             bundle = read_bundle(files)
@@ -133,28 +133,28 @@ def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> 
             fault = str(error)
         if fault is not None:
             findings.broken("bundle", fault, file=f"bundles/{name}")
-    findings.facts["bundles"] = len(there)
+    findings.facts["bundles"] = len(names)
     for event in life:
-        if event.published is not None and event.published.bundle_hash not in there:
+        if event.published is not None and event.published.bundle_hash not in names:
             place = f"bundles/{event.published.bundle_hash}"
-            findings.broken("bundle", "it was published and is not there", file=place, golem_id=event.golem_id)
+            findings.broken("bundle", "it was published and is missing", file=place, golem_id=event.golem_id)
 
 
 def check_quarantine(home: Home, items: Sequence[Described], rulings: Sequence[Described], findings: Findings) -> None:
-    """Bytes that are kept beside the table are those that came; how many things wait for a ruling is a fact."""
+    """Check the hashes of raw quarantined bytes, and count the items without a ruling."""
     waiting = _ids(items, findings) - _ids(rulings, findings)
     findings.facts["in quarantine"] = len(waiting)
     for path in sorted((home.quarantine / "raw").glob("[0-9a-f]*")):
         if not path.suffix and hash_file(path) != path.name:
             place = path.relative_to(home.root).as_posix()
-            findings.broken("quarantine", "its bytes are not those that came", file=place)
+            findings.broken("quarantine", "its bytes differ from those received", file=place)
 
 
 def _ids(files: Sequence[Described], findings: Findings) -> set[str]:
-    found: set[str] = set()
+    ids: set[str] = set()
     for described in files:
         try:
-            found.update(pq.read_table(Path(described.path), columns=["item_id"]).column("item_id").to_pylist())
+            ids.update(pq.read_table(Path(described.path), columns=["item_id"]).column("item_id").to_pylist())
         except (pa.ArrowException, OSError) as error:
             findings.unreadable(described.place, error)
-    return found
+    return ids

@@ -1,4 +1,4 @@
-"""Findings: what a verification saw, collected as it goes: the first break of each kind, and how many there were."""
+"""Findings of a verification: the first break of each kind and the number of breaks by kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bardo_pipeline.storage.log.stream_heads import TickRange
 
 @dataclass(frozen=True)
 class Break:
-    """Something that is not as it was recorded: of what kind, in which file, of which golem, at which tick and link."""
+    """A deviation from what was recorded: kind, file, golem, tick and link number."""
 
     kind: str
     fact: str
@@ -21,7 +21,7 @@ class Break:
     number: int | None = None
 
     def sentence(self) -> str:
-        """The fact with all that it is about."""
+        """Return the fact, preceded by file, golem, tick and link."""
         about = [
             self.file,
             None if self.golem_id is None else f"golem {self.golem_id}",
@@ -33,10 +33,14 @@ class Break:
 
 @dataclass(frozen=True)
 class Report:
-    """What `verify` found.
+    """Result of `verify`.
 
-    breaks: the first of each kind; counts: how many of each kind; files: all that something broken was found in, below
-    the home. digest: the log's version and the hash over all tips.
+    Parameters
+    ----------
+    breaks : the first of each kind
+    counts : number of breaks by kind
+    files : paths below the home of files with a break
+    digest : version of the log and hash over all tips
     """
 
     breaks: tuple[Break, ...]
@@ -48,7 +52,7 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is broken."""
+        """Whether there is no break."""
         return not self.breaks
 
 
@@ -72,17 +76,17 @@ class Findings:
         number: int | None = None,
         count: int = 1,
     ) -> None:
-        """Something is broken. count: how many such breaks this stands for, the first of them named."""
+        """Record `count` breaks of a kind; the arguments describe the first of them."""
         self.first.setdefault(kind, Break(kind, fact, file, golem_id, tick, number))
         self.counts[kind] += count
         if file is not None:
             self.files.add(file)
 
     def unreadable(self, file: str, error: Exception) -> None:
-        """A file is not what its name says."""
+        """Record a file that cannot be read."""
         self.broken("file", f"it cannot be read: {str(error).splitlines()[0] if str(error) else error!r}", file=file)
 
     def report(self, gaps: Sequence[TickRange], digest: str) -> Report:
-        """All of it, breaks in the order in which they were met."""
+        """Return the report, with breaks in the order of discovery."""
         breaks, files = tuple(self.first.values()), tuple(sorted(self.files))
         return Report(breaks, dict(self.counts), files, dict(self.facts), tuple(gaps), digest)

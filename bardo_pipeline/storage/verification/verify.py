@@ -1,7 +1,7 @@
-"""Verify: everything that a home has on record is walked, and the first break of each kind is named.
+"""Verify all files of a home and report the first break of each kind.
 
-Nothing is believed: not Delta, not the index, not this project's own writers. Works while writers run: versions are
-pinned first, and maintenance, which alone takes files away, waits until this is done.
+The checks read the files themselves and use neither the Delta library nor the index of stream heads. They work while
+writers run: table versions are pinned first, and maintenance, the only process that deletes files, waits.
 Source: X-9.
 """
 
@@ -49,27 +49,33 @@ from bardo_pipeline.storage.verification.report import Findings, Report
 
 _EXPECTED = re.compile(r"(?:([0-9]+):)?([0-9a-f]{64})")
 _LACKING = frozenset({"commit", "file", "rows"})
-"""Breaks for which rows are not there: journals and the index of heads cannot be held against what is left."""
+"""Breaks that make rows unavailable; journals and the index of heads then cannot be compared with the log."""
 _PIECE_ROWS = 65_536
 
 
 def verify(home: Home, *, expect: str | None = None) -> Report:
-    """Walk chains, signatures, counts, gaps, tables, journals and bundles of a home.
+    """Check chains, signatures, counts, gaps, tables, journals and bundles of a home.
 
-    expect: what an earlier verification gave as its digest; the log of then must be a part of this one.
-    Raises ConfigError for an `expect` that is none, StoreError for a home that may not be read.
+    Parameters
+    ----------
+    expect : digest of an earlier verification; the log of then must be a prefix of the present one
+
+    Raises
+    ------
+    ConfigError : `expect` is not a digest
+    StoreError : the home cannot be read
     """
-    asked = _asked(expect)
+    expected = _parse_digest(expect)
     try:
-        return _walked(home, asked)
+        return _check_home(home, expected)
     except OSError as error:
         raise StoreError(f"{home.root} cannot be read ({error}): see to its folders and their owner") from error
 
 
-def _walked(home: Home, asked: _Asked | None) -> Report:
+def _check_home(home: Home, expected: _Expected | None) -> Report:
     findings = Findings()
     with home.lock("maintenance", shared=True):
-        # What goes to the log meanwhile is seen twice rather than not at all.
+        # Journals are read before the tables: a record that is drained meanwhile is seen twice rather than never.
         waiting, index = check_journals(home, findings), read_index(home, findings)
         pins = pinned(home)
         files = {pin.path: walk_table(pin, home.cycles.parent, findings) for pin in pins}
@@ -79,10 +85,10 @@ def _walked(home: Home, asked: _Asked | None) -> Report:
         _check_others(home, files, findings)
         check_bundles(home, life, findings)
         is_whole = _LACKING.isdisjoint(findings.counts)
-        heads, then = Heads(), dict[str, Tip]()
+        heads, past_tips = Heads(), dict[str, Tip]()
         for chain in check_chains(rows.readable, home.bucket_count, findings):
-            _learn(chain, heads)
-            then[chain.golem_id] = chain.tip_at(asked.version if asked is not None else None)
+            _record(chain, heads)
+            past_tips[chain.golem_id] = chain.tip_at(expected.version if expected is not None else None)
             if is_whole:
                 check_waiting(waiting.pop(chain.golem_id, ()), chain, findings)
                 check_tip(index, chain, findings)
@@ -94,22 +100,22 @@ def _walked(home: Home, asked: _Asked | None) -> Report:
         if index is not None and index.version == version:
             _accept(life, index.heads)
             check_heads(index, heads, findings)
-    if asked is not None and fleet_digest(then) != asked.digest:
-        fact = f"it is {fleet_digest(then)}, expected {asked.digest}: records of then are missing, or others"
+    if expected is not None and fleet_digest(past_tips) != expected.digest:
+        fact = f"it is {fleet_digest(past_tips)}, expected {expected.digest}: earlier records are missing or changed"
         findings.broken("digest of the fleet", fact)
     tips = {golem_id: head.tip for golem_id, head in heads.of.items()}
     findings.facts["golems"] = sum(head.highest > 0 for head in heads.of.values())
     return findings.report(heads.missing(), f"{version}:{fleet_digest(tips)}")
 
 
-def _learn(chain: Chain, heads: Heads) -> None:
+def _record(chain: Chain, heads: Heads) -> None:
     head = heads.head(chain.golem_id)
     head.record(chain.ticks)
     head.tip = chain.tip
 
 
 def fleet_digest(tips: Mapping[str, Tip]) -> str:
-    """SHA-256 (hex) over the tips of all golems with a link, by id: the id, 00, the number as 8 bytes, the hash."""
+    """Return the SHA-256 (hex) over the tips of all golems with a link, by id: id, 00, number as 8 bytes, hash."""
     digest = hashlib.sha256(b"bardo/fleet/1\0")
     for golem_id, tip in sorted(tips.items()):
         if tip.number:
@@ -118,25 +124,25 @@ def fleet_digest(tips: Mapping[str, Tip]) -> str:
 
 
 def pinned(home: Home) -> list[Pin]:
-    """Every table of the log as it is at one moment, nobody committing."""
-    with still(home):
+    """Return the pins of all tables of the log, taken while no process commits."""
+    with commits_paused(home):
         return pins_of(home)
 
 
 @contextmanager
-def still(home: Home) -> Iterator[None]:
-    """Nobody commits to a table of the log; records are acknowledged all the same."""
+def commits_paused(home: Home) -> Iterator[None]:
+    """Pause commits to the tables of the log; writers still acknowledge records."""
     with home.lock("quarantine"), home.lock("log"):
         yield
 
 
 def pins_of(home: Home) -> list[Pin]:
-    """Every table of the log as it is now, for whoever keeps it still."""
+    """Return the pins of all tables of the log; the caller pauses commits."""
     quarantine = [home.quarantine / "items", home.quarantine / "rulings"]
-    found = (
+    versions = (
         (path, newest_version(path)) for path in (home.cycles, home.life, home.vectors, home.embedding, *quarantine)
     )
-    return [_pin(home, path, version) for path, version in found if version is not None]
+    return [_pin(home, path, version) for path, version in versions if version is not None]
 
 
 def _pin(home: Home, path: Path, version: int) -> Pin:
@@ -144,20 +150,20 @@ def _pin(home: Home, path: Path, version: int) -> Pin:
     return Pin(path, version, sums, sums.stat().st_size if sums.exists() else 0)
 
 
-class _Asked(NamedTuple):
-    """An earlier digest, and the version of the log of then; None for today's."""
+class _Expected(NamedTuple):
+    """An earlier digest and its log version; None for the present version."""
 
     version: int | None
     digest: str
 
 
-def _asked(expect: str | None) -> _Asked | None:
+def _parse_digest(expect: str | None) -> _Expected | None:
     if expect is None:
         return None
-    found = _EXPECTED.fullmatch(expect.strip().lower())
-    if found is None:
+    match = _EXPECTED.fullmatch(expect.strip().lower())
+    if match is None:
         raise ConfigError(f"--expect {expect!r}: give the digest as `bardo verify` printed it, VERSION:HEX or HEX")
-    return _Asked(None if found.group(1) is None else int(found.group(1)), found.group(2))
+    return _Expected(None if match.group(1) is None else int(match.group(1)), match.group(2))
 
 
 def _struck(life: Iterable[LifeEvent]) -> frozenset[tuple[str, int]]:
@@ -174,8 +180,8 @@ def _accept(life: Iterable[LifeEvent], heads: Heads) -> None:
 
 
 def _check_life(files: Iterable[Described], findings: Findings) -> list[LifeEvent]:
-    """Every life event that can be read, each id once; its id is that of its content."""
-    found: dict[str, LifeEvent] = {}
+    """Check that ids of life events are unique and match their content; return the readable events."""
+    by_id: dict[str, LifeEvent] = {}
     for described in files:
         try:
             with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
@@ -188,20 +194,20 @@ def _check_life(files: Iterable[Described], findings: Findings) -> list[LifeEven
             findings.unreadable(described.place, error)
             continue
         for event in events:
-            what = f"{event.kind} {event.event_id}"
+            name = f"{event.kind} {event.event_id}"
             if event.event_id != event.content_id():
-                fact = f"{what} has not the id of its content"
+                fact = f"the id of {name} is not that of its content"
                 findings.broken("life event", fact, file=described.place, golem_id=event.golem_id)
-            if event.event_id in found:
-                fact = f"{what} is on record twice"
+            if event.event_id in by_id:
+                fact = f"{name} is on record twice"
                 findings.broken("life event", fact, file=described.place, golem_id=event.golem_id)
-            found[event.event_id] = event
-    findings.facts["life events"] = len(found)
-    return list(found.values())
+            by_id[event.event_id] = event
+    findings.facts["life events"] = len(by_id)
+    return list(by_id.values())
 
 
 def _check_rings(life: Iterable[LifeEvent], findings: Findings) -> dict[str, KeyRing]:
-    """The rings of all golems that have keys; key events follow each other."""
+    """Return the key rings by golem, and check that key events follow each other."""
     rings: dict[str, KeyRing] = {}
     keys = [event for event in life if event.kind in ("KeyRegistered", "KeyRotated", "KeyRevoked")]
     for golem_id in sorted({event.golem_id for event in keys}):
@@ -212,7 +218,7 @@ def _check_rings(life: Iterable[LifeEvent], findings: Findings) -> dict[str, Key
     return rings
 
 
-# tables of which the rows are not chained
+# tables without chains
 
 
 def _check_others(home: Home, files: Mapping[Path, Sequence[Described]], findings: Findings) -> None:
@@ -224,7 +230,7 @@ def _check_others(home: Home, files: Mapping[Path, Sequence[Described]], finding
 
 
 def _check_plain(described: Described, findings: Findings) -> None:
-    """A file can be read, and holds as many rows as its commit says."""
+    """Check that a file is readable and has the row count of its commit."""
     count = 0
     try:
         with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
