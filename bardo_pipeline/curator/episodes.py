@@ -1,6 +1,7 @@
-"""Episodes: the records worth remembering, with a text to be found by. Pure, set-based over columns.
+"""Episodes: notable records, each with a text for search. Pure, set-based over columns.
 
-The text is banded, so that alike moments read alike and share a vector. Source: canon 13, 14; MEM (episodic capture).
+Texts use bands instead of numbers, so that similar moments have equal texts and share a vector.
+Source: canon 13, 14; MEM (episodic capture).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import is_episode, is_verified
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import DAY_US
@@ -53,27 +55,16 @@ EPISODE_SCHEMA = pa.schema(
         pa.field("vector", pa.list_(pa.field("element", pa.float32(), nullable=False)), nullable=False),
     ]
 )
-"""One row per episode; id "golem:tick" names its cause. importance in [0, 1], curiosity = prediction error; may_go_at:
-from then on it is retained less than the policy's minimum, as its tier has it; money in micro-dollars; vector: the
-text's, L2-normalised, by the embedder named."""
+"""One row per episode; id "golem:tick" is that of its record.
+
+importance: [0, 1]. curiosity: prediction error. may_go_at: time from which its retention is below the policy's minimum.
+*_micros: micro-dollars. vector: embedding of the text by `embedder`, L2-normalised."""
 
 EPISODE_COLUMNS = (
-    "golem_id",
-    "tick",
-    "observed_at",
-    "observation",
-    "regime",
-    "tier",
-    "prediction_error",
-    "prediction_error_sources",
-    "actions",
-    "anomalies",
-    "outcome",
-    "pad_after",
-    "primary_emotion",
-    "dream_tag",
-)
-"""Columns of a record that episodes are made from."""
+    "golem_id", "tick", "observed_at", "observation", "regime", "tier", "prediction_error", "prediction_error_sources",
+    "actions", "anomalies", "outcome", "pad_after", "primary_emotion", "dream_tag",
+)  # fmt: skip
+"""Columns of a record that `episodes_of` reads."""
 
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 TEXT_FIELDS = ("text_hash", "embedder", "vector")
@@ -108,13 +99,10 @@ PROBE_TEXT = {
 }
 
 
-def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Table:
-    """The episodes among these records: EPISODE_SCHEMA without the three fields of the text's vector.
-
-    records: EPISODE_COLUMNS; cycle: int64 [records].
-    """
-    told = is_episode(records)
-    records, cycle = records.filter(pa.array(told)).combine_chunks(), cycle[told]
+def episodes_of(records: pa.Table, cycle: Int64Array, policy: Policy) -> pa.Table:
+    """Return the episodes among records (EPISODE_COLUMNS) as EPISODE_SCHEMA without TEXT_FIELDS."""
+    notable = is_episode(records)
+    records, cycle = records.filter(pa.array(notable)).combine_chunks(), cycle[notable]
     observation, pad = contiguous(records.column("observation")), contiguous(records.column("pad_after"))
     first = _first_action(records)
     pnl = pc.struct_field(contiguous(records.column("outcome")), "pnl_impact_micros")
@@ -149,39 +137,36 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
 
 
 def _first_action(records: pa.Table) -> dict[str, pa.Array]:
-    """The first action's fields of each record, null without one."""
+    """Return the fields of each record's first action, null without one."""
     lists = contiguous(records.column("actions"))
     offsets = lists.offsets.to_numpy().astype(np.int64)
-    none = np.diff(offsets) == 0
+    empty = np.diff(offsets) == 0
     values = lists.values
-    at = pa.array(np.where(none, 0, offsets[:-1]), mask=none)
+    at = pa.array(np.where(empty, 0, offsets[:-1]), mask=empty)
     if not len(values):
         return {f.name: pa.nulls(len(lists), f.type) for f in values.type}
     return {f.name: pc.struct_field(values, f.name).take(at) for f in values.type}
 
 
-def _importance(pnl: pa.Array, worth: pa.Array, policy: Policy) -> np.ndarray:
-    """abs(PnL) over 2 % of the balance, capped at 1; 0 where nothing was done (canon 14)."""
-    lost = np.abs(pc.fill_null(pnl, 0).to_numpy(zero_copy_only=False))
+def _importance(pnl: pa.Array, worth: pa.Array, policy: Policy) -> Float64Array:
+    """Return abs(PnL) over 2 % of the balance, capped at 1; 0 without PnL (canon 14)."""
+    change = np.abs(pc.fill_null(pnl, 0).to_numpy(zero_copy_only=False))
     balance = np.maximum(worth.to_numpy(zero_copy_only=False), 1)
-    return np.minimum(lost / (policy.episode.importance_balance_share * balance), 1.0)
+    return np.minimum(change / (policy.episode.importance_balance_share * balance), 1.0)
 
 
-def _tier(importance: np.ndarray, policy: Policy) -> np.ndarray:
+def _tier(importance: Float64Array, policy: Policy) -> Int64Array:
     edges = np.array([policy.episode.notable, policy.episode.critical, policy.episode.emergency])
     return np.searchsorted(edges, importance, side="right")
 
 
 def importance_tiers(pnl: pa.Array, worth: pa.Array, policy: Policy) -> pa.Array:
-    """The tier of each record as an episode, by its outcome's PnL (null: none) and net worth in micro-dollars."""
+    """Return the importance tier of each record. pnl (null for none), worth: micro-dollars."""
     return pa.array(IMPORTANCE_TIERS).take(pa.array(_tier(_importance(pnl, worth, policy), policy)))
 
 
-def _may_go_at(at: pa.ChunkedArray, tier: np.ndarray, policy: DecayPolicy) -> pa.Array:
-    """When retention, exp(-t/S), falls below its minimum: t = S ln(1 / minimum) later (TOOLS), at most the year 9999.
-
-    tier: which of IMPORTANCE_TIERS, int64 [rows].
-    """
+def _may_go_at(at: pa.ChunkedArray, tier: Int64Array, policy: DecayPolicy) -> pa.Array:
+    """Return when retention exp(-t/S) falls below its minimum: S ln(1 / minimum) later, at most year 9999 (TOOLS)."""
     e_folds = -math.log(policy.episode_retention_min) if policy.episode_retention_min else math.inf
     strength_days = [policy.routine_days, policy.notable_days, policy.critical_days, policy.emergency_days]
     wait = np.array([math.ceil(min(s * e_folds * DAY_US, float(_LAST_US))) for s in strength_days], dtype=np.int64)
@@ -189,24 +174,24 @@ def _may_go_at(at: pa.ChunkedArray, tier: np.ndarray, policy: DecayPolicy) -> pa
 
 
 def _texts(records: pa.Table, first: dict[str, pa.Array]) -> pa.Array:
-    """A sentence or two an episode, from few words: regime, mood, what stood out, what was done, how it was taken."""
+    """Return a sentence per episode: regime, pair, protocol, surprise, anomalies, mood, action."""
     regime = _worded(records.column("regime"), {r: f"In {REGIME_WORDS[r]}" for r in REGIMES})
     protocol = pc.struct_field(contiguous(records.column("observation")), "protocol")
     pair = pc.struct_field(contiguous(records.column("observation")), "pair")
     scene = pc.binary_join_element_wise(regime, " with ", pair, " on ", protocol, "")
-    stood_out = _standing_out(records)
-    done = pc.binary_join_element_wise(
+    anomalies = _anomaly_words(records)
+    action = pc.binary_join_element_wise(
         _worded(pc.fill_null(first["status"], "executed"), STATUS_TEXT),
         _worded(pc.fill_null(first["action_type"], "-"), ACTION_TEXT | {"-": "held"}),
         "",
     )
     surprise = pc.if_else(pc.greater_equal(records.column("prediction_error"), 0.6), ", a great surprise", "")
     mood = records.column("primary_emotion")
-    return pc.binary_join_element_wise(scene, surprise, stood_out, ", feeling ", mood, ", the golem ", done, ".", "")
+    return pc.binary_join_element_wise(scene, surprise, anomalies, ", feeling ", mood, ", the golem ", action, ".", "")
 
 
-def _standing_out(records: pa.Table) -> pa.Array:
-    """Which probes stood at high severity, in words; alike sets of probes give one text."""
+def _anomaly_words(records: pa.Table) -> pa.Array:
+    """Return the words of each record's anomalous probes; equal sets of probes give equal words."""
     lists = contiguous(records.column("anomalies"))
     offsets = lists.offsets.to_numpy().astype(np.int64)
     probe = pc.struct_field(lists.values, "probe") if len(lists.values) else pa.array([], pa.string())
@@ -220,7 +205,7 @@ def _standing_out(records: pa.Table) -> pa.Array:
 
 
 def _worded(codes: pa.Array | pa.ChunkedArray, words: dict[str, str]) -> pa.Array:
-    """Each code's words; a code without words stands for itself."""
+    """Return each code's words, or the code itself if it has none."""
     array = contiguous(codes) if isinstance(codes, pa.ChunkedArray) else codes
     encoded = array.dictionary_encode()
     table = pa.array([words.get(w, w) for w in encoded.dictionary.to_pylist()], pa.string())

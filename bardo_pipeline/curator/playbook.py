@@ -1,20 +1,20 @@
-"""Playbook: what a golem's rules make of its thresholds. Pure.
+"""Playbook: rebalance thresholds of a golem by regime, computed from its rules. Pure.
 
-The threshold of a regime is the anomaly score from which the golem re-centres its position. A warning against acting in
-a band lifts it to the band's upper edge, a heuristic for acting lowers it to the lower edge; warnings win. A heuristic
-of the golem's own is a staged revision until it has proved itself: it stands in the playbook and moves nothing.
-Warnings are heeded at once, and what was inherited has proved itself before. The curator alone makes versions.
+The threshold of a regime is the anomaly score at which the golem re-centres its position. A warning about an anomaly
+band raises it to the band's upper edge; a heuristic lowers it to the lower edge; warnings win. A golem's own heuristic
+is staged, without effect on the threshold, until it has enough validations. Warnings and inherited rules take effect at
+once. Only the curator writes versions.
 Source: MEM-8, MEM (heuristics proposed to PLAYBOOK.md), KAT (rebalanceThreshold: highVol: 0.9).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
@@ -36,27 +36,30 @@ PLAYBOOK_SCHEMA = pa.schema(
         pa.field("markdown", pa.string(), nullable=False),
     ]
 )
-"""One row per version of a golem's PLAYBOOK.md; version 1 is what it was born with; key (golem_id, version).
+"""One row per version of a golem's PLAYBOOK.md, from version 1 at birth; key (golem_id, version).
 
-cause_entries: the rules in force; staged_entries: those that have still to prove themselves."""
+cause_entries: ids of the rules in force. staged_entries: ids of heuristics without enough validations yet."""
 
 
 @dataclass
 class PlaybookLog:
-    """New versions as they are made, turned into a table once."""
+    """New playbook versions, collected as rows."""
 
     rows: list[dict[str, object]] = field(default_factory=list)
 
     def table(self) -> pa.Table:
-        """PLAYBOOK_SCHEMA, sorted by its key."""
+        """Return the versions as PLAYBOOK_SCHEMA, sorted by key."""
         table = pa.Table.from_pylist(self.rows, schema=PLAYBOOK_SCHEMA)
         return table.sort_by([("golem_id", "ascending"), ("version", "ascending")])
 
 
 @dataclass
 class Playbooks:
-    """The playbook in force of each golem: its version, its thresholds by regime and the base they start from, and the
-    entries that are staged for it; instincts: why a base is not the golem's own, a line a regime."""
+    """The playbook in force by golem: version, thresholds by regime, ids of staged entries.
+
+    base: thresholds without rules, if they differ from the policy's. instincts: one line per regime that explains an
+    inherited base.
+    """
 
     version: dict[str, int] = field(default_factory=dict)
     threshold: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -65,7 +68,7 @@ class Playbooks:
     instincts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, golem_id: str, policy: Policy) -> tuple[int, tuple[float, ...]]:
-        """(version, thresholds) in force; version 0 and the base everywhere before the first one is written."""
+        """Return (version, thresholds by regime) in force; version 0 and the base before the first version."""
         return self.version.get(golem_id, 0), self.threshold.get(golem_id, self._base(golem_id, policy))
 
     def _base(self, golem_id: str, policy: Policy) -> tuple[float, ...]:
@@ -74,71 +77,71 @@ class Playbooks:
     def revise(
         self,
         state: GrimoireState,
-        golem: np.ndarray,
-        cycle: np.ndarray,
-        at_us: np.ndarray,
+        golem: Int64Array,
+        cycle: Int64Array,
+        at_us: Int64Array,
         log: PlaybookLog,
         policy: Policy,
     ) -> None:
-        """Write a version for each golem whose thresholds or staged rules changed, and the first for who has none."""
+        """Log a version for each golem without one or with changed thresholds or staged rules."""
         rows, now = rule_rows(state, golem, at_us, policy)
         proven = is_proven(state, rows, policy)
         base = np.array([self._base(state.golems[g], policy) for g in golem.tolist()]).reshape(-1, len(REGIMES))
         wanted = thresholds(state, golem, rows[proven], base, policy).tolist()
         owner = state["golem"][rows]
         starts, stops = np.searchsorted(owner, np.stack([golem, golem + 1]))
-        waiting_ids: dict[int, list[str]] = {}
+        staged_ids: dict[int, list[str]] = {}
         for code, entry in zip(owner[~proven].tolist(), entry_ids(state, rows[~proven]), strict=True):
-            waiting_ids.setdefault(code, []).append(entry)
+            staged_ids.setdefault(code, []).append(entry)
         for i, code in enumerate(golem.tolist()):
             golem_id, values = state.golems[code], tuple(wanted[i])
-            staged = tuple(sorted(waiting_ids.get(code, ())))
-            known = self.version.get(golem_id, 0)
-            if known and (self.threshold[golem_id], self.staged.get(golem_id, ())) == (values, staged):
+            staged = tuple(sorted(staged_ids.get(code, ())))
+            version = self.version.get(golem_id, 0) + 1
+            if version > 1 and (self.threshold[golem_id], self.staged.get(golem_id, ())) == (values, staged):
                 continue
-            self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = known + 1, values, staged
-            mine = np.arange(starts[i], stops[i])
-            held, waits = mine[proven[mine]], mine[~proven[mine]]
-            rules, waiting = (_rules(state, rows[some], now[some]) for some in (held, waits))
+            self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = version, values, staged
+            places = np.arange(starts[i], stops[i])
+            in_force, waiting = places[proven[places]], places[~proven[places]]
+            rules, staged_rules = (_rules(state, rows[chosen], now[chosen]) for chosen in (in_force, waiting))
             log.rows.append(
                 {
-                    "golem_id": golem_id, "version": known + 1, "cycle": int(cycle[i]), "at": int(at_us[i]),
+                    "golem_id": golem_id, "version": version, "cycle": int(cycle[i]), "at": int(at_us[i]),
                     "rebalance_threshold": dict(zip(REGIMES, values, strict=True)),
-                    "cause_entries": sorted(entry_ids(state, rows[held])), "staged_entries": list(staged),
+                    "cause_entries": sorted(entry_ids(state, rows[in_force])), "staged_entries": list(staged),
                     "markdown": playbook_markdown(
-                        golem_id, known + 1, values, rules, waiting, self.instincts.get(golem_id, ())
+                        golem_id, version, values, rules, staged_rules, self.instincts.get(golem_id, ())
                     ),
                 }
             )  # fmt: skip
 
 
-def is_proven(state: GrimoireState, rows: np.ndarray, policy: Policy) -> np.ndarray:
-    """Which of these rules are in force: warnings, what was inherited, and heuristics borne out often enough."""
-    borne_out = state["validations"][rows] >= policy.playbook.proof_validations
-    return (state["kind"][rows] == WARNING) | (state["generation"][rows] > 0) | borne_out
+def is_proven(state: GrimoireState, rows: Int64Array, policy: Policy) -> BoolArray:
+    """Return which rules are in force: warnings, inherited rules, heuristics with enough validations."""
+    validated = state["validations"][rows] >= policy.playbook.proof_validations
+    return (state["kind"][rows] == WARNING) | (state["generation"][rows] > 0) | validated
 
 
-def _rules(state: GrimoireState, rows: np.ndarray, now: np.ndarray) -> list[tuple[str, str, int]]:
-    """Kind, text and confidence in ppm of these rules."""
+def _rules(state: GrimoireState, rows: Int64Array, now: Int64Array) -> list[tuple[str, str, int]]:
+    """Return kind, text and confidence in ppm of each rule."""
     kinds = [ENTRY_KINDS[k] for k in state["kind"][rows].tolist()]
     return list(zip(kinds, rule_texts(state, rows), now.tolist(), strict=True))
 
 
-def moving(state: GrimoireState) -> np.ndarray:
-    """Rows of living rules about re-centring in a known regime, gas not being dear: what can move a threshold."""
-    regime, _, gas, moves = state.structures.bands()
+def threshold_rules(state: GrimoireState) -> Int64Array:
+    """Return the rows of active rules about re-centring in a known regime with gas that is not dear."""
+    regime, _, gas, is_rebalance = state.structures.bands()
     rows = np.flatnonzero((state["status"] == ACTIVE) & (state["kind"] != 0))
     about = state["structure"][rows]
-    return rows[moves[about] & (regime[about] >= 0) & (gas[about] != GAS_SPANS.index("dear"))]
+    return rows[is_rebalance[about] & (regime[about] >= 0) & (gas[about] != GAS_SPANS.index("dear"))]
 
 
 def rule_rows(
-    state: GrimoireState, golem: np.ndarray, at_us: np.ndarray, policy: Policy
-) -> tuple[np.ndarray, np.ndarray]:
-    """(state rows, confidence now) of the living rules of these golems that move a threshold."""
+    state: GrimoireState, golem: Int64Array, at_us: Int64Array, policy: Policy
+) -> tuple[Int64Array, Int64Array]:
+    """Return (rows, confidence in ppm at `at_us`) of these golems' threshold rules that are confident enough."""
     place = np.full(len(state.golems), -1)
     place[golem] = np.arange(len(golem))
-    rows = moving(state)
+    rows = threshold_rules(state)
     rows = rows[place[state["golem"][rows]] >= 0]
     if not len(rows):
         return rows, rows
@@ -153,23 +156,23 @@ def rule_rows(
 
 
 def thresholds(
-    state: GrimoireState, golem: np.ndarray, rows: np.ndarray, base: np.ndarray, policy: Policy
-) -> np.ndarray:
-    """Rebalance threshold [golems, regimes] in [0, 1] from the base of each golem (likewise) and its rules."""
+    state: GrimoireState, golem: Int64Array, rows: Int64Array, base: Float64Array, policy: Policy
+) -> Float64Array:
+    """Apply rules to the base thresholds. base and result: [golems, regimes], in [0, 1]."""
     regime, anomaly, _, _ = state.structures.bands()
     edges = np.array(policy.curator.anomaly_edges)
     upper, lower = np.append(edges, 1.0), np.append(edges[0], edges)
     place = np.full(len(state.golems), -1)
     place[golem] = np.arange(len(golem))
-    out = base.copy()
+    values = base.copy()
     if not len(rows):
-        return out
+        return values
     structure = state["structure"][rows]
     where = (place[state["golem"][rows]], regime[structure])
     good, bad = state["kind"][rows] == HEURISTIC, state["kind"][rows] == WARNING
-    np.minimum.at(out, tuple(w[good] for w in where), lower[anomaly[structure[good]]])
-    np.maximum.at(out, tuple(w[bad] for w in where), upper[anomaly[structure[bad]]])
-    return out
+    np.minimum.at(values, tuple(w[good] for w in where), lower[anomaly[structure[good]]])
+    np.maximum.at(values, tuple(w[bad] for w in where), upper[anomaly[structure[bad]]])
+    return values
 
 
 def playbook_markdown(
@@ -180,36 +183,30 @@ def playbook_markdown(
     staged: list[tuple[str, str, int]],
     instincts: tuple[str, ...] = (),
 ) -> str:
-    """PLAYBOOK.md: thresholds by regime, the rules behind them and those staged (kind, text, confidence in ppm).
-
-    instincts: the defaults that the golem was born with, one line each.
-    """
+    """Write PLAYBOOK.md. rules, staged: (kind, text, confidence in ppm); instincts: a line per inherited default."""
     lines = [f"# PLAYBOOK of {_line(golem_id)}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
     if instincts:
         lines += ["", "## Defaults: what its line learned for good", "", *(f"- {line}" for line in instincts)]
     lines += ["", "## Rules", ""]
-    lines += _told(rules) or ["None yet."]
+    lines += _rule_lines(rules) or ["None yet."]
     if staged:
-        lines += ["", "## Staged: to prove themselves", "", *_told(staged)]
+        lines += ["", "## Staged: to prove themselves", "", *_rule_lines(staged)]
     return "\n".join(lines) + "\n"
 
 
-def _told(rules: list[tuple[str, str, int]]) -> list[str]:
+def _rule_lines(rules: list[tuple[str, str, int]]) -> list[str]:
     return [f"- ({kind}, {100 * confidence / PPM:.0f} %) {_line(text)}" for kind, text, confidence in sorted(rules)]
 
 
 def _line(text: str) -> str:
-    """On one line, whatever the names in it hold: a page says nothing that the curator did not."""
+    """Collapse white space, so that names in a text cannot add lines to the page."""
     return " ".join(text.split())
 
 
-_known_id = lru_cache(maxsize=1 << 16)(entry_id)
-
-
-def entry_ids(state: GrimoireState, rows: np.ndarray) -> list[str]:
-    """Ids of these rows."""
+def entry_ids(state: GrimoireState, rows: Int64Array) -> list[str]:
+    """Return the entry id of each row."""
     return [
-        _known_id(state.golems[o], state.structures.key(s))
+        entry_id(state.golems[o], state.structures.key(s))
         for o, s in zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
     ]

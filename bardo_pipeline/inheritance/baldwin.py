@@ -11,7 +11,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.playbook import entry_ids, moving, thresholds
+from bardo_pipeline.curator.playbook import entry_ids, threshold_rules, thresholds
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.life.inherited_defaults import Default
 from bardo_pipeline.events.record.model import REGIMES
@@ -35,7 +35,7 @@ def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy
     if not inherited.num_rows or rules.weismann == "reset":
         return ()
     state = from_table(inherited)
-    rows = moving(state)
+    rows = threshold_rules(state)
     at_us = round(died_at.timestamp() * 1_000_000)
     least = int(attenuated(np.array([ppm(rules.baldwin_confidence)]), rules.attenuation)[0])
     is_confident = state.confidence_at(rows, at_us, policy.decay) >= least

@@ -8,7 +8,7 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.curator.causality.granger import critical, tasks
+from bardo_pipeline.curator.causality.granger import critical_sigmas, tasks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.confidence import PPM
@@ -184,7 +184,7 @@ def test_a_link_is_contradicted_where_fresh_evidence_rules_out_what_links_must_m
 def test_the_bound_is_that_of_every_pair_and_lag_whatever_depends_on_what() -> None:
     tried = sum(len(task.causes) for task in tasks())
     harmonic = sum(1 / i for i in range(1, tried + 1))
-    for k, limit in enumerate(critical(POLICY.causal), 1):
+    for k, limit in enumerate(critical_sigmas(POLICY.causal), 1):
         chance = math.erfc(limit / math.sqrt(2.0))
         assert chance == pytest.approx(POLICY.causal.false_discovery * k / (tried * harmonic), rel=1e-6)
 

@@ -1,10 +1,11 @@
-"""Bridge: what of a grimoire may cross from a golem's own mind to others, and through which gate. Pure, over columns.
+"""Bridge: decide which entries of a grimoire may be passed to other golems, and by which gate. Pure.
 
-Insights and causal links pass the admission gate, the mean of five parts; heuristics must have been acted on and borne
-out; warnings only have to be new, since a false alarm costs less than a missed one; what was dreamt has been confirmed
-by live outcomes before it is here, and crosses from 0.5 on. A golem that has lived 0.85 of its lifespan pushes insights
-from a confidence of 0.4 on instead of 0.6. Nothing crosses that the golem has no evidence of itself.
-Episodes, sizes and outcomes never cross: this table names entries, and holds none of them.
+- Insights and causal links pass the admission gate, the mean of five parts.
+- Heuristics must have been acted on and confirmed by outcomes.
+- Warnings only have to be new, because a false alarm costs less than a missed one.
+- Confirmed dream entries cross from a confidence of 0.5.
+A golem past 85 % of its lifespan passes insights from a confidence of 0.4 instead of 0.6. An entry needs own evidence
+of its golem to cross. Episodes, position sizes and outcomes never cross.
 Source: MEM ("The bridge: what crosses between loops", "Bridge quality gates"), canon 12, canon ("admission gate").
 """
 
@@ -42,9 +43,8 @@ CROSSING_SCHEMA = pa.schema(
 )
 """One row per active entry that its golem has evidence of; key (golem_id, entry_id).
 
-at: the moment of its last vote, as of which it is judged. *_ppm: the five parts of the admission gate and their mean,
-in parts per million. gate: which one it has to pass (admission, outcomes or
-novelty); reason: why it crosses, or what it lacks."""
+at: time of the entry's last vote, as of which it is judged. *_ppm: the five parts of the admission gate and their mean,
+in parts per million. gate: the gate that applies (one of _GATES). reason: why it crosses, or the first fault."""
 
 _GATES = ("admission", "outcomes", "novelty", "validation")
 _ADMISSION, _OUTCOMES, _NOVELTY, _VALIDATION = range(len(_GATES))
@@ -58,7 +58,7 @@ _FAULTS = (
     "confidence is below what an insight needs",
     "its five parts do not add up to admission",
 )
-"""What an entry may lack, in the order in which it is told."""
+"""Faults of an entry; the first one that applies is its reason."""
 
 _SCENE, _CHAIN = (
     ("tool", "action_type", "anomaly_band", "gas_band", "regime"),
@@ -69,61 +69,63 @@ _JUDGED_BY = [
     "confidence_ppm", "validations", "contradictions", "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm",
     "own_count", "anchor_at", "created_at", "validated_at",
 ]  # fmt: skip
-"""Columns of an entry that say whether it may cross."""
+"""Columns of an entry that the decision reads."""
 
 _REASONS = pa.array([*_FAULTS, *(f"passes by {gate}" for gate in _GATES)])
 
 
 def dreams_that_cross(entries: pa.Table, policy: Policy) -> pa.Array:
-    """Which entries (ENTRY_SCHEMA) the clade may hear of: all but what was dreamt and is not sure enough yet."""
+    """Return which entries (ENTRY_SCHEMA) the clade may see: all but dream entries below `clade_confidence`."""
     unsure = pc.less(entries["confidence_ppm"], ppm(policy.dreams.clade_confidence))
     return pc.invert(pc.and_(pc.equal(entries["source"], "dream"), unsure))
 
 
-def is_elder(age: np.ndarray, lifespan: np.ndarray, policy: BridgePolicy) -> np.ndarray:
-    """Whether golems are so old that they push more: a hayflick ratio above 0.85. age, lifespan: ticks, [N]."""
+def is_elder(age: Int64Array, lifespan: Int64Array, policy: BridgePolicy) -> BoolArray:
+    """Return which golems are past 85 % of their lifespan. age, lifespan: ticks."""
     return np.asarray(age) > policy.legacy_hayflick * np.asarray(lifespan)
 
 
 def crossings_of(
     entries: pa.Table, policy: Policy, elders: Collection[str] = (), links: pa.Table | None = None
 ) -> pa.Table:
-    """What crosses of these entries (ENTRY_SCHEMA) and why not: CROSSING_SCHEMA, in the order of its key.
+    """Judge which of these entries (ENTRY_SCHEMA) cross, as CROSSING_SCHEMA sorted by key.
 
-    elders: golems near the end of their lifespan (`is_elder`): their insights cross from a lower confidence on, so that
-    what they know is left before it is lost. links: those among the entries (LINK_SCHEMA), if they are known.
+    Parameters
+    ----------
+    elders : golems for which `is_elder` holds; their insights cross at a lower confidence
+    links : pa.Table, LINK_SCHEMA, links among the entries; computed if None
     """
     links = links_of(entries) if links is None else links
-    mine = pc.and_(pc.equal(entries["status"], "active"), pc.greater(entries["own_count"], 0))
-    known = entries.select(_JUDGED_BY).filter(mine)
-    parts = _parts(known, _agreeing(known, links), policy.curator.cluster_min)
+    is_own = pc.and_(pc.equal(entries["status"], "active"), pc.greater(entries["own_count"], 0))
+    judged = entries.select(_JUDGED_BY).filter(is_own)
+    parts = _parts(judged, _agreeing(judged, links), policy.curator.cluster_min)
     admission = np.sum(list(parts.values()), axis=0) // len(parts)
     gate = np.select(
         [
-            equals_word(known, "source", "dream"),
-            equals_word(known, "kind", "heuristic"),
-            equals_word(known, "kind", "warning"),
+            equals_word(judged, "source", "dream"),
+            equals_word(judged, "kind", "heuristic"),
+            equals_word(judged, "kind", "warning"),
         ],
         [_VALIDATION, _OUTCOMES, _NOVELTY],
         _ADMISSION,
     )
-    faults = _faults(known, gate, parts["novelty"], admission, elders, policy)
+    faults = _faults(judged, gate, parts["novelty"], admission, elders, policy)
     crosses = ~faults.any(axis=0)
-    told = np.where(crosses, len(_FAULTS) + gate, faults.argmax(axis=0))
+    reason = np.where(crosses, len(_FAULTS) + gate, faults.argmax(axis=0))
     columns = {
-        **{name: known[name] for name in ("golem_id", "entry_id", "kind")},
-        "at": known["anchor_at"],
+        **{name: judged[name] for name in ("golem_id", "entry_id", "kind")},
+        "at": judged["anchor_at"],
         **{f"{part}_ppm": parts[part] for part in PARTS},
         "admission_ppm": admission,
         "gate": pa.array(_GATES).take(pa.array(gate)),
         "crosses": crosses,
-        "reason": _REASONS.take(pa.array(told)),
+        "reason": _REASONS.take(pa.array(reason)),
     }
     return sorted_by(pa.table(columns, CROSSING_SCHEMA), ("golem_id", "entry_id"))
 
 
 def _agreeing(entries: pa.Table, links: pa.Table) -> Int64Array:
-    """How many others of its golem agree with each entry. [rows]"""
+    """Return how many other entries of its golem agree with each entry."""
     agree = links.filter(pc.equal(links["relation"], "agrees"))
     ends = [pc.binary_join_element_wise(agree["golem_id"], agree[end], "\x1f") for end in ("entry_id", "other_id")]
     counts = pa.chunked_array([chunk for end in ends for chunk in end.chunks], pa.string()).value_counts()
@@ -133,7 +135,7 @@ def _agreeing(entries: pa.Table, links: pa.Table) -> Int64Array:
 
 
 def _parts(entries: pa.Table, agreeing: Int64Array, witnesses: int) -> dict[str, Int64Array]:
-    """The PARTS of each entry, in parts per million. agreeing: how many others say as much. [rows] each"""
+    """Return the PARTS of each entry in ppm. agreeing: number of entries that agree with each."""
     is_rule = equals_word(entries, "source", "pattern") | equals_word(entries, "source", "dream")
     is_level = equals_word(entries, "source", "baseline")
     size = np.abs(int_column(entries, "effect_mean_ppm"))
@@ -154,18 +156,19 @@ def _parts(entries: pa.Table, agreeing: Int64Array, witnesses: int) -> dict[str,
 
 
 def _named(entries: pa.Table, names: Collection[str]) -> Int64Array:
-    """How many of these columns say something. [rows]"""
+    """Return how many of these columns are present in each row."""
     return np.sum([present(one(entries[name])) for name in names], axis=0)
 
 
 def _share(part: Int64Array, of: Int64Array) -> Int64Array:
-    """So many parts per million, rounded down, at most all; exact however large the numbers are. [rows]"""
-    if part.max(initial=0) <= _ROOM:
+    """Return part / of in ppm, rounded down, at most 1e6; exact for all int64."""
+    if part.max(initial=0) <= _PART_MAX:
         return np.minimum(part * PPM // of, PPM)
     return np.minimum(part.astype(object) * PPM // of, PPM).astype(np.int64)
 
 
-_ROOM = (2**63 - 1) // PPM
+_PART_MAX = (2**63 - 1) // PPM
+"""Above this, part * PPM overflows int64."""
 
 
 def _faults(
@@ -176,7 +179,7 @@ def _faults(
     elders: Collection[str],
     policy: Policy,
 ) -> BoolArray:
-    """Which of _FAULTS each entry has at its gate. bool [_FAULTS, rows]"""
+    """Return which of _FAULTS each entry has at its gate. [_FAULTS, rows]."""
     rules, trust = policy.bridge, int_column(entries, "confidence_ppm")
     old = to_bools(contiguous(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string()))))
     young = ppm(rules.insight_confidence)

@@ -1,8 +1,9 @@
-"""Links: how the entries of a grimoire bear on each other, as in a Zettelkasten. Pure, self-joins of tables.
+"""Links between entries of a golem's grimoire, as in a Zettelkasten: self-joins of tables. Pure.
 
-Two rules about the same act in situations that differ in one respect agree across it, or differ, and then that respect
-decides; a causal link leads to another where its effect is the other's cause; a folded rule is told by the one that
-stands for it. Source: MEM (cross-reference; "the Zettelkasten link structure"), canon 17 ("another regime separates").
+- agrees, differs: two rules about the same action whose situations differ in one respect.
+- leads_to: the effect of a causal link is the cause of another.
+- told_by: a folded rule and the wider rule that replaced it.
+Source: MEM (cross-reference; "the Zettelkasten link structure"), canon 17 ("another regime separates").
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ LINK_SCHEMA = pa.schema(
         pa.field("strength_ppm", pa.int64(), nullable=False),
     ]
 )
-"""One row per pair of active entries of a golem that bear on each other, and per folded entry and the active one that
-stands for it; key (golem_id, entry_id, other_id).
+"""One row per linked pair of active entries, or of a folded entry and its wider rule.
 
-relation: agrees, differs, leads_to or told_by. across: in what their situations differ (regime, gas, anomaly:
-neighbouring bands), or "cause" for a chain of causes. A chain has a direction, and what is told by another stands
-before it; other pairs stand once, the smaller id first. strength_ppm: the lesser of the two confidences at their
-anchors (of what stands for another: its own), in parts per million."""
+Key: (golem_id, entry_id, other_id).
+
+relation: agrees, differs, leads_to or told_by. across: the respect in which the situations differ (regime, gas,
+anomaly), or "cause" for leads_to. entry_id is the cause of leads_to, the folded entry of told_by, otherwise the smaller
+id. strength_ppm: the smaller confidence at the anchors, for told_by the wider rule's, in parts per million."""
 
 _RELATIONS = ("agrees", "differs", "leads_to", "told_by")
 _AGREES, _DIFFERS, _LEADS_TO, _TOLD_BY = range(len(_RELATIONS))
@@ -44,8 +45,7 @@ _RESPECTS = ("anomaly", "regime", "gas", "cause")
 
 _STANDS_FOR = np.zeros((len(GAS_SPANS), len(GAS_SPANS)), bool)
 _STANDS_FOR[SINGLE:, :SINGLE] = COVERS[SINGLE:]
-"""Whether a gas band (row), a wider one, takes in another (column), a single one."""
-
+"""Whether a wider gas span (row) covers a single gas band (column)."""
 
 _MARKET = ("golem_id", "chain", "protocol", "pair")
 _ACT = (*_MARKET, "tool", "action_type")
@@ -63,7 +63,7 @@ class _Pairs(NamedTuple):
     def where(
         cls, kept: BoolArray, left: Int64Array, right: Int64Array, relation: Int64Array | int, across: int
     ) -> _Pairs:
-        """Keep some of these pairs."""
+        """Return the kept pairs with one relation and respect."""
         codes = np.broadcast_to(relation, len(kept))[kept]
         return cls(left[kept], right[kept], codes, np.full(len(codes), across))
 
@@ -82,12 +82,12 @@ def links_of(entries: pa.Table) -> pa.Table:
         "row": np.arange(entries.num_rows),
     }
     rows, signed = pa.table(columns), active & (sign != 0)
-    found = (
+    parts = (
         *_rule_pairs(rows, signed & is_rule, sign, rank),
         _cause_chains(rows.filter(pa.array(signed))),
         _folded_rules(rows, equals_word(entries, "status", "folded"), active & is_rule),
     )
-    pairs = _Pairs(*map(np.concatenate, zip(*found, strict=True)))
+    pairs = _Pairs(*map(np.concatenate, zip(*parts, strict=True)))
     order = np.lexsort((rank[pairs.right], rank[pairs.left]))
     left, right, relation, across = (column[order] for column in pairs)
     links = {
