@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_co
 def embed_the_references(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Embed the reference texts, compare, and record the verdict. Raises dg.Failure if it is critical."""
     stores = home.stores
-    drift = check_drift(stores, now=home.now()).found
+    drift = check_drift(stores, now=home.now()).drift
     metadata: dict[str, Any] = asdict(drift) | {
         "says": "; ".join(drift.says) or "as on record",
         "embedder": str(stores.embedder.identity),

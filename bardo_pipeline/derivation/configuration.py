@@ -20,7 +20,7 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.succession_events import Configured
 from bardo_pipeline.policy.golem_configuration import Configuration
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, canonical, configuration_hash, read_recorded
-from bardo_pipeline.storage.log.configuration_events import in_order, last_of_home, newest
+from bardo_pipeline.storage.log.configuration_events import home_configuration, in_recording_order, newest
 
 Tell = Callable[[str], None]
 
@@ -82,7 +82,7 @@ def record_configuration(
         why=why,
     )
     events = context.life("ConfigurationAdopted")
-    standing, known = last_of_home(events), _of_run(events, run)
+    standing, known = home_configuration(events), _of_run(events, run)
     needed = [standing] if run is None else [standing, known]
     if all(one is not None and one.configuration_hash == said.configuration_hash for one in needed):
         return said
@@ -95,7 +95,7 @@ def in_force_now(context: DerivationContext, golem_id: str | None = None) -> InF
     """The configuration that is in force in the home, or that a golem was born with (`in_force_of`)."""
     if golem_id is not None:
         return in_force_of(context, [golem_id])[golem_id]
-    return _in_force(context, last_of_home(context.life("ConfigurationAdopted")))
+    return _in_force(context, home_configuration(context.life("ConfigurationAdopted")))
 
 
 def in_force_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, InForceNow]:
@@ -104,7 +104,7 @@ def in_force_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[
     A golem's own, else that of the run that it was born in, else the home's last; where none is on record, what the
     policy in force says.
     """
-    events, births = in_order(context.life("ConfigurationAdopted")), context.life("GolemBorn")
+    events, births = in_recording_order(context.life("ConfigurationAdopted")), context.life("GolemBorn")
     said = events["configured"].combine_chunks()
     of_golem = dict(zip(events["golem_id"].to_pylist(), range(len(said)), strict=True))
     of_run = dict(zip(pc.struct_field(said, "run").to_pylist(), range(len(said)), strict=True))

@@ -24,7 +24,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder
 from bardo_pipeline.storage.embedding.embedders import embedder_version, open_embedder
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log.configuration_events import operated
+from bardo_pipeline.storage.log.configuration_events import with_recorded_operations
 from bardo_pipeline.storage.log.embedding_table import EmbeddingLog
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.snapshot import LogAsOf, LogOfGolems
@@ -74,7 +74,7 @@ class DerivationContext:
         if policy is None:
             adopted, configured = (_of_kind(known, k) for k in ("DerivationAdopted", "ConfigurationAdopted"))
             found = in_force(adopted, embedder)
-            found = replace(found, policy=operated(found.policy, configured))
+            found = replace(found, policy=with_recorded_operations(found.policy, configured))
         else:
             name = embedder or DEFAULT_EMBEDDER
             found = InForce(derivation_id(policy, embedder_version(name)), policy, name)
@@ -188,7 +188,7 @@ def _refuse_half_done(home: Home, adoptions: pa.Table, embedder: str | None) -> 
     """Raise EmbedderMismatch for an embedder to which a migration is half done."""
     if embedder is None:
         return
-    waiting = EmbeddingLog(home).half_done(adoptions)
+    waiting = EmbeddingLog(home).unfinished(adoptions)
     if waiting is not None and waiting.name == embedder:
         current = in_force(adoptions).embedder
         raise EmbedderMismatch(

@@ -397,8 +397,8 @@ def test_a_golem_that_a_writer_holds_is_written_by_that_writer_alone(disk: Event
         append(disk, ticks(2))
     with pytest.raises(LeaseError, match=f"golem {GOLEM} is held by writer w-1"):
         disk.record([died(3)], NOW)
-    assert disk.record([died(3)], NOW, mine=frozenset({GOLEM})) == 1
-    assert admit(disk, batch, lines_of(batch), mine=frozenset({GOLEM})).appended.written == 1
+    assert disk.record([died(3)], NOW, leased_golems=frozenset({GOLEM})) == 1
+    assert admit(disk, batch, lines_of(batch), leased_golems=frozenset({GOLEM})).appended.written == 1
     lease.release()
     assert append(disk, ticks(3)) == 1
 

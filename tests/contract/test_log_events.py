@@ -214,11 +214,14 @@ def test_a_vector_is_recorded_once_per_text_and_embedder(log: Log) -> None:
     [
         (vectors(["a"]).drop_columns(["model"]), "need the columns"),
         (vectors(["a"], value=float("nan")), "not finite"),
-        (vectors(["a"]).set_column(5, VECTORS_SCHEMA.field("dimension"), pa.array([3], pa.int32())), "components"),
-        (vectors(["a"]).set_column(3, VECTORS_SCHEMA.field("model"), pa.array([None], pa.string())), "missing"),
+        (
+            vectors(["a"]).set_column(5, VECTORS_SCHEMA.field("dimension"), pa.array([3], pa.int32())),
+            "differs from its dimension",
+        ),
+        (vectors(["a"]).set_column(3, VECTORS_SCHEMA.field("model"), pa.array([None], pa.string())), "is null"),
         (
             vectors(["a"]).set_column(3, VECTORS_SCHEMA.field("model"), pa.array(["m"], pa.string())),
-            "says that it is of",
+            "but the identity",
         ),
     ],
 )

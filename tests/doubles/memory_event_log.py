@@ -124,19 +124,19 @@ class MemoryEventLog:
 
     def admit(
         self,
-        looked: Examined,
+        examined: Examined,
         *,
         writer: str,
         segment: int,
         recorded_at: datetime,
         payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
-        mine: frozenset[str] = frozenset(),
+        leased_golems: frozenset[str] = frozenset(),
     ) -> Admitted:
         """Append the rows of a batch that may be appended, and say of each other one why not. There are no leases."""
         utc(recorded_at, "recorded_at")
         check_transaction(writer, segment)
-        records, refused = looked.records, dict[int, BardoError](looked.errors())
+        records, refused = examined.records, dict[int, BardoError](examined.errors())
         rows, left_out = records.to_pylist(), set(refused)
         if payloads is None:
             assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
@@ -266,7 +266,9 @@ class MemoryEventLog:
         late = [r for g in sorted(before) for r in _ranges(g, before[g] - after[g])]
         return Appended(self._version, len(news), given - len(news), tuple(gaps), tuple(late))
 
-    def record(self, events: Sequence[LifeEvent], recorded_at: datetime, mine: frozenset[str] = frozenset()) -> int:
+    def record(
+        self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
+    ) -> int:
         """Append those events whose id is not on record; returns how many were new."""
         utc(recorded_at, "recorded_at")
         check_events(events)
@@ -369,8 +371,8 @@ class MemoryEventLog:
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
         """How many vectors of an embedder are on record, all or those made after a moment."""
-        mine = [row for (key, _), row in self._vectors.items() if key == embedder]
-        return sum(since is None or row["created_at"] > since for row in mine)
+        leased_golems = [row for (key, _), row in self._vectors.items() if key == embedder]
+        return sum(since is None or row["created_at"] > since for row in leased_golems)
 
     def identities(self) -> dict[str, EmbedderIdentity]:
         """Every embedder that has vectors on record, by its key."""

@@ -118,7 +118,7 @@ def test_a_vector_whose_metadata_is_not_that_of_its_key_is_refused(known: Deriva
     rows = rows.take(pa.array([0, 1]))
     at = VECTORS_SCHEMA.names.index("version")
     other = rows.set_column(at, VECTORS_SCHEMA.field("version"), pa.array(["another"] * 2))
-    with pytest.raises(RecordError, match="says that it is of"):
+    with pytest.raises(RecordError, match="but the identity"):
         known.log.record_vectors(other)
 
 
@@ -146,7 +146,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
     folder = own_models(waiting)
     sound = altered(folder, 1.0)
     stores = DerivationContext.open(waiting)
-    found = check_drift(stores, now=LATER).found
+    found = check_drift(stores, now=LATER).drift
     assert found.verdict == "critical", found
     before = vectors_on_record(stores).num_rows
     for _ in range(2):
@@ -160,7 +160,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
     put(folder, sound)
     mended = DerivationContext.open(waiting)
     assert pausing_check(mended) is not None, "until a check says otherwise"
-    assert check_drift(mended, now=LATER + timedelta(hours=1)).found.verdict == "healthy"
+    assert check_drift(mended, now=LATER + timedelta(hours=1)).drift.verdict == "healthy"
     assert not warned(mended)
     derive_everything(mended, now=LATER)
     never = DerivationContext.open(copy_home(unread, waiting.parent / "never"))
@@ -173,7 +173,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
 def test_a_slight_drift_is_a_warning_and_nothing_stops(waiting: Path) -> None:
     altered(own_models(waiting), 0.5)
     stores = DerivationContext.open(waiting)
-    found = check_drift(stores, now=LATER).found
+    found = check_drift(stores, now=LATER).drift
     assert found.verdict == "warning", found
     assert derive_episodes(stores, now=LATER)[-1].rows_written > 0
 
@@ -188,7 +188,7 @@ def test_the_first_vectors_after_a_week_are_checked_without_being_asked(waiting:
     recorded_vectors(stores, ["a text within the week"], NOW + week - timedelta(hours=1))
     with pytest.raises(EmbeddingPaused):
         recorded_vectors(stores, ["a text after it"], NOW + week)
-    assert [c.found.verdict for c in stores.embedding_log.checks()] == ["healthy", "critical"]
+    assert [c.drift.verdict for c in stores.embedding_log.checks()] == ["healthy", "critical"]
     assert suspect_count(stores) == 1
     assert recorded_vectors(stores, ["a text within the week"], NOW + week)[1].num_rows == 1, "it is on record"
 
@@ -310,7 +310,7 @@ def test_the_weekly_job_records_a_verdict_and_fails_where_it_is_critical(
     result = run("drift_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)
     (failure,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
     assert "the model has drifted" in failure.step_failure_data.user_failure_data.description
-    assert [c.found.verdict for c in DerivationContext.open(waiting).embedding_log.checks()] == [
+    assert [c.drift.verdict for c in DerivationContext.open(waiting).embedding_log.checks()] == [
         "healthy",
         "healthy",
         "critical",
@@ -322,5 +322,5 @@ def test_a_check_reads_back_as_it_was_recorded(waiting: Path) -> None:
     made = [check_drift(stores, now=when) for when in (LATER, LATER)]
     assert DerivationContext.open(waiting).embedding_log.checks()[1:] == made
     assert isinstance(made[0].at, datetime)
-    assert np.isclose(made[0].found.norm_first_ppm, made[0].found.norm_variance_ppm)
+    assert np.isclose(made[0].drift.norm_first_ppm, made[0].drift.norm_variance_ppm)
     assert pc.all(pc.equal(vectors_on_record(stores)["dimension"], 384)).as_py()

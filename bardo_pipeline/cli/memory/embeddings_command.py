@@ -41,7 +41,7 @@ def drift(
         out.print(f"{stores.embedder_name} was never checked: `bardo drift --check` or the next embedding checks it")
     else:
         print_table(out, f"{stores.embedder_name} and its recorded vectors", _NAMES, [_row(c) for c in checks[-last:]])
-    if checks and checks[-1].found.verdict == "critical":
+    if checks and checks[-1].drift.verdict == "critical":
         if format == "table":
             out.print(
                 f"Embedding is paused; {suspect_count(stores):,} vectors were made since the last passed check. "
@@ -68,7 +68,7 @@ _NAMES = ["when", "verdict", "furthest", "mean", "kept", "lengths", "says"]
 
 
 def _row(check: Checked) -> tuple[object, ...]:
-    result = check.found
+    result = check.drift
     return (
         f"{check.at:%Y-%m-%d %H:%M}",
         result.verdict,

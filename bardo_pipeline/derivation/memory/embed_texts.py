@@ -93,7 +93,7 @@ def check_drift(context: DerivationContext, *, now: datetime) -> Checked:
         recorded,
         today[order],
         norm_variance_ppm=norm_variance_of(raw),
-        norm_first_ppm=earlier[0].found.norm_variance_ppm if earlier else None,
+        norm_first_ppm=earlier[0].drift.norm_variance_ppm if earlier else None,
         policy=context.policy.embedding,
     )
     return log.record_check(now, context.embedder_name, identity, drift)
@@ -108,7 +108,7 @@ def last_check(context: DerivationContext) -> Checked | None:
 def pausing_check(context: DerivationContext) -> Checked | None:
     """Return the newest check if it is critical, which pauses embedding, else None."""
     check = last_check(context)
-    return check if check is not None and check.found.verdict == "critical" else None
+    return check if check is not None and check.drift.verdict == "critical" else None
 
 
 def suspect_count(context: DerivationContext) -> int:
@@ -116,7 +116,7 @@ def suspect_count(context: DerivationContext) -> int:
     if pausing_check(context) is None:
         return 0
     key = context.embedder.identity.key
-    healthy = [check.at for check in context.embedding_log.checks(key) if check.found.verdict != "critical"]
+    healthy = [check.at for check in context.embedding_log.checks(key) if check.drift.verdict != "critical"]
     return context.log.count_vectors(key, healthy[-1] if healthy else None)
 
 
@@ -125,9 +125,9 @@ def _check_model(context: DerivationContext, now: datetime) -> None:
     last = last_check(context)
     if last is None or now - last.at >= timedelta(days=context.policy.embedding.drift_days):
         last = check_drift(context, now=now)
-    if last.found.verdict == "critical":
+    if last.drift.verdict == "critical":
         raise EmbeddingPaused(
-            f"{context.embedder.identity} gives other vectors than it gave: {'; '.join(last.found.says)} (checked "
+            f"{context.embedder.identity} gives other vectors than it gave: {'; '.join(last.drift.says)} (checked "
             f"{last.at:%Y-%m-%d %H:%M}). Embedding is paused; waiting texts are kept. Restore the model and run "
             "`bardo drift --check`, or embed everything again with the present model: `bardo reembed`"
         )

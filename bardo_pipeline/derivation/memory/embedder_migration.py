@@ -93,7 +93,7 @@ def reembed(
 
 def unfinished_migration(context: DerivationContext) -> Migration | None:
     """Return the interrupted migration if its target derivation is unchanged, else None."""
-    waiting = context.embedding_log.half_done(context.log.life("DerivationAdopted"))
+    waiting = context.embedding_log.unfinished(context.log.life("DerivationAdopted"))
     if waiting is None or derivation_id(context.policy, embedder_version(waiting.name)) != waiting.derivation_id:
         return None  # another policy was adopted since
     return waiting
@@ -111,8 +111,8 @@ def target_embedder(context: DerivationContext, model: str | None, *, again: boo
     if name != current_name:
         return with_turn(name, _free_turn(context, name)), False
     last = last_check(context)
-    if not again and (last is None or last.found.verdict != "critical"):
-        state = "was never checked" if last is None else f"was {last.found.verdict} when it was checked last"
+    if not again and (last is None or last.drift.verdict != "critical"):
+        state = "was never checked" if last is None else f"was {last.drift.verdict} when it was checked last"
         raise ConfigError(
             f"{current} is in force already and {state}: give another --model, or --again to embed anew by it"
         )
@@ -126,7 +126,7 @@ def _free_turn(context: DerivationContext, name: str) -> int:
         return 0
     turn = max(split_turn(check.name)[1] for check in checks)
     last = [check for check in checks if check.name == with_turn(name, turn)][-1]
-    return turn + 1 if last.found.verdict == "critical" else turn
+    return turn + 1 if last.drift.verdict == "critical" else turn
 
 
 def _embed(context: DerivationContext, target: DerivationContext, now: datetime, tell: Tell) -> int:

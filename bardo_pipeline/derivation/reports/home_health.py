@@ -257,11 +257,11 @@ def _marts(context: DerivationContext, curated_at: datetime | None, now: datetim
 
 def _embedding(context: DerivationContext) -> Embedding:
     checks = context.embedding_log.checks(name=context.embedder_name)
-    waiting = context.embedding_log.half_done(context.life("DerivationAdopted"))
+    waiting = context.embedding_log.unfinished(context.life("DerivationAdopted"))
     going = None if waiting is None else waiting.name
     if not checks:
         return Embedding(context.embedder_name, None, None, None, (), going, _indexed(context))
-    found = checks[-1].found
+    found = checks[-1].drift
     most = found.distance_max_ppm / PPM
     return Embedding(context.embedder_name, found.verdict, checks[-1].at, most, found.says, going, _indexed(context))
 

@@ -193,7 +193,7 @@ class Drainer:
             recorded_at=now,
             payloads=Payloads(lines.column(parsed.lines), [frame.content for frame in kept]),
             signatures=[frame.signature for frame in kept],
-            mine=frozenset(frame.golem_id for frame in kept),
+            leased_golems=frozenset(frame.golem_id for frame in kept),
         )
         if admitted.appended.repeated:
             # A drainer that was killed may have named its commit without making the name durable.

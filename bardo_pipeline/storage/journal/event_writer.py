@@ -197,7 +197,7 @@ class EventWriter:
             self._check_open()
             self._drain()
             try:
-                return self._session.log.record(events, self._clock(), mine=frozenset((self.golem_id,)))
+                return self._session.log.record(events, self._clock(), leased_golems=frozenset((self.golem_id,)))
             finally:
                 self._learn()
 

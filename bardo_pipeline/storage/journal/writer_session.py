@@ -18,7 +18,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import Drainer, DrainProcess, DrainReport, DrainThread
 from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.journal.segment_files import TornTail
-from bardo_pipeline.storage.log.configuration_events import operated
+from bardo_pipeline.storage.log.configuration_events import with_recorded_operations
 from bardo_pipeline.storage.log.event_log import EventLog
 
 DrainMode = Literal["process", "thread", "none"]
@@ -46,7 +46,7 @@ class WriterSession:
         self.is_forked = False
         self._key, self._writer_count = (home.root.resolve(), writer), 0
         self.log = EventLog(home, policy)
-        policy = policy or operated(Policy(), self.log.life("ConfigurationAdopted"))
+        policy = policy or with_recorded_operations(Policy(), self.log.life("ConfigurationAdopted"))
         self.journal, torn = Journal.open(
             home,
             writer,

@@ -1,1 +1,1 @@
-"""The event log: append-only Delta tables of records and life events, their admission, links and checksums."""
+"""The event log: append-only Delta tables of records, life events and vectors; admission, links, checksums."""

@@ -1,7 +1,6 @@
-"""Admission: which rows of a batch are news, and which may not come in and why. Pure.
+"""Admission: which rows of a batch are new and which are refused with which error. Pure.
 
-Each row is judged by what is on record and by those rows of the batch that may come in: one that is refused takes no
-tick, no link and no other row's place.
+Each row is compared with the log and with the admitted rows of its batch. A refused row occupies no tick and no link.
 Source: architecture ("Laws", "Time and order"); X-9.
 """
 
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, check_rings, rings_after
 from bardo_pipeline.events.custody.sealing import unsealed
@@ -35,12 +35,12 @@ from bardo_pipeline.storage.log.stream_heads import (
 )
 
 Wrong = dict[int, BardoError]
-"""Row of the batch to what is wrong with it."""
+"""Row of the batch -> its error."""
 
 
 @dataclass
 class Known:
-    """What the rows and events on record say of each golem."""
+    """State of each golem, accumulated from the rows and events of the log."""
 
     heads: Heads = field(default_factory=Heads)
     deaths: dict[str, int] = field(default_factory=dict)
@@ -52,24 +52,24 @@ class Known:
     _key_events: set[str] = field(default_factory=set)
 
     def ring(self, golem_id: str) -> KeyRing:
-        """The golem's signing keys."""
+        """Return the golem's signing keys."""
         return self.rings.get(golem_id) or KeyRing(golem_id)
 
     def tip(self, golem_id: str) -> Tip:
-        """The newest link of the golem's chain."""
+        """Return the newest link of the golem's chain."""
         head = self.heads.of.get(golem_id)
         return Tip() if head is None else head.tip
 
     def passed(self, golem_id: str) -> int:
-        """How many phases of its dying are on record."""
+        """Return the number of recorded phases of the golem's death."""
         return self.dying.get(golem_id, 0)
 
     def unsaid(self, events: Iterable[LifeEvent]) -> list[LifeEvent]:
-        """These events without second deaths, and without phases of dying that are passed."""
+        """Drop second deaths and phases of dying that are already recorded."""
         return unsaid(events, is_dead=self.deaths.__contains__, passed=self.passed)
 
     def check(self, events: Sequence[LifeEvent]) -> None:
-        """Raise what speaks against putting these events on record, after all that is there."""
+        """Raise the error of an event that contradicts the log."""
         check_rings(events, self.rings)
         check_dying(events, is_dead=self.deaths.__contains__, passed=self.passed)
         check_lives(
@@ -81,10 +81,10 @@ class Known:
         )
 
     def learn_life(self, events: pa.Table) -> None:
-        """Take in gaps, deaths, phases of dying, overrides, who seals (columns event_id, golem_id, kind, gap, died)."""
+        """Update the state from life events (columns event_id, golem_id, kind, gap, died)."""
         kinds = events.column("kind")
-        said = events.select(["golem_id", "event_id"]).filter(pc.is_in(kinds, value_set=pa.array(list(OVERRIDES))))
-        for row in said.to_pylist():
+        overrides = events.select(["golem_id", "event_id"]).filter(pc.is_in(kinds, value_set=pa.array(list(OVERRIDES))))
+        for row in overrides.to_pylist():
             self.overrides.setdefault(row["golem_id"], set()).add(row["event_id"])
         self.sealing.update(events.column("golem_id").filter(pc.equal(kinds, "SealKeyMade")).to_pylist())
         gaps = events.select(["golem_id", "gap"]).filter(pc.equal(events.column("kind"), "GapAccepted"))
@@ -101,7 +101,7 @@ class Known:
             self.dying[row["golem_id"]] = max(rank, self.dying.get(row["golem_id"], 0))
 
     def learn_keys(self, events: Iterable[LifeEvent]) -> None:
-        """Take in key events; those known already change nothing."""
+        """Update the key rings from key events; repeated events change nothing."""
         fresh = [event for event in events if event.event_id not in self._key_events]
         self.rings |= rings_after(fresh, self.rings)
         self._key_events.update(event.event_id for event in fresh)
@@ -115,10 +115,14 @@ def check_lives(
     death: Callable[[str], int | None],
     overrides: Callable[[str], int],
 ) -> None:
-    """Raise for a death, an override, an asking or an arrival that does not fit its golem as it is now.
+    """Raise the error of a death, override, model request or received entry that contradicts its golem's state.
 
-    Of a golem: its highest tick, the tick up to which its stream has no gap, that of its recorded death, and how many
-    overrides are on record.
+    Parameters
+    ----------
+    highest : golem -> highest recorded tick
+    contiguous : golem -> last tick before the first gap
+    death : golem -> tick of the recorded death
+    overrides : golem -> number of recorded overrides
     """
     check_deaths(events, highest)
     check_overrides(overrides_of(events), contiguous=contiguous, death=death, known=overrides)
@@ -126,8 +130,8 @@ def check_lives(
     check_arrivals(arrivals_of(events), contiguous=contiguous, death=death)
 
 
-class Sent(NamedTuple):
-    """A batch whose rows keep the model's rules: whose they are, their ticks and digests, and their order."""
+class BatchRows(NamedTuple):
+    """Valid rows of a batch: golem, tick and digest of each, and their grouping by golem."""
 
     golem_ids: pa.Array
     ticks: Ticks
@@ -135,37 +139,44 @@ class Sent(NamedTuple):
     groups: Groups
 
 
-def sent(records: pa.Table, hashes: pa.Array) -> Sent:
-    """The batch, looked at. records: RECORD_SCHEMA. hashes: their digests, as the log keeps them."""
+def batch_rows(records: pa.Table, hashes: pa.Array) -> BatchRows:
+    """Group records (RECORD_SCHEMA) with their digests."""
     golem_ids, ticks = golem_column(records), records.column("tick").to_numpy()
-    return Sent(golem_ids, ticks, hashes, grouped(golem_ids, ticks))
+    return BatchRows(golem_ids, ticks, hashes, grouped(golem_ids, ticks))
 
 
 class Verdicts(NamedTuple):
-    """Of each row: whether it is news, which row of the batch it is or repeats, and what is wrong with it, if it is.
+    """Verdict on each row; a row that is neither new nor wrong is a repetition.
 
-    A row that is neither news nor wrong repeats what is on record or what is news.
+    Parameters
+    ----------
+    news : mask of the new rows
+    first : row of the batch that this row is or repeats
+    wrong : error by row
     """
 
-    news: np.ndarray
-    first: np.ndarray
+    news: BoolArray
+    first: Int64Array
     wrong: Wrong
 
 
 def judge(
-    rows: Sent,
+    rows: BatchRows,
     known: Known,
     *,
-    held: Callable[[set[str]], Mapping[str, str]],
+    leased: Callable[[set[str]], Mapping[str, str]],
     on_record: Callable[[pa.Table], pa.Table],
-    unsigned: Callable[[np.ndarray], Wrong],
-    plain: Callable[[set[str]], np.ndarray],
+    unsigned: Callable[[Int64Array], Wrong],
+    unsealed_rows: Callable[[set[str]], BoolArray],
 ) -> Verdicts:
-    """Judge each row by what is on record and by those rows of the batch that may come in.
+    """Compare each row with the log and with the admitted rows of the batch.
 
-    held: of these golems, those that a writer holds, and how it says so. on_record: the digests of these golems and
-    ticks (columns golem_id, tick, content_hash). unsigned: which of these rows are not signed as they should be. plain:
-    which rows carry in plain text what these golems seal.
+    Parameters
+    ----------
+    leased : golems -> those whose lease a writer holds, with the reason for the error
+    on_record : table of golem_id, tick -> their digests (golem_id, tick, content_hash)
+    unsigned : rows -> errors of missing or wrong signatures
+    unsealed_rows : golems that seal -> mask of the rows with private parts in plain text
     """
     wrong: Wrong = {}
     covered = np.zeros(len(rows.ticks), dtype=np.bool_)
@@ -176,11 +187,11 @@ def judge(
         if death is not None and ticks[-1] > death:
             for row in own[(ticks > death) & ~covered[own]].tolist():
                 wrong[row] = past_death(golem_id, int(rows.ticks[row]), death, known.causes.get(golem_id))
-    reasons = held(set(rows.groups.names))
+    reasons = leased(set(rows.groups.names))
     for golem_id, own in rows.groups if reasons else ():
         for row in own[~covered[own]].tolist() if golem_id in reasons else ():
             wrong.setdefault(row, LeaseError(f"golem {golem_id}: tick {rows.ticks[row]} {reasons[golem_id]}"))
-    for row in np.flatnonzero(plain(known.sealing) & ~covered).tolist() if known.sealing else ():
+    for row in np.flatnonzero(unsealed_rows(known.sealing) & ~covered).tolist() if known.sealing else ():
         wrong.setdefault(row, unsealed(rows.golem_ids[row].as_py(), int(rows.ticks[row])))
     wrong |= _conflicts_on_record(rows, np.flatnonzero(covered), on_record)
     open_ = ~covered
@@ -193,8 +204,8 @@ def judge(
     return Verdicts(open_ & ~repeats, first, wrong)
 
 
-def _first_of_its_tick(groups: Groups, ticks: Ticks, open_: np.ndarray) -> np.ndarray:
-    """To each open row the first open row of its golem and tick; to others themselves."""
+def _first_of_its_tick(groups: Groups, ticks: Ticks, open_: BoolArray) -> Int64Array:
+    """Return for each open row the first open row of its golem and tick, for other rows themselves."""
     order = groups.order[open_[groups.order]]
     starts = np.ones(len(order), dtype=np.bool_)
     codes = groups.codes[order]
@@ -204,8 +215,8 @@ def _first_of_its_tick(groups: Groups, ticks: Ticks, open_: np.ndarray) -> np.nd
     return first
 
 
-def _conflicts(rows: Sent, repeats: np.ndarray, first: np.ndarray) -> Wrong:
-    """Rows that say something else than the first row of the same golem and tick in the batch."""
+def _conflicts(rows: BatchRows, repeats: Int64Array, first: Int64Array) -> Wrong:
+    """Return errors of the rows that differ from the first row of the same golem and tick in the batch."""
     if not len(repeats):
         return {}
     same = pc.equal(rows.hashes.take(pa.array(repeats)), rows.hashes.take(pa.array(first[repeats])))
@@ -217,8 +228,8 @@ def _conflicts(rows: Sent, repeats: np.ndarray, first: np.ndarray) -> Wrong:
     }
 
 
-def _conflicts_on_record(rows: Sent, covered: np.ndarray, on_record: Callable[[pa.Table], pa.Table]) -> Wrong:
-    """Rows at or below a head that are not what is on record there."""
+def _conflicts_on_record(rows: BatchRows, covered: Int64Array, on_record: Callable[[pa.Table], pa.Table]) -> Wrong:
+    """Return errors of the covered rows that differ from the log."""
     if not len(covered):
         return {}
     at = pa.array(covered)
@@ -226,18 +237,18 @@ def _conflicts_on_record(rows: Sent, covered: np.ndarray, on_record: Callable[[p
         {
             "golem_id": rows.golem_ids.take(at),
             "tick": rows.ticks[covered],
-            "given": rows.hashes.take(at),
+            "sent_hash": rows.hashes.take(at),
             "row": covered,
         }
     )
     matched = wanted.join(on_record(wanted), ["golem_id", "tick"], join_type="left outer")
-    differs = matched.filter(pc.invert(pc.fill_null(pc.equal(matched["given"], matched["content_hash"]), False)))
-    found: Wrong = {}
+    differs = matched.filter(pc.invert(pc.fill_null(pc.equal(matched["sent_hash"], matched["content_hash"]), False)))
+    conflicts: Wrong = {}
     for row in differs.select(["golem_id", "tick", "row", "content_hash"]).to_pylist():
         golem_id, tick = row["golem_id"], row["tick"]
-        found[row["row"]] = (
+        conflicts[row["row"]] = (
             ForkError(golem_id, tick, "is already on record with different content")
             if row["content_hash"] is not None
             else RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
         )
-    return found
+    return conflicts

@@ -1,6 +1,6 @@
-"""Linking: the links that the news of a batch add to their golems' chains. Pure.
+"""Build the links that the new rows of a batch add to their golems' chains. Pure.
 
-What came as JSON has one link a record, in the order given; what came as Arrow, one link a golem (custody.py).
+A JSON batch has one link per record in the given order; an Arrow batch has one link per golem.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, link_of, slice_contents
 from bardo_pipeline.events.record.upcast import absent
-from bardo_pipeline.storage.log.admission import Known, Sent, Verdicts, Wrong
+from bardo_pipeline.storage.log.admission import BatchRows, Known, Verdicts, Wrong
 from bardo_pipeline.storage.log.protocol import LINK_TYPE
 from bardo_pipeline.storage.log.stream_heads import Groups
 
 
 @dataclass(frozen=True)
 class Links:
-    """Links field by field (LINK_TYPE): of a tuple a link, the garbage collector would have to look at each."""
+    """Links by field (LINK_TYPE); one object per link would slow down the garbage collector."""
 
     numbers: list[int] = field(default_factory=list)
     previous: list[bytes] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Links:
         return len(self.numbers)
 
     def add(self, tip: Tip, link: bytes, signature: Signature | None) -> Tip:
-        """Add the link that follows a tip; returns the tip that it is."""
+        """Add the link after a tip; return the new tip."""
         self.numbers.append(tip.number + 1)
         self.previous.append(tip.hash)
         self.hashes.append(link)
@@ -45,22 +46,25 @@ class Links:
 
 
 class Linked(NamedTuple):
-    """Links; of each row of the batch, which of them it has (-1: it does not come in); what is wrong with others.
+    """Links of a batch; without any, the rows are written without links.
 
-    No links at all: the rows come in without.
+    Parameters
+    ----------
+    which : index of the link of each row; -1 for a row that is not admitted
+    wrong : error by row
     """
 
     links: Links
-    which: np.ndarray
+    which: Int64Array
     wrong: Wrong
 
     @property
-    def rows(self) -> np.ndarray:
-        """The rows that come in."""
+    def rows(self) -> Int64Array:
+        """Indices of the admitted rows."""
         return np.flatnonzero(self.which >= 0)
 
     def column(self) -> pa.Array:
-        """The links of the rows that come in (LINK_TYPE)."""
+        """Return the links of the admitted rows (LINK_TYPE)."""
         links = self.links
         if not len(links):
             return absent(LINK_TYPE, len(self.rows))
@@ -74,13 +78,13 @@ class Linked(NamedTuple):
 
 
 def unsigned_lines(
-    rows: Sent,
-    which: np.ndarray,
+    rows: BatchRows,
+    which: Int64Array,
     contents: Sequence[bytes],
     signatures: Sequence[Signature | None] | None,
     known: Known,
 ) -> Wrong:
-    """Those of these rows whose bytes are not signed as their golem's keys ask."""
+    """Return errors of the rows without a valid signature of their golem's keys."""
     keyed = {golem_id for golem_id in rows.groups.names if known.ring(golem_id).keys}
     if signatures is None and not keyed:
         return {}
@@ -98,9 +102,10 @@ def unsigned_lines(
 
 
 def link_lines(
-    rows: Sent, news: np.ndarray, contents: Sequence[bytes], signatures: Sequence[Signature | None] | None, known: Known
-) -> Linked:
-    """The links of lines that are news. A link names the one before, so this is a loop over rows."""
+    rows: BatchRows, news: BoolArray, contents: Sequence[bytes], signatures: Sequence[Signature | None] | None,
+    known: Known,
+) -> Linked:  # fmt: skip
+    """Link the new lines one by one, because each link names its predecessor."""
     kept = np.flatnonzero(news)
     tips: dict[str, Tip] = {}
     links = Links()
@@ -115,21 +120,21 @@ def link_lines(
 
 
 class Slice(NamedTuple):
-    """A golem's rows of a batch that are news, in tick order, and how many rows of it were sent."""
+    """New rows of a golem in a batch, by tick, and the number of its rows that were sent."""
 
     golem_id: str
-    rows: np.ndarray
+    rows: Int64Array
     sent: int
 
 
-def slices_of(groups: Groups, news: np.ndarray) -> list[Slice]:
-    """The golems of which there is news, each with its slice."""
-    found = (Slice(golem_id, own[news[own]], len(own)) for golem_id, own in groups)
-    return [piece for piece in found if len(piece.rows)]
+def slices_of(groups: Groups, news: BoolArray) -> list[Slice]:
+    """Return the slices of the golems with new rows."""
+    slices = (Slice(golem_id, own[news[own]], len(own)) for golem_id, own in groups)
+    return [piece for piece in slices if len(piece.rows)]
 
 
 def unlinked(slices: Sequence[Slice], rows: int) -> Linked:
-    """The same rows with no link."""
+    """Admit the rows of these slices without links."""
     which = np.full(rows, -1)
     for piece in slices:
         which[piece.rows] = 0
@@ -139,9 +144,9 @@ def unlinked(slices: Sequence[Slice], rows: int) -> Linked:
 def link_slices(
     records: pa.Table, slices: Sequence[Slice], verdicts: Verdicts, signatures: Mapping[str, Signature], known: Known
 ) -> Linked:
-    """The links of slices of a batch (RECORD_SCHEMA). A slice that is not signed as it should be is wrong as a whole.
+    """Link the slices of a batch (RECORD_SCHEMA). A missing or wrong signature refuses the whole slice.
 
-    Those that stand together and in order in the batch are not copied.
+    Slices that are contiguous and in order are not copied.
     """
     linked = Linked(Links(), np.full(len(records), -1), {})
     if not slices:
@@ -172,8 +177,8 @@ def _check_slice(
         return
     if signature is not None and len(piece.rows) < piece.sent:
         raise SignatureError(
-            f"golem {piece.golem_id}: its signed slice is on record in part, or holds what may not come in: sign and "
-            "send what is new"
+            f"golem {piece.golem_id}: part of its signed slice is already in the log or is refused: sign and send only "
+            "the new records"
         )
     for end in (piece.rows[0], piece.rows[-1]):
         ring.check(ticks[int(end)].as_py(), content, signature)

@@ -1,14 +1,14 @@
-"""Sums: the SHA-256 of every file of the log that must never change, written down as soon as it is committed.
+"""Checksum manifests: the SHA-256 of every immutable file of the log, appended right after its commit.
 
-One append-only text a table, `log/sums/<table>`, a line a file:
+Each table has an append-only text file, `log/sums/<table>`, with one line per file:
 
     sha256  path below log/  bytes  check
 
-The check is the beginning of the SHA-256 of the check before and of the rest of the line, so the list cannot be thinned
-out or edited in its middle. It is evidence, not truth: no reader of the log needs it, `bardo verify` does. A process
-that is killed between its commit and the line leaves that one file without; the next append writes what is missing.
+The check is a prefix of the SHA-256 over the previous check and the rest of the line, so lines cannot be removed or
+edited unnoticed. Only `bardo verify` reads the manifest. A process that is killed between a commit and its line leaves
+that line to the next append.
 
-Source: X-9: an altered bit in any byte of the log is found and its file named.
+Source: X-9: `bardo verify` names the file of any altered bit of the log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
 
 
 class Sum(NamedTuple):
-    """What a file was when it was committed: SHA-256 in hex, and its length in bytes."""
+    """SHA-256 (hex) and size in bytes of a file at its commit."""
 
     hash: str
     size: int
@@ -44,59 +44,59 @@ class Sum(NamedTuple):
 
 @dataclass
 class SumList:
-    """What a list says: each file's sum by its path below log/, and what is wrong with the list itself."""
+    """Content of a manifest: checksum by path below log/, and faults of the manifest itself."""
 
     sums: dict[str, Sum] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
 
 class Sums:
-    """The list of one table. table: its folder, below log/."""
+    """The checksum manifest of the table in this folder below log/."""
 
     def __init__(self, home: Home, table: Path) -> None:
         self._root, self._table = home.cycles.parent, table
         self.prefix = table.relative_to(self._root).as_posix()
         self.path = self._root / "sums" / self.prefix.replace("/", "-")
         self._length, self._check = 0, _START
-        self._commit = self._checkpoint = -1  # the newest of each that has a line
+        self._commit = self._checkpoint = -1  # newest version with a line
 
     def follow(self, version: int) -> int:
-        """Write the lines of all commits up to this version that have none; returns how many lines that were.
+        """Append the missing lines of all commits up to this version; return their number.
 
-        Where they cannot be written (a full disk), they are left to the next call: the commits stand without them.
+        If the disk refuses them, the next call appends them; the commits are valid without them.
         """
         try:
-            with self._held() as handle:
-                self._learn(handle)
-                return self._write(handle, self._due(version))
+            with self._locked() as handle:
+                self._read_tail(handle)
+                return self._write(handle, self._missing(version))
         except OSError:
             return 0
 
     def catch_up(self) -> int:
-        """Write the lines of all commits and checkpoints of the table that have none, durably; returns how many."""
-        with self._held() as handle:
-            self._learn(handle)
-            known = read_sums(self.path).sums
+        """Append and sync the missing lines of all commits and checkpoints of the table; return their number."""
+        with self._locked() as handle:
+            self._read_tail(handle)
+            listed = read_sums(self.path).sums
             log = self._table / "_delta_log"
-            found = sorted(name for name in os.listdir(log) if COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name))
-            missing = [name for name in found if f"{self.prefix}/_delta_log/{name}" not in known]
-            due = (path for name in missing for path in self._of(log / name) if self._name(path) not in known)
-            written = self._write(handle, due)
+            names = sorted(name for name in os.listdir(log) if COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name))
+            missing = [name for name in names if f"{self.prefix}/_delta_log/{name}" not in listed]
+            paths = (path for name in missing for path in self._files_of(log / name) if self._name(path) not in listed)
+            written = self._write(handle, paths)
             os.fsync(handle)
             sync_folder(self.path.parent)
             return written
 
-    def _due(self, until: int) -> Iterator[Path]:
-        # A checkpoint is made when its version is the newest, and so after that commit's line.
+    def _missing(self, until: int) -> Iterator[Path]:
+        # A checkpoint is written when its version is the newest, so after the line of that commit.
         log = self._table / "_delta_log"
         for version in range(max(self._commit, 0), until + 1):
             if version > self._commit:
-                yield from self._of(log / f"{version:020}.json")
+                yield from self._files_of(log / f"{version:020}.json")
             if version > self._checkpoint:
-                yield from self._of(log / f"{version:020}.checkpoint.parquet")
+                yield from self._files_of(log / f"{version:020}.checkpoint.parquet")
 
-    def _of(self, path: Path) -> Iterator[Path]:
-        """A commit's data files, if they are as long as it says, and then itself; a checkpoint alone."""
+    def _files_of(self, path: Path) -> Iterator[Path]:
+        """Yield the complete data files of a commit and then the commit; yield only itself for a checkpoint."""
         if not path.exists():
             return
         if path.suffix == ".json":
@@ -106,33 +106,33 @@ class Sums:
                     yield data
         yield path
 
-    def _write(self, handle: int, due: Iterable[Path]) -> int:
+    def _write(self, handle: int, paths: Iterable[Path]) -> int:
         lines, check = [], self._check
-        named: list[str] = []
-        for path in due:
-            said = f"{hash_file(path)}  {self._name(path)}  {path.stat().st_size}"
-            check = _next(check, said)
-            lines.append(f"{said}  {check}\n")
-            named.append(path.name)
-        content = "".join(lines).encode()
-        if content and os.pwrite(handle, content, self._length) < len(content):
+        names: list[str] = []
+        for path in paths:
+            content = f"{hash_file(path)}  {self._name(path)}  {path.stat().st_size}"
+            check = _next_check(check, content)
+            lines.append(f"{content}  {check}\n")
+            names.append(path.name)
+        appended = "".join(lines).encode()
+        if appended and os.pwrite(handle, appended, self._length) < len(appended):
             raise OSError(f"{self.path}: a line was cut short")
-        self._length, self._check = self._length + len(content), check
-        self._note(named)
+        self._length, self._check = self._length + len(appended), check
+        self._note(names)
         return len(lines)
 
     def _note(self, names: Iterable[str]) -> None:
         for name in names:
-            if found := COMMIT.search(name):
-                self._commit = max(self._commit, int(found.group(1)))
-            elif found := CHECKPOINT.search(name):
-                self._checkpoint = max(self._checkpoint, int(found.group(1)))
+            if match := COMMIT.search(name):
+                self._commit = max(self._commit, int(match.group(1)))
+            elif match := CHECKPOINT.search(name):
+                self._checkpoint = max(self._checkpoint, int(match.group(1)))
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._root).as_posix()
 
-    def _learn(self, handle: int) -> None:
-        """Take in what others wrote since; a torn end, which only a lost machine leaves, goes."""
+    def _read_tail(self, handle: int) -> None:
+        """Read the lines that other processes appended, and truncate a torn last line (left by a power cut)."""
         end = os.fstat(handle).st_size
         if end == self._length:
             return
@@ -148,57 +148,56 @@ class Sums:
         os.ftruncate(handle, self._length)
 
     @contextmanager
-    def _held(self) -> Iterator[int]:
+    def _locked(self) -> Iterator[int]:
         self.path.parent.mkdir(exist_ok=True)
         with locks.held(self.path) as handle:
             yield handle
 
 
 def _parsed(content: bytes) -> list[tuple[re.Match[str], int]]:
-    """The whole lines of a piece of a list, and where each ends in it."""
-    found = []
+    """Return the complete lines of a part of a manifest and the end offset of each."""
+    lines = []
     end = 0
     for line in content.splitlines(keepends=True):
         end += len(line)
         match = _LINE.fullmatch(line.decode("ascii", "replace").removesuffix("\n"))
         if match and line.endswith(b"\n"):
-            found.append((match, end))
-    return found
+            lines.append((match, end))
+    return lines
 
 
 def read_sums(path: Path, length: int | None = None) -> SumList:
-    """A list, or so many bytes of it. What is wrong with it is named, line by line; nothing is raised for that."""
-    found = SumList()
+    """Read a manifest, or its first `length` bytes. Faulty lines are reported in the result."""
+    manifest = SumList()
     try:
         content = path.read_bytes()[:length]
     except FileNotFoundError:
-        return found
+        return manifest
     check = _START
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         match = _LINE.fullmatch(line.decode("ascii", "replace").removesuffix("\n"))
         if match is None or not line.endswith(b"\n"):
-            found.faults.append(f"line {number} is torn or altered")
+            manifest.faults.append(f"line {number} is torn or altered")
             continue
-        said, given = match.group(0)[:-18], match.group(4)
-        if _next(check, said) != given:
-            found.faults.append(f"line {number}, of {match.group(2)}, does not follow the line before")
-        check, name, known = given, match.group(2), Sum(match.group(1), int(match.group(3)))
-        if found.sums.setdefault(name, known) != known:
-            found.faults.append(f"line {number} gives {name} another sum than a line before")
-    return found
+        if _next_check(check, match.group(0)[:-18]) != match.group(4):
+            manifest.faults.append(f"line {number}, of {match.group(2)}, does not follow the line before")
+        check, name, listed = match.group(4), match.group(2), Sum(match.group(1), int(match.group(3)))
+        if manifest.sums.setdefault(name, listed) != listed:
+            manifest.faults.append(f"line {number} gives {name} another sum than a line before")
+    return manifest
 
 
 def adds_of(commit: bytes) -> list[dict]:
-    """The files that a commit adds, as its JSON describes them; raises orjson.JSONDecodeError for none."""
+    """Return the add actions of a commit. Raises orjson.JSONDecodeError for other content."""
     actions = [orjson.loads(line) for line in commit.splitlines()]
     return [action["add"] for action in actions if action.get("add")]
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file in hex."""
+    """Return the SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _next(check: str, said: str) -> str:
-    return hashlib.sha256(f"{check}  {said}".encode()).hexdigest()[:16]
+def _next_check(check: str, content: str) -> str:
+    return hashlib.sha256(f"{check}  {content}".encode()).hexdigest()[:16]

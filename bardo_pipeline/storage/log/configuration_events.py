@@ -1,4 +1,4 @@
-"""The configurations on record: which one a home goes by, and what of it says how the home is run."""
+"""The recorded configurations: the one in force for a home, and its operational settings."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import with_operations
 
 
-def last_of_home(configurations: pa.Table) -> Configured | None:
-    """The configuration that the whole home goes by, by these life events (kind ConfigurationAdopted)."""
+def home_configuration(configurations: pa.Table) -> Configured | None:
+    """Return the configuration in force for the whole home (life events of kind ConfigurationAdopted)."""
     return newest(configurations.filter(pc.equal(configurations["golem_id"], EVERY_GOLEM)))
 
 
 def newest(configurations: pa.Table) -> Configured | None:
-    """The configuration that was recorded last."""
+    """Return the configuration that was recorded last."""
     if not configurations.num_rows:
         return None
-    return Configured.model_validate(in_order(configurations)["configured"][-1].as_py())
+    return Configured.model_validate(in_recording_order(configurations)["configured"][-1].as_py())
 
 
-def in_order(configurations: pa.Table) -> pa.Table:
-    """These life events as they were recorded, the newest last."""
+def in_recording_order(configurations: pa.Table) -> pa.Table:
+    """Sort life events by recording time, the newest last."""
     return configurations.sort_by([(name, "ascending") for name in ("recorded_at", "observed_at", "event_id")])
 
 
-def operated(policy: Policy, configurations: pa.Table) -> Policy:
-    """The policy with what the recorded configuration says of how the home is run: what decides no content."""
-    found = last_of_home(configurations)
-    return policy if found is None else with_operations(policy, found.configuration)
+def with_recorded_operations(policy: Policy, configurations: pa.Table) -> Policy:
+    """Return the policy with the operational settings of the recorded configuration; they change no content."""
+    configured = home_configuration(configurations)
+    return policy if configured is None else with_operations(policy, configured.configuration)

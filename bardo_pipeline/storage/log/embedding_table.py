@@ -1,6 +1,6 @@
-"""The embedding log: what the checks of the embedders found, and which migrations began. A table of the log.
+"""The embedding log: a table of drift checks of embedders and of begun migrations.
 
-A migration ends with the life event `DerivationAdopted`; a `ReembeddingBegan` without it is a migration half done.
+A migration ends with the life event `DerivationAdopted`; a `ReembeddingBegan` without one is an unfinished migration.
 Source: MEM (embedding integrity); canon 56.
 """
 
@@ -55,26 +55,26 @@ EMBEDDING_SCHEMA = pa.schema(
         _field("adoptions", pa.int64(), nullable=True),
     ]
 )
-"""One row an event. number: from 1, in the order of recording. name: what `open_embedder` knows it by, with its turn.
-embedder: its identity's key. A DriftChecked carries the figures from `texts` to `says` (embedder_drift.py), a
-ReembeddingBegan the derivation that it makes and how often that had been adopted before."""
+"""One row per event. number: from 1, in recording order. name: argument of `open_embedder`. embedder: key of its
+identity. DriftChecked has the columns from `texts` to `says` (embedder_drift.py), ReembeddingBegan has the target
+derivation and the number of its earlier adoptions."""
 
 _MEASURES = ("texts", "distance_mean_ppm", "distance_max_ppm", "neighbours_ppm", "norm_variance_ppm", "norm_first_ppm")
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A check on record: when, of which embedder, and what it found."""
+    """A recorded drift check of an embedder."""
 
     at: datetime
     name: str
     embedder: str
-    found: Drift
+    drift: Drift
 
 
 @dataclass(frozen=True)
 class Migration:
-    """A migration that began: when, to which embedder, which derivation it makes; adoptions: of that one, by then."""
+    """A begun migration: time, target embedder, target derivation and the number of its earlier adoptions."""
 
     at: datetime
     name: str
@@ -84,24 +84,24 @@ class Migration:
 
 
 class EmbeddingLog:
-    """Checks and migrations of one home, in the order in which they were recorded. Reading makes nothing."""
+    """Drift checks and migrations of a home in recording order. Only writing creates the table."""
 
     def __init__(self, home: Home, policy: Policy | None = None) -> None:
         self._home, self._policy = home, policy or Policy()
         self._open: AppendOnlyTable | None = None
 
-    def record_check(self, at: datetime, name: str, identity: EmbedderIdentity, found: Drift) -> Checked:
-        """Record what a check found."""
-        figures = {n: getattr(found, n) for n in _MEASURES}
+    def record_check(self, at: datetime, name: str, identity: EmbedderIdentity, drift: Drift) -> Checked:
+        """Record the result of a drift check."""
+        figures = {n: getattr(drift, n) for n in _MEASURES}
         self._record("DriftChecked", at, name, identity, figures | {
-            "verdict": found.verdict, "says": "; ".join(found.says),
+            "verdict": drift.verdict, "says": "; ".join(drift.says),
         })  # fmt: skip
-        return Checked(at, name, identity.key, found)
+        return Checked(at, name, identity.key, drift)
 
     def begin(
         self, at: datetime, name: str, identity: EmbedderIdentity, derivation_id: str, adoptions: pa.Table
     ) -> None:
-        """Record that a migration begins. adoptions: the life events (DerivationAdopted) by now."""
+        """Record the begin of a migration. adoptions: all DerivationAdopted events."""
         more = {"derivation_id": derivation_id, "adoptions": _adopted(adoptions, derivation_id)}
         self._record("ReembeddingBegan", at, name, identity, more)
 
@@ -121,7 +121,7 @@ class EmbeddingLog:
             self._open.append(pa.Table.from_pylist([row], schema=EMBEDDING_SCHEMA), transactions={})
 
     def checks(self, embedder: str | None = None, *, name: str | None = None) -> list[Checked]:
-        """Every check, or those of the embedder of this key or of this name, oldest first."""
+        """Return the checks, oldest first, optionally of one embedder key or name."""
         return [
             Checked(row["at"], row["name"], row["embedder"], _drift(row))
             for row in self._rows()
@@ -129,15 +129,15 @@ class EmbeddingLog:
         ]
 
     def migrations(self) -> list[Migration]:
-        """Every migration that began, oldest first."""
+        """Return all begun migrations, oldest first."""
         return [
             Migration(row["at"], row["name"], row["embedder"], row["derivation_id"], row["adoptions"])
             for row in self._rows()
             if row["kind"] == "ReembeddingBegan"
         ]
 
-    def half_done(self, adoptions: pa.Table) -> Migration | None:
-        """The migration that began last, unless it ended. adoptions: the life events (DerivationAdopted) by now."""
+    def unfinished(self, adoptions: pa.Table) -> Migration | None:
+        """Return the last migration if it has not ended. adoptions: all DerivationAdopted events."""
         began = self.migrations()
         if not began or _adopted(adoptions, began[-1].derivation_id) > began[-1].adoptions:
             return None
@@ -162,7 +162,7 @@ def _drift(row: Mapping[str, Any]) -> Drift:
 
 
 def _adopted(adoptions: pa.Table, derivation_id: str) -> int:
-    """How many of these life events adopt a derivation."""
+    """Count the life events that adopt a derivation."""
     if not adoptions.num_rows:
         return 0
     names = pc.struct_field(adoptions["adopted"].combine_chunks(), "derivation_id")

@@ -1,6 +1,6 @@
-"""The event log: cycles, life events and vectors as three append-only Delta tables of one home.
+"""The event log: cycles, life events and vectors in three append-only Delta tables of a home.
 
-One lock file a home lets one process at a time decide what is new; so no two of them accept the same tick.
+A lock file of the home serialises writers, so two processes never accept the same tick.
 Source: architecture ("Laws", "Time and order", "Writing"); HB S6.
 """
 
@@ -16,11 +16,11 @@ from pathlib import Path
 from threading import RLock
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import LeaseError, StoreError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
 from bardo_pipeline.events.custody.sealing import must_be_sealed
@@ -58,19 +58,19 @@ from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
 from bardo_pipeline.storage.log.vector_table import VectorLog
 
 _LOCK = "log"
-_OF_KEYS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
+_KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
 _KEYS = ["golem_id", "tick", "content_hash"]
-_LEARNED = ["golem_id", "tick", "link"]
+_HEAD_COLUMNS = ["golem_id", "tick", "link"]
 
 
 class EventLog:
-    """The log on disk. See `Log` in protocol.py for what each method promises.
+    """The log on disk. `Log` in protocol.py documents the methods. Writing raises StoreError if the disk refuses.
 
-    durable: what `append`, `admit`, `record` and `record_vectors` returned for stays when the machine loses its power.
-    Without it, it stays when the program dies. chained: Arrow batches are linked into their golems' chains; without it
-    nobody could tell that a record was altered, and `bardo verify` names each one that has no link.
-    To be without either is for scratch homes alone, which are made again sooner than repaired.
-    Every method that writes raises StoreError for what the disk refuses.
+    Parameters
+    ----------
+    durable : writes survive a power cut; without it only the end of the process. False for scratch homes
+    chained : Arrow batches are linked into their golems' chains. False for scratch homes: `bardo verify` then reports
+        each record without a link
     """
 
     def __init__(self, home: Home, policy: Policy | None = None, *, durable: bool = True, chained: bool = True) -> None:
@@ -108,10 +108,10 @@ class EventLog:
         recorded_at: datetime,
         signatures: Mapping[str, Signature] | None = None,
     ) -> Appended:
-        """Append a batch, whole or not at all, each (golem, tick) once."""
-        stamp, looked = Stamp(writer, segment, recorded_at), examine(records)
-        looked.check()
-        batch = Batch.of(stamp, looked)
+        """Append a batch atomically, each (golem, tick) once."""
+        stamp, examined = Stamp(writer, segment, recorded_at), examine(records)
+        examined.check()
+        batch = Batch.of(stamp, examined)
         with self._writing():
             verdicts = self._judge(batch, frozenset(), _all_signed)
             linked = self._linked_slices(batch, verdicts, signatures or {})
@@ -121,72 +121,72 @@ class EventLog:
 
     def admit(
         self,
-        looked: Examined,
+        examined: Examined,
         *,
         writer: str,
         segment: int,
         recorded_at: datetime,
         payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
-        mine: frozenset[str] = frozenset(),
+        leased_golems: frozenset[str] = frozenset(),
     ) -> Admitted:
-        """Append the rows of a batch that may be appended, and say of each other one why not."""
-        batch = Batch.of(Stamp(writer, segment, recorded_at), looked, payloads)
+        """Append the valid rows of a batch; refuse each other row with its error."""
+        batch = Batch.of(Stamp(writer, segment, recorded_at), examined, payloads)
         with self._writing():
             if batch.payloads is None:
                 assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
-                verdicts = self._judge(batch, mine, _all_signed)
+                verdicts = self._judge(batch, leased_golems, _all_signed)
                 linked = self._linked_slices(batch, verdicts, signatures or {})
             else:
                 assert not isinstance(signatures, Mapping), "lines are signed one by one"
                 each = None if signatures is None else [signatures[i] for i in batch.fit.tolist()]
                 contents = batch.payloads.contents
                 unsigned = partial(unsigned_lines, contents=contents, signatures=each, known=self._known)
-                verdicts = self._judge(batch, mine, lambda rows: unsigned(batch.sent, rows))
-                linked = link_lines(batch.sent, verdicts.news, contents, each, self._known)
+                verdicts = self._judge(batch, leased_golems, lambda rows: unsigned(batch.grouped, rows))
+                linked = link_lines(batch.grouped, verdicts.news, contents, each, self._known)
             wrong = verdicts.wrong | linked.wrong
             appended = self._write(batch, linked, len(batch.records) - len(wrong))
         refused = batch.refused | {int(batch.fit[row]): error for row, error in wrong.items()}
         return Admitted(appended, tuple(Refused(row, refused[row]) for row in sorted(refused)))
 
-    def _judge(self, batch: Batch, mine: frozenset[str], unsigned: Callable[[np.ndarray], Wrong]) -> Verdicts:
+    def _judge(self, batch: Batch, leased_golems: frozenset[str], unsigned: Callable[[Int64Array], Wrong]) -> Verdicts:
         return judge(
-            batch.sent,
+            batch.grouped,
             self._known,
-            held=lambda golem_ids: leased(self._home, golem_ids - mine),
+            leased=lambda golem_ids: leased(self._home, golem_ids - leased_golems),
             on_record=self._on_record,
             unsigned=unsigned,
-            plain=lambda sealing: must_be_sealed(batch.records, sealing),
+            unsealed_rows=lambda sealing: must_be_sealed(batch.records, sealing),
         )
 
     def _linked_slices(self, batch: Batch, verdicts: Verdicts, signatures: Mapping[str, Signature]) -> Linked:
-        slices = slices_of(batch.sent.groups, verdicts.news)
+        slices = slices_of(batch.grouped.groups, verdicts.news)
         if not self._chained and not signatures and not self._known.rings:
             return unlinked(slices, len(batch.records))
         return link_slices(batch.records, slices, verdicts, signatures, self._known)
 
-    def _write(self, batch: Batch, linked: Linked, given: int) -> Appended:
-        """Commit what comes in. given: how many records were sent that are not wrong."""
-        due, count = self._cycles.checkpointed_version() + 1, len(linked.rows)
+    def _write(self, batch: Batch, linked: Linked, valid_count: int) -> Appended:
+        """Commit the admitted rows. valid_count: number of sent records without an error."""
+        version, count = self._cycles.checkpointed_version() + 1, len(linked.rows)
         if not count:
-            return Appended(self._cycles_seen, 0, given, (), ())
+            return Appended(self._cycles_seen, 0, valid_count, (), ())
         stamp = batch.stamp
         if self._cycles.done({stamp.writer: stamp.segment}):
             raise StoreError(
-                f"writer {stamp.writer}: segment {stamp.segment} or a later one is on record, but {count} of these "
-                "records are not: number segments upwards and send one again unchanged"
+                f"writer {stamp.writer}: segment {stamp.segment} or a later one is in the log, but {count} of these "
+                "records are not: number segments upwards, and retry a segment with the same records"
             )
-        rows = batch.rows(linked, self._home.bucket_count, due)
-        adds = self._stored(divided(rows, parts_of(count, os.cpu_count() or 1)))
-        version = self._cycles.commit(adds, transactions={stamp.writer: stamp.segment}, version=due)
-        assert version == due, "whoever holds the lock of the log commits alone"
-        gaps, late = self._learn_cycles(rows)
-        if due == self._cycles_seen + 1:
-            self._cycles_seen = due
-        return Appended(due, count, given - count, gaps, late)
+        rows = batch.rows(linked, self._home.bucket_count, version)
+        adds = self._write_files(divided(rows, parts_of(count, os.cpu_count() or 1)))
+        committed = self._cycles.commit(adds, transactions={stamp.writer: stamp.segment}, version=version)
+        assert committed == version, "only the holder of the log's lock commits"
+        gaps, late = self._update_heads(rows)
+        if version == self._cycles_seen + 1:
+            self._cycles_seen = version
+        return Appended(version, count, valid_count - count, gaps, late)
 
-    def _stored(self, parts: Sequence[pa.Table]) -> list[Added]:
-        """Each part in a file; if one cannot be written, none of them stays."""
+    def _write_files(self, parts: Sequence[pa.Table]) -> list[Added]:
+        """Write each part to a file; delete all of them if one fails."""
         adds: list[Added] = []
         try:
             at_once(lambda rows: adds.append(self._cycles.write(rows)), parts)
@@ -195,90 +195,91 @@ class EventLog:
             raise
         return adds
 
-    def _learn_cycles(self, rows: pa.Table) -> tuple[tuple[TickRange, ...], tuple[TickRange, ...]]:
+    def _update_heads(self, rows: pa.Table) -> tuple[tuple[TickRange, ...], tuple[TickRange, ...]]:
         golem_ids, link = golem_column(rows), rows.column("link")
         self._known.heads.follow(golem_ids, pc.struct_field(link, "number"), pc.struct_field(link, "hash"))
         return self._known.heads.record(golem_ids, rows.column("tick").to_numpy())
 
     @property
     def home(self) -> Home:
-        """The home whose log this is."""
+        """Home of the log."""
         return self._home
 
     def tip(self, golem_id: str) -> Tip:
-        """The newest link of a golem's chain."""
+        """Return the newest link of a golem's chain."""
         with self._mutex:
             self._refresh()
             head = self._known.heads.of.get(golem_id)
             return head.tip if head is not None else Tip()
 
     def last_segment(self, writer: str) -> int:
-        """The highest segment of a writer that is on record; -1 for one that has none."""
+        """Return the highest recorded segment of a writer; -1 without one."""
         with self._mutex:
-            found = self._cycles.transaction_version(writer)
-            return -1 if found is None else found
+            segment = self._cycles.transaction_version(writer)
+            return -1 if segment is None else segment
 
     def head_of(self, golem_id: str) -> Head:
-        """A copy of what is known of one golem's stream."""
+        """Return a copy of the head of a golem's stream."""
         with self._mutex:
             self._refresh()
             head = self._known.heads.of.get(golem_id) or Head()
             return replace(head, missing=list(head.missing), accepted=list(head.accepted))
 
     def death_of(self, golem_id: str) -> int | None:
-        """The tick of a golem's recorded death."""
+        """Return the tick of a golem's recorded death."""
         with self._mutex:
             self._refresh()
             return self._known.deaths.get(golem_id)
 
     def cause_of_death(self, golem_id: str) -> str | None:
-        """What a golem died of, as its recorded death says."""
+        """Return the cause of a golem's recorded death."""
         with self._mutex:
             self._refresh()
             return self._known.causes.get(golem_id)
 
     def sealing(self) -> frozenset[str]:
-        """Golems whose private parts are only taken sealed."""
+        """Return the golems whose private parts must be sealed."""
         with self._mutex:
             self._refresh()
             return frozenset(self._known.sealing)
 
     def ring_of(self, golem_id: str) -> KeyRing:
-        """The golem's signing keys."""
+        """Return the golem's signing keys."""
         with self._mutex:
             self._refresh()
             return self._known.ring(golem_id)
 
     def _on_record(self, wanted: pa.Table) -> pa.Table:
-        """What the log holds for these golems and ticks (golem_id, tick, content_hash)."""
+        """Read the digests of these golems and ticks (golem_id, tick, content_hash)."""
         golems, ticks = pc.min_max(wanted["golem_id"]).as_py(), pc.min_max(wanted["tick"]).as_py()
         files = self._cycles.overlapping(
             {"golem_id": (golems["min"], golems["max"]), "tick": (ticks["min"], ticks["max"])}
         )
-        asked = ds.field("golem_id").isin(wanted["golem_id"].unique()) & ds.field("tick").isin(wanted["tick"].unique())
-        found = scan(files, CYCLES_SCHEMA, _KEYS, asked)
-        return found.group_by(["golem_id", "tick"]).aggregate([("content_hash", "min")]).rename_columns(_KEYS)
+        condition = ds.field("golem_id").isin(wanted["golem_id"].unique())
+        condition &= ds.field("tick").isin(wanted["tick"].unique())
+        stored = scan(files, CYCLES_SCHEMA, _KEYS, condition)
+        return stored.group_by(["golem_id", "tick"]).aggregate([("content_hash", "min")]).rename_columns(_KEYS)
 
     def heads(self) -> pa.Table:
-        """How far each golem has come (HEADS_SCHEMA), by id."""
+        """Return the head of each golem's stream (HEADS_SCHEMA) by id."""
         with self._mutex:
             self._refresh()
             return self._known.heads.table()
 
     def gaps(self) -> tuple[TickRange, ...]:
-        """Every run of ticks that is missing and not accepted as lost."""
+        """Return all missing runs of ticks that were not accepted as lost."""
         with self._mutex:
             self._refresh()
             return self._known.heads.missing()
 
     @property
     def table_id(self) -> str:
-        """The id of the table of cycles: another log has another."""
+        """Id of the table of cycles, unique to this log."""
         return self._cycles.table_id
 
     @property
     def version(self) -> int:
-        """The newest version of the cycles."""
+        """Newest version of the cycles."""
         with self._mutex:
             return self._cycles.version
 
@@ -288,7 +289,7 @@ class EventLog:
         since_version: int | None = None,
         golems: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Cycles, all or those after a version, of all golems or of these."""
+        """Read cycles, all or those after a version, of all golems or of these."""
         only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
         with self._mutex:
             files = self._cycles.tail(since_version)[1]
@@ -301,7 +302,7 @@ class EventLog:
         until_version: int,
         golems: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Cycles committed after one version (from the first for None) and up to another."""
+        """Read cycles committed after one version (None: from the first) and up to another."""
         only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
         with self._mutex:
             files = self._cycles.tail(since_version, until_version)[1]
@@ -314,36 +315,38 @@ class EventLog:
         until_version: int | None = None,
         golems: Sequence[str] | None = None,
     ) -> Iterator[Part]:
-        """Cycles as `read_cycles_between` gives them, in parts, early ticks first; at least one part."""
+        """Read the cycles of `read_cycles_between` in parts by tick, at least one part."""
         only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
         with self._mutex:
             files = self._cycles.tail(since_version, until_version)[1]
         yield from self._cycles.load_parts(files, columns, only, by="tick")
 
     def read_stretch(self, columns: Sequence[str], golems: Sequence[str], tick_from: int, tick_to: int) -> pa.Table:
-        """Cycles of these golems from one tick to another, read from the files alone that may hold them."""
+        """Read cycles of these golems between two ticks (inclusive), from files whose statistics overlap."""
         if not golems:
             return self._cycles.load([], columns)
         bounds = {"golem_id": (min(golems), max(golems)), "tick": (tick_from, tick_to)}
-        asked = ds.field("golem_id").isin(pa.array(golems, pa.string()))
-        asked &= (ds.field("tick") >= tick_from) & (ds.field("tick") <= tick_to)
+        condition = ds.field("golem_id").isin(pa.array(golems, pa.string()))
+        condition &= (ds.field("tick") >= tick_from) & (ds.field("tick") <= tick_to)
         with self._mutex:
-            files, near = self._cycles.tail()[1], set(self._cycles.overlapping(bounds))
-        return self._cycles.load([file for file in files if file.path in near], columns, asked)
+            files, overlapping = self._cycles.tail()[1], set(self._cycles.overlapping(bounds))
+        return self._cycles.load([file for file in files if file.path in overlapping], columns, condition)
 
     # life
 
-    def record(self, events: Sequence[LifeEvent], recorded_at: datetime, mine: frozenset[str] = frozenset()) -> int:
-        """Append those events whose id is not on record; returns how many were new."""
+    def record(
+        self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
+    ) -> int:
+        """Append the events with new ids; return their number."""
         utc(recorded_at, "recorded_at")
         check_events(events)
-        given = {event.event_id: event for event in events}
+        by_id = {event.event_id: event for event in events}
         with self._writing():
-            fresh = [event for event_id, event in given.items() if event_id not in self._event_ids]
+            fresh = [event for event_id, event in by_id.items() if event_id not in self._event_ids]
             fresh = self._known.unsaid(fresh)
             if not fresh:
                 return 0
-            deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - mine
+            deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - leased_golems
             for golem_id, why in leased(self._home, deciding).items():
                 raise LeaseError(f"golem {golem_id} {why}")
             self._known.check(fresh)
@@ -360,14 +363,14 @@ class EventLog:
             return len(fresh)
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
-        """Life events of one kind, or of all."""
+        """Read life events of one kind or all."""
         with self._mutex:
             files = self._life.tail(since_version)[1]
         return self._life.load(files, None, None if kind is None else ds.field("kind") == kind)
 
     @property
     def life_version(self) -> int:
-        """The newest version of the life events."""
+        """Newest version of the life events."""
         with self._mutex:
             return self._life.version
 
@@ -378,21 +381,21 @@ class EventLog:
     # vectors
 
     def record_vectors(self, vectors: pa.Table) -> int:
-        """Append those vectors whose (embedder, text_hash) is not on record; returns how many."""
+        """Append the vectors with a new (embedder, text_hash); return their number."""
         check_vectors(vectors)
         with self._writing():
             return self._vectors.put(vectors)
 
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
-        """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
+        """Read the vectors of these texts (columns text_hash, vector) by text_hash."""
         return self._vectors.of(embedder, hashes)
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
-        """How many vectors of an embedder are on record, all or those made after a moment."""
+        """Count the vectors of an embedder, all or those made after a time."""
         return self._vectors.count(embedder, since)
 
     def identities(self) -> dict[str, EmbedderIdentity]:
-        """Every embedder that has vectors on record, by its key."""
+        """Return the embedders with vectors in the log by key."""
         return self._vectors.identities()
 
     # the state in memory
@@ -405,35 +408,35 @@ class EventLog:
             yield
 
     def _refresh(self) -> None:
-        """Learn what was committed since the last look, by whomever."""
+        """Update the state from all commits since the last refresh, of any process."""
         version, files = self._life.tail(self._life_seen)
         if files:
-            told = self._life.load(files, ["event_id", "kind", "golem_id", "gap", "died"])
-            self._learn_life(told)
-            if pc.any(pc.is_in(told.column("kind"), value_set=_OF_KEYS)).as_py():
-                keys = self._life.load(files, None, pc.field("kind").isin(_OF_KEYS))
+            events = self._life.load(files, ["event_id", "kind", "golem_id", "gap", "died"])
+            self._learn_life(events)
+            if pc.any(pc.is_in(events.column("kind"), value_set=_KEY_KINDS)).as_py():
+                keys = self._life.load(files, None, pc.field("kind").isin(_KEY_KINDS))
                 self._known.learn_keys(to_models(keys, LifeEvent))
         self._life_seen = version
         version, files = self._cycles.tail(self._cycles_seen)
         if files:
-            self._learn_cycles(self._cycles.load(files, _LEARNED))
+            self._update_heads(self._cycles.load(files, _HEAD_COLUMNS))
         self._cycles_seen = version
 
     def close(self) -> None:
-        """Leave the heads for the next one to open the log."""
-        with self._mutex, suppress(OSError):  # it saves time, and the rows are on record
+        """Save the cache of stream heads."""
+        with self._mutex, suppress(OSError):  # the cache only saves time
             if self._cycles_seen >= 0:
                 save_heads(self._index, self._known.heads, self._cycles.path, self._cycles_seen)
 
     def __enter__(self) -> Self:
-        """The log itself."""
+        """Return the log."""
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Close it."""
+        """Close the log."""
         self.close()
 
 
-def _all_signed(rows: np.ndarray) -> Wrong:
-    """An Arrow batch is signed golem by golem: its signatures are checked when its slices are linked."""
+def _all_signed(rows: Int64Array) -> Wrong:
+    """Return no errors: signatures of an Arrow batch are checked when its slices are linked."""
     return {}

@@ -1,4 +1,4 @@
-"""What a log must do, whichever store lies beneath; one contract suite runs on all of them."""
+"""The interface and schemas of an event log. One contract suite runs on every implementation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.log.stream_heads import TickRange
 
 DECIDING = frozenset({"DeathDeclared", "GapAccepted", "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade"})
-"""Life events that decide which records of their golem are taken."""
+"""Kinds of life events that decide which records of their golem are admitted."""
 
 LINK_TYPE = pa.struct(
     [
@@ -31,7 +31,7 @@ LINK_TYPE = pa.struct(
         pa.field("signature", pa.binary()),
     ]
 )
-"""A link of a golem's chain: its place (from 1), the hash before it (zeros for the first), its own, who signed it."""
+"""A link of a golem's chain: number (from 1), previous hash (zeros for the first), own hash, key and signature."""
 
 CYCLES_SCHEMA = pa.schema(
     [
@@ -46,14 +46,14 @@ CYCLES_SCHEMA = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
-"""One row per (golem, tick): the record, its hash bucket, the digest of its content (16 bytes), who wrote it, when; the
-version of the log that brought it, its link in the golem's chain, and the sender's bytes where it came as JSON.
+"""One row per (golem, tick): record, bucket, digest of the content (16 bytes), writer and time of recording; then the
+log version that added the row, its link in the golem's chain, and the sender's bytes of a JSON record.
 
-The last three came with version 2 of the schema: null in rows that version 1 wrote.
+The last three are null in rows of schema version 1.
 """
 
 LIFE_LOG_SCHEMA = pa.schema([*LIFE_SCHEMA, required("recorded_at", MOMENT)])
-"""One row per life event, with the moment of its recording."""
+"""One row per life event, with its time of recording."""
 
 VECTORS_SCHEMA = pa.schema(
     [
@@ -68,15 +68,19 @@ VECTORS_SCHEMA = pa.schema(
         required("created_at", MOMENT),
     ]
 )
-"""One row per (embedder, text): the vector, and all that decided it. `embedder` is the key of its identity."""
+"""One row per (embedder, text): the vector and the identity of its embedder; `embedder` is the key of the identity."""
 
 
 @dataclass(frozen=True)
 class Appended:
-    """What became of a batch.
+    """Result of appending a batch.
 
-    version: of the log with the batch in it. written, repeated: records that were new, and that were on record already
-    (or twice in the batch). gaps: runs of ticks that are missing since. late: missing runs that this batch filled.
+    Parameters
+    ----------
+    version : version of the log that contains the batch
+    written, repeated : numbers of new records and of records that are already in the log or twice in the batch
+    gaps : runs of ticks that are missing since this batch
+    late : missing runs that this batch filled
     """
 
     version: int
@@ -88,7 +92,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class Refused:
-    """A row of a batch that was not taken, and why."""
+    """A refused row of a batch and its error."""
 
     row: int
     error: BardoError
@@ -96,14 +100,14 @@ class Refused:
 
 @dataclass(frozen=True)
 class Admitted:
-    """What became of a batch of which the good rows were taken: see `Appended`; refused by row."""
+    """Result of admitting the valid rows of a batch; refused rows are sorted by row."""
 
     appended: Appended
     refused: tuple[Refused, ...]
 
 
 class Log(Protocol):
-    """The record of all golems: cycles, life events and vectors. It only grows."""
+    """The append-only log of all golems: cycles, life events and vectors."""
 
     def append(
         self,
@@ -114,53 +118,72 @@ class Log(Protocol):
         recorded_at: datetime,
         signatures: Mapping[str, Signature] | None = None,
     ) -> Appended:
-        """Append a batch (RECORD_SCHEMA), whole or not at all, each (golem, tick) once; one link a golem.
+        """Append a batch (RECORD_SCHEMA) atomically, each (golem, tick) once, with one link per golem.
 
-        writer, segment: the transaction; a writer numbers its segments upwards and sends one again under its number.
-        signatures: golem to the signature of its slice (custody.py).
-        Raises RecordError or SchemaVersionError for a record that does not fit, ForkError for another record of a tick
-        on record, RegressionError for a tick in an accepted gap, LeaseError for a golem that a writer holds,
-        SignatureError, StoreError for a number that stands for other records.
+        Parameters
+        ----------
+        writer, segment : transaction id; a writer numbers its segments upwards and retries under the same number
+        signatures : golem -> signature of its slice
+
+        Raises
+        ------
+        RecordError, SchemaVersionError : a record is invalid
+        ForkError : another record of this tick is in the log
+        RegressionError : the tick lies in an accepted gap
+        LeaseError : a writer holds the lease of the golem
+        SignatureError : a signature is missing or wrong
+        StoreError : the segment number belongs to other records
         """
         ...
 
     def admit(
         self,
-        looked: Examined,
+        examined: Examined,
         *,
         writer: str,
         segment: int,
         recorded_at: datetime,
         payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
-        mine: frozenset[str] = frozenset(),
+        leased_golems: frozenset[str] = frozenset(),
     ) -> Admitted:
-        """Append those rows of a batch that may be appended; each other one is refused with the error it deserves.
+        """Append the valid rows of a batch; refuse each other row with its error.
 
-        looked: the batch, as `examine` looked at it. payloads: the sender's bytes of each row, if they came as JSON:
-        then each record is a link, and signatures has one a row. mine: golems whose lease the caller holds.
+        Parameters
+        ----------
+        examined : result of `examine`
+        payloads : the sender's bytes of each row of a JSON batch; each record then has a link and a signature
+        leased_golems : golems whose lease the caller holds
         """
         ...
 
-    def record(self, events: Sequence[LifeEvent], recorded_at: datetime, mine: frozenset[str] = frozenset()) -> int:
-        """Append those events whose id is not on record; returns how many were new.
+    def record(
+        self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
+    ) -> int:
+        """Append the events with new ids; return their number.
 
-        mine: golems whose lease the caller holds. Raises RecordError or SignatureError for an event that may not
-        follow those on record, LeaseError for one that decides which records are taken (DECIDING) of a golem that a
-        writer holds: that writer may have acknowledged what the event would refuse.
+        Parameters
+        ----------
+        leased_golems : golems whose lease the caller holds
+
+        Raises
+        ------
+        RecordError, SignatureError : an event contradicts the log
+        LeaseError : a DECIDING event of a golem whose lease a writer holds, which may have acknowledged records
+            that the event would refuse
         """
         ...
 
     def record_vectors(self, vectors: pa.Table) -> int:
-        """Append those vectors (VECTORS_SCHEMA) whose (embedder, text_hash) is not on record; returns how many."""
+        """Append the vectors (VECTORS_SCHEMA) with a new (embedder, text_hash); return their number."""
         ...
 
     def heads(self) -> pa.Table:
-        """How far each golem has come (HEADS_SCHEMA), by id."""
+        """Return the head of each golem's stream (HEADS_SCHEMA) by id."""
         ...
 
     def gaps(self) -> tuple[TickRange, ...]:
-        """Every run of ticks that is missing and not accepted as lost, by golem and tick."""
+        """Return all missing runs of ticks that were not accepted as lost, by golem and tick."""
         ...
 
     def read_cycles(
@@ -169,54 +192,57 @@ class Log(Protocol):
         since_version: int | None = None,
         golems: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Cycles (CYCLES_SCHEMA) in no promised order.
+        """Read cycles (CYCLES_SCHEMA) in any order.
 
-        columns: names, or paths into structs ("observation.price"); all for None. since_version: only those committed
-        after that version of the log (a reader must bear older ones). golems: only theirs.
+        Parameters
+        ----------
+        columns : names or dotted paths into structs ("observation.price"); None for all
+        since_version : only rows committed after this version (older rows may also be returned)
+        golems : only these golems
         """
         ...
 
     @property
     def version(self) -> int:
-        """The newest version of the cycles."""
+        """Newest version of the cycles."""
         ...
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
-        """Life events (LIFE_LOG_SCHEMA) of one kind, or of all, in no promised order."""
+        """Read life events (LIFE_LOG_SCHEMA) of one kind or all, in any order."""
         ...
 
     @property
     def life_version(self) -> int:
-        """The newest version of the life events."""
+        """Newest version of the life events."""
         ...
 
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
-        """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
+        """Read the vectors of these texts (columns text_hash, vector) by text_hash."""
         ...
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
-        """How many vectors of an embedder are on record, all or those made after a moment."""
+        """Count the vectors of an embedder, all or those made after a time."""
         ...
 
     def identities(self) -> dict[str, EmbedderIdentity]:
-        """Every embedder that has vectors on record, by its key."""
+        """Return the embedders with vectors in the log by key."""
         ...
 
     def close(self) -> None:
-        """Let go of it; what makes the next opening faster is kept."""
+        """Close the log and save the cache of stream heads."""
         ...
 
     def __enter__(self) -> Self:
-        """The log itself."""
+        """Return the log."""
         ...
 
     def __exit__(self, *exc: object) -> None:
-        """Close it."""
+        """Close the log."""
         ...
 
 
 def utc(moment: datetime, what: str) -> datetime:
-    """The moment, if it is one of UTC; RecordError otherwise."""
+    """Return the moment if it is in UTC, else raise RecordError."""
     if moment.utcoffset() != timedelta(0):
         raise RecordError(f"{what} is {moment}: give a UTC moment")
     return moment
@@ -229,33 +255,32 @@ def check_transaction(writer: str, segment: int) -> None:
 
 
 def check_events(events: Sequence[LifeEvent]) -> None:
-    """Raise RecordError for an event whose id is not that of its content."""
+    """Raise RecordError for an event whose id does not match its content."""
     for event in events:
         if event.event_id != event.content_id():
             raise RecordError(f"golem {event.golem_id}: {event.kind} {event.event_id} has not the id of its content")
 
 
 def check_vectors(vectors: pa.Table) -> None:
-    """Raise RecordError unless the columns are those of VECTORS_SCHEMA, each vector of its dimension and finite.
-
-    And unless what it says of its embedder is what its key was spelt from.
-    """
+    """Raise RecordError for other columns than VECTORS_SCHEMA, a wrong dimension, a non-finite value or a wrong key."""
     if not vectors.schema.equals(VECTORS_SCHEMA):
         raise RecordError(f"vectors need the columns {', '.join(VECTORS_SCHEMA.names)}, in their types")
     try:
         vectors.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise RecordError(f"the vectors hold bytes that are none: {error}") from error
+        raise RecordError(f"the vectors are not valid Arrow data: {error}") from error
     components = pc.list_flatten(vectors.column("vector"))
     if components.null_count or any(column.null_count for column in vectors.columns):
-        raise RecordError("a vector, or something about it, is missing")
+        raise RecordError("a vector, or a column of one, is null")
     lengths = pc.list_value_length(vectors.column("vector"))
     if not pc.all(pc.equal(lengths, vectors.column("dimension"))).as_py():
-        raise RecordError("a vector has not the number of components that its dimension says")
+        raise RecordError("the length of a vector differs from its dimension")
     if not pc.all(pc.is_finite(components)).as_py():
-        raise RecordError("a vector holds a component that is not finite")
+        raise RecordError("a vector has a component that is not finite")
     names = [field.name for field in fields(EmbedderIdentity)]
     for row in vectors.select(["embedder", *names]).group_by(["embedder", *names]).aggregate([]).to_pylist():
         key, identity = row.pop("embedder"), EmbedderIdentity(**row)
         if key != identity.key:
-            raise RecordError(f"a vector with the key {key} says that it is of {identity}: keep what made it with it")
+            raise RecordError(
+                f"a vector has the key {key} but the identity {identity}: write the identity of its embedder"
+            )

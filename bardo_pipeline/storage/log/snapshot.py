@@ -1,4 +1,4 @@
-"""The log in part: as it was by a version or a moment, or of some golems alone. Reads alone."""
+"""Read-only views of the log: as of a version or time, or of some golems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bardo_pipeline.storage.log.stream_heads import Heads, golem_column
 
 
 class _Part:
-    """A log of which a part is seen. Vectors are all seen: keyed by content, they change nothing that is derived."""
+    """A view of a log. It shows all vectors: they are keyed by content and do not change derivations."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -24,17 +24,17 @@ class _Part:
 
     @property
     def version(self) -> int:
-        """The newest version of the cycles."""
+        """Newest version of the cycles."""
         return self._log.version
 
     @property
     def life_version(self) -> int:
-        """The newest version of the life events."""
+        """Newest version of the life events."""
         return self._log.life_version
 
 
 class LogAsOf(_Part):
-    """An event log, seen from an earlier version of its cycles or an earlier moment of event time."""
+    """The log as of an earlier version of the cycles or an earlier event time."""
 
     def __init__(self, log: EventLog, *, version: int | None = None, moment: datetime | None = None) -> None:
         if (version is None) == (moment is None):
@@ -46,7 +46,7 @@ class LogAsOf(_Part):
 
     @property
     def version(self) -> int:
-        """The version seen."""
+        """Version of the view."""
         return self._log.version if self._version is None else self._version
 
     def read_cycles(
@@ -55,7 +55,7 @@ class LogAsOf(_Part):
         since_version: int | None = None,
         golems: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Cycles, all or those after a version, up to where this looks."""
+        """Read the cycles of the view, all or those after a version."""
         if self._moment is None:
             return self._log.read_cycles_between(columns, since_version, self.version, golems)
         extra = [c for c in ("observed_at",) if columns is not None and c not in columns]
@@ -63,18 +63,18 @@ class LogAsOf(_Part):
         return rows.filter(pc.less_equal(rows["observed_at"], self._at())).drop_columns(extra)
 
     def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[Part]:
-        """Cycles in parts, early ticks first; as of a moment, in one."""
+        """Read cycles in parts by tick; a view as of a time has one part."""
         if self._moment is None:
             return self._log.cycles_in_parts(columns, since_version, self.version)
         return iter([Part(self.read_cycles(columns, since_version), is_last=True)])
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
-        """Life events. As of a version, those of golems that had records, up to the last record's moment."""
+        """Read life events up to the event time of the view; for a version, that of its last record."""
         events = self._log.life(kind, since_version)
         return events.filter(pc.less_equal(events["observed_at"], self._at()))
 
     def heads(self) -> pa.Table:
-        """How far each golem had come."""
+        """Return the heads of the view (HEADS_SCHEMA)."""
         heads = Heads()
         rows = self.read_cycles(["golem_id", "tick"])
         heads.record(golem_column(rows), rows["tick"].to_numpy())
@@ -90,11 +90,11 @@ class LogAsOf(_Part):
 
 
 class LogOfGolems(_Part):
-    """An event log, seen as if it held nothing but the records and life events of some golems."""
+    """The log limited to the records and life events of some golems."""
 
     def __init__(self, log: EventLog, golems: Sequence[str]) -> None:
-        known = set(log.life("GolemBorn")["golem_id"].to_pylist())
-        if unknown := sorted(set(golems) - known):
+        born = set(log.life("GolemBorn")["golem_id"].to_pylist())
+        if unknown := sorted(set(golems) - born):
             raise QueryError(f'no golem is called {", ".join(unknown)}: `bardo sql "from dim_golem"` lists all')
         super().__init__(log)
         self.golems = tuple(sorted(set(golems)))
@@ -105,21 +105,21 @@ class LogOfGolems(_Part):
         since_version: int | None = None,
         golems: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Their cycles, all or those after a version, of all of them or of these."""
-        wanted = self.golems if golems is None else [g for g in golems if g in self.golems]
-        return self._log.read_cycles(columns, since_version, list(wanted))
+        """Read cycles of the golems of the view, or of some of them."""
+        visible = self.golems if golems is None else [g for g in golems if g in self.golems]
+        return self._log.read_cycles(columns, since_version, list(visible))
 
     def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[Part]:
-        """Their cycles in parts, early ticks first."""
+        """Read cycles in parts by tick."""
         return self._log.cycles_in_parts(columns, since_version, golems=self.golems)
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
-        """Their life events."""
-        return self._theirs(self._log.life(kind, since_version))
+        """Read life events of the golems of the view."""
+        return self._visible(self._log.life(kind, since_version))
 
     def heads(self) -> pa.Table:
-        """How far each of them has come."""
-        return self._theirs(self._log.heads())
+        """Return the heads of the golems of the view."""
+        return self._visible(self._log.heads())
 
-    def _theirs(self, rows: pa.Table) -> pa.Table:
+    def _visible(self, rows: pa.Table) -> pa.Table:
         return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self.golems, pa.string())))

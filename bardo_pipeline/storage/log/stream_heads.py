@@ -1,7 +1,7 @@
-"""Heads: how far each golem's stream has come, which ticks are missing, which gaps were accepted. Pure.
+"""Stream heads: highest tick, missing ticks and accepted gaps of each golem. Pure.
 
-A function of two sets, the ticks on record and the ticks accepted as lost: the order in which they are learned, and
-how often, makes no difference. Ticks start at 1. Source: architecture ("Time and order").
+A head is a function of two sets, the recorded ticks and the ticks accepted as lost; order and repetition of updates do
+not matter. Ticks start at 1. Source: architecture ("Time and order").
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bardo_pipeline.events.record.arrow_columns import one
 
 Ticks = NDArray[np.int64]
 Span = tuple[int, int]
-"""First and last tick of a run, both inside."""
+"""First and last tick of a run, inclusive."""
 
 _SPAN = pa.struct([pa.field("tick_from", pa.int64(), nullable=False), pa.field("tick_to", pa.int64(), nullable=False)])
 HEADS_SCHEMA = pa.schema(
@@ -34,7 +34,7 @@ HEADS_SCHEMA = pa.schema(
         pa.field("missing_count", pa.int64(), nullable=False),
     ]
 )
-"""One row per golem, by id: the last tick before the first missing one, the highest tick on record."""
+"""One row per golem, by id. contiguous: last tick before the first missing one; highest: highest recorded tick."""
 
 _INDEX_SCHEMA = pa.schema(
     [
@@ -48,7 +48,7 @@ _INDEX_SCHEMA = pa.schema(
 
 
 class TickRange(NamedTuple):
-    """A run of one golem's ticks, both ends inside."""
+    """A run of one golem's ticks, inclusive."""
 
     golem_id: str
     tick_from: int
@@ -57,7 +57,7 @@ class TickRange(NamedTuple):
 
 @dataclass
 class Head:
-    """One golem: the highest tick on record, the ticks below it that are not, what was accepted as lost, its tip."""
+    """Highest recorded tick of a golem, missing runs below it, runs accepted as lost, and newest link."""
 
     highest: int = 0
     missing: list[Span] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Head:
 
     @property
     def contiguous(self) -> int:
-        """The last tick up to which every tick is on record or accepted as lost."""
+        """Last tick up to which every tick is recorded or accepted as lost."""
         if self.missing:
             return self.missing[0][0] - 1
         reached = self.highest
@@ -76,14 +76,11 @@ class Head:
         return reached
 
     def covered(self, ticks: Ticks) -> NDArray[np.bool_]:
-        """Which of these ticks are not news: on record, or accepted as lost."""
+        """Return a mask of the ticks that are recorded or accepted as lost."""
         return (ticks <= self.highest) & ~_inside(ticks, self.missing) | _inside(ticks, self.accepted)
 
     def record(self, ticks: Ticks) -> tuple[list[Span], list[Span]]:
-        """Take ticks (ascending, each once) as recorded.
-
-        Returns the gaps that they open and the late runs that were missing until now.
-        """
+        """Record ticks (ascending, unique); return the gaps that they open and the missing runs that they fill."""
         if len(ticks) == 0:
             return [], []
         if ticks[0] == self.highest + 1 and ticks[-1] - ticks[0] + 1 == len(ticks):
@@ -103,13 +100,13 @@ class Head:
         return opened, runs(late)
 
     def accept(self, span: Span) -> None:
-        """Take a run of ticks as lost; those on record stay on record."""
+        """Accept a run of ticks as lost; recorded ticks stay recorded."""
         self.accepted = sorted({*self.accepted, span})
         self.missing = _without(self.missing, span)
 
 
 class Heads:
-    """The heads of all golems, by id."""
+    """Stream heads of all golems by id."""
 
     def __init__(self) -> None:
         self.of: dict[str, Head] = {}
@@ -119,7 +116,7 @@ class Heads:
         return self.of.setdefault(golem_id, Head())
 
     def record(self, golem_ids: pa.Array, ticks: Ticks) -> tuple[tuple[TickRange, ...], tuple[TickRange, ...]]:
-        """Take rows as recorded, in any order. Returns the gaps they open and the late runs, by golem and tick."""
+        """Record rows in any order; return opened gaps and filled runs, by golem and tick."""
         gaps: list[TickRange] = []
         late: list[TickRange] = []
         for golem_id, rows in grouped(golem_ids, ticks):
@@ -129,7 +126,7 @@ class Heads:
         return tuple(sorted(gaps)), tuple(sorted(late))
 
     def follow(self, golem_ids: pa.Array, numbers: pa.ChunkedArray, hashes: pa.ChunkedArray) -> None:
-        """Learn the newest link of each golem from links in any order; null where a row has none."""
+        """Update the newest link of each golem from links in any order; rows without a link are null."""
         encoded = golem_ids.dictionary_encode()
         codes, given = encoded.indices.to_numpy(), pc.fill_null(numbers, 0).to_numpy()
         newest = np.zeros(len(encoded.dictionary), dtype=np.int64)
@@ -137,18 +134,18 @@ class Heads:
         rows = np.flatnonzero(given == newest[codes])
         last = np.zeros(len(newest), dtype=np.int64)
         last[codes[rows]] = rows
-        found = hashes.take(pa.array(last)).to_pylist()
-        for golem_id, number, link in zip(encoded.dictionary.to_pylist(), newest.tolist(), found, strict=True):
+        links = hashes.take(pa.array(last)).to_pylist()
+        for golem_id, number, link in zip(encoded.dictionary.to_pylist(), newest.tolist(), links, strict=True):
             head = self.head(golem_id)
             if number > head.tip.number:
                 head.tip = Tip(number, link)
 
     def missing(self) -> tuple[TickRange, ...]:
-        """Every run of missing ticks, by golem and tick."""
+        """Return all missing runs, by golem and tick."""
         return tuple(TickRange(g, *span) for g in sorted(self.of) for span in self.of[g].missing)
 
     def table(self) -> pa.Table:
-        """The heads of golems with a record or an accepted gap (HEADS_SCHEMA)."""
+        """Return the heads as a table (HEADS_SCHEMA)."""
         rows = sorted(self.of.items())
         columns = {
             "golem_id": [golem_id for golem_id, _ in rows],
@@ -159,7 +156,7 @@ class Heads:
         return pa.table(columns, schema=HEADS_SCHEMA)
 
     def to_index(self) -> pa.Table:
-        """What `from_index` needs; accepted gaps are events and are read from the log."""
+        """Return the table for `from_index`, without accepted gaps, which are life events."""
         rows = sorted((g, head) for g, head in self.of.items() if head.highest)
         columns = {
             "golem_id": [golem_id for golem_id, _ in rows],
@@ -172,7 +169,7 @@ class Heads:
 
     @classmethod
     def from_index(cls, index: pa.Table) -> Heads:
-        """The heads as `to_index` wrote them."""
+        """Build the heads from the table of `to_index`."""
         heads = cls()
         for row in index.to_pylist():
             missing = [(span["tick_from"], span["tick_to"]) for span in row["missing"]]
@@ -182,7 +179,7 @@ class Heads:
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows by golem and tick: the golems, a code a row, the rows in order, and where each golem's begin in it."""
+    """Rows grouped by golem: names, code of each row, row order by golem and tick, offsets of the golems."""
 
     names: list[str]
     codes: NDArray[np.int32]
@@ -190,30 +187,30 @@ class Groups:
     bounds: NDArray[np.intp]
 
     def __iter__(self) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Each golem with its rows, ascending by tick; rows of the same tick keep their order."""
+        """Yield each golem with its rows by tick; rows of one tick keep their order."""
         for golem_id, first, last in zip(self.names, self.bounds[:-1], self.bounds[1:], strict=True):
             yield golem_id, self.order[first:last]
 
 
 def grouped(golem_ids: pa.Array, ticks: Ticks) -> Groups:
-    """The rows by golem and tick."""
+    """Group rows by golem and sort them by tick."""
     encoded = golem_ids.dictionary_encode()
     codes = encoded.indices.to_numpy()
-    rises = (codes[1:] > codes[:-1]) | (codes[1:] == codes[:-1]) & (ticks[1:] >= ticks[:-1])
-    order = np.arange(len(codes)) if rises.all() else np.lexsort((ticks, codes))
+    is_sorted = (codes[1:] > codes[:-1]) | (codes[1:] == codes[:-1]) & (ticks[1:] >= ticks[:-1])
+    order = np.arange(len(codes)) if is_sorted.all() else np.lexsort((ticks, codes))
     bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
     return Groups(encoded.dictionary.to_pylist(), codes, order, bounds)
 
 
 def past_death(golem_id: str, tick: int, death: int, cause: str | None) -> RegressionError:
-    """What is wrong with a tick that comes after a golem's recorded death. cause: of that death."""
+    """Return the error for a tick after the golem's recorded death of this cause."""
     if cause == SILENCE:
         return DeclaredDeadError(golem_id, tick, death)
     return RegressionError(golem_id, tick, f"comes after its death at tick {death}")
 
 
 def check_deaths(events: Sequence[LifeEvent], highest: Callable[[str], int]) -> None:
-    """Raise RecordError for a death before the golem's last tick. highest: its highest tick on record, 0 for none."""
+    """Raise RecordError for a death before the golem's highest recorded tick (0 without a record)."""
     for event in events:
         if event.died is not None and event.died.tick < (last := highest(event.golem_id)):
             raise RecordError(
@@ -223,7 +220,7 @@ def check_deaths(events: Sequence[LifeEvent], highest: Callable[[str], int]) -> 
 
 
 def runs(ticks: Ticks) -> list[Span]:
-    """Ascending ticks as runs without a hole."""
+    """Split ascending ticks into contiguous runs."""
     if len(ticks) == 0:
         return []
     breaks = np.flatnonzero(np.diff(ticks) > 1)
@@ -238,14 +235,15 @@ def _inside(ticks: Ticks, spans: Iterable[Span]) -> NDArray[np.bool_]:
     return inside
 
 
-def _without(spans: list[Span], taken: Span) -> list[Span]:
-    left: list[Span] = []
+def _without(spans: list[Span], removed: Span) -> list[Span]:
+    parts: list[Span] = []
     for first, last in spans:
-        left.extend(s for s in ((first, min(last, taken[0] - 1)), (max(first, taken[1] + 1), last)) if s[0] <= s[1])
-    return left
+        both_sides = ((first, min(last, removed[0] - 1)), (max(first, removed[1] + 1), last))
+        parts.extend(span for span in both_sides if span[0] <= span[1])
+    return parts
 
 
 def golem_column(table: pa.Table) -> pa.Array:
-    """The golem ids as one Arrow array."""
+    """Return the golem ids as one Arrow array of strings."""
     column = one(table.column("golem_id"))
     return pc.cast(column, pa.string()) if not pa.types.is_string(column.type) else column

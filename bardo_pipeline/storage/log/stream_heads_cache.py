@@ -1,6 +1,6 @@
-"""The heads as they were when a log was closed, so that the next one to open it need not read every row.
+"""Cache of the stream heads, so that opening a log does not read every row.
 
-It only saves time: a file that is torn, altered, or of another log or another history than this one, is passed over.
+A file that is torn, altered or of another log or history is ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bardo_pipeline.storage.log.stream_heads import Heads
 
 
 def save_heads(path: Path, heads: Heads, table: Path, version: int) -> None:
-    """Write the heads as of a version of the table of cycles."""
+    """Write the heads at a version of the table of cycles."""
     index = heads.to_index()
     facts = {"version": str(version), "commit": _commit(table, version), "rows": fingerprint(index, ["golem_id"])}
     draft = path.with_name(f".{path.stem}.{os.getpid()}.{id(heads)}")
@@ -27,7 +27,7 @@ def save_heads(path: Path, heads: Heads, table: Path, version: int) -> None:
 
 
 def load_heads(path: Path, table: Path) -> tuple[Heads, int]:
-    """The heads, and the version as of which they are; none and -1 where there is no file to believe."""
+    """Return the cached heads and their version; empty heads and -1 without a valid file."""
     try:
         with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as file:
             index = file.read_all()
@@ -37,10 +37,10 @@ def load_heads(path: Path, table: Path) -> tuple[Heads, int]:
         if facts["commit"] == _commit(table, version) and facts["rows"] == fingerprint(index, ["golem_id"]):
             return Heads.from_index(index), version
     except (OSError, pa.ArrowException, KeyError, ValueError):
-        pass  # whatever is wrong with it, the log says the same
+        pass  # the heads are then read from the log
     return Heads(), -1
 
 
 def _commit(table: Path, version: int) -> str:
-    """What tells a version from the same number in another history of the table."""
+    """Hash the commit, which differs in another history of the table."""
     return hashlib.sha256(commit_path(table, version).read_bytes()).hexdigest()

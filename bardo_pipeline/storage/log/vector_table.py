@@ -1,4 +1,4 @@
-"""The vectors of the log: each text's vector by each embedder, once.
+"""The log's table of vectors: one row per embedder and text.
 
 Source: architecture ("Laws"); MEM-10.
 """
@@ -19,7 +19,12 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 
 
 class VectorLog:
-    """The log's table of vectors. mutex: held while it is asked for its files; who calls `put` decides alone."""
+    """The table of vectors.
+
+    Parameters
+    ----------
+    mutex : held while the list of files is read; the caller of `put` holds the log's lock
+    """
 
     def __init__(self, table: AppendOnlyTable, mutex: RLock) -> None:
         self._table, self._mutex = table, mutex
@@ -27,7 +32,7 @@ class VectorLog:
         self._seen = -1
 
     def put(self, vectors: pa.Table) -> int:
-        """Append those whose (embedder, text_hash) is not on record; returns how many."""
+        """Append the vectors with a new (embedder, text_hash); return their number."""
         version, files = self._table.tail(self._seen)
         self._keys.update(_keys_of(self._table.load(files, ["embedder", "text_hash"])))
         self._seen = version
@@ -40,19 +45,19 @@ class VectorLog:
         return len(fresh)
 
     def of(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
-        """The vectors of these texts (columns text_hash, vector), by text_hash."""
-        asked = (ds.field("embedder") == embedder) & ds.field("text_hash").isin(pa.array(hashes, pa.string()))
-        return self._read(["text_hash", "vector"], asked).sort_by("text_hash")
+        """Read the vectors of these texts (columns text_hash, vector) by text_hash."""
+        condition = (ds.field("embedder") == embedder) & ds.field("text_hash").isin(pa.array(hashes, pa.string()))
+        return self._read(["text_hash", "vector"], condition).sort_by("text_hash")
 
     def count(self, embedder: str, since: datetime | None) -> int:
-        """How many an embedder has, all or those made after a moment."""
-        asked = ds.field("embedder") == embedder
+        """Count the vectors of an embedder, all or those made after a time."""
+        condition = ds.field("embedder") == embedder
         if since is not None:
-            asked &= ds.field("created_at") > pa.scalar(since, MOMENT)
-        return self._read(["text_hash"], asked).num_rows
+            condition &= ds.field("created_at") > pa.scalar(since, MOMENT)
+        return self._read(["text_hash"], condition).num_rows
 
     def identities(self) -> dict[str, EmbedderIdentity]:
-        """Every embedder that has vectors, by its key."""
+        """Return the embedders with vectors by key."""
         names = [field.name for field in fields(EmbedderIdentity)]
         rows = self._read(["embedder", *names]).group_by(["embedder", *names]).aggregate([])
         return {row.pop("embedder"): EmbedderIdentity(**row) for row in rows.to_pylist()}
