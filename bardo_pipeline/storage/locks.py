@@ -27,9 +27,9 @@ _open: set[Handle] = set()
 """The handles under which this process holds a lock or waits for one."""
 
 
-def opened(path: Path, *, make: bool = True) -> Handle:
-    """Open a lock file, created on demand if `make`. Raises FileNotFoundError if it or its folder is missing."""
-    handle = Handle(os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o644))
+def open_lock_file(path: Path, *, create: bool = True) -> Handle:
+    """Open a lock file; create it if `create`. Raises FileNotFoundError if it or its folder is missing."""
+    handle = Handle(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
     _open.add(handle)
     return handle
 
@@ -39,7 +39,7 @@ def is_ours(handle: Handle) -> bool:
     return handle in _open
 
 
-def let_go(handle: Handle) -> None:
+def release(handle: Handle) -> None:
     """Unlock and close the handle if this process opened it."""
     if handle in _open:
         _open.discard(handle)
@@ -47,7 +47,7 @@ def let_go(handle: Handle) -> None:
         os.close(handle)
 
 
-def take_at_once(handle: Handle, *, shared: bool = False) -> bool:
+def try_acquire(handle: Handle, *, shared: bool = False) -> bool:
     """Take the lock if it is free, without waiting. shared: allow other shared holders."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -56,10 +56,10 @@ def take_at_once(handle: Handle, *, shared: bool = False) -> bool:
     return True
 
 
-def take_soon(handle: Handle) -> bool:
+def acquire_soon(handle: Handle) -> bool:
     """Try to take the lock. Waits only for concurrent `is_held` probes, which last microseconds."""
     for _ in range(_RETRIES_MAX):
-        if take_at_once(handle):
+        if try_acquire(handle):
             return True
         time.sleep(_RETRY_SECONDS)
     return False
@@ -68,31 +68,31 @@ def take_soon(handle: Handle) -> bool:
 @contextmanager
 def held(path: Path, *, shared: bool = False) -> Iterator[Handle]:
     """Hold the lock of this file, after waiting for it."""
-    handle = opened(path)
+    handle = open_lock_file(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield handle
     finally:
-        let_go(handle)
+        release(handle)
 
 
 @contextmanager
 def held_if_free(path: Path) -> Iterator[bool]:
     """Try to take the lock for the block; yields whether it is held."""
-    handle = opened(path)
+    handle = open_lock_file(path)
     try:
-        yield take_at_once(handle)
+        yield try_acquire(handle)
     finally:
-        let_go(handle)
+        release(handle)
 
 
 def is_held(path: Path) -> bool:
     """Return whether the lock is held exclusively. Raises FileNotFoundError if the file is missing."""
-    handle = opened(path, make=False)
+    handle = open_lock_file(path, create=False)
     try:
-        return not take_at_once(handle, shared=True)
+        return not try_acquire(handle, shared=True)
     finally:
-        let_go(handle)
+        release(handle)
 
 
 def _close_inherited_handles() -> None:

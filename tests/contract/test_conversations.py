@@ -213,7 +213,7 @@ def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Hom
     assert talk.compact(GOLEM, "they greeted and traded", at(30), keep=2) == 8
     assert contents(talk.view(GOLEM)) == ["they greeted and traded", "m8", "m9"]
     assert contents(talk.view(GOLEM, whole=True)) == [f"m{i}" for i in range(10)]
-    with pytest.raises(QueryError, match="nothing is left to compact"):
+    with pytest.raises(QueryError, match="has nothing to compact"):
         talk.compact(GOLEM, "again", at(31), keep=2)
     assert talk.compact(GOLEM, "all of it", at(32), keep=0) == 10
     assert contents(talk.view(GOLEM)) == ["all of it"]
@@ -353,7 +353,7 @@ def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home
         assert contents(talk.view(GOLEM, whole=True)) == ["before it sealed", "a secret", "another"]
         keys.destroy(log, GOLEM, "asked", NOW)
         for read in (lambda: talk.view(GOLEM), lambda: conversation_tail(home, GOLEM, 2)):
-            with pytest.raises(SealError, match="which is not here"):
+            with pytest.raises(SealError, match="which is lost"):
                 read()
         with pytest.raises(SealError, match="the key was destroyed on"):
             said(talk, "more")

@@ -189,7 +189,7 @@ def test_a_life_event_goes_behind_what_was_appended(home: Home, opened: Opener) 
         (b"[" * 200_000, RecordError, "JSON"),
         (b"null", RecordError, "object"),
         (changed(line(1), gating_reason="x" * 5_000_000), RecordError, "longer than record_bytes_max"),
-        (42, RecordError, "int is no record"),
+        (42, RecordError, "int is not a record"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(

@@ -73,7 +73,7 @@ def test_damage_in_a_sealed_segment_is_named_and_kept_and_the_rest_is_drained(ho
     (item,) = Quarantine(home).open().to_pylist()
     assert (item["golem_id"], item["tick"], item["error"]) == (GOLEM, 3, "JournalError")
     assert item["raw"] == bytes(raw[offset : offset + head + sizes[2]])
-    with pytest.raises(CustodyError, match="was acknowledged, but the log holds 4"):
+    with pytest.raises(CustodyError, match="was acknowledged, but the log has 4"):
         writer.close()
     with opened() as again:
         assert again.append(line(3)).late, "the sender can give it again"
@@ -296,7 +296,7 @@ def test_a_disk_that_takes_nothing_is_named_when_a_writer_is_opened_and_closed(
             opened(OTHER)
     assert opened(OTHER).append(line(1, golem=1)).link.number == 1
     with monkeypatch.context() as patch:
-        patch.setattr(Drainer, "_take", full)
+        patch.setattr(Drainer, "_commit", full)
         with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
             writer.close()
     with opened() as again:

@@ -141,7 +141,7 @@ class Life:
             journal = writer_session._open.pop(key).journal
             journal._committer.stop()
             journal._close_segment()
-            locks.let_go(journal._lock)
+            locks.release(journal._lock)
 
     @contextmanager
     def log(self) -> Iterator[EventLog]:

@@ -211,7 +211,9 @@ class MemoryEventLog:
             try:
                 sent = sum(g == golem_id for g in records["golem_id"].to_pylist())
                 if signature is not None and len(own) < sent:
-                    raise SignatureError(f"golem {golem_id}: its signed slice is on record in part")
+                    raise SignatureError(
+                        f"golem {golem_id}: part of its signed slice is already in the log or is refused"
+                    )
                 for end in (own[0], own[-1]):
                     self._ring(golem_id).check(news[end]["tick"], content, signature)
             except SignatureError as error:

@@ -32,8 +32,8 @@ def test_a_dead_parent_s_lock_is_free_though_its_child_lives(tmp_path: Path) -> 
     ready, done = os.pipe(), os.pipe()
     parent = os.fork()
     if not parent:
-        handle = locks.opened(tmp_path / "lock")
-        locks.take_at_once(handle)
+        handle = locks.open_lock_file(tmp_path / "lock")
+        locks.try_acquire(handle)
         if os.fork():
             os._exit(0)  # with the lock, as one that was killed
         os.close(done[1])
@@ -51,9 +51,9 @@ def test_who_looks_and_who_waits(tmp_path: Path) -> None:
         assert not free
     with locks.held_if_free(tmp_path / "lock") as free:
         assert free
-        handle = locks.opened(tmp_path / "lock")
-        assert not locks.take_soon(handle)
-        locks.let_go(handle)
+        handle = locks.open_lock_file(tmp_path / "lock")
+        assert not locks.acquire_soon(handle)
+        locks.release(handle)
     with pytest.raises(FileNotFoundError):
         locks.is_held(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()

@@ -26,7 +26,7 @@ from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, silent
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.storage.journal.drainer import drain_once
-from bardo_pipeline.storage.journal.leases import lease_path, leased, stale
+from bardo_pipeline.storage.journal.leases import lease_path, leased, stale_leases
 
 _END = (
     "golem_id", "tick", "observed_at", "phase", "vitality", "credits_micros", "observation.net_asset_value_micros",
@@ -123,9 +123,9 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
 
 def _held_golems(context: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
     """Outcomes of the golems whose writer process is alive; a declaration would not change these."""
-    stale_leases, leases = set(stale(context.home)), leased(context.home, golems)
+    stale_paths, leases = set(stale_leases(context.home)), leased(context.home, golems)
     return {
-        g: ("held", f"golem {g} {why}") for g, why in leases.items() if lease_path(context.home, g) not in stale_leases
+        g: ("held", f"golem {g} {why}") for g, why in leases.items() if lease_path(context.home, g) not in stale_paths
     }
 
 

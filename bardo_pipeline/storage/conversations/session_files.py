@@ -1,10 +1,11 @@
-"""Conversation files: how a session's lines are kept, read and written; conversations.py says what they mean.
+"""Files of conversation sessions: format, reading and appending. conversations.py defines their meaning.
 
     conversations/<hash of the golem's id>/<session>.jsonl                a header, then messages, branches, summaries
     conversations/<hash of the golem's id>/<session>.archive-0001.jsonl   messages that a summary covers, moved there
 
-Lines are only appended, and on the disk when `append_lines` returns. A last line that was never finished is left out
-and told (torn), and cut off by the next append. Source: EV-9; HB S1.
+`append_lines` appends durably. A torn last line is reported and ignored; the next append truncates it.
+
+Source: EV-9; HB S1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bardo_pipeline.storage.home import Home
 Line = dict[str, Any]
 
 MAIN = "main"
-"""The branch that a session begins with."""
+"""The first branch of a session."""
 
 VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -34,10 +35,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclass
 class Session:
-    """A session as its lines tell it.
+    """State of a session, built from its lines.
 
-    lines: messages by id; those of archives say so. summaries: the newest last. heads: each branch's last message.
-    count: messages and summaries there ever were. whole_bytes: up to where the file can be read. torn: what is behind.
+    Parameters
+    ----------
+    lines : messages by id, with the key "archived" for those of archives
+    summaries : the newest last
+    heads : branch -> id of its last message
+    count : number of messages and summaries ever written
+    whole_bytes, torn : readable size of the file, and the torn bytes after it
     """
 
     golem_id: str
@@ -53,7 +59,7 @@ class Session:
     last_at: datetime | None = None
 
     def take(self, line: Line) -> None:
-        """Take in the next line."""
+        """Apply the next line."""
         kind, at = line["kind"], datetime.fromisoformat(line["at"])
         self.last_at = at if self.last_at is None else max(at, self.last_at)
         if kind == "session":
@@ -71,7 +77,7 @@ class Session:
             raise ValueError(f"a line of kind {kind!r}")
 
     def path_to(self, head: str | None) -> list[Line]:
-        """The messages that lead to one, from the first that is at hand."""
+        """Return the messages up to this one, from the first loaded ancestor."""
         path: list[Line] = []
         at = head
         while at is not None and at in self.lines:
@@ -80,7 +86,7 @@ class Session:
         return path[::-1]
 
     def view_of(self, branch: str) -> list[Line]:
-        """A branch from its beginning, the newest summary that concerns it in the place of what it covers."""
+        """Return a branch from its beginning, with its newest summary in place of the covered messages."""
         path = self.path_to(self.heads[branch])
         ids = [line["id"] for line in path]
         before = path[0]["parent_id"] if path else self.heads[branch]
@@ -92,7 +98,7 @@ class Session:
         return path
 
     def lacks(self, branch: str) -> bool:
-        """Whether a branch's view begins in an archive that was not read."""
+        """Whether the view of a branch begins in an archive that is not loaded."""
         view = self.view_of(branch)
         first = view[0] if view else None
         if first is None:
@@ -101,38 +107,38 @@ class Session:
 
 
 def session_file(home: Home, golem_id: str, session: str) -> Path:
-    """Where a session lies: any golem's id makes a folder, the session's name is checked."""
+    """Return the path of a session. The folder is a hash of the golem's id; the session's name is validated."""
     checked_name(session, "a session")
     try:
-        named = hashlib.sha256(golem_id.encode()).hexdigest()[:40]
+        folder = hashlib.sha256(golem_id.encode()).hexdigest()[:40]
     except UnicodeEncodeError:
-        raise RecordError(f"{golem_id!r} is no golem's id: it cannot be written as UTF-8") from None
-    return home.conversations / named / f"{session}.jsonl"
+        raise RecordError(f"{golem_id!r} is not a golem's id: it cannot be written as UTF-8") from None
+    return home.conversations / folder / f"{session}.jsonl"
 
 
 def archive_file(path: Path, number: int) -> Path:
-    """Where the messages lie that a session's compaction of this number moved."""
+    """Return the path of a session's archive."""
     return path.with_name(f"{path.stem}.archive-{number:04}.jsonl")
 
 
-def checked_name(name: str, what: str) -> None:
-    """Raise RecordError for a name that is no plain word."""
+def checked_name(name: str, subject: str) -> None:
+    """Raise RecordError for an invalid name of a session or branch."""
     if not _NAME.fullmatch(name):
         raise RecordError(
-            f"{name!r} cannot name {what}: take up to 64 letters, digits, - and _, a letter or digit first"
+            f"{name!r} cannot name {subject}: use up to 64 letters, digits, - and _, a letter or digit first"
         )
 
 
 def header_of(golem_id: str, session: str, at: datetime, *, count: int = 0, archives: int = 0) -> Line:
-    """The first line of a session's file."""
+    """Return the first line of a session's file."""
     header = {"kind": "session", "version": VERSION, "golem_id": golem_id, "session": session, "at": at.isoformat()}
     return header | {"count": count, "archives": archives}
 
 
 def read_session(path: Path) -> Session | None:
-    """A session without its archives; None where there is no file.
+    """Read a session without its archives; None without a file.
 
-    Raises StoreError for a line, other than a torn last one, that cannot be read.
+    Raises StoreError for an unreadable line other than a torn last one.
     """
     try:
         raw = path.read_bytes()
@@ -140,38 +146,38 @@ def read_session(path: Path) -> Session | None:
         return None
     end = raw.rfind(b"\n") + 1
     whole, torn = raw[:end].splitlines(keepends=True), raw[end:]
-    found: Session | None = None
+    session: Session | None = None
     done = 0
     for number, text in enumerate(whole, 1):
         try:
             line = orjson.loads(text)
-            if found is None:
+            if session is None:
                 _check_version(path, line["version"])
-                found = Session(line["golem_id"], line["session"])
-            found.take(line)
+                session = Session(line["golem_id"], line["session"])
+            session.take(line)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            if number == len(whole) and not torn and found is not None:
+            if number == len(whole) and not torn and session is not None:
                 torn = text
                 break
             raise StoreError(
                 f"{path}: line {number} cannot be read ({error!r}): restore the file from a copy"
             ) from None
         done += len(text)
-    if found is None:
+    if session is None:
         raise StoreError(f"{path} has no header: restore the file from a copy")
-    found.whole_bytes, found.torn = done, torn
-    return found
+    session.whole_bytes, session.torn = done, torn
+    return session
 
 
-def read_archives(path: Path, found: Session) -> None:
-    """Add to a session the messages of its archives."""
-    for number in range(1, found.archives + 1):
+def read_archives(path: Path, session: Session) -> None:
+    """Load the archived messages of a session."""
+    for number in range(1, session.archives + 1):
         for line in archived_lines(path, number):
-            found.lines.setdefault(line["id"], line | {"archived": number})
+            session.lines.setdefault(line["id"], line | {"archived": number})
 
 
 def archived_lines(path: Path, number: int) -> list[Line]:
-    """The messages of one archive. Raises StoreError for one that is not there or cannot be read."""
+    """Read the messages of an archive. Raises StoreError if it is missing or unreadable."""
     archive = archive_file(path, number)
     try:
         return [orjson.loads(text) for text in archive.read_bytes().splitlines()]
@@ -180,7 +186,7 @@ def archived_lines(path: Path, number: int) -> list[Line]:
 
 
 def append_lines(path: Path, lines: Iterable[Line]) -> None:
-    """Append lines; they are on the disk when this returns, or none of them is in the file."""
+    """Append lines durably, or none of them."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         before = os.fstat(handle).st_size
@@ -191,13 +197,13 @@ def append_lines(path: Path, lines: Iterable[Line]) -> None:
             os.fsync(handle)
         except OSError as error:
             os.ftruncate(handle, before)
-            raise StoreError(f"{path} took nothing ({error}): make room, then say it again") from error
+            raise StoreError(f"{path} cannot be written ({error}): make room, then try again") from error
     finally:
         os.close(handle)
 
 
 def packed(lines: Iterable[Line]) -> bytes:
-    """Lines as bytes."""
+    """Serialise lines."""
     return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
 
 

@@ -57,7 +57,7 @@ class AsyncEventWriter:
     ) -> Ack:
         """See `EventWriter.append`."""
         line, tick = self._writer.checked(record)
-        if not self._writer.is_uncrowded(line):
+        if not self._writer.has_ample_room(line):
             await self._make_room(line, wait, timeout)
         durable: asyncio.Future[None] = self._loop.create_future()
         ack = self._writer.submit(line, tick, durable, wait=False)

@@ -1,7 +1,7 @@
-"""Drainer: sealed segments go to the log, exactly once, and are taken away when they are durable there.
+"""The drainer: commits sealed journal segments to the log exactly once and deletes them when they are durable there.
 
-One a home at a time. A batch is a run of one journal's segments under the transaction (writer, last segment); sent
-again after a kill, all its rows are on record already. What cannot be read is kept in quarantine, never dropped.
+One drainer runs per home at a time. A batch is a run of one journal's segments under the transaction (writer, last
+segment); a retry after a kill finds its rows in the log. Unreadable bytes go to quarantine.
 Source: architecture ("Many journals, one drainer a home"); EV-3.
 """
 
@@ -29,11 +29,11 @@ from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.frames import Fault, Frame, Segment, read, segment_path
-from bardo_pipeline.storage.journal.leases import clear, stale
+from bardo_pipeline.storage.journal.leases import remove_stale_lease, stale_leases
 from bardo_pipeline.storage.journal.segment_files import (
     DRAIN,
     LOG,
-    dead,
+    dead_writer,
     journal_folders,
     remove_journal,
     sealed_numbers,
@@ -41,18 +41,23 @@ from bardo_pipeline.storage.journal.segment_files import (
 from bardo_pipeline.storage.log.event_log import EventLog
 
 DRAINER = "drainer"
-"""The lock of the one that drains for as long as there are writers."""
+"""Name of the lock of the home's long-running drainer."""
 
 _POLL_SECONDS = 0.05
 
 
 @dataclass
 class DrainReport:
-    """What one pass over all journals did.
+    """Result of one pass over all journals.
 
-    records: taken to the log. segments, bytes: taken away. refused: records in quarantine, and broken pieces.
-    torn: bytes that dead writers left half written, of which nobody was told. faults: every broken piece, and every
-    break of a chain, by writer. oldest_seconds: how long ago the oldest of the records was accepted; None without one.
+    Parameters
+    ----------
+    records : committed to the log
+    segments, bytes : deleted from journals
+    refused : quarantined records and broken pieces
+    torn : bytes of unacknowledged appends of dead writers
+    faults : broken pieces and broken chains, by writer
+    oldest_seconds : age of the oldest record; None without records
     """
 
     records: int = 0
@@ -68,15 +73,19 @@ class DrainReport:
 def drain_once(
     home: Home, log: EventLog, *, clock: Callable[[], datetime], policy: Policy | None = None
 ) -> DrainReport:
-    """Take every sealed segment of every journal to the log; journals of the dead to their end, and then away.
+    """Commit every sealed segment of every journal to the log; drain journals of dead writers fully and delete them.
 
-    clock: the moment of recording, asked once a commit. Waits while another drains.
+    Waits while another process drains.
+
+    Parameters
+    ----------
+    clock : recording time, read once per commit
     """
     return Drainer(home, log, clock=clock, policy=policy).once()
 
 
 class Drainer:
-    """Takes the sealed segments of all journals of a home to its log."""
+    """Commits the sealed segments of all journals of a home to its log."""
 
     def __init__(
         self,
@@ -91,54 +100,54 @@ class Drainer:
         self._report = DrainReport()
 
     def once(self) -> DrainReport:
-        """Drain all journals once. Raises the first journal's error after the other journals were drained."""
-        failed: list[BardoError] = []
+        """Drain all journals once. Raises the first error after all journals were tried."""
+        errors: list[BardoError] = []
         with self._home.lock(DRAIN):
             self._report = report = DrainReport()
             started = time.perf_counter()
             for folder in journal_folders(self._home):
                 try:
-                    with writing_to(folder), dead(folder) as ended:
+                    with writing_to(folder), dead_writer(folder) as ended:
                         self._drain(folder, ended=ended)
                 except BardoError as error:
-                    failed.append(error)
+                    errors.append(error)
             self.clear_leases()
             report.seconds = time.perf_counter() - started
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
         return report
 
-    def run(self, stop: threading.Event, tell: Callable[[DrainReport], None] = lambda _: None) -> None:
-        """Drain until told to stop, looking for sealed segments twenty times a second. tell: hears what a pass did."""
+    def run(self, stop: threading.Event, report_pass: Callable[[DrainReport], None] = lambda _: None) -> None:
+        """Drain until `stop` is set, polling every 50 ms; `report_pass` gets the report of each pass."""
         while not stop.is_set():
             report = self.once() if self.is_work() else DrainReport()
             if report.segments or report.torn:
-                tell(report)
-                stop.wait(0.001)  # whoever waits for the lock comes before the next pass
+                report_pass(report)
+                stop.wait(0.001)  # let a process that waits for the lock run first
             else:
                 stop.wait(_POLL_SECONDS)
 
     def is_work(self) -> bool:
-        """Whether a pass would find anything."""
+        """Whether there is a sealed segment or a journal of a dead writer."""
         return (
             any(sealed_numbers(folder, ended=False) for folder in journal_folders(self._home))
             or self.has_dead_journal()
         )
 
     def has_dead_journal(self) -> bool:
-        """Whether a writer died and left its journal."""
+        """Whether a dead writer left its journal."""
         folders = journal_folders(self._home)
         if not folders:
             return False
-        with self._home.lock(DRAIN):  # so that a writer that meets us at its lock knows what to wait for
+        with self._home.lock(DRAIN):  # a writer that finds its lock taken by this probe waits for the drain lock
             return any(_is_dead(folder) for folder in folders)
 
     def _drain(self, folder: Path, *, ended: bool) -> None:
         numbers = sealed_numbers(folder, ended=ended)
         for batch in self._batches(folder, numbers, ended=ended):
-            self._take(folder.name, batch)
+            self._commit(folder.name, batch)
             for segment in batch:
-                segment.path.unlink()  # a power cut may bring it back; its records are then repeats
+                segment.path.unlink()  # a power cut may restore it; its records are then repetitions
             self._report.segments += len(batch)
             self._report.bytes += sum(segment.size for segment in batch)
         if ended:
@@ -146,7 +155,7 @@ class Drainer:
             remove_journal(folder)
 
     def _batches(self, folder: Path, numbers: Sequence[int], *, ended: bool) -> Iterator[list[Segment]]:
-        """Segments in order, as many at a time as a commit may take."""
+        """Group segments in order into batches within the limits of a commit."""
         limits = self._policy.writer
         batch: list[Segment] = []
         records = size = 0
@@ -163,8 +172,8 @@ class Drainer:
         if batch:
             yield batch
 
-    def _take(self, writer: str, batch: Sequence[Segment]) -> None:
-        """Bring the records of these segments to the log, durably; what is no record, to quarantine."""
+    def _commit(self, writer: str, batch: Sequence[Segment]) -> None:
+        """Commit the records of these segments to the log, and quarantine invalid bytes."""
         now = self._clock()
         items = [_item(writer, segment, fault) for segment in batch for fault in segment.faults]
         self._report.faults += [(writer, segment.error(fault)) for segment in batch for fault in segment.faults]
@@ -196,7 +205,7 @@ class Drainer:
             leased_golems=frozenset(frame.golem_id for frame in kept),
         )
         if admitted.appended.repeated:
-            # A drainer that was killed may have named its commit without making the name durable.
+            # A killed drainer may have created the commit's name without syncing it.
             sync_folder(self._home.cycles / "_delta_log")
         self._report.records += admitted.appended.written
         refused: list[tuple[int, BardoError]] = [(int(parsed.lines[row.row]), row.error) for row in admitted.refused]
@@ -204,11 +213,11 @@ class Drainer:
         return [_refused(writer, frames[line][0], frames[line][1], error) for line, error in refused]
 
     def _check_chains(self, writer: str, frames: Sequence[Frame]) -> None:
-        """Say where a frame does not follow the one before it: whoever took frames away left this behind."""
+        """Report the frames that do not follow their predecessor, which shows removed frames."""
         tips: dict[str, Tip] = {}
         for frame in frames:
             tip = tips.get(frame.golem_id) or self._log.tip(frame.golem_id)
-            # Sent again after a kill, frames are on record already and below the tip.
+            # After a kill, retried frames are in the log already, so their numbers are not above the tip.
             follows = frame.number <= tip.number and frame.golem_id not in tips
             if not follows and (frame.number, frame.previous) != (tip.number + 1, tip.hash):
                 fact = f"golem {frame.golem_id}: link {frame.number} at tick {frame.tick} does not follow {tip.number}"
@@ -217,16 +226,16 @@ class Drainer:
             tips[frame.golem_id] = Tip(frame.number, frame.link)
 
     def clear_leases(self, drained: str | None = None) -> None:
-        """Free the golems of writers that have nothing left to drain."""
-        if self._home.leases.exists() and stale(self._home):
-            with self._home.lock(LOG):  # nobody takes a lease meanwhile
-                left = {folder.name for folder in journal_folders(self._home)} - {drained}
-                for path in stale(self._home):
-                    clear(path, kept=left)
+        """Delete the leases of dead writers without undrained records."""
+        if self._home.leases.exists() and stale_leases(self._home):
+            with self._home.lock(LOG):  # no writer takes a lease meanwhile
+                undrained = {folder.name for folder in journal_folders(self._home)} - {drained}
+                for path in stale_leases(self._home):
+                    remove_stale_lease(path, kept=undrained)
 
 
 def _is_dead(folder: Path) -> bool:
-    with dead(folder) as ended:
+    with dead_writer(folder) as ended:
         return ended
 
 
@@ -249,17 +258,17 @@ def _refused(writer: str, segment: Segment, frame: Frame, error: BardoError) -> 
 
 @contextmanager
 def only_drainer(home: Home) -> Iterator[bool]:
-    """Whether this is the home's only lasting drainer; if so, it is until the end."""
+    """Try to become the home's long-running drainer for the block; yield whether that succeeded."""
     home.locks.mkdir(exist_ok=True)
     with locks.held_if_free(home.locks / f"{DRAINER}.lock") as free:
         yield free
 
 
 def serve(root: Path, policy: Policy, clock: Callable[[], datetime]) -> None:
-    """Drain until the parent is gone (its end of our standard input closes), then once more."""
+    """Drain until the parent ends (standard input closes), then once more."""
     home = Home.open(root)
-    with only_drainer(home) as alone:
-        if not alone:
+    with only_drainer(home) as is_drainer:
+        if not is_drainer:
             return
         stop = threading.Event()
         threading.Thread(target=_until_closed, args=(stop,), daemon=True).start()
@@ -276,29 +285,29 @@ def _until_closed(stop: threading.Event) -> None:
 
 
 class DrainProcess:
-    """The drainer's process of this process, begun where no other drains the home, and again when it is gone."""
+    """A child process that drains the home if no other drainer runs; restarted when it ends."""
 
     def __init__(self, home: Home, policy: Policy) -> None:
         self._home, self._policy = home, policy
         self._child: subprocess.Popen[bytes] | None = None
 
     def ensure_running(self) -> None:
-        """Begin it if nobody drains."""
+        """Start the process if no drainer runs."""
         if self._child is not None and self._child.poll() is None:
             return
-        with only_drainer(self._home) as nobody:
+        with only_drainer(self._home) as is_free:
             pass
-        if nobody:
+        if is_free:
             command = [sys.executable, "-m", "bardo_pipeline.cli.operations.drain_command", str(self._home.root)]
             self._child = subprocess.Popen(
                 [*command, self._policy.model_dump_json()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the writer; this one ends when that has gone
+                start_new_session=True,  # Ctrl-C reaches only the writer; the child ends after it
             )
 
     def stop(self) -> None:
-        """Let it finish what it is at."""
+        """Let the process finish its pass and wait for it."""
         if self._child is not None:
             assert self._child.stdin is not None
             with suppress(BrokenPipeError):
@@ -308,7 +317,7 @@ class DrainProcess:
 
 
 class DrainThread:
-    """A thread that drains with the log that the writers have open; begun again where it failed."""
+    """A thread that drains with the writers' open log; restarted after a failure."""
 
     def __init__(self, drainer: Drainer) -> None:
         self._stop = threading.Event()
@@ -316,13 +325,13 @@ class DrainThread:
         self._thread: threading.Thread | None = None
 
     def ensure_running(self) -> None:
-        """Begin it if it is not at work."""
+        """Start the thread if it does not run."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._drainer.run, args=(self._stop,), name="drainer", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Let it finish what it is at."""
+        """Let the thread finish its pass and join it."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

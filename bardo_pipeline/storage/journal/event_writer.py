@@ -1,7 +1,7 @@
-"""EventWriter: a golem's records, one by one, each acknowledged when it is durable and sure to be taken by the log.
+"""EventWriter: appends single records of a golem and acknowledges each when it is durable.
 
-A writer leases its golem, so what it accepts nobody can contradict; it knows head, chain and keys, and checks each
-record by them before it is written. What a golem seals is sealed before it is hashed.
+A writer leases its golem, so no other process can append a conflicting record. It checks each record against head,
+chain and keys before writing it, so the log will accept it. Private parts are sealed before the hash.
 Source: architecture ("Writing"); EV-3, X-7.
 """
 
@@ -61,17 +61,21 @@ _REMEMBERED = 4_096
 
 
 class Signer(NamedTuple):
-    """The key that signs a golem's records, and the id under which it is registered."""
+    """A signing key and its registered id."""
 
     key_id: str
     key: Ed25519PrivateKey
 
 
 class Ack(NamedTuple):
-    """The record is durable, and the log will hold it.
+    """Acknowledgement of a durable record.
 
-    link: its place in the golem's chain; None for one that came before there were chains. repeated: it was there
-    already. gaps: ticks that are missing since. late: it fills a tick that was missing.
+    Parameters
+    ----------
+    link : its link in the golem's chain; None for a record from before chains existed
+    repeated : the record was already there
+    gaps : ticks that are missing since this record
+    late : the record fills a missing tick
     """
 
     golem_id: str
@@ -83,7 +87,7 @@ class Ack(NamedTuple):
 
 
 class EventWriter:
-    """The writer of one golem. Made by `EventWriter.open`; any threads may use it at once."""
+    """The writer of one golem, made by `EventWriter.open`. Thread-safe."""
 
     def __init__(self, session: WriterSession, lease: Lease, signer: Signer | None) -> None:
         self.golem_id = lease.golem_id
@@ -116,50 +120,65 @@ class EventWriter:
         drain: DrainMode = "process",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Self:
-        """Lease the golem, and learn how far it has come; what a dead writer left is drained before.
+        """Lease the golem and read its head, after draining the records of a dead writer.
 
-        clock: now, in UTC, for the moments of acceptance and recording. writer: the journal's name, shared by all
-        writers of this process that give the same (default: after the process). drain: who brings records to the log
-        meanwhile: a child process, a thread, or nobody (another process does, or `close`). policy: by default as the
-        home's configuration on record says. The first to open a journal decides on policy, drain and clocks.
-        `recovered` says what a dead writer had left.
-        Raises LeaseError when another writer has the golem or the name, StoreError for a disk that takes nothing.
+        The first writer of a journal decides policy, drain and clocks. `recovered` reports records of a dead writer.
+
+        Parameters
+        ----------
+        clock : current UTC time, for acceptance and recording
+        writer : name of the journal, shared by the writers of this process with that name; default: the process id
+        drain : "process", "thread" or "none": what commits records to the log; with "none", another process or `close`
+        policy : default: the recorded configuration of the home
+
+        Raises
+        ------
+        LeaseError : another writer holds the golem or the name
+        StoreError : the disk refuses a write
         """
-        found = Home.open(home) if isinstance(home, Path) else home
-        with writing_to(found.root):
-            session = WriterSession.join(found, writer or f"process-{os.getpid()}", policy, drain, clock, monotonic)
+        opened_home = Home.open(home) if isinstance(home, Path) else home
+        with writing_to(opened_home.root):
+            name = writer or f"process-{os.getpid()}"
+            session = WriterSession.join(opened_home, name, policy, drain, clock, monotonic)
             try:
-                return cls._leased(found, golem_id, session, signer)
+                return cls._leased(opened_home, golem_id, session, signer)
             except BaseException:
                 session.leave()
                 raise
 
     @classmethod
     def _leased(cls, home: Home, golem_id: str, session: WriterSession, signer: Signer | None) -> Self:
-        with home.lock(LOG):  # whoever appends a batch of this golem right now is waited for
+        with home.lock(LOG):  # wait for a process that appends a batch of this golem
             lease = Lease(home, golem_id, session.journal.writer)
         try:
             self = cls(session, lease, signer)
             self.recovered, session.recovered = session.recovered, None
             if lease.inherited is not None:
                 self.recovered = session.recover(lease.inherited)
-            self._learn()
+            self._refresh()
         except BaseException:
             lease.abandon(lease.inherited) if lease.inherited is not None else lease.release()
             raise
         return self
 
     def append(self, record: DecisionCycleRecord | bytes, *, wait: bool = True, timeout: float | None = None) -> Ack:
-        """Return when the record is durable.
+        """Append a record; return when it is durable.
 
-        record: the model, or its JSON as the sender made it (no newline in it). wait, timeout: whether to wait, and how
-        many seconds at most, while the journal is full; then BackpressureError.
-        Raises RecordError or SchemaVersionError for a record that does not fit, IdentityError for another golem's,
-        ForkError, RegressionError or SignatureError for one that the log would refuse, JournalError when it could not
-        be made durable.
+        Parameters
+        ----------
+        record : the model, or the sender's JSON without newlines
+        wait, timeout : whether and how long (seconds) to wait while the journal is full
+
+        Raises
+        ------
+        BackpressureError : the journal is still full
+        RecordError, SchemaVersionError : the record is invalid
+        IdentityError : the record is of another golem
+        ForkError, RegressionError, SignatureError : the log would refuse the record
+        JournalError : the record could not be made durable
         """
         line, tick = self.checked(record)
-        if not self.is_uncrowded(line):
+        if not self.has_ample_room(line):
             self.make_room(line, wait=wait, timeout=timeout)
         durable = Outcome()
         with self._mutex:
@@ -185,9 +204,9 @@ class EventWriter:
         return ack
 
     def record(self, *events: LifeEvent) -> int:
-        """Put life events of this golem on record, behind all that was appended; returns how many were new.
+        """Record life events of this golem after all appended records; return the number of new ones.
 
-        Raises as `EventLog.record`, and IdentityError for another golem's event.
+        Raises the errors of `EventLog.record`, and IdentityError for an event of another golem.
         """
         for event in events:
             if event.golem_id != self.golem_id:
@@ -199,15 +218,15 @@ class EventWriter:
             try:
                 return self._session.log.record(events, self._clock(), leased_golems=frozenset((self.golem_id,)))
             finally:
-                self._learn()
+                self._refresh()
 
     def close(self) -> None:
-        """Drain what was appended, and let go of the golem.
+        """Drain the appended records and release the golem.
 
-        Raises JournalError when a part of it cannot be brought to the log; the lease then waits for `bardo drain`.
+        Raises JournalError if a record cannot be committed; the lease then stays until `bardo drain`.
         """
         if self._session.is_forked:
-            return  # it is its own process's, which goes on with it
+            return  # the parent process still uses it
         with self._mutex:
             if self._closed:
                 return
@@ -225,22 +244,22 @@ class EventWriter:
                 self._session.leave()
 
     def __enter__(self) -> Self:
-        """The writer itself."""
+        """Return the writer."""
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Close it."""
+        """Close the writer."""
         self.close()
 
     @property
     def journal(self) -> Journal:
-        """Where its records are acknowledged."""
+        """The journal of this writer."""
         return self._journal
 
-    # what may be accepted
+    # admission
 
     def checked(self, record: DecisionCycleRecord | bytes) -> tuple[bytes, int]:
-        """The record's line and tick, if it fits the schema and is this golem's."""
+        """Return the line and tick of a valid record of this golem, with private parts sealed."""
         self._check_process()
         try:
             line = record if isinstance(record, bytes) else self._json(record)
@@ -250,33 +269,33 @@ class EventWriter:
                 )
             if b"\n" in line or b"\r" in line:
                 raise RecordError(f"golem {self.golem_id}: a record is one line: send it without newlines")
-            seen = glance(line)
+            glimpse = glance(line)
         except ValidationError as error:
-            raise _misfit(self.golem_id, error) from None
-        if seen.golem_id != self.golem_id:
-            raise IdentityError(f"golem {seen.golem_id}: this is the writer of golem {self.golem_id}")
-        if self._seal_key is not None and seen.is_private:
+            raise _invalid_record(self.golem_id, error) from None
+        if glimpse.golem_id != self.golem_id:
+            raise IdentityError(f"golem {glimpse.golem_id}: this is the writer of golem {self.golem_id}")
+        if self._seal_key is not None and glimpse.is_private:
             if isinstance(self._seal_key, SealError):
                 raise SealError(*self._seal_key.args)
             line = _to_json(seal_record(_validate(line, strict=True), self._seal_key))
-        return line, seen.tick
+        return line, glimpse.tick
 
     def _json(self, record: DecisionCycleRecord) -> bytes:
         if not isinstance(record, DecisionCycleRecord):
             raise RecordError(
-                f"golem {self.golem_id}: {type(record).__name__} is no record: give the model or its JSON"
+                f"golem {self.golem_id}: {type(record).__name__} is not a record: pass the model or its JSON"
             )
         try:
             return _to_json(record)
         except PydanticSerializationError as error:
-            raise RecordError(f"golem {self.golem_id}: this model has no JSON: {error}") from error
+            raise RecordError(f"golem {self.golem_id}: this model cannot be written as JSON: {error}") from error
 
-    def is_uncrowded(self, line: bytes) -> bool:
-        """Whether the journal has so much room that nobody is held up for this line."""
+    def has_ample_room(self, line: bytes) -> bool:
+        """Whether the journal has room for this line without throttling."""
         return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.crowded_bytes
 
     def make_room(self, line: bytes, *, wait: bool, timeout: float | None = None) -> None:
-        """Return once the journal has room for this line. Raises BackpressureError where that takes longer."""
+        """Wait until the journal has room for this line. Raises BackpressureError after the timeout."""
         size = len(line) + HEAD_BYTES
         if self._journal.undrained_bytes + size > self._journal.policy.journal_bytes_max:
             self._journal.make_room(size, wait=wait, timeout=timeout)
@@ -284,16 +303,16 @@ class EventWriter:
             time.sleep(pause)
 
     def pause_seconds(self, timeout: float | None = None) -> float:
-        """How long an append that may wait so long should; see `Journal.pause_seconds`."""
+        """Return how long an append with this timeout should pause; see `Journal.pause_seconds`."""
         pause = self._journal.pause_seconds()
         return pause if timeout is None else min(pause, max(timeout, 0.0))
 
     def has_room(self, line: bytes) -> bool:
-        """Whether the journal has room for this line, as far as was last seen."""
+        """Whether the journal had room for this line at the last look."""
         return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.policy.journal_bytes_max
 
     def _accept(self, line: bytes, tick: int) -> tuple[Ack, Draft | None]:
-        """Check the record against head, death and keys; returns no frame for a repeat."""
+        """Check the record against head, death and keys; a repetition has no frame."""
         self._check_open()
         content = content_of(line)
         head = self._head
@@ -318,7 +337,7 @@ class EventWriter:
         draft = Draft(self._encoded, tick, tip.number, previous, tip.hash, signature, line)
         if len(self._recent) == _REMEMBERED:
             self._earlier, self._recent = self._recent, {}
-        self._recent[tick] = content, tip.number, tip.hash  # no object of ours, which a collection would look at again
+        self._recent[tick] = content, tip.number, tip.hash  # a plain tuple, which the garbage collector stops tracking
         return Ack(self.golem_id, tick, tip, False, gaps, late), draft
 
     def _check_process(self) -> None:
@@ -334,24 +353,26 @@ class EventWriter:
             raise JournalError(f"golem {self.golem_id}: the journal failed since: close this writer and open another")
 
     def _signed(self, tick: int, content: bytes) -> Signature | None:
-        """The signature that the golem's keys ask for at this tick; SignatureError where we have another key."""
+        """Return the signature required at this tick. Raises SignatureError if the signer has another key."""
         if not self._ring.keys or (key := self._ring.key_at(tick)) is None:
             return None
         signer = self._signer
-        who = f"golem {self.golem_id}: tick {tick}"
+        subject = f"golem {self.golem_id}: tick {tick}"
         if signer is None:
-            raise SignatureError(f"{who} is not signed, though key {key.key_id} is registered: open with a signer")
+            raise SignatureError(f"{subject} is not signed, though key {key.key_id} is registered: open with a signer")
         if signer.key_id != key.key_id or self._public_key != key.public_key:
-            raise SignatureError(f"{who} asks for key {key.key_id}, and the signer has {signer.key_id}")
+            raise SignatureError(f"{subject} asks for key {key.key_id}, and the signer has {signer.key_id}")
         if key.revoked_from is not None and tick >= key.revoked_from:
-            raise SignatureError(f"{who} is signed with {key.key_id}, which was revoked from tick {key.revoked_from}")
+            raise SignatureError(
+                f"{subject} is signed with {key.key_id}, which was revoked from tick {key.revoked_from}"
+            )
         return Signature(signer.key_id, signer.key.sign(signed_message(self.golem_id, content)))
 
     def _repeated(self, line: bytes, tick: int, content: bytes) -> Ack:
-        """The answer to a tick that is there, or was accepted as lost."""
-        known = self._recent.get(tick) or self._earlier.get(tick)
-        if known is not None and known[0] == content:
-            return Ack(self.golem_id, tick, Tip(*known[1:]), True)
+        """Return the acknowledgement of a repeated tick. Raises if its content differs or its gap was accepted."""
+        recent = self._recent.get(tick) or self._earlier.get(tick)
+        if recent is not None and recent[0] == content:
+            return Ack(self.golem_id, tick, Tip(*recent[1:]), True)
         self._drain()
         rows = self._session.log.read_cycles(["tick", "content_hash", "link"], golems=[self.golem_id])
         rows = rows.filter(pc.equal(rows["tick"], tick))
@@ -363,19 +384,19 @@ class EventWriter:
         link = rows["link"][0].as_py()
         return Ack(self.golem_id, tick, Tip(link["number"], link["hash"]) if link else None, True)
 
-    # beside the log
+    # synchronisation with the log
 
     def _drain(self) -> None:
-        """Bring all that was accepted to the log."""
+        """Commit all accepted records to the log."""
         self._session.drain()
         tip = self._session.log.tip(self.golem_id)
         if tip != self._tip and self._journal.mended == self._mended:
             raise CustodyError(
-                f"golem {self.golem_id}: link {self._tip.number} was acknowledged, but the log holds {tip.number}, or "
-                "another one: `bardo quarantine list` and `bardo verify` show why"
+                f"golem {self.golem_id}: link {self._tip.number} was acknowledged, but the log has {tip.number} or "
+                "another hash: `bardo quarantine list` and `bardo verify` show why"
             )
 
-    def _learn(self) -> None:
+    def _refresh(self) -> None:
         log = self._session.log
         self._head = log.head_of(self.golem_id)
         self._tip = self._head.tip
@@ -387,13 +408,13 @@ class EventWriter:
             try:
                 self._seal_key = SealKeys(log.home).in_force(log, self.golem_id)
             except SealError as error:
-                self._seal_key = error  # raised for the first record that has something to seal
+                self._seal_key = error  # raised by the first record with private parts
 
 
-def _misfit(golem_id: str, error: ValidationError) -> RecordError | SchemaVersionError:
-    """What pydantic has against a record, as our error."""
+def _invalid_record(golem_id: str, error: ValidationError) -> RecordError | SchemaVersionError:
+    """Convert an error of pydantic."""
     newer = [e for e in error.errors(include_url=False) if e["loc"] == ("schema_version",)]
     if newer and newer[0]["type"] == "less_than_equal":
-        which = f"schema version {newer[0]['input']} is newer than {SCHEMA_VERSION}"
-        return SchemaVersionError(f"golem {golem_id}: {which}: upgrade bardo-pipeline to write it")
+        fact = f"schema version {newer[0]['input']} is newer than {SCHEMA_VERSION}"
+        return SchemaVersionError(f"golem {golem_id}: {fact}: upgrade bardo-pipeline to write it")
     return RecordError(f"golem {golem_id}: {sentence_of(error)}")

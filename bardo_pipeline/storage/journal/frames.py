@@ -1,9 +1,8 @@
-"""Frames: how an acknowledged record lies in a journal, byte by byte, and how it is read back.
+"""The binary format of journal segments and their frames, and its parser.
 
 A journal is the folder `journal/<writer>/` of one process: segments `<number:020>.seg`, numbered upwards, and `lock`,
-which that process holds (flock) for as long as it lives. A segment is sealed when the next number exists, or when the
-lock is free; until then there may be room behind its frames, which is zeros (segment_recycling.py). All numbers are
-little-endian; every checksum is CRC-32 (zlib).
+which that process holds (flock) until it ends. A segment is sealed when the next number exists or the lock is free;
+before that, zeros may follow its frames. All numbers are little-endian; checksums are CRC-32 (zlib).
 
     segment  = header frame*
     header   = "BARDOSEG"  version u32 (1)  checksum u32 (of the number)  number u64                         24 bytes
@@ -14,11 +13,11 @@ little-endian; every checksum is CRC-32 (zlib).
                checksum u32 (of the body)  checksum u32 (of the head before it, begun with the segment's number)
     body     = golem id (UTF-8)  key id (UTF-8)  signature  payload (the sender's JSON bytes, no newline)
 
-The link covers the payload (custody.py), so a byte that was altered while it waited is found even where somebody made
-the checksums right. `synced` is how many bytes of the segment were known to be on the disk when the frame was written;
-no more than the header: none were. What is broken before a later frame's `synced` was acknowledged, and is damage. At
-the end, what breaks off or has sectors that never reached the disk is the torn tail of an append that nobody was told
-of, and anything else damage.
+The link covers the payload (events/custody/hash_chain.py), so an altered byte is found even if the checksums were
+recomputed. `synced` is the number of bytes of the segment known to be durable when the frame was written; a value up to
+the header's size means none. Broken bytes before a later frame's `synced` were acknowledged, so they are damage. At the
+end of a segment, an incomplete frame or one with unwritten sectors is the torn tail of an unacknowledged append; other
+broken bytes are damage.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _CHECKSUM = struct.Struct("<I")
 _SEGMENT_MARK, _FRAME_MARK = b"BARDOSEG", b"FRAM"
 _BREAKS_OFF = "are a frame that breaks off"
 _VERSION, _U32 = 1, 0xFFFFFFFF
-_BITE_BYTES = 5 * 1024  # zlib gives the interpreter's lock away for more
+_CRC_BYTES = 5 * 1024  # zlib releases the GIL for longer buffers, which costs more than the checksum
 _U64 = struct.Struct("<Q")
 
 HEADER_BYTES = _HEADER.size
@@ -48,7 +47,7 @@ HEAD_BYTES = _HEAD.size + _CHECKSUM.size
 
 
 class Frame(NamedTuple):
-    """One accepted record. accepted_at: microseconds since 1970, UTC. content: what the link covers (custody.py)."""
+    """One accepted record. accepted_at: microseconds since 1970, UTC. content: the bytes that the link covers."""
 
     golem_id: str
     tick: int
@@ -63,7 +62,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """A run of bytes of a segment that is no frame of its own. golem_id, tick: where its head can still be read."""
+    """A run of bytes of a segment that is not a valid frame. golem_id, tick: if its head is readable."""
 
     offset: int
     raw: bytes
@@ -74,10 +73,12 @@ class Fault:
 
 @dataclass(frozen=True)
 class Segment:
-    """What was read of one segment: the frames, and what lies between them and should not.
+    """The parsed frames and faults of a segment.
 
-    torn: bytes at the end that no acknowledged append left there; they are not among the faults. size: how much of it
-    is written, torn bytes and all; room behind it is none of it.
+    Parameters
+    ----------
+    torn : bytes at the end of an unacknowledged append; they are not faults
+    size : written bytes including torn ones, without the zeros after them
     """
 
     path: Path
@@ -88,7 +89,7 @@ class Segment:
     size: int
 
     def error(self, fault: Fault) -> JournalError:
-        """The fault as an error that names file and offset."""
+        """Return an error that names file and offset of the fault."""
         return JournalError(
             f"{self.path}, offset {fault.offset}: {len(fault.raw)} bytes {fault.why}: they are kept in quarantine; "
             "ask the sender for those ticks again"
@@ -96,12 +97,12 @@ class Segment:
 
 
 def segment_path(folder: Path, number: int) -> Path:
-    """Where a journal's segment of that number lies."""
+    """Return the path of a journal's segment."""
     return folder / f"{number:020}.seg"
 
 
 def segment_numbers(folder: Path) -> list[int]:
-    """The numbers of a journal's segments, ascending; none where there is no such folder."""
+    """Return the numbers of a journal's segments, ascending; empty without the folder."""
     try:
         return sorted(int(path.stem) for path in folder.glob("*.seg") if path.stem.isdigit())
     except FileNotFoundError:
@@ -109,19 +110,19 @@ def segment_numbers(folder: Path) -> list[int]:
 
 
 def segment_header(number: int) -> bytes:
-    """What a segment begins with."""
+    """Return the header of a segment."""
     return _HEADER.pack(_SEGMENT_MARK, _VERSION, zlib.crc32(_U64.pack(number)), number)
 
 
 def _body_checksum(names: bytes, payload: bytes) -> int:
-    checksum = zlib.crc32(payload[:_BITE_BYTES], zlib.crc32(names))
-    for at in range(_BITE_BYTES, len(payload), _BITE_BYTES):
-        checksum = zlib.crc32(payload[at : at + _BITE_BYTES], checksum)
+    checksum = zlib.crc32(payload[:_CRC_BYTES], zlib.crc32(names))
+    for at in range(_CRC_BYTES, len(payload), _CRC_BYTES):
+        checksum = zlib.crc32(payload[at : at + _CRC_BYTES], checksum)
     return checksum
 
 
 class Draft:
-    """A frame that waits for its place in a segment."""
+    """A frame before its position in a segment is known."""
 
     __slots__ = ("_counts", "_link", "_names", "payload", "size")
 
@@ -147,7 +148,7 @@ class Draft:
         self.size = HEAD_BYTES + len(names) + len(payload)
 
     def head(self, segment: int, synced: int, accepted_at: int) -> bytes:
-        """The frame's bytes before the payload, in that segment."""
+        """Return the frame's bytes before the payload for this segment."""
         previous, link, checksum, tick, number = self._link
         head = _HEAD.pack(*self._counts, synced, tick, number, accepted_at, previous, link, checksum)
         return head + _CHECKSUM.pack(zlib.crc32(head, segment & _U32)) + self._names
@@ -156,23 +157,23 @@ class Draft:
 _SECTOR_BYTES = 512
 _BLOCK_BYTES = 4096
 _Head = tuple[bytes, int, int, int, int, int, int, int, int, int, bytes, bytes, int]
-"""The fields of a frame's head, as they stand there."""
+"""The fields of a frame's head, in the order of the format."""
 
 
 def read(path: Path, *, sealed: bool) -> Segment:
-    """Read a segment. sealed: everything in it was acknowledged, so that nothing may be torn."""
+    """Read a segment. sealed: every append was acknowledged, so it has no torn tail."""
     return parse(path, path.read_bytes(), sealed=sealed)
 
 
 def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
-    """The frames in a segment's bytes, each checked against its checksums and its link."""
+    """Parse a segment's bytes; check each frame against its checksums and its link."""
     raw = raw if sealed else raw[: _end(len(raw.rstrip(b"\0")), len(raw))]
     number, size = int(path.stem), len(raw)
     frames: list[Frame] = []
     places: list[int] = []
     faults: list[Fault] = []
     synced = at = 0
-    if size <= HEADER_BYTES and not any(raw):  # of an append that was durable there would be more
+    if size <= HEADER_BYTES and not any(raw):  # a durable append would have left more bytes
         return Segment(path, number, (), (), size, size)
     if raw[:HEADER_BYTES] != segment_header(number):
         at = _next_frame(raw, 0, number)
@@ -185,18 +186,18 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
             faults.append(Fault(at, raw[at:after], "are no whole frame"))
         else:
             after = at + HEAD_BYTES + head[1] + head[2] + head[3] + head[4]
-            if head[6] > HEADER_BYTES:  # or nothing was durable yet, the segment's own header among it
+            if head[6] > HEADER_BYTES:  # a smaller value means that nothing was durable, not even the header
                 synced = max(synced, head[6])
-            found = _frame(raw, at, after, head)
-            if isinstance(found, Frame):
-                frames.append(found)
+            parsed = _frame(raw, at, after, head)
+            if isinstance(parsed, Frame):
+                frames.append(parsed)
                 places.append(at)
             else:
-                faults.append(found)
+                faults.append(parsed)
         at = after
     torn = size
     if not sealed:
-        # A frame behind what was torn belongs to the same unacknowledged append, or it would say that all was synced.
+        # A frame after torn bytes belongs to the same unacknowledged append; else its `synced` would cover them.
         torn = next((fault.offset for fault in faults if fault.offset >= synced and _breaks_off(fault, raw)), size)
         frames = frames[: bisect_left(places, torn)]
         faults = [fault for fault in faults if fault.offset < torn]
@@ -204,7 +205,7 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
 
 
 def written_bytes(path: Path) -> int:
-    """How much of a segment is written: behind that is room, and room is zeros. Reads a few blocks of it."""
+    """Return the number of written bytes of a segment, by a binary search for the zeros after them."""
     with path.open("rb", buffering=0) as segment:
         size = os.fstat(segment.fileno()).st_size
 
@@ -216,22 +217,22 @@ def written_bytes(path: Path) -> int:
 
 
 def _end(last: int, size: int) -> int:
-    """Where a segment ends of which the last byte that is no zero ends there: a header may end with zeros."""
+    """Return the end of a segment from the end of its last non-zero byte; a header may end with zeros."""
     return max(last, min(HEADER_BYTES, size)) if last else 0
 
 
 def _breaks_off(fault: Fault, raw: bytes) -> bool:
-    """Whether it is what a process or a machine leaves that stops in mid-append: an end, or what a sector lacks."""
+    """Whether the fault is a torn append: an incomplete frame, or sectors of zeros."""
     end = fault.offset + len(fault.raw)
     if fault.why == _BREAKS_OFF or (end == len(raw) and len(fault.raw) < HEAD_BYTES):
         return True
     sectors = range(fault.offset // _SECTOR_BYTES * _SECTOR_BYTES, end, _SECTOR_BYTES)
-    # The sector that an append begins in has bytes of the one before, and the last one may be no whole sector.
+    # The first sector has bytes of the previous append, and the last one may be incomplete.
     return any(not any(raw[max(at, fault.offset) : at + _SECTOR_BYTES]) for at in sectors)
 
 
 def _head(raw: bytes, at: int, segment: int) -> _Head | None:
-    """The head that stands there, if its checksum fits."""
+    """Return the head at this offset if its checksum is right."""
     end = at + HEAD_BYTES
     if raw[at : at + 4] != _FRAME_MARK or end > len(raw):
         return None
@@ -242,7 +243,7 @@ def _head(raw: bytes, at: int, segment: int) -> _Head | None:
 
 
 def _frame(raw: bytes, at: int, end: int, head: _Head) -> Frame | Fault:
-    """The frame behind a head, from `at` to `end`, if all of it is as it was written."""
+    """Return the frame in [at, end), or a fault if its checksum or link is wrong."""
     _, _, golem, key, signature, _, _, tick, number, accepted_at, previous, link, checksum = head
     if end > len(raw):
         return Fault(at, raw[at:], _BREAKS_OFF, None, tick)
@@ -259,7 +260,7 @@ def _frame(raw: bytes, at: int, end: int, head: _Head) -> Frame | Fault:
 
 
 def _next_frame(raw: bytes, at: int, segment: int) -> int:
-    """Where the next head stands that fits its checksum; the end where there is none."""
+    """Return the offset of the next valid head, or the end."""
     while (at := raw.find(_FRAME_MARK, at)) >= 0:
         if _head(raw, at, segment) is not None:
             return at
@@ -268,7 +269,7 @@ def _next_frame(raw: bytes, at: int, segment: int) -> int:
 
 
 def first_accepted_at(path: Path) -> list[int]:
-    """When the first record of a segment was accepted (microseconds since 1970), if it can be read."""
+    """Return the acceptance time of the first record (microseconds since 1970), empty if unreadable."""
     with path.open("rb") as segment:
         raw = segment.read(HEADER_BYTES + HEAD_BYTES)
     head = _head(raw, HEADER_BYTES, int(path.stem))

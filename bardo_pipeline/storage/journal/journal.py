@@ -30,9 +30,9 @@ from bardo_pipeline.storage.journal.segment_files import (
     checked_name,
     cut_tail,
     locked_journal,
-    note_limits,
     remove_journal,
     remove_recycled_segments,
+    write_limits,
 )
 
 _CROWDED_SHARE = 0.5
@@ -98,7 +98,7 @@ class Journal:
         folder = home.journal / checked_name(writer)
         lock = locked_journal(home, folder)
         try:
-            note_limits(lock, policy)
+            write_limits(lock, policy)
             remove_recycled_segments(folder)
             numbers = segment_numbers(folder)
             torn = cut_tail(segment_path(folder, numbers[-1])) if numbers else None
@@ -111,7 +111,7 @@ class Journal:
                 journal._roll()  # a segment is sealed when the next number exists
             journal._committer.start()
         except BaseException:
-            locks.let_go(lock)
+            locks.release(lock)
             raise
         return journal, torn
 
@@ -185,7 +185,7 @@ class Journal:
         self._close_segment()
         if not self._records and not self.backlog():
             remove_journal(self.folder)
-        locks.let_go(self._lock)
+        locks.release(self._lock)
 
     # on the committer thread
 

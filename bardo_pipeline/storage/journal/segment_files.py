@@ -1,4 +1,4 @@
-"""The folders of journals: whose they are, which of their segments may be drained, how much waits in them."""
+"""The folders of journals: their locks, the segments that may be drained, and their depth."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from bardo_pipeline.storage.journal.frames import (
 from bardo_pipeline.storage.locks import Handle
 
 DRAIN, LOG = "drain", "log"
-"""The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""
+"""Names of the home's locks for draining and for writing to the log; acquire them in this order."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOCK = "lock"
-_GONE = Handle(-1)
+_DELETED = Handle(-1)
 
 
 @dataclass(frozen=True)
 class TornTail:
-    """The last segment of a dead writer, and how many bytes at its end were of an append that nobody was told of."""
+    """The last segment of a dead writer and the number of bytes of its unacknowledged last append."""
 
     path: Path
     bytes: int
@@ -48,7 +48,7 @@ class TornTail:
 
 @dataclass(frozen=True)
 class JournalDepth:
-    """What waits in a journal, or in all: segments that hold records, their bytes, when the oldest was accepted."""
+    """Undrained segments with records of a journal or of all, their bytes, acceptance time of the oldest record."""
 
     segments: int
     bytes: int
@@ -56,10 +56,7 @@ class JournalDepth:
 
 
 class Backlog:
-    """The sealed segments of a journal that the drainer has not taken yet. Any threads may use it at once.
-
-    bytes: how much they hold, as far as was last seen.
-    """
+    """The sealed segments of a journal that are not drained, and their bytes at the last look. Thread-safe."""
 
     def __init__(self) -> None:
         self._segments: deque[tuple[Path, int]] = deque()
@@ -67,13 +64,13 @@ class Backlog:
         self.bytes = 0
 
     def add(self, path: Path, size: int) -> None:
-        """Another one, the newest."""
+        """Add the newest segment."""
         with self._lock:
             self._segments.append((path, size))
             self.bytes += size
 
     def look(self) -> int:
-        """How many they are: the drainer takes the oldest away."""
+        """Drop the segments that the drainer has deleted; return the number of the others."""
         with self._lock:
             while self._segments and not os.path.exists(self._segments[0][0]):
                 self.bytes -= self._segments.popleft()[1]
@@ -81,54 +78,54 @@ class Backlog:
 
 
 def checked_name(writer: str) -> str:
-    """The name, if it can be a journal's folder; ConfigError otherwise."""
+    """Return the name if it is a valid folder name, else raise ConfigError."""
     if not _NAME.fullmatch(writer):
         raise ConfigError(f"writer {writer!r}: a name has up to 100 letters, digits, dots, dashes or underscores")
     return writer
 
 
 def locked_journal(home: Home, folder: Path) -> Handle:
-    """The lock of a writer's folder, made where it is missing."""
-    with ExitStack() as alone:
+    """Create the folder of a writer if it is missing, and acquire its lock."""
+    with ExitStack() as drain_lock:
         for attempt in count():
             make_folder(folder)
-            handle = _try_lock(folder / _LOCK, locks.take_soon)
-            if handle is not None and handle is not _GONE:
+            handle = _try_lock(folder / _LOCK, locks.acquire_soon)
+            if handle is not None and handle is not _DELETED:
                 return handle
             if handle is None and attempt:
                 raise LeaseError(f"writer {folder.name} is open in another process: give this one another name")
             if not attempt:
-                alone.enter_context(home.lock(DRAIN))  # perhaps it was a drainer that had a look at the dead
+                drain_lock.enter_context(home.lock(DRAIN))  # a drainer may have probed the folder for a dead writer
     raise AssertionError("unreachable")
 
 
 def _try_lock(path: Path, lock: Callable[[Handle], bool]) -> Handle | None:
-    """The handle of a lock file that is ours now; None when another has it, _GONE when it was taken away meanwhile."""
+    """Acquire a lock file; None if another process holds it, _DELETED if it was deleted meanwhile."""
     try:
-        handle = locks.opened(path)
+        handle = locks.open_lock_file(path)
     except FileNotFoundError:
-        return _GONE
+        return _DELETED
     try:
         if not lock(handle):
-            locks.let_go(handle)
+            locks.release(handle)
             return None
         if os.stat(path).st_ino == os.fstat(handle).st_ino:
             return handle
     except FileNotFoundError:
         pass
-    locks.let_go(handle)
-    return _GONE
+    locks.release(handle)
+    return _DELETED
 
 
 @contextmanager
-def dead(folder: Path) -> Iterator[bool]:
-    """Whether the writer of this journal is dead; if so, nobody else takes its place meanwhile."""
-    handle = _try_lock(folder / _LOCK, locks.take_at_once)
+def dead_writer(folder: Path) -> Iterator[bool]:
+    """Yield whether the writer of this journal is dead; if so, hold its lock during the block."""
+    handle = _try_lock(folder / _LOCK, locks.try_acquire)
     try:
-        yield handle is not None and handle is not _GONE
+        yield handle is not None and handle is not _DELETED
     finally:
         if handle is not None:
-            locks.let_go(handle)
+            locks.release(handle)
 
 
 def remove_recycled_segments(folder: Path) -> None:
@@ -139,28 +136,28 @@ def remove_recycled_segments(folder: Path) -> None:
 
 
 def remove_journal(folder: Path) -> None:
-    """Take away a drained journal, of which the caller has the lock."""
+    """Delete a drained journal; the caller holds its lock."""
     for number in segment_numbers(folder):
         segment_path(folder, number).unlink()
     remove_recycled_segments(folder)
     (folder / _LOCK).unlink(missing_ok=True)
-    with suppress(OSError):  # something lies in it that is none of ours
+    with suppress(OSError):  # the folder contains other files
         folder.rmdir()
 
 
 def cut_tail(path: Path) -> TornTail:
-    """Cut off what a dead writer left half written at the end of its last segment, and the room behind it."""
-    found = read(path, sealed=False)
-    kept = found.size - found.torn
+    """Truncate the torn append of a dead writer and the zeros at the end of its last segment."""
+    content = read(path, sealed=False)
+    kept = content.size - content.torn
     if kept < path.stat().st_size:
         with path.open("r+b") as segment:
             segment.truncate(kept)
             os.fsync(segment.fileno())
-    return TornTail(path, found.torn)
+    return TornTail(path, content.torn)
 
 
 def journal_folders(home: Home) -> list[Path]:
-    """The journals of a home, by writer."""
+    """Return the journal folders of a home by writer."""
     try:
         return sorted(path for path in home.journal.iterdir() if path.is_dir())
     except FileNotFoundError:
@@ -168,46 +165,46 @@ def journal_folders(home: Home) -> list[Path]:
 
 
 def sealed_numbers(folder: Path, *, ended: bool) -> list[int]:
-    """The segments of a journal that a drainer may take; all of them, if its writer is dead."""
+    """Return the segments that may be drained: all but the last, or all of a dead writer."""
     numbers = segment_numbers(folder)
     return numbers if ended else numbers[:-1]
 
 
 def depth_of(folder: Path) -> JournalDepth:
-    """What waits in one journal; looks at names, at a few blocks of each segment, and at how the oldest begins."""
+    """Measure the undrained records of one journal from names, a few blocks of each segment and the first head."""
     segments = size = 0
     oldest: list[int] = []
     for number in segment_numbers(folder):
         path = segment_path(folder, number)
         try:
-            held = written_bytes(path) - HEADER_BYTES
-            if held <= 0:
+            frame_bytes = written_bytes(path) - HEADER_BYTES
+            if frame_bytes <= 0:
                 continue
             oldest = oldest or first_accepted_at(path)
         except FileNotFoundError:  # drained meanwhile
             continue
-        segments, size = segments + 1, size + held
+        segments, size = segments + 1, size + frame_bytes
     return JournalDepth(segments, size, datetime.fromtimestamp(oldest[0] / 1e6, UTC) if oldest else None)
 
 
 def journal_depth(home: Home) -> JournalDepth:
-    """What waits in all journals."""
-    found = [depth_of(folder) for folder in journal_folders(home)]
-    oldest = [depth.oldest_at for depth in found if depth.oldest_at is not None]
+    """Measure the undrained records of all journals."""
+    depths = [depth_of(folder) for folder in journal_folders(home)]
+    oldest = [depth.oldest_at for depth in depths if depth.oldest_at is not None]
     return JournalDepth(
-        sum(depth.segments for depth in found), sum(depth.bytes for depth in found), min(oldest, default=None)
+        sum(depth.segments for depth in depths), sum(depth.bytes for depth in depths), min(oldest, default=None)
     )
 
 
-def note_limits(lock: int, policy: WriterPolicy) -> None:
-    """Write into a journal's lock file which limits its writers keep, for those who watch."""
-    said = orjson.dumps({"journal_bytes_max": policy.journal_bytes_max, "flush_seconds": policy.flush_seconds})
+def write_limits(lock: int, policy: WriterPolicy) -> None:
+    """Write the limits of a journal's writers into its lock file, for health checks."""
+    content = orjson.dumps({"journal_bytes_max": policy.journal_bytes_max, "flush_seconds": policy.flush_seconds})
     os.ftruncate(lock, 0)
-    os.pwrite(lock, said, 0)
+    os.pwrite(lock, content, 0)
 
 
-def limits_of(folder: Path, policy: WriterPolicy) -> WriterPolicy:
-    """The limits that a journal's writers keep; those of the policy where nothing says so."""
+def read_limits(folder: Path, policy: WriterPolicy) -> WriterPolicy:
+    """Return the limits of a journal's writers, or those of the policy if none are written."""
     try:
         return WriterPolicy.model_validate(policy.model_dump() | orjson.loads((folder / _LOCK).read_bytes()))
     except (FileNotFoundError, orjson.JSONDecodeError, TypeError, ValidationError):

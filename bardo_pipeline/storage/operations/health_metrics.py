@@ -21,8 +21,8 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import TAKING, waiting
-from bardo_pipeline.storage.journal.leases import stale
-from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, limits_of
+from bardo_pipeline.storage.journal.leases import stale_leases
+from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, read_limits
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _COMMITS_FIRST = 8  # commits read at first; the number grows fourfold until they span the period
@@ -84,7 +84,7 @@ def journals(home: Home, now: datetime, policy: WriterPolicy) -> list[Journal]:
     """Return every writer's journal, by name. policy: limits of writers that have not written theirs down."""
     entries = []
     for folder in journal_folders(home):
-        limits = limits_of(folder, policy)
+        limits = read_limits(folder, policy)
         alive, depth = _is_locked(folder / "lock"), _journal_backlog(folder, now)
         entries.append(Journal(folder.name, alive, depth, limits.journal_bytes_max, limits.flush_seconds))
     return entries
@@ -166,7 +166,7 @@ def quarantined(home: Home, taken_in_a_day: int, now: datetime) -> Quarantined:
 
 def leases(home: Home) -> Leases:
     """Count the leases of live and of dead writers."""
-    stale_count = len(stale(home))
+    stale_count = len(stale_leases(home))
     return Leases(sum(1 for path in _entries(home.leases) if path.suffix == ".lease") - stale_count, stale_count)
 
 

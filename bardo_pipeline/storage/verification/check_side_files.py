@@ -19,7 +19,7 @@ from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path
-from bardo_pipeline.storage.journal.leases import stale
+from bardo_pipeline.storage.journal.leases import stale_leases
 from bardo_pipeline.storage.journal.segment_files import journal_folders
 from bardo_pipeline.storage.log.checksum_manifest import hash_file
 from bardo_pipeline.storage.log.stream_heads import Head, Heads
@@ -50,7 +50,7 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
             for frame in segment.frames:
                 waiting.setdefault(frame.golem_id, []).append((place, frame))
     findings.facts["records in journals"] = sum(map(len, waiting.values()))
-    findings.facts["stale leases"] = len(stale(home))
+    findings.facts["stale leases"] = len(stale_leases(home))
     return waiting
 
 
