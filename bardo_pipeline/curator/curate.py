@@ -108,7 +108,7 @@ def curate(
     agenda = Agenda.of(state, proposals, cited, policy.curator, offset=len(evidence.cause_tick)).within(closed.key)
     state.ensure(*agenda.additions)
     cause_tick = np.concatenate([evidence.cause_tick, agenda.causes])
-    cause_tick = np.concatenate([cause_tick, state.moments.mention(len(cause_tick))])
+    cause_tick = np.concatenate([cause_tick, state.moments.register_causes(len(cause_tick))])
     keyed_deliveries = _keyed_deliveries(state, deliveries, policy.curator.cycle_ticks)
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     by_wave = np.argsort(group_wave, kind="stable")

@@ -1,6 +1,6 @@
-"""Decisions: what the curator did to which entry, when, why, on which evidence. Append-only. Pure.
+"""Decisions of the curator about entries, with time, reason and evidence. Append-only. Pure.
 
-A decision carries the entry as it was left, so that a grimoire is the fold of its decisions: the newest of each entry.
+A decision contains the entry after the decision. A grimoire is the fold of its decisions: the newest one of each entry.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.grimoire_state import COLUMNS, GrimoireState, entry_columns, entry_id
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import rank_in_group
 from bardo_pipeline.policy import Policy
 
 OPERATIONS = (
@@ -72,53 +74,58 @@ DECISION_SCHEMA = pa.schema(
         *[f for f in ENTRY_SCHEMA if f.name != "golem_id"],
     ]
 )
-"""One row per decision; key (golem_id, revision, cycle, seq). cause_ticks: the ticks of this golem whose records
-are its evidence (empty for what time alone or an owner did); cause_bundle: the content hash of the bundle an entry was
-received in; cause_event: the life event with its owner's word or a model's proposal. seq follows the passes, so that
-the last one about an entry leaves it as the cycle did."""
+"""One row per decision; key (golem_id, revision, cycle, seq).
+
+cause_ticks: ticks of this golem whose records are the evidence; empty for effects of decay or an owner's order.
+cause_bundle: content hash of the bundle that delivered the entry. cause_event: life event with the owner's order, the
+model's proposal or the delivery. seq follows the passes, so the last decision about an entry holds its final state."""
 
 
 class Considered(NamedTuple):
-    """What was proposed, or came, in an event, and what came of it, in words. bundle: that it came in, if it did."""
+    """The event behind a decision about a proposed or received entry; bundle: content hash of its bundle, if any."""
 
     event_id: str
-    said: str
+    reason: str
     bundle: str | None = None
 
 
 DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
 
-_NOTED = (*COLUMNS, "operation", "cycle", "at_us", "before", "cause_first", "cause_stop", "said")
-_OPERATION, _CYCLE, _AT, _BEFORE, _FIRST, _STOP, _SAID = range(len(COLUMNS), len(_NOTED))
+_NOTED = (*COLUMNS, "operation", "cycle", "at_us", "before", "cause_first", "cause_stop", "order")
+_OPERATION, _CYCLE, _AT, _BEFORE, _FIRST, _STOP, _ORDER = range(len(COLUMNS), len(_NOTED))
 _CAUSES = slice(_FIRST, _STOP + 1)
 
 
 class DecisionLog:
-    """Decisions as they are taken, in columns; turned into a table once.
+    """Collects decisions as columns.
 
-    cause_tick: int64 [causes, 2], the decision and judgement ticks that spans of causes point into.
+    cause_tick: int64 [causes, 2], decision and judgement ticks; spans of causes are ranges of its rows.
     """
 
-    def __init__(self, cause_tick: np.ndarray) -> None:
-        self._causes, self._count = cause_tick, len(cause_tick)  # with room for what is joined
-        self.parts: list[np.ndarray] = []  # int64 [_NOTED, rows], entries as they were left and what is said of them
+    def __init__(self, cause_tick: Int64Array) -> None:
+        self._causes, self._count = cause_tick, len(cause_tick)  # `join` appends rows
+        self.parts: list[Int64Array] = []  # [_NOTED, rows] each
         self.orders: list[Order | Considered] = []
 
     def note(
         self,
         state: GrimoireState,
         operation: int,
-        rows: np.ndarray,
+        rows: Int64Array,
         *,
-        cycle: np.ndarray,
-        at_us: np.ndarray,
-        before: np.ndarray,
-        causes: np.ndarray | None = None,
+        cycle: Int64Array,
+        at_us: Int64Array,
+        before: Int64Array,
+        causes: Int64Array | None = None,
         orders: Sequence[Order | Considered] | None = None,
     ) -> None:
-        """Keep a decision about each row. causes: [rows, 2] bounds into the evidence's cause_tick, or None.
+        """Add a decision about each row.
 
-        orders: the owner's word or the proposal behind each, or None.
+        Parameters
+        ----------
+        before : int64 [rows], confidence before the decision in ppm
+        causes : int64 [rows, 2], spans of cause_tick; None for no evidence
+        orders : the order, proposal or delivery behind each decision
         """
         if not len(rows):
             return
@@ -127,13 +134,13 @@ class DecisionLog:
         part[_OPERATION], part[_CYCLE], part[_AT], part[_BEFORE] = operation, cycle, at_us, before
         if causes is not None:
             part[_CAUSES] = causes.T
-        part[_SAID] = np.arange(len(rows)) + len(self.orders) if orders else -1
+        part[_ORDER] = np.arange(len(rows)) + len(self.orders) if orders else -1
         self.parts.append(part)
         self.orders += orders or ()
 
-    def join(self, spans: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """One span for each group of spans. spans: int64 [spans, 2], at least one; first: where each group begins."""
-        start, inside = self._count, _inside(spans[:, 0], spans[:, 1])
+    def join(self, spans: Int64Array, first: Int64Array) -> Int64Array:
+        """Join each group of spans [spans, 2] into one span. first: index of each group's first span."""
+        start, inside = self._count, _indices(spans[:, 0], spans[:, 1])
         self._count = start + len(inside)
         if self._count > len(self._causes):
             self._causes = np.concatenate([self._causes[:start], np.zeros((self._count, 2), np.int64)])
@@ -142,7 +149,7 @@ class DecisionLog:
         return np.stack([np.r_[start, ends[:-1]], ends], axis=1)
 
     def table(self, state: GrimoireState, policy: Policy, policy_hash: str) -> pa.Table:
-        """All decisions as DECISION_SCHEMA, in the order of their key."""
+        """Return the decisions as DECISION_SCHEMA, sorted by key."""
         if not self.parts:
             return DECISION_SCHEMA.empty_table()
         order = np.repeat(np.arange(len(self.parts)), [p.shape[1] for p in self.parts])
@@ -159,31 +166,32 @@ class DecisionLog:
             "reason": self._reasons(rows),
             "confidence_before_ppm": pa.array(rows["before"], pa.int64()),
             "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], self._causes),
-            "cause_bundle": self._said([getattr(order, "bundle", None) for order in self.orders], rows["said"]),
-            "cause_event": self._said([order.event_id for order in self.orders], rows["said"]),
+            "cause_bundle": _taken([getattr(order, "bundle", None) for order in self.orders], rows["order"]),
+            "cause_event": _taken([order.event_id for order in self.orders], rows["order"]),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
-            "seq": pa.array(_sequence(rows["golem"], rows["cycle"])),
+            "seq": pa.array(rank_in_group((rows["golem"] << 32) | rows["cycle"])),
         }
         return pa.table({n: columns[n] for n in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
 
-    def _reasons(self, rows: dict[str, np.ndarray]) -> pa.Array:
-        """The owner's own words, or the proposer's, where there are any."""
-        words = [
-            said.said if isinstance(said, Considered) else f"{REASONS[_BY_KIND[said.kind]]}: {said.why}"
-            for said in self.orders
+    def _reasons(self, rows: dict[str, Int64Array]) -> pa.Array:
+        """Return the reason given by the owner or proposer, else that of the operation."""
+        reasons = [
+            order.reason if isinstance(order, Considered) else f"{REASONS[_BY_KIND[order.kind]]}: {order.why}"
+            for order in self.orders
         ]
-        return pc.coalesce(self._said(words, rows["said"]), _reasons(rows))
+        return pc.coalesce(_taken(reasons, rows["order"]), _reasons(rows))
 
-    def _said(self, words: Sequence[str | None], place: np.ndarray) -> pa.Array:
-        """The word at each place, null at -1."""
-        return pa.array(words, pa.string()).take(pa.array(place, pa.int64(), mask=place < 0))
+
+def _taken(values: Sequence[str | None], place: Int64Array) -> pa.Array:
+    """Return the value at each place, null at -1."""
+    return pa.array(values, pa.string()).take(pa.array(place, pa.int64(), mask=place < 0))
 
 
 _BY_KIND = {"EntryPinned": PINNED, "EntryUnpinned": UNPINNED, "EntryCorrected": CORRECTED, "EntryRetracted": RETRACTED}
 
 
-def _reasons(rows: dict[str, np.ndarray]) -> pa.Array:
-    """What decided, in words and figures: the sentence of the operation and the interval it rests on."""
+def _reasons(rows: dict[str, Int64Array]) -> pa.Array:
+    """Return the sentence of each operation, with count and interval if there is evidence."""
     sentence = pa.array(REASONS).take(pa.array(rows["operation"]))
     figures = [pa.array(rows[n]).cast(pa.string()) for n in ("evidence_count", "effect_low_ppm", "effect_high_ppm")]
     full = pc.binary_join_element_wise(
@@ -195,60 +203,44 @@ def _reasons(rows: dict[str, np.ndarray]) -> pa.Array:
     return pc.if_else(pa.array(rows["evidence_count"] > 0), full, sentence)
 
 
-def _cause_lists(first: np.ndarray, stop: np.ndarray, cause_tick: np.ndarray) -> pa.Array:
-    """Distinct ticks of each span, ascending."""
-    lengths = stop - first
-    owner = np.repeat(np.arange(len(first)), lengths)
-    flat = cause_tick[_inside(first, stop)] if len(owner) else np.zeros((0, 2), np.int64)
+def _cause_lists(first: Int64Array, stop: Int64Array, cause_tick: Int64Array) -> pa.Array:
+    """Return the distinct ticks of each span, ascending."""
+    owner = np.repeat(np.arange(len(first)), stop - first)
+    flat = cause_tick[_indices(first, stop)] if len(owner) else np.zeros((0, 2), np.int64)
     ticks, rank = np.unique(flat, return_inverse=True)
-    told = np.unique(np.repeat(owner, 2) * len(ticks) + rank.reshape(-1))  # one word sorts faster than a pair
-    whose, which = np.divmod(told, max(len(ticks), 1))
-    offsets = np.searchsorted(whose, np.arange(len(first) + 1))
+    packed = np.unique(np.repeat(owner, 2) * len(ticks) + rank.reshape(-1))  # sorts faster than pairs
+    row, place = np.divmod(packed, max(len(ticks), 1))
+    offsets = np.searchsorted(row, np.arange(len(first) + 1))
     field_type = DECISION_SCHEMA.field("cause_ticks").type
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ticks[which], pa.int64())).cast(field_type)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ticks[place], pa.int64())).cast(field_type)
 
 
-def _inside(first: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Every place of these spans, one after another."""
+def _indices(first: Int64Array, stop: Int64Array) -> Int64Array:
+    """Return the indices of all spans, concatenated."""
     lengths = stop - first
     return np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
 
 
-def _sorted(state: GrimoireState, rows: dict[str, np.ndarray], order: np.ndarray) -> np.ndarray:
-    """Places of the decisions by golem, cycle, order in which they were noted, and entry."""
+def _sorted(state: GrimoireState, rows: dict[str, Int64Array], order: Int64Array) -> Int64Array:
+    """Return the order of decisions by golem, cycle, part of the log and entry."""
     pairs, entry = np.unique((rows["origin"] << 32) | rows["structure"], return_inverse=True)
     ids = [entry_id(state.golems[pair >> 32], state.structures.key(pair & 0xFFFFFFFF)) for pair in pairs.tolist()]
     return np.lexsort((_rank(ids)[entry], order, rows["cycle"], _rank(state.golems)[rows["golem"]]))
 
 
-def _rank(words: Sequence[str]) -> np.ndarray:
-    """Where each word stands among them all."""
-    return np.argsort(sorted(range(len(words)), key=words.__getitem__))
-
-
-def _sequence(golem: np.ndarray, cycle: np.ndarray) -> np.ndarray:
-    new = np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])]
-    starts = np.flatnonzero(new)
-    return np.arange(len(golem)) - np.repeat(starts, np.diff(np.r_[starts, len(golem)]))
+def _rank(names: Sequence[str]) -> Int64Array:
+    """Return each name's rank in sorted order."""
+    return np.argsort(sorted(range(len(names)), key=names.__getitem__))
 
 
 def fold(decisions: pa.Table) -> pa.Table:
-    """A grimoire from its decisions: of each (golem, structure) the newest of the newest revision. ENTRY_SCHEMA.
+    """Fold decisions into a grimoire (ENTRY_SCHEMA): the newest of the newest revision by golem and structure.
 
-    By structure, since an inherited entry that was pruned and learned again is the golem's own, under an id of its own.
+    The key is the structure, because an inherited entry that was pruned and learned again has a new id.
     """
-    keys = [
-        ("golem_id", "ascending"),
-        ("structure", "ascending"),
-        ("revision", "ascending"),
-        ("cycle", "ascending"),
-        ("seq", "ascending"),
-    ]
+    keys = [(name, "ascending") for name in ("golem_id", "structure", "revision", "cycle", "seq")]
     ordered = decisions.take(pc.sort_indices(decisions, sort_keys=keys))
-    golem, structure = (
-        ordered.column("golem_id").to_numpy(zero_copy_only=False),
-        ordered.column("structure").to_numpy(zero_copy_only=False),
-    )
+    golem, structure = (ordered.column(n).to_numpy(zero_copy_only=False) for n in ("golem_id", "structure"))
     if not len(golem):
         return ENTRY_SCHEMA.empty_table()
     last = np.r_[(golem[1:] != golem[:-1]) | (structure[1:] != structure[:-1]), True]

@@ -1,7 +1,7 @@
-"""Motions: what was proposed, with what the cited ticks say, laid before the cycle in which it is judged. Pure.
+"""Motions: proposals of models with the evidence they cite, assigned to the cycle that judges them. Pure.
 
-A citation counts where a record of that tick judged a decision, or the decision was taken at that tick and judged
-since; ticks that the golem had not lived when it was proposed, or that are not on record, count for nothing.
+A cited tick counts if a decision was taken or judged at that tick and the judgement precedes the proposal. Other ticks
+are ignored.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import judged_effects
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.curator.state.structures import Structure
@@ -21,35 +22,35 @@ from bardo_pipeline.policy import CuratorPolicy
 
 @dataclass(frozen=True)
 class Motion:
-    """One proposal. structure: of ADD, -1 for the others.
+    """One proposal with its cited evidence.
 
-    cited, at_us, effect: structure, moment of judgement and effect in ppm of each judged decision that is cited, by
-    structure and tick; first: where they begin among the causes.
+    structure: code for ADD, -1 for other operations. cited, at_us, effect: structure, time of judgement and effect in
+    ppm of each cited judged decision, sorted by structure and tick. first: index of the first one in the causes.
     """
 
     proposal: Proposal
     structure: int
-    cited: np.ndarray
-    at_us: np.ndarray
-    effect: np.ndarray
+    cited: Int64Array
+    at_us: Int64Array
+    effect: Int64Array
     first: int
 
     def about(self, structure: int) -> tuple[int, int]:
-        """Bounds of what is cited about a structure."""
+        """Return the range of the citations about a structure."""
         low, high = np.searchsorted(self.cited, [structure, structure + 1])
         return int(low), int(high)
 
 
 @dataclass(frozen=True)
 class Agenda:
-    """All motions at hand, by golem, tick seen, event and number. key: packed (golem, cycle) of each.
+    """Motions sorted by golem, tick seen, event and number; key is the packed (golem, cycle) of each.
 
-    causes: int64 [findings, 2], decision and judgement ticks of all that is cited.
+    causes: int64 [citations, 2], decision and judgement ticks of all citations.
     """
 
     motions: tuple[Motion, ...]
-    key: np.ndarray
-    causes: np.ndarray
+    key: Int64Array
+    causes: Int64Array
 
     @classmethod
     def of(
@@ -61,53 +62,48 @@ class Agenda:
         *,
         offset: int,
     ) -> Agenda:
-        """cited: records (EVIDENCE_COLUMNS) that may hold what is cited; None for none. offset: causes before these."""
+        """Build the agenda. cited: records (EVIDENCE_COLUMNS) with cited ticks; offset: index of the first cause."""
         ordered = sorted(proposals)
         key = [(state.golem_code(p.golem_id) << 32) | p.cycle(policy.cycle_ticks) for p in ordered]
-        found = _Found.of(state, cited, policy)
+        judgements = _Judgements.of(state, cited, policy)
         motions, causes, first = [], [], offset
         for proposal in ordered:
-            mine = found.cited_by(state, proposal)
-            structure = -1 if proposal.situation is None else state.structures.code(_structure(proposal.situation))
-            motions.append(
-                Motion(proposal, structure, found.structure[mine], found.at_us[mine], found.effect[mine], first)
-            )
-            causes.append(found.causes[mine])
-            first += len(mine)
+            rows = judgements.cited_by(state, proposal)
+            situation = proposal.situation
+            structure = -1 if situation is None else state.structures.code(Structure("pattern", *situation))
+            columns = (judgements.structure[rows], judgements.at_us[rows], judgements.effect[rows])
+            motions.append(Motion(proposal, structure, *columns, first))
+            causes.append(judgements.causes[rows])
+            first += len(rows)
         return cls(tuple(motions), np.array(key, np.int64), np.concatenate([np.zeros((0, 2), np.int64), *causes]))
 
-    def within(self, closed: np.ndarray) -> Agenda:
-        """Those that are judged in one of these closed cycles: one that nobody lived or spoke in judges nothing."""
+    def within(self, closed: Int64Array) -> Agenda:
+        """Return the motions that are judged in these closed cycles (packed keys)."""
         if not self.motions:
             return self
         kept = np.flatnonzero(np.isin(self.key, closed))
         return Agenda(tuple(self.motions[i] for i in kept), self.key[kept], self.causes)
 
     @property
-    def additions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Golem and structure of what is to be added."""
+    def additions(self) -> tuple[Int64Array, Int64Array]:
+        """Return golem and structure of each ADD."""
         added = [i for i, motion in enumerate(self.motions) if motion.structure >= 0]
         return self.key[added] >> 32, np.array([self.motions[i].structure for i in added], np.int64)
 
 
-def _structure(situation: tuple[str, ...]) -> Structure:
-    chain, protocol, pair, tool, action_type, regime, anomaly_band, gas_band = situation
-    return Structure("pattern", chain, protocol, pair, tool, action_type, regime, anomaly_band, gas_band)
-
-
 @dataclass(frozen=True)
-class _Found:
-    """Judged decisions among the records that were looked up."""
+class _Judgements:
+    """Judged decisions in the records with cited ticks."""
 
-    golem: np.ndarray
-    tick: np.ndarray
-    decided: np.ndarray
-    at_us: np.ndarray
-    structure: np.ndarray
-    effect: np.ndarray
+    golem: Int64Array
+    tick: Int64Array
+    decided: Int64Array
+    at_us: Int64Array
+    structure: Int64Array
+    effect: Int64Array
 
     @classmethod
-    def of(cls, state: GrimoireState, records: pa.Table | None, policy: CuratorPolicy) -> _Found:
+    def of(cls, state: GrimoireState, records: pa.Table | None, policy: CuratorPolicy) -> _Judgements:
         if records is None or not records.num_rows:
             return cls(*(np.zeros(0, np.int64) for _ in range(6)))
         row, structure, effect, decided, tick = judged_effects(records, state.structures, policy)
@@ -116,12 +112,12 @@ class _Found:
         return cls(golem, tick, decided, at_us, structure, effect)
 
     @property
-    def causes(self) -> np.ndarray:
+    def causes(self) -> Int64Array:
         return np.stack([self.decided, self.tick], axis=1)
 
-    def cited_by(self, state: GrimoireState, proposal: Proposal) -> np.ndarray:
-        """Places of what a proposal cites, by structure and tick."""
-        wanted = np.array(proposal.evidence, np.int64)
-        mine = (self.golem == state.golem_code(proposal.golem_id)) & (self.tick <= proposal.tick_seen)
-        place = np.flatnonzero(mine & (np.isin(self.tick, wanted) | np.isin(self.decided, wanted)))
+    def cited_by(self, state: GrimoireState, proposal: Proposal) -> Int64Array:
+        """Return the rows that a proposal cites, sorted by structure and tick."""
+        ticks = np.array(proposal.evidence, np.int64)
+        visible = (self.golem == state.golem_code(proposal.golem_id)) & (self.tick <= proposal.tick_seen)
+        place = np.flatnonzero(visible & (np.isin(self.tick, ticks) | np.isin(self.decided, ticks)))
         return place[np.lexsort((self.effect[place], self.decided[place], self.tick[place], self.structure[place]))]
