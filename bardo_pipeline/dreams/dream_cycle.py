@@ -21,11 +21,11 @@ from bardo_pipeline.dreams.hypotheses import (
     OP_FADED,
     OP_REFUTED,
     OP_STAGED,
+    Dreamers,
     Evidence,
     Hypotheses,
-    Sleepers,
     independent,
-    live_on,
+    judge,
     situation,
     stage,
 )
@@ -291,15 +291,15 @@ def _wave(night: _Night, pick: np.ndarray, state: Hypotheses, policy: Policy) ->
     due, rules = night.due, policy.dreams
     branches = round(rules.budget * rules.counterfactual_share)
     replays = _replay(night, pick, rules.budget - branches, policy)
-    sleepers = Sleepers(due.golem[pick], due.cycle[pick], due.tick[pick], due.at_us[pick])
+    dreamers = Dreamers(due.golem[pick], due.cycle[pick], due.tick[pick], due.at_us[pick])
     here = np.isin(night.dream_of[night.imagined_of], pick)
     lived = night.imagined.take(np.flatnonzero(here))
-    told = len(state.told)
-    live_on(state, sleepers, independent(lived, policy.prediction.check_ticks), policy)
+    told = len(state.log)
+    judge(state, dreamers, independent(lived, policy.prediction.check_ticks), policy)
     taken = _imagined(night, pick, branches)
     dreamt = night.imagined.take(np.flatnonzero(taken))
-    stage(state, sleepers, independent(dreamt, policy.prediction.check_ticks), policy)
-    fate = _fates(state.told[told:], due.golem[pick])
+    stage(state, dreamers, independent(dreamt, policy.prediction.check_ticks), policy)
+    fate = _fates(state.log[told:], due.golem[pick])
     return [
         {
             "golem_id": night.asleep.golems[due.golem[d]],

@@ -1,8 +1,8 @@
-"""Hypotheses: what dreams suggest, and what becomes of it when life goes on. Pure, set-based.
+"""Hypotheses: changes that dreams suggest, staged by simulated effects and confirmed by later outcomes. Pure.
 
-Failures that would have gone better with one thing changed are witnesses; enough of them stage a hypothesis, below the
-confidence of knowledge. Only decisions taken after that dream, failures or not, can confirm it: within seven days, or
-it is gone by fourteen. Confirmed, it is knowledge that fades at half the rate, and from 0.5 on is offered to the clade.
+A failed decision whose simulation does better with one change is a witness. Enough witnesses stage a hypothesis, below
+the confidence of knowledge. Only decisions after that dream can confirm it, judged within 7 days; it expires after 14
+days. A confirmed hypothesis decays at half the usual rate, and is offered to the clade from a confidence of 0.5.
 Source: KAT (Loop 3, demurrage), MEM (shared constants), canon 1, 4, 5, 17, 50.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
@@ -39,109 +40,109 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """Imagined effects, [effects], sorted by (golem, key, decided): whose, of what change in which situation, how much.
+    """Simulated effects in ppm, sorted by (golem, key, decided).
 
-    key: code of (situation, change). decided, judged: ticks; judged_us: when the verdict was known.
+    key: code of (situation, change). decided, judged: ticks of decision and verdict. judged_us: time of the verdict.
     """
 
-    golem: np.ndarray
-    key: np.ndarray
-    effect: np.ndarray
-    decided: np.ndarray
-    judged: np.ndarray
-    judged_us: np.ndarray
+    golem: Int64Array
+    key: Int64Array
+    effect: Int64Array
+    decided: Int64Array
+    judged: Int64Array
+    judged_us: Int64Array
 
-    def take(self, pick: np.ndarray) -> Evidence:
-        """These effects, in their order."""
+    def take(self, pick: Int64Array) -> Evidence:
+        """Return the effects at these indices."""
         return Evidence(*(getattr(self, n)[pick] for n in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
-class Sleepers:
-    """The golems that dream in one wave, sorted by golem: the cycle, tick and moment of each one's dream."""
+class Dreamers:
+    """The golems of one wave of dreams, sorted by golem, with cycle, tick and time of each dream."""
 
-    golem: np.ndarray
-    cycle: np.ndarray
-    tick: np.ndarray
-    at_us: np.ndarray
+    golem: Int64Array
+    cycle: Int64Array
+    tick: Int64Array
+    at_us: Int64Array
 
-    def place(self, golem: np.ndarray) -> np.ndarray:
-        """Position of each golem, -1 where it does not dream."""
+    def place(self, golem: Int64Array) -> Int64Array:
+        """Return the index of each golem, -1 if it does not dream."""
         where = np.minimum(np.searchsorted(self.golem, golem), len(self.golem) - 1)
         return np.where(self.golem[where] == golem, where, -1)
 
 
 @dataclass
 class Hypotheses:
-    """The hypotheses of some golems that are not gone, columns sorted by (golem, key), and the rows told of them.
+    """The live hypotheses of some golems as columns sorted by (golem, key), and a log of their changes.
 
-    structures, changes: what a key's code means.
+    structures, changes: situation and change of each key. log: rows by column; causes: ticks behind each logged batch.
     """
 
     golems: list[str]
     structures: list[Structure] = field(default_factory=list)
     changes: list[int] = field(default_factory=list)
-    columns: dict[str, np.ndarray] = field(default_factory=lambda: {n: np.zeros(0, np.int64) for n in COLUMNS})
-    told: list[dict[str, np.ndarray]] = field(default_factory=list)
-    causes: list[np.ndarray] = field(default_factory=list)
+    columns: dict[str, Int64Array] = field(default_factory=lambda: {n: np.zeros(0, np.int64) for n in COLUMNS})
+    log: list[dict[str, Int64Array]] = field(default_factory=list)
+    causes: list[Int64Array] = field(default_factory=list)
     _codes: dict[tuple[Structure, int], int] = field(default_factory=dict)
     _cause_count: int = 0
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> Int64Array:
         return self.columns[name]
 
     def code(self, structure: Structure, change: int) -> int:
-        """The code of a situation and a change, given out on first sight."""
-        known = self._codes.get((structure, change))
-        if known is None:
-            known = self._codes[structure, change] = len(self.structures)
+        """Return the code of a situation and a change, registering it if new."""
+        code = self._codes.get((structure, change))
+        if code is None:
+            code = self._codes[structure, change] = len(self.structures)
             self.structures.append(structure)
             self.changes.append(change)
-        return known
+        return code
 
-    def find(self, golem: np.ndarray, key: np.ndarray) -> np.ndarray:
-        """Row of each (golem, key), -1 where there is none."""
+    def find(self, golem: Int64Array, key: Int64Array) -> Int64Array:
+        """Return the row of each (golem, key), -1 for none."""
         packed, wanted = (self["golem"] << 32) | self["key"], (golem << 32) | key
         if not len(packed):
             return np.full(len(wanted), -1)
         where = np.minimum(np.searchsorted(packed, wanted), len(packed) - 1)
         return np.where(packed[where] == wanted, where, -1)
 
-    def add(self, rows: dict[str, np.ndarray]) -> None:
-        """Take in rows of keys that are not there, and restore the order."""
+    def add(self, rows: dict[str, Int64Array]) -> None:
+        """Add rows with new keys, and restore the order."""
         merged = {n: np.concatenate([self.columns[n], rows[n].astype(np.int64)]) for n in COLUMNS}
         order = np.argsort((merged["golem"] << 32) | merged["key"], kind="stable")
         self.columns = {n: v[order] for n, v in merged.items()}
 
-    def forget(self) -> None:
-        """Let go of what is gone."""
-        stays = self["state"] != GONE
-        self.columns = {n: v[stays] for n, v in self.columns.items()}
+    def drop_gone(self) -> None:
+        """Drop the hypotheses that are gone."""
+        kept = self["state"] != GONE
+        self.columns = {n: v[kept] for n, v in self.columns.items()}
 
-    def half_life_us(self, rows: np.ndarray, policy: Policy) -> np.ndarray:
-        """Half-life in microseconds: that of the structure's class, doubled (canon 5)."""
+    def half_life_us(self, rows: Int64Array, policy: Policy) -> Int64Array:
+        """Return the half-life in microseconds: twice that of the structure's decay class (canon 5)."""
         decay = np.array([s.decay_class for s in self.structures], np.int64)[self["key"][rows]]
         zeros = np.zeros(len(rows), np.int64)
         plain = conf.half_life_us(decay, zeros, zeros == 1, policy.decay)
         return conf.dreamt_half_life_us(plain, policy.decay)
 
-    def confidence_at(self, rows: np.ndarray, at_us: np.ndarray, policy: Policy) -> np.ndarray:
-        """Confidence in ppm at a moment. A staged hypothesis does not fade, it expires."""
+    def confidence_at(self, rows: Int64Array, at_us: Int64Array, policy: Policy) -> Int64Array:
+        """Return the confidence in ppm at `at_us`. A staged hypothesis does not decay; it expires."""
         held, zeros = self["confidence_ppm"][rows], np.zeros(len(rows), np.int64)
         faded = conf.confidence_at(held, self["anchor_us"][rows], at_us, self.half_life_us(rows, policy), zeros)
         return np.where(self["state"][rows] == CONFIRMED, faded, held)
 
-    def tell(self, operation: int, rows: np.ndarray, sleepers: Sleepers, before: np.ndarray, ticks: _Ticks) -> None:
-        """Keep what happened to each of these rows, as they stand now."""
+    def note(self, operation: int, rows: Int64Array, dreamers: Dreamers, before: Int64Array, ticks: _Ticks) -> None:
+        """Log an operation on each row with its state after it. before: confidence before it in ppm."""
         if not len(rows):
             return
-        place = sleepers.place(self["golem"][rows])
+        place = dreamers.place(self["golem"][rows])
         bounds, flat = ticks.of(rows)
-        self.told.append(
+        self.log.append(
             {n: self[n][rows] for n in COLUMNS}
             | {
-                "operation": np.full(len(rows), operation), "before": before, "cycle": sleepers.cycle[place],
-                "at_us": sleepers.at_us[place], "cause_first": bounds[:-1] + self._cause_count,
+                "operation": np.full(len(rows), operation), "before": before, "cycle": dreamers.cycle[place],
+                "at_us": dreamers.at_us[place], "cause_first": bounds[:-1] + self._cause_count,
                 "cause_stop": bounds[1:] + self._cause_count,
             }
         )  # fmt: skip
@@ -151,31 +152,28 @@ class Hypotheses:
 
 @dataclass(frozen=True)
 class _Ticks:
-    """Which ticks are behind which row of the state: distinct pairs, sorted."""
+    """Distinct (state row, tick of its evidence) pairs, sorted."""
 
-    row: np.ndarray
-    tick: np.ndarray
+    row: Int64Array
+    tick: Int64Array
 
     @classmethod
-    def between(cls, row: np.ndarray, evidence: Evidence) -> _Ticks:
-        """Of evidence whose rows are known: the ticks of its decisions and of their verdicts."""
+    def between(cls, row: Int64Array, evidence: Evidence) -> _Ticks:
+        """Return the decision and verdict ticks of evidence. row: state row of each effect."""
         pairs = np.stack([np.r_[row, row], np.r_[evidence.decided, evidence.judged]], axis=1)
         unique = np.unique(pairs, axis=0) if len(pairs) else pairs.astype(np.int64)
         return cls(unique[:, 0], unique[:, 1])
 
-    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(bounds [rows + 1], ticks) of these rows."""
+    def of(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return (bounds [rows + 1], ticks) of these rows."""
         first, stop = np.searchsorted(self.row, rows), np.searchsorted(self.row, rows, side="right")
         lengths = stop - first
         bounds = np.r_[0, np.cumsum(lengths)]
         return bounds, self.tick[np.repeat(first - bounds[:-1], lengths) + np.arange(bounds[-1])]
 
 
-def interval(sums: Sequence[np.ndarray], policy: Policy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean, low, high) of effects in whole ppm, the variance shrunk towards a prior's; zeros where there is none.
-
-    sums: count, total, and total of squares, int64 each.
-    """
+def interval(sums: Sequence[Int64Array], policy: Policy) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return (mean, low, high) in ppm from (count, sum, sum of squares); the variance is shrunk towards a prior."""
     count, total, squares = sums
     rules, n = policy.dreams, np.maximum(count, 1)
     mean = total / n
@@ -187,100 +185,97 @@ def interval(sums: Sequence[np.ndarray], policy: Policy) -> tuple[np.ndarray, np
 
 
 def independent(evidence: Evidence, window_ticks: int) -> Evidence:
-    """Of a golem's decisions in one stretch of a trial's length the first alone, of each key: their windows overlap."""
-    stretch = evidence.decided // window_ticks
+    """Keep the first effect by golem, key and window of decisions, because trials within a window overlap."""
+    window = evidence.decided // window_ticks
     same = (evidence.golem[1:] == evidence.golem[:-1]) & (evidence.key[1:] == evidence.key[:-1])
-    same &= stretch[1:] == stretch[:-1]
-    return evidence.take(np.flatnonzero(np.r_[True, ~same][: len(stretch)]))
+    same &= window[1:] == window[:-1]
+    return evidence.take(np.flatnonzero(np.r_[True, ~same][: len(window)]))
 
 
-def live_on(state: Hypotheses, sleepers: Sleepers, evidence: Evidence, policy: Policy) -> None:
-    """Meet what is staged and confirmed with what was lived since: confirm, refute, let fade, let expire.
+def judge(state: Hypotheses, dreamers: Dreamers, evidence: Evidence, policy: Policy) -> None:
+    """Confirm, refute, vote on, drop or expire staged and confirmed hypotheses by outcomes.
 
-    evidence: of all decisions judged since each golem's last dream.
+    evidence: effects of all decisions judged since each golem's last dream.
     """
-    mine = np.flatnonzero((sleepers.place(state["golem"]) >= 0) & (state["state"] != IMAGINED))
-    if not len(mine):
+    judged = np.flatnonzero((dreamers.place(state["golem"]) >= 0) & (state["state"] != IMAGINED))
+    if not len(judged):
         return
     row = state.find(evidence.golem, evidence.key)
     until = state["staged_us"][row] + round(policy.dreams.confirm_days * DAY_US)
     counts = (row >= 0) & (state["state"][row] != IMAGINED) & (evidence.decided > state["staged_tick"][row])
     counts &= (state["state"][row] == CONFIRMED) | (evidence.judged_us <= until)
     row, fresh = row[counts], evidence.take(np.flatnonzero(counts))
-    news, own = (np.zeros(len(state["golem"]), np.int64) for _ in range(2))
+    count, total = (np.zeros(len(state["golem"]), np.int64) for _ in range(2))
     for column, values in (
-        (news, 1), (own, fresh.effect), (state["live_count"], 1), (state["live_total"], fresh.effect),
+        (count, 1), (total, fresh.effect), (state["live_count"], 1), (state["live_total"], fresh.effect),
         (state["live_squares"], fresh.effect**2),
     ):  # fmt: skip
         np.add.at(column, row, values)
-    _settle(state, sleepers, mine, news[mine], own[mine], _Ticks.between(row, fresh), policy)
+    _decide(state, dreamers, judged, count[judged], total[judged], _Ticks.between(row, fresh), policy)
 
 
-def _settle(
+def _decide(
     state: Hypotheses,
-    sleepers: Sleepers,
-    rows: np.ndarray,
-    news: np.ndarray,
-    own: np.ndarray,
+    dreamers: Dreamers,
+    rows: Int64Array,
+    new_count: Int64Array,
+    new_total: Int64Array,
     ticks: _Ticks,
     policy: Policy,
 ) -> None:
-    """Decide about what is staged and confirmed of those who dream. news, own: count and sum of the effects since then.
+    """Decide about staged and confirmed rows. new_count, new_total: number and sum of effects since the last dream.
 
-    What is staged is weighed by all that was lived since; what is confirmed is voted on by each dream's news alone, as
-    the curator's entries are by each cycle's, so that what no longer holds loses faster than luck can keep it up.
+    A staged hypothesis is judged by all outcomes since it was staged. A confirmed one gets a vote by the new outcomes
+    only, like the curator's entries, so that a hypothesis that stops holding loses confidence quickly.
     """
     rules = policy.dreams
-    at = sleepers.at_us[sleepers.place(state["golem"][rows])]
+    at = dreamers.at_us[dreamers.place(state["golem"][rows])]
     staged = state["state"][rows] == STAGED
     mean, low, high = interval([state[f"live_{n}"][rows] for n in ("count", "total", "squares")], policy)
     sure = (state["live_count"][rows] >= rules.witnesses_min) & (np.abs(mean) >= rules.effect_min_ppm)
     verdict = np.where(sure & ((low > 0) | (high < 0)), np.sign(mean), 0) * state["sign"][rows]
-    told = (news > 0) & (np.abs(own) >= rules.effect_min_ppm * news)
-    says = np.where(told, np.sign(own), 0) * state["sign"][rows]
+    large = (new_count > 0) & (np.abs(new_total) >= rules.effect_min_ppm * new_count)
+    vote = np.where(large, np.sign(new_total), 0) * state["sign"][rows]
     before = state.confidence_at(rows, at, policy)
 
     expires = state["staged_us"][rows] + round(rules.expire_days * DAY_US)
     confirmed, refuted = staged & (verdict > 0), staged & (verdict < 0)
     expired = staged & (verdict == 0) & (at >= expires)
-    agrees, opposes = ~staged & (says > 0), ~staged & (says < 0)
-    after = (
-        before + np.where(agrees, ppm(policy.curator.upvote), 0) - np.where(opposes, ppm(policy.curator.downvote), 0)
-    )
+    agrees, opposes = ~staged & (vote > 0), ~staged & (vote < 0)
+    after = before + ppm(policy.curator.upvote) * agrees - ppm(policy.curator.downvote) * opposes
     after = np.where(confirmed, np.maximum(before, ppm(rules.admitted_confidence)), np.clip(after, 0, conf.PPM))
     faded = ~staged & (after < ppm(policy.curator.prune_confidence))
     anchored = confirmed | agrees | opposes
     state["state"][rows[confirmed]] = CONFIRMED
     state["confidence_ppm"][rows[anchored]] = after[anchored]
     state["anchor_us"][rows[anchored]] = at[anchored]
-    gathered = (news > 0) & ~(anchored | refuted | expired)
+    gathered = (new_count > 0) & ~(anchored | refuted | expired)
     for operation, chosen in (
         (OP_GATHERED, gathered), (OP_CONFIRMED, confirmed), (OP_REINFORCED, agrees), (OP_CONTRADICTED, opposes),
     ):  # fmt: skip
-        state.tell(operation, rows[chosen], sleepers, before[chosen], ticks)
+        state.note(operation, rows[chosen], dreamers, before[chosen], ticks)
     offered = (state["state"][rows] == CONFIRMED) & ~faded & (after >= ppm(rules.clade_confidence))
     offered &= state["pushed"][rows] == 0
     state["pushed"][rows[offered]] = 1
-    state.tell(OP_PUSHED, rows[offered], sleepers, after[offered], ticks)
+    state.note(OP_PUSHED, rows[offered], dreamers, after[offered], ticks)
     state["state"][rows[refuted | expired | faded]] = GONE
     for operation, chosen in ((OP_REFUTED, refuted), (OP_EXPIRED, expired), (OP_FADED, faded)):
-        state.tell(operation, rows[chosen], sleepers, before[chosen], ticks)
-    state.forget()
+        state.note(operation, rows[chosen], dreamers, before[chosen], ticks)
+    state.drop_gone()
 
 
-def stage(state: Hypotheses, sleepers: Sleepers, evidence: Evidence, policy: Policy) -> None:
-    """Gather what failures would have been worth with one thing changed; stage what has witnesses enough.
+def stage(state: Hypotheses, dreamers: Dreamers, evidence: Evidence, policy: Policy) -> None:
+    """Add the simulated effects of failures as witnesses, and stage the hypotheses that have enough.
 
-    Enough are three whose mean is worth a rule and beyond its own standard error; how far beyond decides the confidence
-    within its band.
-    evidence: of failures chosen in these dreams. What is staged or confirmed already is not imagined again.
+    A hypothesis needs three witnesses with a mean of at least `effect_min_ppm` and at least its standard error. Their
+    ratio sets the staged confidence. Hypotheses that are already staged or confirmed get no witnesses.
     """
     row = state.find(evidence.golem, evidence.key)
-    alive = state["state"][row] != IMAGINED if len(state["state"]) else np.zeros(len(row), bool)
-    evidence = evidence.take(np.flatnonzero((row < 0) | ~alive))
+    staged = state["state"][row] != IMAGINED if len(state["state"]) else np.zeros(len(row), bool)
+    evidence = evidence.take(np.flatnonzero((row < 0) | ~staged))
     if not len(evidence.golem):
         return
-    _make_room(state, sleepers, np.unique((evidence.golem << 32) | evidence.key), policy)
+    _begin(state, dreamers, np.unique((evidence.golem << 32) | evidence.key), policy)
     row = state.find(evidence.golem, evidence.key)
     for name, values in (("count", 1), ("total", evidence.effect), ("squares", evidence.effect**2)):
         np.add.at(state[name], row, values)
@@ -293,38 +288,38 @@ def stage(state: Hypotheses, sleepers: Sleepers, evidence: Evidence, policy: Pol
     sign, new = np.sign(mean), rows[ripe]
     sureness = np.clip(1.0 - error / np.maximum(size, 1), 0.0, 1.0)
     least, most = ppm(rules.staged_confidence_min), ppm(rules.staged_confidence_max)
-    place = sleepers.place(state["golem"][new])
+    place = dreamers.place(state["golem"][new])
     for name, values in (
-        ("state", np.full(len(new), STAGED)), ("sign", sign[ripe]), ("staged_tick", sleepers.tick[place]),
-        ("staged_us", sleepers.at_us[place]), ("anchor_us", sleepers.at_us[place]),
+        ("state", np.full(len(new), STAGED)), ("sign", sign[ripe]), ("staged_tick", dreamers.tick[place]),
+        ("staged_us", dreamers.at_us[place]), ("anchor_us", dreamers.at_us[place]),
         ("confidence_ppm", np.minimum(least + np.floor((most - least) * sureness[ripe]).astype(np.int64), most - 1)),
     ):  # fmt: skip
         state[name][new] = values
-    nothing = np.zeros(len(rows), np.int64)
-    state.tell(OP_IMAGINED, rows[~ripe], sleepers, nothing[~ripe], ticks)
-    state.tell(OP_STAGED, new, sleepers, nothing[ripe], ticks)
+    no_confidence = np.zeros(len(rows), np.int64)
+    state.note(OP_IMAGINED, rows[~ripe], dreamers, no_confidence[~ripe], ticks)
+    state.note(OP_STAGED, new, dreamers, no_confidence[ripe], ticks)
 
 
-def _make_room(state: Hypotheses, sleepers: Sleepers, keys: np.ndarray, policy: Policy) -> None:
-    """Begin these (golem << 32 | key) that are not there, and begin anew those whose first witness is too old."""
+def _begin(state: Hypotheses, dreamers: Dreamers, keys: Int64Array, policy: Policy) -> None:
+    """Begin new hypotheses, and restart those whose first witness is stale. keys: golem << 32 | key."""
     golem, key = keys >> 32, keys & 0xFFFFFFFF
-    row, place = state.find(golem, key), sleepers.place(golem)
-    there = row >= 0
-    age = sleepers.at_us[place[there]] - state["begun_us"][row[there]]
+    row, place = state.find(golem, key), dreamers.place(golem)
+    exists = row >= 0
+    age = dreamers.at_us[place[exists]] - state["begun_us"][row[exists]]
     stale = age > round(policy.dreams.expire_days * DAY_US)
-    again = row[there][stale]
+    restarted = row[exists][stale]
     for name in SUMS:
-        state[name][again] = 0
-    for name, values in (("begun_cycle", sleepers.cycle), ("begun_us", sleepers.at_us), ("anchor_us", sleepers.at_us)):
-        state[name][again] = values[place[there][stale]]
-    new = place[~there]
+        state[name][restarted] = 0
+    for name, values in (("begun_cycle", dreamers.cycle), ("begun_us", dreamers.at_us), ("anchor_us", dreamers.at_us)):
+        state[name][restarted] = values[place[exists][stale]]
+    new = place[~exists]
     blank = {n: np.zeros(len(new), np.int64) for n in COLUMNS}
-    moments = dict.fromkeys(("begun_us", "anchor_us"), sleepers.at_us[new])
-    state.add(blank | {"golem": golem[~there], "key": key[~there], "begun_cycle": sleepers.cycle[new]} | moments)
+    times = dict.fromkeys(("begun_us", "anchor_us"), dreamers.at_us[new])
+    state.add(blank | {"golem": golem[~exists], "key": key[~exists], "begun_cycle": dreamers.cycle[new]} | times)
 
 
 def situation(chain: str, protocol: str, pair: str, tool: str, regime: str, anomaly: int, gas: int) -> Structure:
-    """The structure of a situation in which re-centring was decided on."""
+    """Return the structure of a situation of a re-centring decision."""
     return Structure(
         "pattern", chain, protocol, pair, tool, "rebalance", regime, ANOMALY_BANDS[anomaly], GAS_BANDS[gas]
     )

@@ -1,4 +1,4 @@
-"""Hypotheses as rows: what dreams told of them, and how they are recalled. Pure, set-based.
+"""Hypotheses as table rows: write logged changes, and load the live hypotheses again. Pure, set-based.
 
 Source: KAT (Loop 3), law 6 (each row names its causes).
 """
@@ -12,16 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
+from bardo_pipeline.grimoire.entry_columns import rank_in_group
 from bardo_pipeline.grimoire.entry_text import counterfactual_text
 from bardo_pipeline.policy import Policy
 
 SITUATED = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")
-"""What of a structure a hypothesis has."""
+"""Fields of a structure that a hypothesis has."""
 
 HYPOTHESIS_SCHEMA = pa.schema(
     [
@@ -59,21 +61,23 @@ HYPOTHESIS_SCHEMA = pa.schema(
         pa.field("policy_hash", pa.string(), nullable=False),
     ]
 )
-"""One row per change of a hypothesis in a dream; key (golem_id, hypothesis_id, cycle, seq), the newest says how it
-stands. mean, low and high: what the change would be worth beside what was done, in ppm of the position's value, as
-imagined (of failures alone), and live (of all decisions since). confidence_ppm is that at anchor_at, and halves every
-half_life_days, which are twice those of its class; cause_ticks: decisions and verdicts behind this row."""
+"""One row per change of a hypothesis in a dream; key (golem_id, hypothesis_id, cycle, seq). The newest row holds
+its state.
+
+mean, low, high: effect of the change relative to the recorded decision, in ppm of the position's value; simulated for
+failures, and live_ for all decisions since staging. confidence_ppm: as of anchor_at; it halves every half_life_days,
+twice those of its class. cause_ticks: ticks of the decisions and verdicts behind this row."""
 
 HYPOTHESIS_KEY = ("golem_id", "hypothesis_id", "cycle", "seq")
 
 
 def hypothesis_id(golem_id: str, structure_key: str, change: str, begun_cycle: int) -> str:
-    """Whose, of what, since which dream: 24 hex characters."""
+    """Return the id from golem, situation, change and first cycle: 24 hex characters."""
     return hashlib.sha256(f"{golem_id}|{structure_key}|{change}|{begun_cycle}".encode()).hexdigest()[:24]
 
 
 def text_of(situation: Structure, change: str, sign: int, mean_ppm: int) -> str:
-    """One sentence from a situation and what is changed, in banded words."""
+    """Return a sentence about a situation and a change, with the effect's size in bands."""
     return counterfactual_text(
         change=change,
         protocol=situation.protocol,
@@ -87,16 +91,16 @@ def text_of(situation: Structure, change: str, sign: int, mean_ppm: int) -> str:
 
 
 def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
-    """All that was told, as HYPOTHESIS_SCHEMA, in the order of its key."""
-    if not state.told:
+    """Return the logged changes as HYPOTHESIS_SCHEMA, sorted by golem, cycle and seq."""
+    if not state.log:
         return HYPOTHESIS_SCHEMA.empty_table()
-    rows = {n: np.concatenate([part[n] for part in state.told]) for n in state.told[0]}
+    rows = {n: np.concatenate([part[n] for part in state.log]) for n in state.log[0]}
     count, key = len(rows["golem"]), rows["key"]
     structures = [state.structures[k] for k in key.tolist()]
     changes = [CHANGES[state.changes[k]] for k in key.tolist()]
     golems = [state.golems[g] for g in rows["golem"].tolist()]
     half = Hypotheses(state.golems, state.structures, columns=rows).half_life_us(np.arange(count), policy)
-    never = rows["staged_us"] == 0
+    unstaged = rows["staged_us"] == 0
     sides: dict[str, pa.Array] = {}
     for side in ("", "live_"):
         sums = [rows[f"{side}{n}"] for n in ("count", "total", "squares")]
@@ -125,31 +129,26 @@ def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
         "half_life_days": half / DAY_US, "sign": rows["sign"], "confidence_before_ppm": rows["before"],
         "confidence_ppm": rows["confidence_ppm"], "anchor_at": _moments(rows["anchor_us"]),
         "begun_cycle": rows["begun_cycle"], "begun_at": _moments(rows["begun_us"]),
-        "staged_tick": pa.array(rows["staged_tick"], mask=never), "staged_at": _moments(rows["staged_us"], never),
-        "confirm_by": _moments(rows["staged_us"] + round(policy.dreams.confirm_days * DAY_US), never),
-        "expires_at": _moments(rows["staged_us"] + round(policy.dreams.expire_days * DAY_US), never),
+        "staged_tick": pa.array(rows["staged_tick"], mask=unstaged), "staged_at": _moments(rows["staged_us"], unstaged),
+        "confirm_by": _moments(rows["staged_us"] + round(policy.dreams.confirm_days * DAY_US), unstaged),
+        "expires_at": _moments(rows["staged_us"] + round(policy.dreams.expire_days * DAY_US), unstaged),
         **sides, "pushed": rows["pushed"] == 1,
         "cause_ticks": _lists(rows["cause_first"], rows["cause_stop"], np.concatenate(state.causes)),
         "policy_hash": [policy_hash] * count,
-        "order": np.repeat(np.arange(len(state.told)), [len(part["golem"]) for part in state.told]),
+        "order": np.repeat(np.arange(len(state.log)), [len(part["golem"]) for part in state.log]),
     }  # fmt: skip
     table = pa.table(columns).sort_by([(k, "ascending") for k in ("golem_id", "cycle", "order", "structure", "change")])
-    table = table.append_column("seq", pa.array(_sequence(table)))
+    golem = table["golem_id"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    table = table.append_column("seq", pa.array(rank_in_group((golem << 32) | table["cycle"].to_numpy())))
     return table.select(HYPOTHESIS_SCHEMA.names).cast(HYPOTHESIS_SCHEMA)
 
 
-def _sequence(table: pa.Table) -> np.ndarray:
-    golem = table["golem_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    cycle = table["cycle"].to_numpy()
-    start = np.flatnonzero(np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])])
-    return np.arange(len(golem)) - np.repeat(start, np.diff(np.r_[start, len(golem)]))
-
-
-def _moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
+def _moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
     return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
 
 
-def _lists(first: np.ndarray, stop: np.ndarray, flat: np.ndarray) -> pa.Array:
+def _lists(first: Int64Array, stop: Int64Array, flat: Int64Array) -> pa.Array:
+    """Return the spans [first, stop) of `flat` as one list column."""
     lengths = stop - first
     offsets = np.r_[0, np.cumsum(lengths)]
     values = flat[np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])]
@@ -157,50 +156,43 @@ def _lists(first: np.ndarray, stop: np.ndarray, flat: np.ndarray) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, pa.int64())).cast(kind)
 
 
-def standing(rows: pa.Table) -> pa.Table:
-    """The newest row of each hypothesis (HYPOTHESIS_SCHEMA), sorted by golem and hypothesis."""
-    order = rows.sort_by([(n, "ascending") for n in HYPOTHESIS_KEY])
-    ids = (order["golem_id"].to_numpy(), order["hypothesis_id"].to_numpy())
-    last = np.r_[(ids[0][1:] != ids[0][:-1]) | (ids[1][1:] != ids[1][:-1]), True][: order.num_rows]
-    return order.filter(pa.array(last, pa.bool_()))
+def newest_rows(rows: pa.Table) -> pa.Table:
+    """Return the newest row of each hypothesis (HYPOTHESIS_SCHEMA), sorted by golem and hypothesis."""
+    return _last_by(rows, ("golem_id", "hypothesis_id"), ("cycle", "seq"))
 
 
-def _newest_of_each(rows: pa.Table) -> pa.Table:
-    """Of hypotheses about the same, the one begun last: those before it are gone, or too old to go on."""
-    same = ("golem_id", "structure", "change")
-    order = rows.sort_by([(n, "ascending") for n in (*same, "begun_cycle")])
-    parts = [order[n].to_numpy(zero_copy_only=False) for n in same]
-    last = np.r_[np.any([part[1:] != part[:-1] for part in parts], axis=0), True][: order.num_rows]
-    return order.filter(pa.array(last, pa.bool_()))
-
-
-def alive(rows: pa.Table) -> pa.Table:
-    """The newest rows of those hypotheses that are not gone and that none begun later about the same replaced."""
-    newest = _newest_of_each(standing(rows))
+def live_hypotheses(rows: pa.Table) -> pa.Table:
+    """Return the newest rows of hypotheses that are neither gone nor replaced by a later one with the same key."""
+    newest = _last_by(newest_rows(rows), ("golem_id", "structure", "change"), ("begun_cycle",))
     return newest.filter(pc.not_equal(newest["state"], STATES[GONE]))
 
 
-def recalled(rows: pa.Table, golems: Sequence[str]) -> Hypotheses:
-    """The hypotheses that their rows (HYPOTHESIS_SCHEMA) leave alive, in working form; codes are places in golems."""
-    state, held = Hypotheses(list(golems)), alive(rows)
-    if not held.num_rows:
+def _last_by(rows: pa.Table, key: tuple[str, ...], order: tuple[str, ...]) -> pa.Table:
+    """Return the last row of each key by these order columns, sorted by key."""
+    rows = rows.sort_by([(n, "ascending") for n in (*key, *order)])
+    parts = [rows[n].to_numpy(zero_copy_only=False) for n in key]
+    last = np.r_[np.any([part[1:] != part[:-1] for part in parts], axis=0), True][: rows.num_rows]
+    return rows.filter(pa.array(last, pa.bool_()))
+
+
+def load_hypotheses(rows: pa.Table, golems: Sequence[str]) -> Hypotheses:
+    """Load the live hypotheses from rows (HYPOTHESIS_SCHEMA); golem codes are indices into `golems`."""
+    state, live = Hypotheses(list(golems)), live_hypotheses(rows)
+    if not live.num_rows:
         return state
     code = {g: i for i, g in enumerate(golems)}
     keys = [
         state.code(Structure("pattern", **{n: row[n] for n in SITUATED}), CHANGES.index(row["change"]))
-        for row in held.select([*SITUATED, "change"]).to_pylist()
+        for row in live.select([*SITUATED, "change"]).to_pylist()
     ]
-    plain = {n: held[n].to_numpy() for n in ("sign", "confidence_ppm", "begun_cycle", *SUMS)}
-    moments = {"begun_us": "begun_at", "staged_us": "staged_at", "anchor_us": "anchor_at"}
-    read = {n: held[c].cast(pa.int64()).fill_null(0).to_numpy() for n, c in moments.items()}
-    state.add(
-        plain
-        | read
-        | {
-            "golem": np.array([code[g] for g in held["golem_id"].to_pylist()]), "key": np.array(keys),
-            "state": np.array([STATES.index(s) for s in held["state"].to_pylist()]),
-            "staged_tick": held["staged_tick"].fill_null(0).to_numpy(),
-            "pushed": held["pushed"].to_numpy().astype(np.int64),
-        }
-    )  # fmt: skip
+    times = {"begun_us": "begun_at", "staged_us": "staged_at", "anchor_us": "anchor_at"}
+    columns = {n: live[n].to_numpy() for n in ("sign", "confidence_ppm", "begun_cycle", *SUMS)}
+    columns |= {n: live[c].cast(pa.int64()).fill_null(0).to_numpy() for n, c in times.items()}
+    columns |= {
+        "golem": np.array([code[g] for g in live["golem_id"].to_pylist()]), "key": np.array(keys),
+        "state": np.array([STATES.index(s) for s in live["state"].to_pylist()]),
+        "staged_tick": live["staged_tick"].fill_null(0).to_numpy(),
+        "pushed": live["pushed"].to_numpy().astype(np.int64),
+    }  # fmt: skip
+    state.add(columns)
     return state

@@ -1,8 +1,8 @@
-"""Lessons: what dreams suggested and life confirmed, as decisions about entries and as the entries they leave. Pure.
+"""Lessons: entries from confirmed hypotheses of dreams, and the decisions behind them. Pure.
 
-A hypothesis that live outcomes confirmed is knowledge of its golem's own, from that dream on: they reinforce and
-contradict it, it fades at half its class's rate, and is forgotten below what earns a place. As long as nothing has
-confirmed it, there is no entry. Lessons are the fold of these decisions as a grimoire is the fold of the curator's.
+A hypothesis becomes an entry when outcomes confirm it in a dream. Later outcomes reinforce or contradict it. It decays
+at half its class's rate and is pruned below the usual limit. Lessons are the fold of these decisions, as a grimoire is
+the fold of the curator's.
 Source: KAT (Loop 3, demurrage), MEM (shared constants), canon 1, 4, 5, 50; MEM-16.
 """
 
@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state.decision_log import CONTRADICTED as OPPOSED
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.decision_log import (
+    CONTRADICTED,
     CREATED,
     DECISION_SCHEMA,
     NOTED,
@@ -31,7 +32,7 @@ from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.hypotheses import STATES
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, SITUATED, text_of
-from bardo_pipeline.dreams.lesson_overrides import obeyed
+from bardo_pipeline.dreams.lesson_overrides import apply_orders
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DREAMT, ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import with_columns
@@ -44,19 +45,19 @@ MEANING = {
     "gathered": (STAGED, "outcomes since the dream, not yet decisive"),
     "confirmed": (CREATED, "outcomes since the dream bear it out"),
     "reinforced": (REINFORCED, REASONS[REINFORCED]),
-    "contradicted": (OPPOSED, REASONS[OPPOSED]),
+    "contradicted": (CONTRADICTED, REASONS[CONTRADICTED]),
     "pushed": (NOTED, "sure enough to be offered to the clade"),
     "faded": (PRUNED, REASONS[PRUNED]),
 }
-"""What each operation of a hypothesis that was confirmed is as a decision about its entry, and why, in words."""
+"""Decision about the entry, and its reason, for each operation on a confirmed hypothesis."""
 
 _STATUS = {"imagined": "candidate", "staged": "candidate", "confirmed": "active", "gone": "pruned"}
 
 
 def lessons_of(hypotheses: pa.Table, orders: Sequence[Order], policy: Policy) -> pa.Table:
-    """What these hypotheses (HYPOTHESIS_SCHEMA) have taught: ENTRY_SCHEMA, sorted by golem and entry.
+    """Return the lessons of hypotheses (HYPOTHESIS_SCHEMA) as ENTRY_SCHEMA, sorted by golem and entry.
 
-    orders: what owners said of entries, in cycles that have closed.
+    orders: orders of owners in closed cycles.
     """
     return fold(lesson_decisions(hypotheses, orders, policy))
 
@@ -64,146 +65,151 @@ def lessons_of(hypotheses: pa.Table, orders: Sequence[Order], policy: Policy) ->
 def lesson_decisions(
     hypotheses: pa.Table, orders: Sequence[Order], policy: Policy, before: pa.Table | None = None
 ) -> pa.Table:
-    """What was decided about entries in dreams: DECISION_SCHEMA, in the order of its key.
+    """Return the decisions of dreams about entries as DECISION_SCHEMA, sorted by key.
 
-    hypotheses: all that was told of some golems' hypotheses, up to some moment. Those that nothing had confirmed by
-    then have no decisions; of the others the first name the failures that suggested them. orders: as of `lessons_of`.
-    before: the lessons of these golems (ENTRY_SCHEMA) as they were before anything of this was told, where it is not
-    all; then without orders.
+    Hypotheses that are never confirmed have no decisions; the others have them from their first witness on.
+
+    Parameters
+    ----------
+    hypotheses : pa.Table, HYPOTHESIS_SCHEMA, all rows of some golems up to a moment, or all since `before`
+    orders : orders of owners in closed cycles; empty if `before` is given
+    before : pa.Table, ENTRY_SCHEMA, the lessons of these golems before the given rows; None if the rows are complete
     """
-    told = hypotheses.sort_by([(n, "ascending") for n in ("golem_id", "hypothesis_id", "cycle", "seq")])
-    sure = told.filter(pc.or_(pc.equal(told["state"], "confirmed"), pc.equal(told["operation"], "faded")))
-    told = told.filter(pc.is_in(told["hypothesis_id"], value_set=sure["hypothesis_id"].combine_chunks()))
-    told = told.combine_chunks()
-    count = told.num_rows
+    rows = hypotheses.sort_by([(n, "ascending") for n in ("golem_id", "hypothesis_id", "cycle", "seq")])
+    confirmed = rows.filter(pc.or_(pc.equal(rows["state"], "confirmed"), pc.equal(rows["operation"], "faded")))
+    rows = rows.filter(pc.is_in(rows["hypothesis_id"], value_set=confirmed["hypothesis_id"].combine_chunks()))
+    rows = rows.combine_chunks()
+    count = rows.num_rows
     if not count:
         return DECISION_SCHEMA.empty_table()
-    meant = [MEANING[operation] for operation in told["operation"].to_pylist()]
-    columns: dict[str, Any] = {name: told[name] for name in HYPOTHESIS_SCHEMA.names if name in DECISION_SCHEMA.names}
+    meanings = [MEANING[operation] for operation in rows["operation"].to_pylist()]
+    columns: dict[str, Any] = {name: rows[name] for name in HYPOTHESIS_SCHEMA.names if name in DECISION_SCHEMA.names}
     columns |= {f.name: np.zeros(count, np.int64) for f in COUNTED_FIELDS if f.name not in columns}
-    columns |= _about(told, policy) | _evidence(told)
-    columns |= _history(told, columns["entry_id"], ENTRY_SCHEMA.empty_table() if before is None else before)
+    columns |= _identity(rows) | _evidence(rows)
+    columns |= _history(rows, columns["entry_id"], ENTRY_SCHEMA.empty_table() if before is None else before)
     columns |= {
         "revision": np.zeros(count, np.int64),
-        "operation": [OPERATIONS[operation] for operation, _ in meant],
-        "reason": _reasons(told, [why for _, why in meant]),
+        "operation": [OPERATIONS[operation] for operation, _ in meanings],
+        "reason": _reasons(rows, [reason for _, reason in meanings]),
         "cause_bundle": pa.nulls(count, pa.string()),
         "cause_event": pa.nulls(count, pa.string()),
         "kind": ["insight"] * count,
-        "status": [_STATUS[state] for state in told["state"].to_pylist()],
+        "status": [_STATUS[state] for state in rows["state"].to_pylist()],
         "provenance": [DREAMT] * count,
-        "origin_golem_id": told["golem_id"],
+        "origin_golem_id": rows["golem_id"],
         "is_anti_knowledge": [False] * count,
         "is_bloodstain": [False] * count,
         "fades_at": pa.nulls(count, MOMENT),
     }
     table = pa.table({n: columns[n] for n in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
     if orders:
-        table = obeyed(table, told["hypothesis_id"].to_pylist(), orders, policy)
+        table = apply_orders(table, rows["hypothesis_id"].to_pylist(), orders, policy)
     table = with_columns(table, fades_at=with_fade_time(table.select(ENTRY_SCHEMA.names), policy)["fades_at"])
     return table.sort_by([(n, "ascending") for n in ("golem_id", "cycle", "seq")])
 
 
 def lesson_of(situation: Structure, change: str) -> Structure:
-    """What a lesson is about: a situation in which was decided, and the one thing that is changed."""
+    """Return the structure of a lesson: the situation and the change."""
     return situation._replace(source="dream", cause=change)
 
 
 def lesson_id(row: Mapping[str, Any]) -> str:
-    """The entry that a hypothesis (a row of HYPOTHESIS_SCHEMA) is known as once it is confirmed."""
+    """Return the entry id of a hypothesis (a row of HYPOTHESIS_SCHEMA) once it is confirmed."""
     situation = Structure("pattern", **{n: row[n] for n in SITUATED})
     return entry_id(row["golem_id"], lesson_of(situation, row["change"]).key)
 
 
-def _about(told: pa.Table, policy: Policy) -> dict[str, Any]:
-    """Structure, id and text of each row's entry; equal structures are named once."""
-    coded = told["hypothesis_id"].combine_chunks().dictionary_encode()
+def _identity(rows: pa.Table) -> dict[str, Any]:
+    """Return structure, id and text of each row's entry; each distinct hypothesis is named once."""
+    coded = rows["hypothesis_id"].combine_chunks().dictionary_encode()
     place = coded.indices.to_numpy(zero_copy_only=False)
     first = np.unique(place, return_index=True)[1]
-    rows = told.take(pa.array(first)).select(["golem_id", "change", *SITUATED]).to_pylist()
-    situations = [Structure("pattern", **{n: row[n] for n in SITUATED}) for row in rows]
-    about = [lesson_of(where, row["change"]) for where, row in zip(situations, rows, strict=True)]
-    ids = [entry_id(row["golem_id"], one.key) for row, one in zip(rows, about, strict=True)]
-    named: dict[str, Any] = {name: [getattr(one, name) for one in about] for name in Structure._fields}
-    named |= {"structure": [one.key for one in about], "entry_id": ids}
-    named |= {name: [getattr(one, name) for one in about] for name in ("category", "domain")}
+    distinct = rows.take(pa.array(first)).select(["golem_id", "change", *SITUATED]).to_pylist()
+    situations = [Structure("pattern", **{n: row[n] for n in SITUATED}) for row in distinct]
+    lessons = [lesson_of(where, row["change"]) for where, row in zip(situations, distinct, strict=True)]
+    ids = [entry_id(row["golem_id"], lesson.key) for row, lesson in zip(distinct, lessons, strict=True)]
+    fields = (*Structure._fields, "category", "domain")
+    named: dict[str, Any] = {name: [getattr(lesson, name) for lesson in lessons] for name in fields}
+    named |= {"structure": [lesson.key for lesson in lessons], "entry_id": ids}
     take = pa.array(place, pa.int64())
     columns: dict[str, Any] = {
         name: pa.array(values, DECISION_SCHEMA.field(name).type).take(take) for name, values in named.items()
     }
-    mean = _side(told, "mean_ppm")
-    said = zip(place.tolist(), told["sign"].to_pylist(), mean.tolist(), strict=True)
-    columns["text"] = [text_of(situations[i], about[i].cause or "", sign, size) for i, sign, size in said]
+    effects = zip(place.tolist(), rows["sign"].to_pylist(), _stated(rows, "mean_ppm").tolist(), strict=True)
+    columns["text"] = [text_of(situations[i], lessons[i].cause or "", sign, mean) for i, sign, mean in effects]
     return columns
 
 
-def _side(told: pa.Table, name: str) -> np.ndarray:
-    """What each row knows: as lived where it was confirmed, as imagined before."""
-    waits = pc.is_in(told["state"], value_set=pa.array(STATES[:2])).to_numpy(zero_copy_only=False)
-    return np.where(waits, told[name].to_numpy(), told[f"live_{name}"].to_numpy())
+def _stated(rows: pa.Table, name: str) -> Int64Array:
+    """Return a figure of each row: simulated until its hypothesis is confirmed, then live."""
+    is_simulated = pc.is_in(rows["state"], value_set=pa.array(STATES[:2])).to_numpy(zero_copy_only=False)
+    return np.where(is_simulated, rows[name].to_numpy(), rows[f"live_{name}"].to_numpy())
 
 
-def _evidence(told: pa.Table) -> dict[str, Any]:
-    """The effect that each row states, and the exact sums of what was lived."""
+def _evidence(rows: pa.Table) -> dict[str, Any]:
+    """Return the stated effect of each row and the exact sums of its live effects."""
     stated = {
         "effect_mean_ppm": "mean_ppm", "effect_low_ppm": "low_ppm", "effect_high_ppm": "high_ppm",
         "evidence_count": "count",
     }  # fmt: skip
-    lived = {"own_count": "live_count", "own_sum": "live_total", "own_sumsq": "live_squares"}
-    return {name: _side(told, column) for name, column in stated.items()} | {n: told[c] for n, c in lived.items()}
+    live = {"own_count": "live_count", "own_sum": "live_total", "own_sumsq": "live_squares"}
+    return {name: _stated(rows, column) for name, column in stated.items()} | {n: rows[c] for n, c in live.items()}
 
 
 _COUNTED = ("validations", "contradictions", "created_cycle", "confidence_origin_ppm")
 _DATED = ("created_at", "validated_at")
 
 
-def _history(told: pa.Table, entries: pa.Array, before: pa.Table) -> dict[str, Any]:
-    """Since when each row's entry is known and as what, how often outcomes spoke for it and against, when last for."""
-    hypothesis = told["hypothesis_id"].to_numpy(zero_copy_only=False)
+def _history(rows: pa.Table, entries: pa.Array, before: pa.Table) -> dict[str, Any]:
+    """Return votes, creation and last validation of each row's entry, counting on from the lessons in `before`."""
+    hypothesis = rows["hypothesis_id"].to_numpy(zero_copy_only=False)
     first = np.flatnonzero(np.r_[True, hypothesis[1:] != hypothesis[:-1]])
     group = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(hypothesis)]))
-    operation = told["operation"].to_numpy(zero_copy_only=False)
-    at, row = told["at"].cast(pa.int64()).to_numpy(), np.arange(len(group))
-    made = np.full(len(first), -1)
-    made[group[operation == "confirmed"]] = row[operation == "confirmed"]  # each is confirmed once, here or before
-    old = _known_before(entries.take(pa.array(first)), made < 0, before)
+    operation = rows["operation"].to_numpy(zero_copy_only=False)
+    at, row = rows["at"].cast(pa.int64()).to_numpy(), np.arange(len(group))
+    confirmed_row = np.full(len(first), -1)  # a hypothesis is confirmed once, in these rows or before
+    confirmed_row[group[operation == "confirmed"]] = row[operation == "confirmed"]
+    old = _earlier_lessons(entries.take(pa.array(first)), confirmed_row < 0, before)
 
-    def counted(what: str, name: str) -> np.ndarray:
-        total = np.cumsum(operation == what)
-        return total - (total - (operation == what))[first][group] + old[name][group]
+    def counted(name: str, column: str) -> Int64Array:
+        total = np.cumsum(operation == name)
+        return total - (total - (operation == name))[first][group] + old[column][group]
 
-    here, known = made[group] >= 0, row >= made[group]
-    good = np.maximum.accumulate(np.where(np.isin(operation, ("confirmed", "reinforced")), row, -1))
-    begun = told["begun_at"].cast(pa.int64()).to_numpy()
-    created = np.where(here, at[made[group]], old["created_at"][group])
-    validated = np.where(good >= first[group], at[good], old["validated_at"][group])
-    confidence, cycle = (told[name].to_numpy()[made[group]] for name in ("confidence_ppm", "cycle"))
+    is_here, is_confirmed = confirmed_row[group] >= 0, row >= confirmed_row[group]
+    validated_row = np.maximum.accumulate(np.where(np.isin(operation, ("confirmed", "reinforced")), row, -1))
+    begun = rows["begun_at"].cast(pa.int64()).to_numpy()
+    confirmed = {"created_at": at} | {name: rows[name].to_numpy() for name in ("confidence_ppm", "cycle")}
+    here = {name: values[confirmed_row[group]] for name, values in confirmed.items()}
+    created = np.where(is_here, here["created_at"], old["created_at"][group])
+    validated = np.where(validated_row >= first[group], at[validated_row], old["validated_at"][group])
+    cycle = np.where(is_here, here["cycle"], old["created_cycle"][group])
+    confidence = np.where(is_here, here["confidence_ppm"], old["confidence_origin_ppm"][group])
     return {
         "validations": counted("reinforced", "validations"),
         "contradictions": counted("contradicted", "contradictions"),
-        "created_cycle": np.where(known, np.where(here, cycle, old["created_cycle"][group]), 0),
-        "confidence_origin_ppm": np.where(known, np.where(here, confidence, old["confidence_origin_ppm"][group]), 0),
-        "created_at": pa.array(np.where(known, created, begun)).cast(MOMENT),
-        "validated_at": pa.array(np.where(known, validated, begun)).cast(MOMENT),
+        "created_cycle": np.where(is_confirmed, cycle, 0),
+        "confidence_origin_ppm": np.where(is_confirmed, confidence, 0),
+        "created_at": pa.array(np.where(is_confirmed, created, begun)).cast(MOMENT),
+        "validated_at": pa.array(np.where(is_confirmed, validated, begun)).cast(MOMENT),
     }
 
 
-def _known_before(entries: pa.Array, wanted: np.ndarray, before: pa.Table) -> dict[str, np.ndarray]:
-    """What the lessons of these hypotheses said before, int64 each; zeros for those that are not wanted."""
+def _earlier_lessons(entries: pa.Array, wanted: BoolArray, before: pa.Table) -> dict[str, Int64Array]:
+    """Return columns of the wanted entries' lessons in `before`, zeros for the others."""
     place = pc.index_in(entries.filter(pa.array(wanted)), value_set=before["entry_id"].combine_chunks())
-    assert not place.null_count, "what was confirmed before is among the lessons"
-    out = {}
+    assert not place.null_count, "a hypothesis confirmed earlier is among the lessons"
+    columns = {}
     for name in (*_COUNTED, *_DATED):
-        out[name] = np.zeros(len(wanted), np.int64)
-        out[name][wanted] = before[name].cast(pa.int64()).take(place).to_numpy()
-    return out
+        columns[name] = np.zeros(len(wanted), np.int64)
+        columns[name][wanted] = before[name].cast(pa.int64()).take(place).to_numpy()
+    return columns
 
 
-def _reasons(told: pa.Table, why: Sequence[str]) -> list[str]:
-    """Why, and by which dream about which hypothesis, with the interval that it rests on."""
-    figures = (_side(told, name).tolist() for name in ("count", "low_ppm", "high_ppm"))
-    rows = zip(why, told["cycle"].to_pylist(), told["hypothesis_id"].to_pylist(), *figures, strict=True)
+def _reasons(rows: pa.Table, reasons: Sequence[str]) -> list[str]:
+    """Complete each reason with dream, hypothesis, count and interval."""
+    figures = (_stated(rows, name).tolist() for name in ("count", "low_ppm", "high_ppm"))
+    parts = zip(reasons, rows["cycle"].to_pylist(), rows["hypothesis_id"].to_pylist(), *figures, strict=True)
     return [
-        f"{said}; dream of cycle {cycle}, hypothesis {name[:12]}; n={count}; interval {low} to {high}"
-        for said, cycle, name, count, low, high in rows
+        f"{reason}; dream of cycle {cycle}, hypothesis {name[:12]}; n={count}; interval {low} to {high}"
+        for reason, cycle, name, count, low, high in parts
     ]

@@ -138,14 +138,14 @@ def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
         here = [i for i, dreams in enumerate(lives) if wave < len(dreams)]
         mine = [lives[i][wave] for i in here]
         columns = [np.array([d[n] for d in mine], np.int64) for n in ("cycle", "tick", "at_us")]
-        sleepers = hyp.Sleepers(np.array(here, np.int64), *columns)
-        for failed, meet in ((False, hyp.live_on), (True, hyp.stage)):
+        dreamers = hyp.Dreamers(np.array(here, np.int64), *columns)
+        for failed, meet in ((False, hyp.judge), (True, hyp.stage)):
             told = [(i, e) for i, d in zip(here, mine, strict=True) for e in d["effects"] if e["failed"] or not failed]
             parts = [np.array([i for i, _ in told], np.int64), np.array([keys[e["key"]] for _, e in told], np.int64)]
             parts += [
                 np.array([e[n] for _, e in told], np.int64) for n in ("effect", "decided", "decided", "judged_us")
             ]
-            meet(state, sleepers, hyp.Evidence(*parts), policy)
+            meet(state, dreamers, hyp.Evidence(*parts), policy)
     return to_table(state, policy, policy.hash)
 
 

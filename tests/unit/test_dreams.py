@@ -10,8 +10,8 @@ import pytest
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams import hypotheses as hyp
 from bardo_pipeline.dreams import replay_selection
-from bardo_pipeline.dreams.hypotheses import Evidence, Hypotheses, Sleepers
-from bardo_pipeline.dreams.hypothesis_table import recalled, to_table
+from bardo_pipeline.dreams.hypotheses import Dreamers, Evidence, Hypotheses
+from bardo_pipeline.dreams.hypothesis_table import load_hypotheses, to_table
 from bardo_pipeline.policy import Policy
 from tests.support.handmade_records import record as tick_record
 from tests.support.handmade_records import table
@@ -135,18 +135,18 @@ class Night:
         """Sleep after so many days, with these effects lived and failed since; what is told."""
         self.day, begun, self.tick = self.day + days, self.tick, self.tick + 1_000
         one = [np.array([x], np.int64) for x in (0, self.tick // 50, self.tick, round(self.day * DAY_US))]
-        sleepers, before = Sleepers(*one), len(self.state.told)
-        for effects, meet in ((lived, hyp.live_on), (failed, hyp.stage)):
+        dreamers, before = Dreamers(*one), len(self.state.log)
+        for effects, meet in ((lived, hyp.judge), (failed, hyp.stage)):
             n, at = len(effects), begun + 1 + 40 * np.arange(len(effects))
             judged = np.full(n, round(self.day * DAY_US) - 1)
             zeros = np.zeros(n, np.int64)
             meet(
                 self.state,
-                sleepers,
+                dreamers,
                 Evidence(zeros, zeros + self.key, np.array(effects, np.int64), at, at + 30, judged),
                 POLICY,
             )
-        return [hyp.OPERATIONS[int(part["operation"][0])] for part in self.state.told[before:]]
+        return [hyp.OPERATIONS[int(part["operation"][0])] for part in self.state.log[before:]]
 
     def row(self) -> dict:
         return to_table(self.state, POLICY, "p").to_pylist()[-1]
@@ -199,14 +199,14 @@ def test_live_outcomes_within_seven_days_confirm_and_later_ones_do_not() -> None
 def test_what_was_lived_before_the_dream_confirms_nothing() -> None:
     night = staged()
     zeros, at = np.zeros(3, np.int64), np.array([940, 970, 1_000])
-    sleepers = Sleepers(*(np.array([x], np.int64) for x in (0, 21, 1_050, round(1.2 * DAY_US))))
+    dreamers = Dreamers(*(np.array([x], np.int64) for x in (0, 21, 1_050, round(1.2 * DAY_US))))
     judged = np.full(3, round(1.1 * DAY_US))
     evidence = Evidence(zeros, zeros + night.key, np.array([1_500] * 3), at, at + 30, judged)
-    told = len(night.state.told)
-    hyp.live_on(night.state, sleepers, evidence, POLICY)
-    assert len(night.state.told) == told
-    hyp.live_on(night.state, sleepers, replace(evidence, decided=at + 61), POLICY)
-    assert hyp.OPERATIONS[int(night.state.told[-1]["operation"][0])] == "confirmed"
+    told = len(night.state.log)
+    hyp.judge(night.state, dreamers, evidence, POLICY)
+    assert len(night.state.log) == told
+    hyp.judge(night.state, dreamers, replace(evidence, decided=at + 61), POLICY)
+    assert hyp.OPERATIONS[int(night.state.log[-1]["operation"][0])] == "confirmed"
 
 
 def test_live_outcomes_that_say_the_opposite_refute_it_and_it_can_be_dreamt_anew() -> None:
@@ -269,7 +269,7 @@ def test_witnesses_that_were_forgotten_are_not_recalled() -> None:
     night.dream(14.5, failed=(1_600,))
     told = to_table(night.state, POLICY, "p")
     assert len(set(told["hypothesis_id"].to_pylist())) == 2
-    again = recalled(told, ["g-0"])
+    again = load_hypotheses(told, ["g-0"])
     assert {name: values.tolist() for name, values in again.columns.items()} == {
         name: values.tolist() for name, values in night.state.columns.items()
     }
@@ -280,7 +280,7 @@ def test_a_hypothesis_told_and_recalled_goes_on_as_if_it_had_been_kept() -> None
     night = staged()
     night.dream(1, lived=(1_500,))
     again = Night()
-    again.state = recalled(to_table(night.state, POLICY, "p"), ["g-0"])
+    again.state = load_hypotheses(to_table(night.state, POLICY, "p"), ["g-0"])
     again.day, again.tick = night.day, night.tick
     for one in (night, again):
         assert one.dream(2, lived=(1_400, 1_600)) == ["confirmed"]

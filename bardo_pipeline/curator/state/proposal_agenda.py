@@ -70,7 +70,7 @@ class Agenda:
         for proposal in ordered:
             rows = judgements.cited_by(state, proposal)
             situation = proposal.situation
-            structure = -1 if situation is None else state.structures.code(Structure("pattern", *situation))
+            structure = -1 if situation is None else state.structures.code(_structure(situation))
             columns = (judgements.structure[rows], judgements.at_us[rows], judgements.effect[rows])
             motions.append(Motion(proposal, structure, *columns, first))
             causes.append(judgements.causes[rows])
@@ -89,6 +89,11 @@ class Agenda:
         """Return golem and structure of each ADD."""
         added = [i for i, motion in enumerate(self.motions) if motion.structure >= 0]
         return self.key[added] >> 32, np.array([self.motions[i].structure for i in added], np.int64)
+
+
+def _structure(situation: tuple[str, ...]) -> Structure:
+    chain, protocol, pair, tool, action_type, regime, anomaly_band, gas_band = situation
+    return Structure("pattern", chain, protocol, pair, tool, action_type, regime, anomaly_band, gas_band)
 
 
 @dataclass(frozen=True)

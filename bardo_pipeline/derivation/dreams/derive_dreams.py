@@ -34,7 +34,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
-from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, standing
+from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, load_hypotheses, newest_rows
 from bardo_pipeline.dreams.lessons import lesson_id
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
@@ -149,7 +149,7 @@ def _dream(context: DerivationContext, records: pa.Table, past: DreamState, left
     asleep = _asleep(dreamers, due_dreams, past.dreams)
     records = records_between(context, DREAM_COLUMNS, _needed_ticks(asleep, due, context.policy), left_out)
     decisions = past.decisions_since(context, dreamers)
-    state = recalled(rows_of_golems(past.hypotheses, dreamers), dreamers)
+    state = load_hypotheses(rows_of_golems(past.hypotheses, dreamers), dreamers)
     dreams, hypotheses = dream(records, _codes(records, dreamers), decisions, asleep, due, state, context.policy)
     last = zip((dreamers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
     return DreamResult(dreams, hypotheses, past.last | dict(last), decisions)
@@ -272,7 +272,7 @@ def dreams_and_hypotheses(
     """
     only = None if golem_id is None else [golem_id]
     dreams = context.projections.growing("dreams").read(golems=only)
-    rows = standing(context.projections.growing("hypotheses").read(golems=only))
+    rows = newest_rows(context.projections.growing("hypotheses").read(golems=only))
     golems = sorted(set(rows["golem_id"].to_pylist()))
     now = {g: last_moment(context, g) for g in golems}
     hypotheses = rows.to_pylist()
