@@ -13,7 +13,7 @@ from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.dreams.hypotheses import STATES
-from bardo_pipeline.dreams.hypothesis_table import standing
+from bardo_pipeline.dreams.hypothesis_table import newest_rows
 
 _SPECS = [
     dg.AssetSpec(
@@ -60,7 +60,7 @@ def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
 
 def _fate(stores: DerivationContext) -> dg.MarkdownMetadataValue:
     """Count hypotheses by state, with the most confident one of each."""
-    rows = standing(stores.projections.growing("hypotheses").read()).to_pylist()
+    rows = newest_rows(stores.projections.growing("hypotheses").read()).to_pylist()
     summaries = []
     for state in STATES:
         in_state = sorted(

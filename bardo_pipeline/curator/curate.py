@@ -33,7 +33,8 @@ from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous, rank_in_group
+from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
@@ -199,7 +200,7 @@ def _closed_cycles(records: pa.Table, golem: Int64Array, cycle: Int64Array, orde
         added = (key, empty), (count, zeros), (tick_last, zeros), (closed_us, orders.at_us[last_order])
         key, count, tick_last, closed_us = (np.r_[pair][sort] for pair in added)
     owner = key >> 32
-    return _Closed(key, owner, key & 0xFFFFFFFF, rank_in_group(owner), tick_last, closed_us, count)
+    return _Closed(key, owner, key & 0xFFFFFFFF, rank_within(owner), tick_last, closed_us, count)
 
 
 def _report(state: GrimoireState, closed: _Closed, reports: list[tuple[Int64Array, ...]]) -> pa.Table:

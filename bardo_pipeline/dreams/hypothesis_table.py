@@ -18,8 +18,8 @@ from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
-from bardo_pipeline.grimoire.entry_columns import rank_in_group
 from bardo_pipeline.grimoire.entry_text import counterfactual_text
+from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 SITUATED = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")
@@ -139,7 +139,7 @@ def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
     }  # fmt: skip
     table = pa.table(columns).sort_by([(k, "ascending") for k in ("golem_id", "cycle", "order", "structure", "change")])
     golem = table["golem_id"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-    table = table.append_column("seq", pa.array(rank_in_group((golem << 32) | table["cycle"].to_numpy())))
+    table = table.append_column("seq", pa.array(rank_within((golem << 32) | table["cycle"].to_numpy())))
     return table.select(HYPOTHESIS_SCHEMA.names).cast(HYPOTHESIS_SCHEMA)
 
 

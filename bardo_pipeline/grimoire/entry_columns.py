@@ -75,12 +75,6 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def rank_in_group(keys: Int64Array) -> Int64Array:
-    """Return each row's position, from 0, in its run of equal keys."""
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
-    return np.arange(len(keys)) - np.repeat(starts, np.diff(np.r_[starts, len(keys)]))
-
-
 def sorted_by(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Sort rows by these columns, which hold no null. Rows in order are returned as they are: checking is cheaper."""
     return rows if _is_sorted(rows, key) else rows.sort_by([(name, "ascending") for name in key])

@@ -40,6 +40,6 @@ def drawn(
 
 
 def rank_within(group: np.ndarray) -> np.ndarray:
-    """The how-manieth of its group each element is; equal groups stand together."""
+    """Return each element's position, from 0, in its run of equal values."""
     start = np.flatnonzero(np.r_[True, group[1:] != group[:-1]][: len(group)])
     return np.arange(len(group)) - np.repeat(start, np.diff(np.r_[start, len(group)]))

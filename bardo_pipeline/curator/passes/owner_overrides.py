@@ -21,7 +21,7 @@ from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
-from bardo_pipeline.grimoire.entry_columns import rank_in_group
+from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 
@@ -68,7 +68,7 @@ def batches_by_row(rows: Int64Array) -> list[Int64Array]:
     if not len(rows):
         return []
     order = np.argsort(rows, kind="stable")
-    rank = rank_in_group(rows[order])
+    rank = rank_within(rows[order])
     return [np.sort(order[rank == k]) for k in range(int(rank.max()) + 1)]
 
 

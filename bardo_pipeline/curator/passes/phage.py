@@ -16,7 +16,7 @@ from bardo_pipeline.curator.state.cycle_batch import Wave
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
-from bardo_pipeline.grimoire.entry_columns import rank_in_group
+from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 
@@ -35,7 +35,7 @@ def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     order = np.lexsort((state.structures.stable()[state["structure"][rows]], now, state["golem"][rows]))
     rows, now = rows[order], now[order]
-    downvoted = (rank_in_group(state["golem"][rows]) < policy.curator.phage_count) & np.isin(rows, refuted)
+    downvoted = (rank_within(state["golem"][rows]) < policy.curator.phage_count) & np.isin(rows, refuted)
     rows, now = rows[downvoted], now[downvoted]
     at = np.searchsorted(wave.rows, rows)
     vote(state, rows, now - ppm(policy.curator.downvote), wave.closing(state, rows), "contradictions")

@@ -16,7 +16,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.grimoire_state import COLUMNS, GrimoireState, entry_columns, entry_id
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import rank_in_group
+from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 OPERATIONS = (
@@ -169,7 +169,7 @@ class DecisionLog:
             "cause_bundle": _taken([getattr(order, "bundle", None) for order in self.orders], rows["order"]),
             "cause_event": _taken([order.event_id for order in self.orders], rows["order"]),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
-            "seq": pa.array(rank_in_group((rows["golem"] << 32) | rows["cycle"])),
+            "seq": pa.array(rank_within((rows["golem"] << 32) | rows["cycle"])),
         }
         return pa.table({n: columns[n] for n in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
 
