@@ -68,7 +68,7 @@ class TestItems:
         assert found.raw_of(shown) == long.raw
         path = home.quarantine / "raw" / long.kept.hash
         path.write_bytes(b"y" * 2_000)
-        with pytest.raises(StoreError, match="has not the content of its name"):
+        with pytest.raises(StoreError, match="does not match its name"):
             found.raw_of(shown)
         path.unlink()
         with pytest.raises(StoreError, match="is gone"):

@@ -19,7 +19,7 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.storage.intake import spool_folder, spool_ingest
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.spool_folder import waiting
-from bardo_pipeline.storage.intake.spool_ingest import Taken
+from bardo_pipeline.storage.intake.spool_ingest import IngestReport
 from bardo_pipeline.storage.journal.leases import Lease
 from tests import fuzz
 from tests.conftest import NOW
@@ -34,7 +34,7 @@ class TestAFileOfLines:
         sent = lines(40)
         place.drop("a.jsonl", sent)
         (taken,) = place.take()
-        assert taken == Taken("a.jsonl", len(b"\n".join(sent)) + 1, records=40, written=40)
+        assert taken == IngestReport("a.jsonl", len(b"\n".join(sent)) + 1, records=40, written=40)
         found = place.log.read_cycles().sort_by("tick")
         assert found.column("payload").to_pylist() == sent
         models = [DecisionCycleRecord.model_validate_json(line, strict=True) for line in sent]
@@ -121,7 +121,7 @@ class TestAFileOfLines:
 
     def test_an_empty_file_is_taken_too(self, place: Place) -> None:
         place.drop("a.jsonl", b"")
-        assert place.take() == [Taken("a.jsonl", 0)]
+        assert place.take() == [IngestReport("a.jsonl", 0)]
 
     def test_an_unborn_golem_is_written_down(self, place: Place) -> None:
         place.drop("a.jsonl", lines(3, golem_id="nobody"))
@@ -217,7 +217,7 @@ class TestOneBadRecordHoldsBackNothing:
         assert (taken.records, taken.written, taken.quarantined) == (7, 4, 3)
         assert place.reasons() == [("a.jsonl", n, "RecordError") for n in (2, 5, 7)]
         assert [place.spool.quarantine.raw_of(item) for item in place.refused()] == [long, long + b" " * 70_000, long]
-        assert "the line is 200,016 bytes long, and at most 20,000 are taken" in place.refused()[0].reason
+        assert "the line is 200,016 bytes long, more than the limit of 20,000" in place.refused()[0].reason
 
     def test_a_file_of_one_endless_line_fills_no_memory(self, tmp_path: Path) -> None:
         size = 120_000_000

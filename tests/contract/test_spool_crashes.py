@@ -11,7 +11,7 @@ import pytest
 
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
-from bardo_pipeline.storage.intake.spool_ingest import Taken
+from bardo_pipeline.storage.intake.spool_ingest import IngestReport
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW
@@ -98,7 +98,7 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
         first, second = opened(tmp_path / "home"), opened(tmp_path / "home")
         for at in range(12):
             first.drop(f"{at:02}.jsonl", lines(4, tick=1 + 4 * at))
-        taken: list[list[Taken]] = [[], []]
+        taken: list[list[IngestReport]] = [[], []]
         threads = [
             threading.Thread(target=lambda k=k, p=p: taken[k].extend(p.take())) for k, p in enumerate((first, second))
         ]

@@ -150,7 +150,7 @@ class TestBulkIsPydantic:
         assert (1 in good) == (name not in ("derivation_id", "outcome"))
 
     def test_good_lines_need_no_second_look(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(json_reader, "_judged", None)
+        monkeypatch.setattr(json_reader, "_read_single", None)
         quoting = [{**record, "gating_reason": 'it said "tick": 1, \\ and "é"'} for record in GOOD]
         assert len(in_bulk([fuzz.dumps(record) for record in [*GOOD, *quoting]])[0]) == 2 * len(GOOD)
 
@@ -179,9 +179,9 @@ class TestBulkIsPydantic:
         assert part in sent[93]
         sent[93] = sent[93].replace(part, instead, 1)
         looked_at: list[int] = []
-        judged = json_reader._judged
+        judged = json_reader._read_single
         monkeypatch.setattr(
-            json_reader, "_judged", lambda lines, which: looked_at.extend(which) or judged(lines, which)
+            json_reader, "_read_single", lambda lines, which: looked_at.extend(which) or judged(lines, which)
         )
         parsed = read_lines(Lines.of(sent))
         assert 93 in looked_at

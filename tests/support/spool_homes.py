@@ -21,7 +21,7 @@ from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import QuarantineItem
 from bardo_pipeline.storage.intake.spool_folder import Spool
-from bardo_pipeline.storage.intake.spool_ingest import Taken
+from bardo_pipeline.storage.intake.spool_ingest import IngestReport
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests import fuzz
 from tests.conftest import NOW
@@ -49,7 +49,7 @@ class Place(NamedTuple):
         draft.write_bytes(content if isinstance(content, bytes) else b"\n".join(content) + b"\n")
         draft.rename(target)
 
-    def take(self) -> list[Taken]:
+    def take(self) -> list[IngestReport]:
         """Take all that waits."""
         return list(self.spool.take(NOW))
 

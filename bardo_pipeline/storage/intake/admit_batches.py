@@ -1,6 +1,6 @@
-"""Intake: what others sent goes to the log, row by row; of each row that does not, who it claims to be and why not.
+"""Admission of received records and life events to the log; refused rows are returned with their reasons.
 
-One door for the spool and for what is retried from quarantine.
+The spool and retries from quarantine both use these functions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import (
     BardoError,
     IdentityError,
@@ -32,13 +33,13 @@ from bardo_pipeline.storage.intake.json_reader import BadLine, Parsed, sentence_
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.log.event_log import EventLog
 
-_OF_A_ROW = (InputError, StreamError, LeaseError)
-"""What is wrong with something that was sent; any other error is the log's own."""
+_DATA_ERRORS = (InputError, StreamError, LeaseError)
+"""Errors of received data; any other error is a failure of the log."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Rows or lines (indices of what was given) that were not taken, whose they say they are, and why not."""
+    """Refused rows or lines (indices), the golem and tick that they name, and the error."""
 
     places: tuple[int, ...]
     golem_id: str | None
@@ -48,7 +49,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of what was sent. written: new on record. repeated: on record already, or twice in it."""
+    """Counts of new records (written), of records already in the log or repeated in the batch, and the refusals."""
 
     written: int = 0
     repeated: int = 0
@@ -57,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Stamp:
-    """How records are marked in the log: the transaction, and when they were recorded."""
+    """Transaction id and recording time of a batch."""
 
     writer: str
     segment: int
@@ -65,17 +66,17 @@ class Stamp:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What JSON lines hold, looked at as far as it can be without the log. places: the line of each record."""
+class ExaminedLines:
+    """Records of JSON lines, checked without the log. places: line of each record."""
 
     examined: Examined
     payloads: Payloads
-    places: np.ndarray
+    places: Int64Array
     bad: Sequence[BadLine]
 
     @classmethod
-    def at(cls, lines: Lines, parsed: Parsed, contents: Sequence[bytes] | None = None) -> Looked:
-        """At these lines. contents: what each line's link would cover, where that is known."""
+    def at(cls, lines: Lines, parsed: Parsed, contents: Sequence[bytes] | None = None) -> ExaminedLines:
+        """Examine parsed lines. contents: bytes that the link of each line covers, if computed already."""
         column = lines.column(parsed.lines)
         if contents is None:
             payloads = Payloads.of(column)
@@ -83,51 +84,54 @@ class Looked:
             payloads = Payloads(column, [contents[line] for line in parsed.lines.tolist()])
         return cls(examine(parsed.records), payloads, parsed.lines, parsed.bad)
 
-    def without(self, rows: Collection[int]) -> Looked:
-        """The others."""
-        left = np.setdiff1d(np.arange(len(self.places)), np.fromiter(rows, np.int64, len(rows)))
-        examined = examine(self.examined.records.take(pa.array(left)))
-        return Looked(examined, self.payloads.take(left), self.places[left], self.bad)
+    def without(self, rows: Collection[int]) -> ExaminedLines:
+        """Return the records without these rows."""
+        kept = np.setdiff1d(np.arange(len(self.places)), np.fromiter(rows, np.int64, len(rows)))
+        examined = examine(self.examined.records.take(pa.array(kept)))
+        return ExaminedLines(examined, self.payloads.take(kept), self.places[kept], self.bad)
 
 
 def admit_lines(
     log: EventLog,
-    looked: Looked,
+    examined: ExaminedLines,
     stamp: Stamp,
     *,
     owner: str | None = None,
     signatures: Sequence[Signature | SignatureError | None] | None = None,
 ) -> Outcome:
-    """Admit the records of JSON lines. owner: the only golem that may speak here; None for any.
+    """Admit the records of JSON lines.
 
-    signatures: one a line; an error where it could not be read.
+    Parameters
+    ----------
+    owner : the only golem whose records are accepted; None for any
+    signatures : one per line, or the error of an unreadable signature
     """
-    refused = [Refusal((line.line,), line.golem_id, line.tick, line.error) for line in looked.bad]
-    wrong = _impostors(looked.examined.records, owner)
+    refused = [Refusal((line.line,), line.golem_id, line.tick, line.error) for line in examined.bad]
+    wrong = _impostors(examined.examined.records, owner)
     if signatures is not None:
-        unread = {row: signatures[line] for row, line in enumerate(looked.places.tolist())}
-        wrong |= {row: fault for row, fault in unread.items() if isinstance(fault, SignatureError)}
+        by_row = {row: signatures[line] for row, line in enumerate(examined.places.tolist())}
+        wrong |= {row: fault for row, fault in by_row.items() if isinstance(fault, SignatureError)}
     if wrong:
-        refused += _refusals(looked.examined.records, looked.places, wrong)
-        looked = looked.without(wrong)
-    if not len(looked.places):
+        refused += _refusals(examined.examined.records, examined.places, wrong)
+        examined = examined.without(wrong)
+    if not len(examined.places):
         return Outcome(refused=tuple(refused))
-    mine = None if signatures is None else [_signature(signatures[line]) for line in looked.places.tolist()]
+    row_signatures = None if signatures is None else [_signature(signatures[line]) for line in examined.places.tolist()]
     admitted = log.admit(
-        looked.examined,
+        examined.examined,
         writer=stamp.writer,
         segment=stamp.segment,
         recorded_at=stamp.recorded_at,
-        payloads=looked.payloads,
-        signatures=mine,
+        payloads=examined.payloads,
+        signatures=row_signatures,
     )
-    refused += _refusals(looked.examined.records, looked.places, {r.row: r.error for r in admitted.refused})
+    refused += _refusals(examined.examined.records, examined.places, {r.row: r.error for r in admitted.refused})
     return Outcome(admitted.appended.written, admitted.appended.repeated, tuple(refused))
 
 
-def _signature(found: Signature | SignatureError | None) -> Signature | None:
-    assert not isinstance(found, SignatureError), "what could not be read was refused before"
-    return found
+def _signature(signature: Signature | SignatureError | None) -> Signature | None:
+    assert not isinstance(signature, SignatureError), "rows with an unreadable signature were refused before"
+    return signature
 
 
 def admit_batch(
@@ -138,33 +142,33 @@ def admit_batch(
     owner: str | None = None,
     signatures: Mapping[str, Signature] | None = None,
 ) -> Outcome:
-    """Admit the rows of an Arrow batch. A golem's signed slice is refused whole, as one."""
+    """Admit the rows of an Arrow batch. A golem's signed slice is refused as a whole."""
     signed = signatures or {}
     places = np.arange(len(records))
     wrong: dict[int, BardoError] = _impostors(records, owner)
-    left = np.setdiff1d(places, np.fromiter(wrong, np.int64, len(wrong)))
+    accepted = np.setdiff1d(places, np.fromiter(wrong, np.int64, len(wrong)))
     written = repeated = 0
-    if len(left):
+    if len(accepted):
         admitted = log.admit(
-            examine(records if not wrong else records.take(pa.array(left))),
+            examine(records if not wrong else records.take(pa.array(accepted))),
             writer=stamp.writer,
             segment=stamp.segment,
             recorded_at=stamp.recorded_at,
             signatures=dict(signed),
         )
         written, repeated = admitted.appended.written, admitted.appended.repeated
-        wrong |= {int(left[refused.row]): refused.error for refused in admitted.refused}
+        wrong |= {int(accepted[refused.row]): refused.error for refused in admitted.refused}
     single = _refusals(records, places, wrong)
     slices: dict[str, list[Refusal]] = {}
     for refusal in single:
         if refusal.golem_id in signed:
             slices.setdefault(str(refusal.golem_id), []).append(refusal)
-    whole = [_one(refusals) for refusals in slices.values()]
+    whole = [_slice_refusal(refusals) for refusals in slices.values()]
     return Outcome(written, repeated, tuple([r for r in single if r.golem_id not in slices] + whole))
 
 
-def _one(refusals: Sequence[Refusal]) -> Refusal:
-    """The refusals of one slice as one, with the cause rather than its consequence."""
+def _slice_refusal(refusals: Sequence[Refusal]) -> Refusal:
+    """Merge the refusals of a slice; the first error other than a signature error is the cause."""
     causes = [r for r in refusals if not isinstance(r.error, SignatureError)] or list(refusals)
     places = tuple(place for refusal in refusals for place in refusal.places)
     return Refusal(places, causes[0].golem_id, causes[0].tick, causes[0].error)
@@ -173,17 +177,17 @@ def _one(refusals: Sequence[Refusal]) -> Refusal:
 def _impostors(records: pa.Table, owner: str | None) -> dict[int, BardoError]:
     if owner is None:
         return {}
-    other = pc.fill_null(pc.not_equal(records.column("golem_id"), owner), True)
+    is_other = pc.fill_null(pc.not_equal(records.column("golem_id"), owner), True)
     return {
         int(row): IdentityError(
-            f"golem {records.column('golem_id')[int(row)].as_py()}: this came in the folder of golem {owner}, where "
-            "only its own records go"
+            f"golem {records.column('golem_id')[int(row)].as_py()}: this came in the folder of golem {owner}, which "
+            "accepts only its own records"
         )
-        for row in np.flatnonzero(np.asarray(other))
+        for row in np.flatnonzero(np.asarray(is_other))
     }
 
 
-def _refusals(records: pa.Table, places: np.ndarray, wrong: Mapping[int, BardoError]) -> list[Refusal]:
+def _refusals(records: pa.Table, places: Int64Array, wrong: Mapping[int, BardoError]) -> list[Refusal]:
     rows = sorted(wrong)
     golems = records.column("golem_id").take(pa.array(rows, pa.int64())).to_pylist()
     ticks = records.column("tick").take(pa.array(rows, pa.int64())).to_pylist()
@@ -194,7 +198,7 @@ def _refusals(records: pa.Table, places: np.ndarray, wrong: Mapping[int, BardoEr
 
 
 def record_events(log: EventLog, lines: Sequence[bytes], recorded_at: datetime, *, owner: str | None = None) -> Outcome:
-    """Record the life events of JSON lines; an event without an id gets that of its content."""
+    """Record the life events of JSON lines; an event without an id gets the id of its content."""
     refused: list[Refusal] = []
     events: list[tuple[int, LifeEvent]] = []
     for place, line in enumerate(lines):
@@ -210,12 +214,12 @@ def record_events(log: EventLog, lines: Sequence[bytes], recorded_at: datetime, 
 
 
 def _record(log: EventLog, events: Sequence[tuple[int, LifeEvent]], recorded_at: datetime) -> tuple[int, list[Refusal]]:
-    """Record events; where the log does not take them together, halves of them."""
+    """Record events; if the log refuses them together, split them in halves to isolate the refused ones."""
     if not events:
         return 0, []
     try:
         return log.record([event for _, event in events], recorded_at), []
-    except _OF_A_ROW as error:
+    except _DATA_ERRORS as error:
         if len(events) == 1:
             place, event = events[0]
             return 0, [Refusal((place,), event.golem_id, None, error)]
@@ -225,19 +229,19 @@ def _record(log: EventLog, events: Sequence[tuple[int, LifeEvent]], recorded_at:
 
 
 def life_event_of(line: bytes) -> LifeEvent:
-    """The life event of a JSON line. Raises RecordError for a line that holds none, or one with a wrong id."""
+    """Parse a life event from a JSON line. Raises RecordError for an invalid event or a wrong id."""
     try:
-        said = from_json(line, allow_inf_nan=False)
-        if not isinstance(said, dict):
+        fields = from_json(line, allow_inf_nan=False)
+        if not isinstance(fields, dict):
             raise RecordError("the line is no JSON object")
-        event = LifeEvent.model_validate_json(orjson.dumps({"event_id": "none given", **said}), strict=True)
+        event = LifeEvent.model_validate_json(orjson.dumps({"event_id": "none given", **fields}), strict=True)
     except ValidationError as error:
         raise RecordError(sentence_of(error)) from error
     except (ValueError, TypeError) as error:
         raise RecordError(f"the line is no JSON: {error}") from error
-    named = event.model_copy(update={"event_id": event.content_id()})
-    if "event_id" in said and event != named:
+    with_id = event.model_copy(update={"event_id": event.content_id()})
+    if "event_id" in fields and event != with_id:
         raise RecordError(
             f"golem {event.golem_id}: {event.kind} has the id {event.event_id}, not that of its content: leave it out"
         )
-    return named
+    return with_id

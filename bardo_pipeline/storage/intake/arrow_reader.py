@@ -1,6 +1,6 @@
-"""Arrow IPC files and streams that others wrote, as records: batch by batch, under today's schema.
+"""Read records from received Arrow IPC files and streams, batch by batch, in the current schema.
 
-Nothing in a batch is touched before Arrow checked all of its offsets and lengths.
+Arrow validates all offsets and lengths of a batch before its content is read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.upcast import upcast
@@ -22,22 +23,26 @@ _BYTES_AS_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()
 
 @dataclass(frozen=True)
 class Batch:
-    """A record batch of a file: the rows that can be read (RECORD_SCHEMA), where each stood, and those that cannot.
+    """A record batch of a file. Values are not yet checked against their ranges (`row_errors`).
 
-    Rows may still leave their ranges (`row_errors`). rows: index in the batch of each record. unreadable: rows with
-    text that is no UTF-8. given: the batch as it was read.
+    Parameters
+    ----------
+    records : RECORD_SCHEMA, readable rows
+    rows : index in the batch of each record
+    unreadable : rows with text that is not UTF-8
+    source : the batch as read
     """
 
     records: pa.Table
-    rows: np.ndarray
+    rows: Int64Array
     unreadable: tuple[int, ...]
-    given: pa.Table
+    source: pa.Table
 
 
 def read_batches(source: pa.NativeFile) -> Iterator[Batch]:
-    """The record batches of an IPC file or stream.
+    """Yield the record batches of an IPC file or stream.
 
-    Raises RecordError where it is neither, or broken from there on, and SchemaVersionError for other columns.
+    Raises RecordError for an invalid file or batch, SchemaVersionError for unknown columns.
     """
     for batch in _raw_batches(source):
         try:
@@ -60,13 +65,13 @@ def _raw_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
 
 
 def _as_records(batch: pa.RecordBatch) -> Batch:
-    everything, given = np.arange(batch.num_rows), pa.Table.from_batches([batch])
+    all_rows, source = np.arange(batch.num_rows), pa.Table.from_batches([batch])
     try:
         batch.validate(full=True)
-        sound = everything
+        valid = all_rows
     except pa.ArrowInvalid:
-        sound = _sound_rows(batch)
-        batch = batch.take(pa.array(sound))
+        valid = _utf8_rows(batch)
+        batch = batch.take(pa.array(valid))
     whole = pa.Table.from_batches([batch])
     names = set(whole.column_names)
     known = pa.schema([column for column in RECORD_SCHEMA if column.name in names])
@@ -75,33 +80,33 @@ def _as_records(batch: pa.RecordBatch) -> Batch:
         raise SchemaVersionError(f"has columns that no version up to this one knows, or twice: {', '.join(unknown)}")
     loose = [conformed(whole.column(c.name).combine_chunks(), _LOOSE.field(c.name).type, c.name) for c in known]
     shaped = tightened(pa.table(loose, schema=pa.schema([_LOOSE.field(c.name) for c in known])), known)
-    unreadable = tuple(np.setdiff1d(everything, sound).tolist())
-    return Batch(upcast(shaped, RECORD_SCHEMA), sound, unreadable, given)
+    unreadable = tuple(np.setdiff1d(all_rows, valid).tolist())
+    return Batch(upcast(shaped, RECORD_SCHEMA), valid, unreadable, source)
 
 
-def _sound_rows(batch: pa.RecordBatch) -> np.ndarray:
-    """Rows whose text is UTF-8. Raises RecordError where more is wrong: then nothing in it can be trusted."""
+def _utf8_rows(batch: pa.RecordBatch) -> Int64Array:
+    """Return the rows whose text is UTF-8. Raises RecordError for any other fault of the batch."""
     try:
-        batch.validate()  # lengths: with a wrong one, a mere look at a child ends the process
+        batch.validate()  # with a wrong length, reading a child would crash the process
         octets = pa.Table.from_arrays([_as_octets(column) for column in batch.columns], names=batch.schema.names)
         octets.validate(full=True)
     except pa.ArrowInvalid as error:
         raise RecordError(f"holds a batch with broken offsets or lengths: {error}") from error
-    sound: list[np.ndarray] = [np.zeros(0, np.int64)]
+    valid: list[Int64Array] = [np.zeros(0, np.int64)]
     todo = [np.arange(batch.num_rows)]
     while todo:
         rows = todo.pop()
         try:
             batch.take(pa.array(rows)).validate(full=True)
-            sound.append(rows)
+            valid.append(rows)
         except pa.ArrowInvalid:
             if len(rows) > 1:
                 todo.extend(np.array_split(rows, 2))
-    return np.sort(np.concatenate(sound))
+    return np.sort(np.concatenate(valid))
 
 
 def _as_octets(array: pa.Array) -> pa.Array:
-    """The same array where text is mere bytes, so that all but its encoding can be checked."""
+    """Return the array with text as bytes, so that all but its encoding can be validated."""
     kind = array.type
     if kind in _BYTES_AS_TEXT:
         return array.view(_BYTES_AS_TEXT[kind])
@@ -117,7 +122,7 @@ def _as_octets(array: pa.Array) -> pa.Array:
 
 
 def rows_as_stream(records: pa.Table) -> bytes:
-    """Rows as an Arrow IPC stream of their own."""
+    """Serialise rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, records.schema) as out:
         out.write_table(records)

@@ -1,8 +1,7 @@
-"""Loose tables: rows that came from elsewhere, under a schema in which all may be null; and back to the one they claim.
+"""Conversion between a schema and its loose form, in which every value may be null.
 
-Arrow's JSON reader takes no null below a struct that may itself be null unless everything may be, and other writers of
-Arrow mark nullability, name list elements and measure moments as they like. What a schema does not allow stays null
-here: `row_errors` finds it.
+Arrow's JSON reader accepts null structs only in the loose form, and other writers of Arrow choose nullability, names of
+list elements and units of time freely. Nulls that the schema forbids are kept; `row_errors` reports them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from bardo_pipeline.events.record.upcast import absent
 
 
 def loosened(schema: pa.Schema, moments: pa.DataType | None = None) -> pa.Schema:
-    """The same columns where everything may be null. moments: another type for them."""
+    """Return the loose form of a schema. moments: another type for timestamps."""
     return pa.schema([pa.field(column.name, _loosened(column.type, moments)) for column in schema])
 
 
@@ -28,7 +27,7 @@ def _loosened(kind: pa.DataType, moments: pa.DataType | None) -> pa.DataType:
 
 
 def tightened(loose: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A loose table, its columns in one chunk each and no slice, under the schema it came from. Copies nothing."""
+    """Return a loose table (unsliced, one chunk per column) in its original schema, without copying."""
     columns = [_tightened(_whole(loose.column(column.name)), column, None) for column in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -39,7 +38,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _tightened(array: pa.Array, column: pa.Field, hole: pa.Array | None) -> pa.Array:
-    """hole: where the struct around it is null, so that some value has to lie where none may be null."""
+    """hole: mask of null parents, below which a non-nullable child has arbitrary values."""
     kind, null = column.type, array.is_null() if array.null_count else None
     if null is not None and hole is not None and not column.nullable:
         null = pc.and_not(null, hole)
@@ -63,26 +62,26 @@ _FAMILIES = (
     (pa.types.is_boolean,),
     (pa.types.is_timestamp,),
 )
-"""Types that hold the same kind of value; a moment needs its zone."""
+"""Families of convertible types; a timestamp needs its time zone."""
 
 
 def conformed(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """An array that another writer made, under a loosened type: struct children by name, absent ones null.
+    """Convert a received array to a loose type: struct children by name, absent ones null.
 
-    Raises SchemaVersionError for a child that the type does not know or that is of another family.
+    Raises SchemaVersionError for an unknown child or a type of another family.
     """
     if pa.types.is_null(array.type):
         return absent(kind, len(array))
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
-        given = {child.name: array.field(i) for i, child in enumerate(array.type)}
-        unknown = sorted(set(given) - {child.name for child in kind})
-        if unknown or len(given) < array.type.num_fields:
+        received = {child.name: array.field(i) for i, child in enumerate(array.type)}
+        unknown = sorted(set(received) - {child.name for child in kind})
+        if unknown or len(received) < array.type.num_fields:
             raise SchemaVersionError(f"{path} has fields that no version up to this one knows: {', '.join(unknown)}")
         children = [
-            conformed(given[child.name], child.type, f"{path}.{child.name}")
-            if child.name in given
+            conformed(received[child.name], child.type, f"{path}.{child.name}")
+            if child.name in received
             else absent(child.type, len(array))
             for child in kind
         ]
@@ -92,8 +91,8 @@ def conformed(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
         return pa.ListArray.from_arrays(array.offsets.cast(pa.int32()), values, type=kind, mask=array.is_null())
     if array.type == kind:
         return array
-    alike = any(any(f(kind) for f in family) and any(f(array.type) for f in family) for family in _FAMILIES)
-    if not alike or (pa.types.is_timestamp(array.type) and array.type.tz is None):
+    is_family = any(any(f(kind) for f in family) and any(f(array.type) for f in family) for family in _FAMILIES)
+    if not is_family or (pa.types.is_timestamp(array.type) and array.type.tz is None):
         raise SchemaVersionError(f"{path} is of type {array.type}, not {kind}")
     try:
         return array.cast(kind)

@@ -1,7 +1,6 @@
-"""Quarantine: what came and was not taken, with the reason and the bytes as they came, until somebody rules on it.
+"""Quarantine: refused input with its reason and its original bytes, until a ruling (retried or dropped).
 
-Two append-only Delta tables: `items`, one row per thing that was refused, and `rulings`, what became of it since.
-Source: EV-4: nothing that came is lost, and nothing bad gets in.
+Two append-only Delta tables: `items`, one row per refused item, and `rulings`, one row per ruling. Source: EV-4.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LOCK = "quarantine"
 _READ_BYTES = 2**20
 _LOADED_BYTES = 64 * 2**20
 _SHOWN = 8
-"""Characters of an id that lists show, and the fewest that find one."""
+"""Length of shown ids, and the shortest prefix that `find` accepts."""
 
 
 ITEMS_SCHEMA = pa.schema(
@@ -57,10 +56,10 @@ ITEMS_SCHEMA = pa.schema(
         required("taken_at", MOMENT),
     ]
 )
-"""One row per refused thing: where it stood, whose it says it is, which error and why, and its bytes.
+"""One row per refused item: source, the golem and tick that it names, error, reason and bytes.
 
-line: from 1; 0 for a whole file. raw: null where the bytes are long; they are then in the file raw/<raw_hash> beside
-this table. raw_hash: SHA-256 of the bytes in hex. key_id, signature: the detached signature that came with it.
+line: from 1; 0 for a whole file. raw: null for long bytes, which are in the file raw/<raw_hash>. raw_hash: SHA-256 of
+the bytes (hex). key_id, signature: the detached signature of the item.
 """
 
 RULINGS_SCHEMA = pa.schema(
@@ -71,12 +70,12 @@ RULINGS_SCHEMA = pa.schema(
         required("why", pa.string()),
     ]
 )
-"""One row per ruling: the item was taken after all (retried), or nobody wants it (dropped)."""
+"""One row per ruling: the item was admitted by a retry (retried) or discarded by an operator (dropped)."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Bytes that were put in a file of their own under raw/: their SHA-256 in hex, and how many they are."""
+    """Bytes stored in a file under raw/: SHA-256 (hex) and length."""
 
     hash: str
     length: int
@@ -84,7 +83,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class QuarantineItem:
-    """One thing that was refused. line 0: the whole file. error: the name of the error's class."""
+    """A refused item. line: 0 for a whole file. error: class name of the error."""
 
     source: Source
     file: str
@@ -98,12 +97,12 @@ class QuarantineItem:
 
     @cached_property
     def kept(self) -> Kept:
-        """The SHA-256 of its bytes, and how many they are."""
+        """SHA-256 and length of the bytes."""
         return self.raw if isinstance(self.raw, Kept) else Kept(hashlib.sha256(self.raw).hexdigest(), len(self.raw))
 
     @property
     def item_id(self) -> str:
-        """SHA-256 over file, line and bytes (64 hex): the same line of the same file is one item, however it failed."""
+        """SHA-256 (hex) over file, line and bytes, so a line of a file is one item whatever its error."""
         place = b"\0".join((self.source.encode(), self.file.encode(), str(self.line).encode()))
         return hashlib.sha256(place + b"\0" + self.kept.hash.encode()).hexdigest()
 
@@ -126,15 +125,12 @@ class Quarantine:
         return AppendOnlyTable(path, schema, [stats_column], policy=policy, sums=Sums(self._home, path))
 
     def put(self, items: Sequence[QuarantineItem], taken_at: datetime) -> int:
-        """Put in those that are not there yet, as one commit; returns how many were new.
-
-        An item that somebody ruled on already stays ruled on.
-        """
+        """Add new items in one commit; return their number. A ruling on an existing item stays."""
         utc(taken_at, "taken_at")
-        given = {item.item_id: item for item in items}
+        by_id = {item.item_id: item for item in items}
         with self._home.lock(_LOCK):
-            self._learn()
-            fresh = {item_id: item for item_id, item in given.items() if item_id not in self._known}
+            self._refresh()
+            fresh = {item_id: item for item_id, item in by_id.items() if item_id not in self._known}
             if fresh:
                 version = self._items.append(self._rows(fresh.items(), taken_at), transactions={})
                 self._known.update(fresh)
@@ -142,7 +138,7 @@ class Quarantine:
                     self._known_version = version
         return len(fresh)
 
-    def _learn(self) -> None:
+    def _refresh(self) -> None:
         version, files = self._items.tail(self._known_version)
         if files:
             self._known.update(self._items.load(files, ["item_id"]).column("item_id").to_pylist())
@@ -176,7 +172,7 @@ class Quarantine:
         return raw if isinstance(raw, bytes) and len(raw) <= self._inline_bytes_max else None
 
     def keep(self, chunks: Iterable[bytes]) -> Kept:
-        """Write bytes that are too long for a row into a file of their own, durably, chunk by chunk."""
+        """Write bytes that are too long for a row to a file, durably, chunk by chunk."""
         make_folder(self._raw)
         hasher, length = hashlib.sha256(), 0
         handle, draft = tempfile.mkstemp(dir=self._raw, prefix=".")
@@ -191,7 +187,7 @@ class Quarantine:
         return Kept(hasher.hexdigest(), length)
 
     def keep_file(self, path: Path, signatures: Path) -> Kept:
-        """`keep` the content of a file, and beside it that of the file with its signatures, where there is one."""
+        """Store the content of a file with `keep`, and its file of signatures if it exists."""
         with path.open("rb") as file:
             kept = self.keep(iter(lambda: file.read(_READ_BYTES), b""))
         if signatures.exists():
@@ -199,72 +195,72 @@ class Quarantine:
         return kept
 
     def signatures_of(self, kept: Kept) -> Path:
-        """Where the signatures of a kept file are, if it came with any."""
+        """Return the path of the signatures of a stored file."""
         return self._raw / f"{kept.hash}.sig"
 
     def open(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Items that nobody ruled on yet (ITEMS_SCHEMA, or these columns of it with item_id), by moment, file, line."""
-        asked = None if columns is None else list(dict.fromkeys(["item_id", "taken_at", "file", "line", *columns]))
-        items = self._items.read(asked)
+        """Return the items without a ruling (ITEMS_SCHEMA, or item_id and these columns) by time, file, line."""
+        names = None if columns is None else list(dict.fromkeys(["item_id", "taken_at", "file", "line", *columns]))
+        items = self._items.read(names)
         ruled = self._rulings.read(["item_id"]).column("item_id").combine_chunks()
-        left = items.filter(pc.invert(pc.is_in(items.column("item_id"), value_set=ruled)))
-        ordered = left.sort_by([("taken_at", "ascending"), ("file", "ascending"), ("line", "ascending")])
+        unruled = items.filter(pc.invert(pc.is_in(items.column("item_id"), value_set=ruled)))
+        ordered = unruled.sort_by([("taken_at", "ascending"), ("file", "ascending"), ("line", "ascending")])
         return ordered if columns is None else ordered.select(list(dict.fromkeys(["item_id", *columns])))
 
     def ruling_of(self, item_id: str) -> tuple[str, datetime, str] | None:
-        """What became of an item, when and why; None while nobody ruled on it."""
-        found = self._rulings.read(filter=pc.field("item_id") == item_id).to_pylist()
-        return (found[0]["ruling"], found[0]["at"], found[0]["why"]) if found else None
+        """Return ruling, time and reason of an item; None without a ruling."""
+        rows = self._rulings.read(filter=pc.field("item_id") == item_id).to_pylist()
+        return (rows[0]["ruling"], rows[0]["at"], rows[0]["why"]) if rows else None
 
     def find(self, item_id: str) -> str:
-        """The whole id of the one item whose id begins so. Raises QueryError for none, or more than one."""
+        """Return the full id of the item with this prefix. Raises QueryError for none or several."""
         ids = self._items.read(["item_id"]).column("item_id")
-        found = pc.unique(ids.filter(pc.starts_with(ids, item_id))).to_pylist()
-        if len(item_id) < _SHOWN or len(found) != 1:
+        matches = pc.unique(ids.filter(pc.starts_with(ids, item_id))).to_pylist()
+        if len(item_id) < _SHOWN or len(matches) != 1:
             raise QueryError(
-                f"{len(found)} items in quarantine have an id that begins with {item_id!r}: give more of it "
+                f"{len(matches)} items in quarantine have an id that begins with {item_id!r}: give more of it "
                 f"(at least {_SHOWN} characters, as `bardo quarantine list` shows them)"
             )
-        return str(found[0])
+        return str(matches[0])
 
     def show(self, item_id: str) -> QuarantineItem:
-        """The item of this whole id. Raises QueryError where there is none."""
-        (found,) = self.items([item_id])
-        return found
+        """Return the item with this full id. Raises QueryError without one."""
+        (item,) = self.items([item_id])
+        return item
 
     def items(self, item_ids: Sequence[str]) -> Iterator[QuarantineItem]:
-        """The items of these whole ids, in that order, a part at a time. Raises QueryError for an id of none."""
+        """Yield the items with these full ids in order, read in parts. Raises QueryError for an unknown id."""
         sizes = self._items.read(["item_id", "raw_bytes"])
-        known = dict(zip(sizes.column("item_id").to_pylist(), sizes.column("raw_bytes").to_pylist(), strict=True))
+        size_of = dict(zip(sizes.column("item_id").to_pylist(), sizes.column("raw_bytes").to_pylist(), strict=True))
         for item_id in item_ids:
-            if item_id not in known:
+            if item_id not in size_of:
                 raise QueryError(f"there is no item {item_id} in quarantine: `bardo quarantine list` shows all")
         start = size = 0
         for at, item_id in enumerate(item_ids):
-            size += known[item_id]
+            size += size_of[item_id]
             if size > _LOADED_BYTES or at + 1 == len(item_ids):
                 part = item_ids[start : at + 1]
                 rows = self._items.read(filter=pc.field("item_id").isin(part)).to_pylist()
-                found = {row["item_id"]: item_of(row) for row in rows}
-                yield from (found[item_id] for item_id in part)
+                by_id = {row["item_id"]: item_of(row) for row in rows}
+                yield from (by_id[item_id] for item_id in part)
                 start, size = at + 1, 0
 
     def raw_of(self, item: QuarantineItem) -> bytes:
-        """The bytes of an item as they came. Raises StoreError if the file that holds them is gone or altered."""
+        """Return the original bytes of an item. Raises StoreError if their file is missing or altered."""
         if isinstance(item.raw, bytes):
             return item.raw
         path = self._raw / item.raw.hash
         try:
             raw = path.read_bytes()
         except FileNotFoundError:
-            raise StoreError(f"{path} is gone: restore it from a copy of the home") from None
+            raise StoreError(f"{path} is missing: restore it from a copy of the home") from None
         if hashlib.sha256(raw).hexdigest() != item.raw.hash:
-            raise StoreError(f"{path} has not the content of its name: restore it from a copy of the home")
+            raise StoreError(f"the content of {path} does not match its name: restore it from a copy of the home")
         return raw
 
     def rule(self, item_ids: Sequence[str], ruling: Ruling, *, at: datetime, why: str) -> int:
-        """Record what became of these items (whole ids); returns on how many nobody had ruled before."""
-        utc(at, "the moment of a ruling")
+        """Record a ruling on items (full ids); return the number without an earlier ruling."""
+        utc(at, "the time of a ruling")
         with self._home.lock(_LOCK):
             ruled = set(self._rulings.read(["item_id"]).column("item_id").to_pylist())
             fresh = [item_id for item_id in dict.fromkeys(item_ids) if item_id not in ruled]
@@ -275,7 +271,7 @@ class Quarantine:
 
 
 def item_of(row: dict) -> QuarantineItem:
-    """A row of the items (ITEMS_SCHEMA) as an item."""
+    """Return the item of a row (ITEMS_SCHEMA)."""
     signed = row["signature"] is not None
     return QuarantineItem(
         source=row["source"],

@@ -1,7 +1,6 @@
-"""Retrial: what lies in quarantine goes through the same door again, now that the cause may be cured.
+"""Retry quarantined items, whose cause may have been removed: a missing key, a held lease, a gap, an old package.
 
-A key was registered since, a lease released, a gap filled, the package upgraded. What is taken is ruled on as retried;
-what is refused again stays, and says why today.
+Admitted items get the ruling "retried"; items that are refused again stay in quarantine.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, InputError, RecordError, SchemaVersionError
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.intake.admit_batches import Looked, Stamp, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.intake.admit_batches import ExaminedLines, Stamp, admit_batch, admit_lines, record_events
 from bardo_pipeline.storage.intake.arrow_reader import read_batches
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.intake.spool_folder import ARROW, LIFE, owner_of
-from bardo_pipeline.storage.intake.spool_ingest import Taken, Taking, too_long
+from bardo_pipeline.storage.intake.spool_ingest import FileIngest, IngestReport, too_long
 from bardo_pipeline.storage.intake.spool_sealing import Seals
 from bardo_pipeline.storage.log.event_log import EventLog
 
@@ -32,18 +31,18 @@ Kind = Literal["lines", "life", "rows", "file"]
 
 @dataclass
 class Retried:
-    """What became of items: ids of those taken, and of those that stay, with today's reason."""
+    """Ids of the admitted items, and of those that stay, with the present error."""
 
     taken: list[str] = field(default_factory=list)
     stayed: list[tuple[str, BardoError]] = field(default_factory=list)
 
 
 def retry(log: EventLog, quarantine: Quarantine, item_ids: Sequence[str], *, at: datetime, policy: Policy) -> Retried:
-    """Send these items (whole ids) to the log again, in the order given. Raises QueryError for an id of none."""
+    """Retry these items (full ids) in the given order. Raises QueryError for an unknown id."""
     retried = Retried()
-    door = _Door(log, quarantine, policy.writer, at)
-    for items in _alike(quarantine.items(item_ids)):
-        stay = door.send(items)
+    intake = _Intake(log, quarantine, policy.writer, at)
+    for items in _batches(quarantine.items(item_ids)):
+        stay = intake.send(items)
         taken = [item.item_id for k, item in enumerate(items) if k not in stay]
         quarantine.rule(taken, "retried", at=at, why="the log has it")
         retried.taken += taken
@@ -51,12 +50,12 @@ def retry(log: EventLog, quarantine: Quarantine, item_ids: Sequence[str], *, at:
     return retried
 
 
-def _alike(items: Iterator[QuarantineItem]) -> Iterator[list[QuarantineItem]]:
-    """Items that can go together, as they follow each other."""
+def _batches(items: Iterator[QuarantineItem]) -> Iterator[list[QuarantineItem]]:
+    """Group consecutive items of one kind and owner."""
     group: list[QuarantineItem] = []
     for item in items:
-        alone = _kind(item) in ("rows", "file")
-        if group and (alone or len(group) == _ITEMS_AT_ONCE or _key(item) != _key(group[0])):
+        is_single = _kind(item) in ("rows", "file")
+        if group and (is_single or len(group) == _ITEMS_AT_ONCE or _key(item) != _key(group[0])):
             yield group
             group = []
         group.append(item)
@@ -78,8 +77,8 @@ def _owner(item: QuarantineItem) -> str | None:
     return owner_of(item.file) if item.source == "spool" else None
 
 
-class _Door:
-    """The way into the log. Every `send` answers which of the items stay, by place, and why."""
+class _Intake:
+    """Sends items to the log. Each method returns the errors of the refused items by index."""
 
     def __init__(self, log: EventLog, quarantine: Quarantine, limits: WriterPolicy, at: datetime) -> None:
         self._log, self._quarantine, self._limits, self._at = log, quarantine, limits, at
@@ -104,10 +103,10 @@ class _Door:
             outcome = record_events(self._log, raws, self._at, owner=owner)
         else:
             signed = [items[k].signature for k in fit]
-            given = Lines.of(raws)
-            lines, parsed = self._seals.lines(given, read_lines(given), signed)
+            original = Lines.of(raws)
+            lines, parsed = self._seals.lines(original, read_lines(original), signed)
             outcome = admit_lines(
-                self._log, Looked.at(lines, parsed), self._stamp(items), owner=owner, signatures=signed
+                self._log, ExaminedLines.at(lines, parsed), self._stamp(items), owner=owner, signatures=signed
             )
         return stay | {fit[place]: r.error for r in outcome.refused for place in r.places}
 
@@ -124,18 +123,18 @@ class _Door:
         return {0: outcome.refused[0].error} if outcome.refused else {}
 
     def _file(self, item: QuarantineItem) -> Mapping[int, BardoError]:
-        """A whole file: it is settled when it can be read to its end; single rows may be refused as before."""
-        taking = Taking(
+        """Retry a whole file; it is admitted if it is readable to its end, and its refused rows are new items."""
+        ingest = FileIngest(
             self._log,
             self._quarantine,
             self._limits,
-            taken=Taken(item.file, item.kept.length),
+            report=IngestReport(item.file, item.kept.length),
             owner=_owner(item),
             writer=f"spool/{item.kept.hash}",
             taken_at=self._at,
         )
         signatures = self._quarantine.signatures_of(item.kept)
-        broken = taking.arrow(pa.BufferReader(self._quarantine.raw_of(item)), signatures)
+        broken = ingest.arrow(pa.BufferReader(self._quarantine.raw_of(item)), signatures)
         return {} if broken is None else {0: broken}
 
     def _stamp(self, items: Sequence[QuarantineItem]) -> Stamp:

@@ -1,7 +1,6 @@
-"""What the spool does for golems that seal: what comes unsigned is sealed before it is hashed, and of what is not taken
-nothing private is kept, neither its bytes nor words of it in the reason.
+"""Sealing of private parts in the spool: unsigned records are sealed before hashing, and refused ones are not kept.
 
-A signature is over the sender's bytes, so signed records must come sealed. Source: X-7.
+A signature covers the sender's bytes, so signed records must arrive sealed. Source: X-7.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SealError
 from bardo_pipeline.events.custody.sealing import SealKey, must_be_sealed, seal_table, withheld
 from bardo_pipeline.events.record.arrow_schema import to_models
@@ -22,39 +22,39 @@ from bardo_pipeline.storage.intake.quarantine import Kept
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
 
-WITHHELD = "a golem of this home seals its private parts, so that neither these bytes nor words of them are kept"
+WITHHELD = "a golem of this home seals its private parts, so neither these bytes nor words of them are kept"
 
 
 class Seals:
-    """The seals of a home whose log this is."""
+    """Seals records of the golems of a log."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
 
     def lines(self, lines: Lines, parsed: Parsed, signed: Sequence[object] | None) -> tuple[Lines, Parsed]:
-        """The lines of a block and what was read of them, private parts of unsigned records sealed."""
+        """Seal the private parts of unsigned records in the lines of a block and in the parsed records."""
         if not self._log.sealing():
             return lines, parsed
         unsigned = np.array([signed is None or signed[line] is None for line in parsed.lines.tolist()], dtype=np.bool_)
         records, rows = self._sealed(parsed.records, unsigned)
         if not len(rows):
             return lines, parsed
-        written = list(lines)
+        sealed_lines = list(lines)
         for row, model in zip(rows.tolist(), to_models(records.take(pa.array(rows)), DecisionCycleRecord), strict=True):
-            written[int(parsed.lines[row])] = model.model_dump_json().encode()
-        return Lines.of(written), Parsed(records, parsed.lines, parsed.bad)
+            sealed_lines[int(parsed.lines[row])] = model.model_dump_json().encode()
+        return Lines.of(sealed_lines), Parsed(records, parsed.lines, parsed.bad)
 
     def batch(self, records: pa.Table, signed: Collection[str]) -> pa.Table:
-        """An Arrow batch, private parts of golems without a signature sealed. signed: golems that have one."""
+        """Seal the private parts of unsigned golems in an Arrow batch. signed: golems with a signature."""
         if not self._log.sealing():
             return records
         unsigned = np.array([golem_id not in signed for golem_id in records["golem_id"].to_pylist()], dtype=np.bool_)
         return self._sealed(records, unsigned)[0]
 
-    def _sealed(self, records: pa.Table, which: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """The records, sealed where they may be and must, and which rows that were.
+    def _sealed(self, records: pa.Table, which: BoolArray) -> tuple[pa.Table, Int64Array]:
+        """Seal the records that need it; return them and the sealed rows.
 
-        What does not fit the schema, and what cannot be sealed, stays: the log refuses it, and says why.
+        Invalid records and those that cannot be sealed stay unchanged; the log refuses them with a reason.
         """
         keys = self._keys(set(records["golem_id"].unique().to_pylist()) & self._log.sealing())
         rows = np.flatnonzero(which & must_be_sealed(records, keys))
@@ -72,13 +72,13 @@ class Seals:
             try:
                 keys[golem_id] = SealKeys(self._log.home).in_force(self._log, golem_id)
             except SealError:
-                continue  # its key was destroyed: the log refuses what is not sealed
+                continue  # the key was destroyed; the log refuses unsealed records
         return keys
 
-    # what is not taken
+    # refused items
 
     def keeping(self, keep: Callable[[Iterable[bytes]], Kept]) -> Callable[[Iterable[bytes]], Kept]:
-        """How bytes that are too long for a row are kept: not at all where they may be private."""
+        """Return a replacement of `keep` that drops the bytes if they may be private."""
 
         def counted(chunks: Iterable[bytes]) -> Kept:
             return Kept("", sum(len(chunk) for chunk in chunks)) if self._log.sealing() else keep(chunks)
@@ -88,9 +88,11 @@ class Seals:
     def kept(
         self, error: BardoError, golem_id: str | None, raw: bytes | Kept, sealing: Collection[str]
     ) -> tuple[str, bytes | Kept]:
-        """The reason and the bytes under which something that was refused goes to quarantine.
+        """Return reason and bytes of a quarantine item, without private content.
 
-        sealing: the golems that seal, asked after it was refused.
+        Parameters
+        ----------
+        sealing : golems that seal, read after the refusal
         """
         if golem_id is not None and isinstance(raw, bytes):
             private = golem_id in sealing
@@ -98,13 +100,13 @@ class Seals:
             private = bool(sealing) and (isinstance(raw, Kept) or withheld(raw, sealing))
         if not private:
             return str(error), raw
-        # A schema's error quotes what does not fit.
-        said = "it does not fit the schema" if isinstance(error, RecordError | SchemaVersionError) else str(error)
-        return f"{said}; {WITHHELD}: cure it where it came from and send it again", b""
+        # The text of a schema error quotes values.
+        fact = "it does not fit the schema" if isinstance(error, RecordError | SchemaVersionError) else str(error)
+        return f"{fact}; {WITHHELD}: correct it at its source and send it again", b""
 
 
-def _sealed_rows(records: pa.Table, rows: np.ndarray, keys: dict[str, SealKey]) -> tuple[pa.Table, np.ndarray]:
-    """These rows, sealed, without those that cannot be; and which they are."""
+def _sealed_rows(records: pa.Table, rows: Int64Array, keys: dict[str, SealKey]) -> tuple[pa.Table, Int64Array]:
+    """Seal these rows; return the sealed records and their rows, without those that cannot be sealed."""
     try:
         return seal_table(records.take(pa.array(rows)), keys), rows
     except SealError:

@@ -1,8 +1,8 @@
-"""Detached signatures of spool files: `<file>.sig`, which is there before its file is renamed into the spool.
+"""Detached signatures of spool files in `<file>.sig`, which must exist before the file is renamed into the spool.
 
-For lines: line N signs line N of the file, as "KEY_ID BASE64"; an empty line signs nothing. For Arrow: one JSON object
-a line, {"golem_id", "key_id", "signature", "batch"}, each signing a golem's slice of a record batch (from 0).
-What is signed: events/custody/hash_chain.py.
+Lines: line N of the signatures signs line N of the file, as "KEY_ID BASE64"; an empty line is no signature.
+Arrow: each line is a JSON object {"golem_id", "key_id", "signature", "batch"} and signs a golem's slice of a record
+batch (from 0). events/custody/hash_chain.py defines the signed bytes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LINE_BYTES_MAX = 4096
 
 
 class LineSignatures:
-    """The signatures of a file of lines, read in step with it."""
+    """Reads the signatures of a file of lines in step with the file."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb") if path.exists() else None
         self._number = 0
 
     def of(self, numbers: Sequence[int]) -> list[Signature | SignatureError | None] | None:
-        """The signature of each of these lines, which only ascend from call to call; None where there is no file."""
+        """Return the signatures of these lines, ascending over all calls; None without a file of signatures."""
         if self._file is None:
             return None
         return [self._of(number) for number in numbers]
@@ -48,7 +48,7 @@ class LineSignatures:
         return line
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -59,28 +59,28 @@ def _signature(line: bytes, number: int) -> Signature | SignatureError | None:
     key_id, _, value = line.strip().rpartition(b" ")
     try:
         return Signature(_key_id(key_id.decode()), _value(value))
-    except ValueError:  # what UTF-8 and base64 raise is one, too
+    except ValueError:  # also the base class of the errors of UTF-8 and base64
         return SignatureError(f'line {number} of the signatures is not "KEY_ID BASE64" with 64 bytes: {line!r:.100}')
 
 
 def slice_signatures(path: Path) -> dict[int, dict[str, Signature]]:
-    """The signatures of an Arrow file, by record batch and golem. Raises SignatureError for a line that is none."""
-    found: dict[int, dict[str, Signature]] = {}
+    """Return the signatures of an Arrow file by batch and golem. Raises SignatureError for an invalid line."""
+    signatures: dict[int, dict[str, Signature]] = {}
     if not path.exists():
-        return found
+        return signatures
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
-            said = orjson.loads(line)
-            golem_id, batch = str(said["golem_id"]), int(said.get("batch", 0))
-            signature = Signature(_key_id(said["key_id"]), _value(said["signature"].encode()))
+            fields = orjson.loads(line)
+            golem_id, batch = str(fields["golem_id"]), int(fields.get("batch", 0))
+            signature = Signature(_key_id(fields["key_id"]), _value(fields["signature"].encode()))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SignatureError(
                 f"line {number} of the signatures is no object with golem_id, key_id, signature (base64) and batch"
             ) from error
-        found.setdefault(batch, {})[golem_id] = signature
-    return found
+        signatures.setdefault(batch, {})[golem_id] = signature
+    return signatures
 
 
 def _key_id(text: str) -> str:
