@@ -1,8 +1,8 @@
-"""Imagination: a golem's own judged decision re-simulated on its recorded market, with one thing changed. Pure.
+"""Counterfactuals: simulate a golem's judged decisions on its recorded market, with one change. Pure.
 
-A branch starts at the decision with the position that the golem held, and is followed as long as its trial was. What
-was done is simulated, too: where that does not give the verdict on record, the decision proves nothing. What the market
-charges (fee, gas token) is read off what the golem itself paid and earned.
+A branch starts at the decision with the golem's position, and ends with the decision's trial. The recorded decision is
+simulated too; if that does not reproduce the recorded verdict, the decision is not used. Pool fee and gas token price
+follow from what the golem itself paid and earned.
 Source: KAT (Loop 3); HB S3; paired_trial.py, whose mechanics these are.
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import flatten_lists
-from bardo_pipeline.dreams.recorded_market import Walk
+from bardo_pipeline.dreams.recorded_market import RecordedMarket
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
@@ -34,82 +36,77 @@ from bardo_pipeline.market.uniswap_v3 import (
 )
 from bardo_pipeline.policy import Policy
 
-IMAGINED_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "actions", "resolutions")
-"""Columns of a record that imagination reads."""
+SIMULATION_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "actions", "resolutions")
+"""Columns of a record that simulations read."""
 
 CHANGES = ("threshold_higher", "threshold_lower", "range_narrower", "range_wider", "wait_for_gas")
-"""The one thing that is changed: the re-centring threshold a band up (so that it holds at first) or down (so that it
-acts), a narrower or wider new range, or waiting some ticks for gas to be cheaper than it was."""
+"""Changes: the re-centring threshold a band higher (hold at first) or lower (act), a narrower or wider new range, or
+waiting up to `wait_ticks` for cheaper gas."""
 
 HIGHER, LOWER, NARROWER, WIDER, WAIT = range(5)
 NOW, NEVER, AT_SCORE, AT_GAS = range(4)
-"""When a branch re-centres: at the decision, not at all, when the score reaches an edge, when gas is cheaper."""
+"""When a branch re-centres: at the decision, never, when the anomaly score reaches an edge, when gas is cheaper."""
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Judged decisions to re-centre or to hold, each with its whole trial on record; arrays [decisions].
+    """Judged decisions to re-centre or to hold, with fully recorded trials; one element per decision.
 
-    row: of the decision in the walk; judged_row: of its verdict. half_width: of the range it would have made.
-    situation: code of (chain, protocol, pair, tool, regime, anomaly band, gas band) in `situations`.
+    row, judged_row: market rows of the decision and its verdict. situation: index into `situations`, which are (chain,
+    protocol, pair, tool, regime, anomaly band, gas band).
     """
 
-    row: np.ndarray
-    judged_row: np.ndarray
-    acted: np.ndarray
-    effect_ppm: np.ndarray
-    regime: np.ndarray
-    anomaly: np.ndarray
-    gas: np.ndarray
-    situation: np.ndarray
+    row: Int64Array
+    judged_row: Int64Array
+    acted: BoolArray
+    effect_ppm: Int64Array
+    anomaly: Int64Array
+    situation: Int64Array
     situations: list[tuple[str, str, str, str, str, int, int]]
 
     @property
     def count(self) -> int:
-        """Number of decisions."""
+        """Return the number of decisions."""
         return len(self.row)
 
 
-def decisions_of(records: pa.Table, walk: Walk, policy: Policy) -> Decisions:
-    """The judged decisions among these records whose ticks are all there, in the order of their verdicts.
+def decisions_of(records: pa.Table, market: RecordedMarket, policy: Policy) -> Decisions:
+    """Return the judged decisions with fully recorded trials, in the order of their verdicts.
 
-    Left out are unverified ones, other actions than re-centring, decisions that were refused (nothing of the golem's
-    own could be changed about them), and those that saw no position or several.
+    Omitted are unverified and refused decisions, actions other than re-centring, and decisions without exactly one
+    position.
     """
     judged_row, parts = flatten_lists(contiguous(records["resolutions"]))
     fields = {n: pc.struct_field(parts, n) for n in parts.type.names} if isinstance(parts.type, pa.StructType) else {}
     decided = fields["decision_tick"].to_numpy(zero_copy_only=False).astype(np.int64)
-    horizon = walk.tick[judged_row] - decided
-    row = judged_row - horizon  # where no tick is missing in between
-    there = (horizon == policy.prediction.check_ticks) & (row >= 0)
-    row = np.where(there, row, 0)
-    there &= (walk.golem[row] == walk.golem[judged_row]) & (walk.tick[row] == decided) & walk.open[row]
+    horizon = market.tick[judged_row] - decided
+    row = judged_row - horizon  # correct if no tick is missing in between, checked below
+    usable = (horizon == policy.prediction.check_ticks) & (row >= 0)
+    row = np.where(usable, row, 0)
+    usable &= (market.golem[row] == market.golem[judged_row]) & (market.tick[row] == decided) & market.open[row]
     acted = pc.equal(fields["chosen"], "act").to_numpy(zero_copy_only=False).astype(bool)
-    there &= np.where(acted, walk.moved[row] == 1, walk.moved[row] == -1)
-    there &= fields["verified"].to_numpy(zero_copy_only=False).astype(bool)
-    there &= pc.equal(fields["action_type"], ACTIONS[REBALANCE]).to_numpy(zero_copy_only=False).astype(bool)
-    pick = np.flatnonzero(there)
+    usable &= np.where(acted, market.moved[row] == 1, market.moved[row] == -1)
+    usable &= fields["verified"].to_numpy(zero_copy_only=False).astype(bool)
+    usable &= pc.equal(fields["action_type"], ACTIONS[REBALANCE]).to_numpy(zero_copy_only=False).astype(bool)
+    pick = np.flatnonzero(usable)
 
-    def told(name: str) -> np.ndarray:
+    def field(name: str) -> Float64Array:
         return fields[name].to_numpy(zero_copy_only=False)[pick]
 
     rules = policy.curator
-    anomaly = np.searchsorted(rules.anomaly_edges, told("anomaly_score"), side="right")
-    gas = np.searchsorted(rules.gas_edges, told("gas_ratio"), side="right")
+    anomaly = np.searchsorted(rules.anomaly_edges, field("anomaly_score"), side="right")
+    gas = np.searchsorted(rules.gas_edges, field("gas_ratio"), side="right")
     index = pc.index_in(fields["regime"], value_set=pa.array(REGIMES))
     regime = index.to_numpy(zero_copy_only=False)[pick].astype(np.int64)
-    situation, situations = _situations(
-        records, row[pick], fields["tool_name"].take(pa.array(pick)), regime, anomaly, gas
-    )
-    limit = np.clip(told("effect_ppm"), -LIMIT_PPM, LIMIT_PPM).astype(np.int64)
-    return Decisions(
-        row[pick], judged_row[pick], acted[pick], limit, regime, anomaly, gas, situation, situations
-    )  # fmt: skip
+    tool = fields["tool_name"].take(pa.array(pick))
+    situation, situations = _situations(records, row[pick], tool, regime, anomaly, gas)
+    effect = np.clip(field("effect_ppm"), -LIMIT_PPM, LIMIT_PPM).astype(np.int64)
+    return Decisions(row[pick], judged_row[pick], acted[pick], effect, anomaly, situation, situations)
 
 
 def _situations(
-    records: pa.Table, row: np.ndarray, tool: pa.Array, regime: np.ndarray, anomaly: np.ndarray, gas: np.ndarray
-) -> tuple[np.ndarray, list[tuple[str, str, str, str, str, int, int]]]:
+    records: pa.Table, row: Int64Array, tool: pa.Array, regime: Int64Array, anomaly: Int64Array, gas: Int64Array
+) -> tuple[Int64Array, list[tuple[str, str, str, str, str, int, int]]]:
     observation = contiguous(records["observation"]).take(pa.array(row))
     words = [pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")] + [tool]
     coded = [w.dictionary_encode() for w in words]
@@ -124,52 +121,58 @@ def _situations(
 
 
 @dataclass(frozen=True)
-class Imagined:
-    """What one change would have been worth beside what was done, [branches], in ppm of the position's value.
+class SimulatedEffects:
+    """Effects of changes relative to the recorded decisions, in ppm of the position's value; one element per branch.
 
-    decision: position in Decisions. Only of decisions whose own verdict came out again; unlike: how many did not.
+    decision: index into Decisions. unlike: decisions whose simulation did not reproduce the recorded verdict.
     """
 
-    decision: np.ndarray
-    change: np.ndarray
-    effect_ppm: np.ndarray
-    unlike: np.ndarray
+    decision: Int64Array
+    change: Int64Array
+    effect_ppm: Int64Array
+    unlike: Int64Array
 
 
-def imagine(
-    walk: Walk, decisions: Decisions, *, half_width: np.ndarray, fee_ppm: np.ndarray, native: np.ndarray, policy: Policy
-) -> Imagined:
-    """Re-simulate every decision with each change that applies to it.
+def simulate_changes(
+    market: RecordedMarket, decisions: Decisions, *, half_width: Int64Array, fee_ppm: Float64Array,
+    native: Float64Array, policy: Policy,
+) -> SimulatedEffects:  # fmt: skip
+    """Simulate every decision with each change that applies to it.
 
-    half_width, fee_ppm, native: of each decision, [decisions]. A higher threshold, another width and waiting change
-    what acted; a lower threshold changes what held.
+    A higher threshold, another width and waiting apply to decisions to act, a lower threshold to decisions to hold.
+
+    Parameters
+    ----------
+    half_width : int64 [decisions], half width of a new range in pool ticks
+    fee_ppm, native : float64 [decisions], pool fee in ppm and gas token price in micro-dollars; 0 if unknown
     """
-    know = np.flatnonzero((fee_ppm > 0) & (native > 0))
-    branches = _branches(walk, decisions, know, half_width, fee_ppm, native, policy)
-    found = _followed(walk, branches, policy)
+    priced = np.flatnonzero((fee_ppm > 0) & (native > 0))
+    branches = _branches(market, decisions, priced, half_width, fee_ppm, native, policy)
+    worth_at_end = _simulate(market, branches, policy)
     value = np.maximum(branches["value"], 1.0)
-    count = len(know)
-    act, hold = found[:count], found[count : 2 * count]
+    count = len(priced)
+    act, hold = worth_at_end[:count], worth_at_end[count : 2 * count]
     verdict = np.clip(np.rint((act - hold) / value[:count] * 1e6), -LIMIT_PPM, LIMIT_PPM)
-    again = np.abs(verdict - decisions.effect_ppm[know]) <= policy.dreams.reproduced_ppm
-    done = np.where(decisions.acted[know], act, hold)
+    reproduced = np.abs(verdict - decisions.effect_ppm[priced]) <= policy.dreams.reproduced_ppm
+    recorded = np.where(decisions.acted[priced], act, hold)
     of = branches["of"][2 * count :]
-    raw = np.rint((found[2 * count :] - done[of]) / value[2 * count :] * 1e6)
+    raw = np.rint((worth_at_end[2 * count :] - recorded[of]) / value[2 * count :] * 1e6)
     effect = np.clip(raw, -LIMIT_PPM, LIMIT_PPM).astype(np.int64)
-    kept = again[of]
-    return Imagined(know[of][kept], branches["change"][2 * count :][kept], effect[kept], know[~again])
+    kept = reproduced[of]
+    changes = branches["change"][2 * count :]
+    return SimulatedEffects(priced[of][kept], changes[kept], effect[kept], priced[~reproduced])
 
 
 def _branches(
-    walk: Walk, decisions: Decisions, know: np.ndarray, half_width: np.ndarray, fee: np.ndarray, native: np.ndarray,
-    policy: Policy,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """All branches as columns: acting and holding of every decision first, then each change that applies."""
-    acted, band = decisions.acted[know], decisions.anomaly[know]
+    market: RecordedMarket, decisions: Decisions, priced: Int64Array, half_width: Int64Array, fee: Float64Array,
+    native: Float64Array, policy: Policy,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the branches as columns: act and hold for every decision, then each applicable change."""
+    acted, band = decisions.acted[priced], decisions.anomaly[priced]
     edges = np.array([*policy.curator.anomaly_edges, np.inf])
     narrow, wide = policy.dreams.width_scales
-    here = np.arange(len(know))
-    parts = [(here, -1, NOW, 1.0), (here, -1, NEVER, 1.0)]
+    every = np.arange(len(priced))
+    parts = [(every, -1, NOW, 1.0), (every, -1, NEVER, 1.0)]
     for change, mask, when, scale in (
         (HIGHER, acted & np.isfinite(edges[band]), AT_SCORE, 1.0),
         (LOWER, ~acted & (band > 0), NOW, 1.0),
@@ -181,104 +184,112 @@ def _branches(
     of = np.concatenate([p[0] for p in parts])
     sizes = [len(p[0]) for p in parts]
     changes, whens, scales = (np.repeat(np.array([p[i] for p in parts]), sizes) for i in (1, 2, 3))
-    row = decisions.row[know][of]
-    half = half_width[know][of]
+    row = decisions.row[priced][of]
+    half = half_width[priced][of]
     scaled = np.maximum((half * scales).astype(np.int64) // 10 * 10, 10)
-    lower, upper = walk.lower[row].astype(np.float64), walk.upper[row].astype(np.float64)
+    lower, upper = market.lower[row].astype(np.float64), market.upper[row].astype(np.float64)
     return {
         "of": of, "change": changes, "when": whens, "row": row, "half": np.where(scales == 1.0, half, scaled),
-        "edge": edges[band][of], "fee": fee[know][of], "native": native[know][of], "lower": lower, "upper": upper,
-        "liquidity": walk.liquidity[row],
-        "value": worth(walk.liquidity[row], sqrt_price(lower), sqrt_price(upper), walk.root[row]),
-        "drift": _drift(walk, row, half, fee[know][of]),
+        "edge": edges[band][of], "fee": fee[priced][of], "native": native[priced][of], "lower": lower, "upper": upper,
+        "liquidity": market.liquidity[row],
+        "value": worth(market.liquidity[row], sqrt_price(lower), sqrt_price(upper), market.root[row]),
+        "drift": _drift(market, row, half, fee[priced][of]),
     }  # fmt: skip
 
 
-Roots = tuple[np.ndarray, np.ndarray]
+Roots = tuple[Float64Array, Float64Array]
 """Square roots of the prices at a range's bounds."""
 
 
-def _swap(walk: Walk, row: np.ndarray, value: np.ndarray, old: Roots, new: Roots) -> np.ndarray:
-    """What re-centring swaps, in micro-dollars, between two ranges given by their roots."""
-    root = walk.root[row]
+def _swap(market: RecordedMarket, row: Int64Array, value: Float64Array, old: Roots, new: Roots) -> Float64Array:
+    """Return the micro-dollars that re-centring swaps between two ranges."""
+    root = market.root[row]
     return value * np.abs(token1_share(*new, root) - token1_share(*old, root))
 
 
-def _drift(walk: Walk, row: np.ndarray, half: np.ndarray, fee: np.ndarray) -> np.ndarray:
-    """How far the price went against the swap at the decision, as a share: what its slippage was beyond fee and impact;
-    where nothing was swapped, what a simulation expects."""
-    old = (sqrt_price(walk.lower[row]), sqrt_price(walk.upper[row]))
-    lower, upper = range_around(walk.pool_tick[row], half)
-    value = worth(walk.liquidity[row], *old, walk.root[row])
-    swap = _swap(walk, row, value, old, (sqrt_price(lower), sqrt_price(upper)))
-    impact = swap * walk.root[row] / walk.pool_liquidity[row]
-    met = walk.slip_ppm[row] * 1e-6 - fee * 1e-6 - impact
-    return np.where((walk.moved[row] == 1) & (swap > 0), met, 0.5 * walk.span[row] * MEDIAN_LUCK)
+def _drift(market: RecordedMarket, row: Int64Array, half: Int64Array, fee: Float64Array) -> Float64Array:
+    """Return the price move against the swap at the decision, as a share.
+
+    This is the recorded slippage minus fee and impact; the expected move if nothing was swapped.
+    """
+    old = (sqrt_price(market.lower[row]), sqrt_price(market.upper[row]))
+    lower, upper = range_around(market.pool_tick[row], half)
+    value = worth(market.liquidity[row], *old, market.root[row])
+    swap = _swap(market, row, value, old, (sqrt_price(lower), sqrt_price(upper)))
+    impact = swap * market.root[row] / market.pool_liquidity[row]
+    move = market.slip_ppm[row] * 1e-6 - fee * 1e-6 - impact
+    return np.where((market.moved[row] == 1) & (swap > 0), move, 0.5 * market.span[row] * MEDIAN_LUCK)
 
 
-def _followed(walk: Walk, branches: Mapping[str, np.ndarray], policy: Policy) -> np.ndarray:
-    """Worth of each branch at the end of its trial, in micro-dollars: position, fees earned, gas paid. [branches]
+def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Policy) -> Float64Array:
+    """Return the worth of each branch at the end of its trial in micro-dollars: position plus fees minus gas.
 
-    A re-centring that would come in the second half of the trial is left out: it would have no time to pay.
+    Branches do not re-centre in the second half of the trial, because the move could not pay off.
     """
     state = {n: branches[n].copy() for n in ("liquidity", "lower", "upper")}
     state |= {n: np.zeros(len(branches["row"])) for n in ("fees", "gas")}
     horizon, rules = policy.prediction.check_ticks, policy.dreams
     waiting = branches["when"] != NEVER
-    for k in range(horizon + 1):  # a tick of the trial at a time, all branches at once
+    for k in range(horizon + 1):  # ticks of the trial; each step covers all branches
         row = branches["row"] + k
         if k:
             inside = share_of_ways(
-                state["lower"], state["upper"], walk.pool_tick_low[row], walk.pool_tick_high[row], walk.pool_tick[row]
+                state["lower"],
+                state["upper"],
+                market.pool_tick_low[row],
+                market.pool_tick_high[row],
+                market.pool_tick[row],
             )
             state["fees"] += fees_micros(
-                state["liquidity"], walk.pool_liquidity[row], walk.volume[row], branches["fee"], inside
+                state["liquidity"], market.pool_liquidity[row], market.volume[row], branches["fee"], inside
             )
         if not waiting.any() or k > horizon // 2:
             continue
-        cheaper = (walk.gas_gwei[row] < walk.gas_gwei[branches["row"]]) | (k == rules.wait_ticks)
-        reached = _score(walk, row, state["lower"], state["upper"], policy) >= branches["edge"]
-        due = np.select(
+        cheaper = (market.gas_gwei[row] < market.gas_gwei[branches["row"]]) | (k == rules.wait_ticks)
+        reached = _score(market, row, state["lower"], state["upper"], policy) >= branches["edge"]
+        triggered = np.select(
             [branches["when"] == NOW, branches["when"] == AT_SCORE, branches["when"] == AT_GAS],
             [np.full(len(row), k == 0), reached & (k > 0), cheaper & (k > 0)],
             False,
         )
-        _recentre(walk, branches, state, np.flatnonzero(waiting & due), k, policy)
-        waiting &= ~due
+        _recentre(market, branches, state, np.flatnonzero(waiting & triggered), k, policy)
+        waiting &= ~triggered
     row = branches["row"] + horizon
-    at_end = worth(state["liquidity"], sqrt_price(state["lower"]), sqrt_price(state["upper"]), walk.root[row])
+    at_end = worth(state["liquidity"], sqrt_price(state["lower"]), sqrt_price(state["upper"]), market.root[row])
     return at_end + state["fees"] - state["gas"]
 
 
-def _score(walk: Walk, row: np.ndarray, lower: np.ndarray, upper: np.ndarray, policy: Policy) -> np.ndarray:
-    """The anomaly score of a position in these ranges at these rows."""
-    away = np.abs(walk.pool_tick[row] - (lower + upper) * 0.5) / ((upper - lower) * 0.5)
-    return np.minimum(policy.anomaly.away_gain * away + policy.anomaly.stir_gain * walk.stir[row], 1.0)
+def _score(
+    market: RecordedMarket, row: Int64Array, lower: Float64Array, upper: Float64Array, policy: Policy
+) -> Float64Array:
+    """Return the anomaly score of positions in these ranges."""
+    away = np.abs(market.pool_tick[row] - (lower + upper) * 0.5) / ((upper - lower) * 0.5)
+    return np.minimum(policy.anomaly.away_gain * away + policy.anomaly.stir_gain * market.volatility[row], 1.0)
 
 
 def _recentre(
-    walk: Walk,
-    branches: Mapping[str, np.ndarray],
-    state: dict[str, np.ndarray],
-    pick: np.ndarray,
+    market: RecordedMarket,
+    branches: Mapping[str, Any],
+    state: dict[str, Any],
+    pick: Int64Array,
     k: int,
     policy: Policy,
 ) -> None:
-    """Move these branches to a new range around the price: swap with its slippage, pay the gas."""
+    """Re-centre these branches around the price at tick k of the trial: swap with slippage, pay gas."""
     if not len(pick):
         return
     row, fee = branches["row"][pick] + k, branches["fee"][pick]
-    root, old = walk.root[row], (sqrt_price(state["lower"][pick]), sqrt_price(state["upper"][pick]))
-    lower, upper = range_around(walk.pool_tick[row], branches["half"][pick])
+    root, old = market.root[row], (sqrt_price(state["lower"][pick]), sqrt_price(state["upper"][pick]))
+    lower, upper = range_around(market.pool_tick[row], branches["half"][pick])
     new = (sqrt_price(lower), sqrt_price(upper))
     value = worth(state["liquidity"][pick], *old, root)
-    swap = _swap(walk, row, value, old, new)
+    swap = _swap(market, row, value, old, new)
     if k == 0:
-        slip = np.rint((fee * 1e-6 + swap * root / walk.pool_liquidity[row] + branches["drift"][pick]) * 1e6)
+        slip = np.rint((fee * 1e-6 + swap * root / market.pool_liquidity[row] + branches["drift"][pick]) * 1e6)
     else:
-        slip = slippage_ppm(swap, walk.pool_liquidity[row], root, fee, walk.span[row], MEDIAN_LUCK)
+        slip = slippage_ppm(swap, market.pool_liquidity[row], root, fee, market.span[row], MEDIAN_LUCK)
     kept = value - swap * slip * 1e-6
     state["liquidity"][pick] = liquidity_for(kept, *new, root)
     state["lower"][pick], state["upper"][pick] = lower, upper
-    price = walk.gas_gwei[row] * 1e-9 * branches["native"][pick]
+    price = market.gas_gwei[row] * 1e-9 * branches["native"][pick]
     state["gas"][pick] += np.rint(policy.cost.rebalance_gas_units * price)

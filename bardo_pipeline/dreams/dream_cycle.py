@@ -1,20 +1,29 @@
-"""Dreaming: NREM replay, REM, counterfactuals, integration; the k-th dream of every golem at once. Pure.
+"""Dreams: NREM replay, REM, counterfactuals and integration. Pure.
 
-A dream belongs to a closed cycle and is a function of its golem's records up to there, of what the curator had decided
-by then, and of the golem's dreams before. Source: KAT (Dreams and Katabasis Material), TOOLS, MEM, HB S12.
+A dream follows a closed cycle. It depends only on its golem's records and the curator's decisions up to that cycle, and
+on the golem's earlier dreams. The k-th dreams of all golems are computed together.
+Source: KAT (Dreams and Katabasis Material), TOOLS, MEM, HB S12.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import is_episode
-from bardo_pipeline.dreams.counterfactuals import IMAGINED_COLUMNS, Decisions, decisions_of, imagine
+from bardo_pipeline.dreams.counterfactuals import (
+    SIMULATION_COLUMNS,
+    Decisions,
+    SimulatedEffects,
+    decisions_of,
+    simulate_changes,
+)
 from bardo_pipeline.dreams.hypotheses import (
     OP_CONFIRMED,
     OP_EXPIRED,
@@ -30,8 +39,8 @@ from bardo_pipeline.dreams.hypotheses import (
     stage,
 )
 from bardo_pipeline.dreams.hypothesis_table import to_table
-from bardo_pipeline.dreams.recorded_market import RATES, Walk, charges, rates_of, walk_of
-from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, chosen, depotentiated, salience, scar_salience
+from bardo_pipeline.dreams.recorded_market import RATES, RecordedMarket, prices_of, rate_increments, recorded_market
+from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, depotentiated, draw_replays, salience, scar_salience
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
@@ -43,15 +52,16 @@ from bardo_pipeline.mortality.random_streams import rank_within, seed_of
 from bardo_pipeline.policy import Policy
 
 DREAM_COLUMNS = (
-    *IMAGINED_COLUMNS, "regime", "tier", "anomalies", "prediction_error_sources", "pad_after", "vitality", "dream_tag",
+    *SIMULATION_COLUMNS, "regime", "tier", "anomalies", "prediction_error_sources", "pad_after", "vitality",
+    "dream_tag",
 )  # fmt: skip
-"""Columns of a record that dreams are made of."""
+"""Columns of a record that dreams read."""
 
 KNOWN_COLUMNS = (
     "golem_id", "cycle", "seq", "structure", "status", "entry_id", "kind", "is_bloodstain", "provenance", "regime",
     "anomaly_band", "gas_band",
 )  # fmt: skip
-"""Columns of the curator's decisions that say what a golem knew at a cycle."""
+"""Columns of the curator's decisions that dreams read."""
 
 _REPLAYED = pa.struct(
     [
@@ -81,147 +91,161 @@ DREAM_SCHEMA = pa.schema(
         pa.field("policy_hash", pa.string(), nullable=False),
     ]
 )
-"""One row per dream; key (golem_id, cycle). replayed: episodes by tick, with what REM left of their arousal; scars:
-inherited bloodstains that were replayed beside them, by entry. episode_count: to choose from; failure_count, and
-branch_count: failures imagined otherwise and branches simulated; unlike_count: judged decisions since the last dream
-whose re-simulation did not give their verdict. RATES: what the golem had paid and earned up to here, by which it knows
-the market's charges."""
+"""One row per dream; key (golem_id, cycle).
+
+replayed: episodes by tick, with their arousal before and after REM. scars: entry ids of replayed inherited bloodstains.
+episode_count: candidates for replay. failure_count, branch_count: failures simulated with a change, and the branches.
+unlike_count: judged decisions since the last dream whose simulation did not reproduce the verdict. RATES: sums over the
+golem's life up to this dream."""
 
 DREAM_KEY = ("golem_id", "cycle")
 
 
 @dataclass(frozen=True)
-class Asleep:
-    """What golems bring to their dreams, by code (their place in golems): widths of their ranges, the tick of their
-    last dream (0: none), RATES up to there [4, golems], and how often each (golem, tick) was replayed already."""
+class DreamInputs:
+    """Inputs of dreams by golem code, the index into `golems`.
+
+    half_width: of the golem's ranges, in pool ticks. last_tick: of its last dream, 0 for none. rates: RATES up to that
+    dream [RATES, golems]. replayed: (golem, tick) to number of earlier replays.
+    """
 
     golems: Sequence[str]
-    half_width: np.ndarray
-    last_tick: np.ndarray
-    rates: np.ndarray
+    half_width: Int64Array
+    last_tick: Int64Array
+    rates: Int64Array
     replayed: Mapping[tuple[int, int], int]
 
 
 def dream(
-    records: pa.Table, golem: np.ndarray, known: pa.Table, asleep: Asleep, due: Due, state: Hypotheses, policy: Policy
-) -> tuple[pa.Table, pa.Table]:
-    """Dream all that is due: (DREAM_SCHEMA, HYPOTHESIS_SCHEMA), each in the order of its key.
+    records: pa.Table, golem: Int64Array, known: pa.Table, inputs: DreamInputs, due: Due, state: Hypotheses,
+    policy: Policy,
+) -> tuple[pa.Table, pa.Table]:  # fmt: skip
+    """Compute the due dreams. Return them as DREAM_SCHEMA and the changes of hypotheses as HYPOTHESIS_SCHEMA.
 
-    records: DREAM_COLUMNS, sorted by golem and tick, reaching back from each dream over the policy's lookback and over
-    a trial's length before the last dream; golem: their codes. known: the curator's decisions about these golems
-    (KNOWN_COLUMNS). state: their hypotheses before; it is advanced in place.
+    Parameters
+    ----------
+    records : pa.Table, DREAM_COLUMNS, by golem and tick, over the lookback and trials judged since the last dream
+    golem : int64 [records], golem codes
+    known : pa.Table, KNOWN_COLUMNS, the curator's decisions about these golems
+    state : hypotheses before the dreams; updated in place
     """
-    night = _night(records, golem, known, asleep, due, state, policy)
+    batch = _batch(records, golem, known, inputs, due, state, policy)
     wave = rank_within(due.golem)
-    told = [
-        _wave(night, np.flatnonzero(wave == number), state, policy) for number in range(int(wave.max(initial=-1)) + 1)
-    ]
-    rows = [row for part in told for row in part]
+    waves = (np.flatnonzero(wave == number) for number in range(int(wave.max(initial=-1)) + 1))
+    rows = [row for pick in waves for row in _dream_wave(batch, pick, state, policy)]
     dreams = pa.Table.from_pylist(rows, schema=DREAM_SCHEMA)
     return dreams.sort_by([(n, "ascending") for n in DREAM_KEY]), to_table(state, policy, policy.hash)
 
 
 @dataclass
-class _Night:
-    """Everything that waves look up, laid out once. times: how often each episode was replayed, advanced by waves."""
+class _Batch:
+    """Data of all due dreams that waves look up.
 
-    asleep: Asleep
+    times: number of replays of each episode, updated by waves. failed: which decisions did worse than their opposite.
+    effects, decision: simulated effects and the decision of each. dream_of: dream of each decision, -1 for none.
+    """
+
+    inputs: DreamInputs
     due: Due
-    since: np.ndarray
-    pressure: np.ndarray
-    episodes: dict[str, np.ndarray]
-    times: np.ndarray
-    novelty: np.ndarray
-    scars: dict[str, np.ndarray]
-    failed: np.ndarray
+    pressure: Float64Array
+    episodes: dict[str, Any]
+    times: Int64Array
+    novelty: Float64Array
+    scars: dict[str, Any]
+    failed: BoolArray
     decisions: Decisions
-    imagined: Evidence
-    imagined_of: np.ndarray
-    dream_of: np.ndarray
-    rates: np.ndarray
-    unlike: np.ndarray
+    effects: Evidence
+    decision: Int64Array
+    dream_of: Int64Array
+    rates: Int64Array
+    unlike: Int64Array
 
 
-def _night(
-    records: pa.Table, golem: np.ndarray, known: pa.Table, asleep: Asleep, due: Due, state: Hypotheses, policy: Policy
-) -> _Night:
-    walk = walk_of(records, golem, policy)
+def _batch(
+    records: pa.Table, golem: Int64Array, known: pa.Table, inputs: DreamInputs, due: Due, state: Hypotheses,
+    policy: Policy,
+) -> _Batch:  # fmt: skip
+    market = recorded_market(records, golem, policy)
     ends = (due.golem << 40) | due.tick
-    since = np.where(rank_within(due.golem) == 0, asleep.last_tick[due.golem], np.r_[0, due.tick[:-1]][: len(due.tick)])
-    dream_of = _dream_of(walk.golem, walk.tick, due, since)
-    rates = _rates(walk, dream_of, asleep, due)
-    decisions = decisions_of(records, walk, policy)
-    of = dream_of[decisions.judged_row]
-    fee, native = rates_of(rates[:, np.maximum(of, 0)])
-    fee = np.where(of >= 0, fee, 0.0)
-    half = asleep.half_width[walk.golem[decisions.row]]
-    found = imagine(walk, decisions, half_width=half, fee_ppm=fee, native=native, policy=policy)
-    evidence, order = _evidence(walk, decisions, found.decision, found.change, found.effect_ppm, state)
-    rows = np.searchsorted((walk.golem << 40) | walk.tick, ends)
+    since = np.where(rank_within(due.golem) == 0, inputs.last_tick[due.golem], np.r_[0, due.tick[:-1]][: len(due.tick)])
+    dream_of_row = _dream_of(market.golem, market.tick, due, since)
+    rates = _rates(market, dream_of_row, inputs, due)
+    decisions = decisions_of(records, market, policy)
+    dream_of = dream_of_row[decisions.judged_row]
+    fee, native = prices_of(rates[:, np.maximum(dream_of, 0)])
+    fee = np.where(dream_of >= 0, fee, 0.0)
+    half = inputs.half_width[market.golem[decisions.row]]
+    simulated = simulate_changes(market, decisions, half_width=half, fee_ppm=fee, native=native, policy=policy)
+    effects, order = _evidence(market, decisions, simulated, state)
+    rows = np.searchsorted((market.golem << 40) | market.tick, ends)
     vitality = pc.struct_field(contiguous(records["vitality"]), "composite").to_numpy(zero_copy_only=False)
-    episodes = _episodes(records, walk, policy)
+    episodes = _episodes(records, market, policy)
     packed = (episodes["golem"] << 40) | episodes["tick"]
-    times = np.array([asleep.replayed.get((p >> 40, p & (2**40 - 1)), 0) for p in packed.tolist()], np.int64)
-    novelty, scars = _known(known, asleep, due, policy)
+    times = np.array([inputs.replayed.get((p >> 40, p & (2**40 - 1)), 0) for p in packed.tolist()], np.int64)
+    novelty, scars = _novelty_and_scars(known, inputs, due, policy)
     failed = np.where(decisions.acted, decisions.effect_ppm < 0, decisions.effect_ppm > 0)
-    return _Night(
-        asleep, due, since, 1.0 - vitality[rows], episodes, times, novelty, scars, failed, decisions, evidence,
-        found.decision[order], of, rates, np.bincount(of[found.unlike][of[found.unlike] >= 0], minlength=len(due.tick)),
+    unlike = dream_of[simulated.unlike]
+    return _Batch(
+        inputs, due, 1.0 - vitality[rows], episodes, times, novelty, scars, failed, decisions, effects,
+        simulated.decision[order], dream_of, rates, np.bincount(unlike[unlike >= 0], minlength=len(due.tick)),
     )  # fmt: skip
 
 
-def _dream_of(golem: np.ndarray, tick: np.ndarray, due: Due, since: np.ndarray) -> np.ndarray:
-    """Which dream each (golem, tick) comes before, after the one before that; -1 for none."""
+def _dream_of(golem: Int64Array, tick: Int64Array, due: Due, since: Int64Array) -> Int64Array:
+    """Return the first dream at or after each (golem, tick), -1 if there is none or an earlier dream covers it."""
     where = np.searchsorted((due.golem << 40) | due.tick, (golem << 40) | tick)
     inside = np.minimum(where, len(due.tick) - 1)
     return np.where((where < len(due.tick)) & (due.golem[inside] == golem) & (tick > since[inside]), inside, -1)
 
 
-def _rates(walk: Walk, dream_of: np.ndarray, asleep: Asleep, due: Due) -> np.ndarray:
-    """RATES at each dream, [4, dreams]: what was paid and earned since the last, added to what was before."""
-    mine = dream_of >= 0
-    out = np.zeros((len(RATES), len(due.tick)), np.int64)
-    for place, values in enumerate(charges(walk)):
-        np.add.at(out[place], dream_of[mine], values[mine])
-        total = np.cumsum(out[place])
-        first = np.flatnonzero(rank_within(due.golem) == 0)
-        before = (total - out[place])[first]
-        lengths = np.diff(np.r_[first, len(due.tick)])
-        out[place] = total - np.repeat(before, lengths) + asleep.rates[place][due.golem]
-    return out
+def _rates(market: RecordedMarket, dream_of_row: Int64Array, inputs: DreamInputs, due: Due) -> Int64Array:
+    """Return RATES up to each dream. [RATES, dreams]."""
+    covered = dream_of_row >= 0
+    rates = np.zeros((len(RATES), len(due.tick)), np.int64)
+    first = np.flatnonzero(rank_within(due.golem) == 0)
+    lengths = np.diff(np.r_[first, len(due.tick)])
+    for place, values in enumerate(rate_increments(market)):
+        np.add.at(rates[place], dream_of_row[covered], values[covered])
+        total = np.cumsum(rates[place])
+        before = (total - rates[place])[first]
+        rates[place] = total - np.repeat(before, lengths) + inputs.rates[place][due.golem]
+    return rates
 
 
 def _evidence(
-    walk: Walk, decisions: Decisions, decision: np.ndarray, change: np.ndarray, effect: np.ndarray, state: Hypotheses
-) -> tuple[Evidence, np.ndarray]:
-    """Imagined effects under the codes of the hypotheses that they concern, and the order that they were put in."""
+    market: RecordedMarket, decisions: Decisions, simulated: SimulatedEffects, state: Hypotheses
+) -> tuple[Evidence, Int64Array]:
+    """Return the simulated effects with the codes of their hypotheses, and the order of their branches."""
+    decision, change = simulated.decision, simulated.change
     pairs, inverse = np.unique(np.stack([decisions.situation[decision], change], axis=1), axis=0, return_inverse=True)
     structures = [situation(*s) for s in decisions.situations]
     codes = np.array([state.code(structures[s], int(c)) for s, c in pairs], np.int64)
     key = codes[inverse.reshape(-1)] if len(codes) else np.zeros(0, np.int64)
     row, judged = decisions.row[decision], decisions.judged_row[decision]
-    order = np.lexsort((walk.tick[row], key, walk.golem[row]))
-    found = Evidence(walk.golem[row], key, effect, walk.tick[row], walk.tick[judged], walk.at_us[judged])
-    return found.take(order), order
+    order = np.lexsort((market.tick[row], key, market.golem[row]))
+    ticks = market.tick[row], market.tick[judged], market.at_us[judged]
+    return Evidence(market.golem[row], key, simulated.effect_ppm, *ticks).take(order), order
 
 
-def _episodes(records: pa.Table, walk: Walk, policy: Policy) -> dict[str, np.ndarray]:
-    """Golem, tick, arousal, valence and cell of the episodes among these records."""
+def _episodes(records: pa.Table, market: RecordedMarket, policy: Policy) -> dict[str, Any]:
+    """Return golem, tick, cell, arousal and pleasure of the episodes among these records."""
     where = np.flatnonzero(is_episode(records))
     pad = contiguous(records["pad_after"])
-    feel = {n: pc.struct_field(pad, n).to_numpy(zero_copy_only=False)[where] for n in ("arousal", "pleasure")}
+    mood = {n: pc.struct_field(pad, n).to_numpy(zero_copy_only=False)[where] for n in ("arousal", "pleasure")}
     score = pc.struct_field(contiguous(records["observation"]), "anomaly_score").to_numpy(zero_copy_only=False)[where]
     regime = pc.index_in(records["regime"], value_set=pa.array(REGIMES)).to_numpy()[where].astype(np.int64)
     rules = policy.curator
     band = np.searchsorted(rules.anomaly_edges, score, side="right")
-    gas = np.searchsorted(rules.gas_edges, walk.gas_ratio[where], side="right")
+    gas = np.searchsorted(rules.gas_edges, market.gas_ratio[where], side="right")
     cell = (regime * len(ANOMALY_BANDS) + band) * len(GAS_BANDS) + gas
-    return {"golem": walk.golem[where], "tick": walk.tick[where], "cell": cell, **feel}
+    return {"golem": market.golem[where], "tick": market.tick[where], "cell": cell, **mood}
 
 
-def _known(known: pa.Table, asleep: Asleep, due: Due, policy: Policy) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Novelty of each cell in each dream, 1 - likeness to the likest thing known [dreams, CELLS]; inherited scars."""
-    code = {g: i for i, g in enumerate(asleep.golems)}
+def _novelty_and_scars(
+    known: pa.Table, inputs: DreamInputs, due: Due, policy: Policy
+) -> tuple[Float64Array, dict[str, Any]]:
+    """Return novelty [dreams, CELLS], 1 - likeness to the most similar active entry, and the inherited scars."""
+    code = {g: i for i, g in enumerate(inputs.golems)}
     known = known.sort_by([(n, "ascending") for n in ("golem_id", "structure", "cycle", "seq")])
     golem = np.array([code[g] for g in known["golem_id"].to_pylist()], np.int64)
     structure = known["structure"].to_numpy()
@@ -234,28 +258,29 @@ def _known(known: pa.Table, asleep: Asleep, due: Due, policy: Policy) -> tuple[n
     row = np.repeat(np.arange(len(golem)), np.where(active, last - first, 0))
     dream_at = first[row] + rank_within(row)
     cell = _cells(known)
-    seen, told = np.zeros((len(due.tick), CELLS), bool), np.zeros(len(due.tick), bool)
-    told[dream_at[(cell[row] < 0).all(axis=1)]] = True
-    for one in cell.T:
-        placed = one[row] >= 0
-        seen[dream_at[placed], one[row][placed]] = True
+    covered, has_baseline = np.zeros((len(due.tick), CELLS), bool), np.zeros(len(due.tick), bool)
+    has_baseline[dream_at[(cell[row] < 0).all(axis=1)]] = True
+    for band_cell in cell.T:
+        placed = band_cell[row] >= 0
+        covered[dream_at[placed], band_cell[row][placed]] = True
     cell = cell.max(axis=1)
-    likeness = _alike(policy)
-    best = (
-        np.stack([likeness[:, cells].max(axis=1, initial=0.0) for cells in seen]) if len(seen) else np.zeros((0, CELLS))
-    )
-    best = np.maximum(best, np.where(told, policy.retrieval.like_baseline, 0.0)[:, None])
+    likeness = _likeness(policy)
+    best = np.zeros((len(covered), CELLS))
+    for place, cells in enumerate(covered):
+        best[place] = likeness[:, cells].max(axis=1, initial=0.0)
+    best = np.maximum(best, np.where(has_baseline, policy.retrieval.like_baseline, 0.0)[:, None])
     scar = known["is_bloodstain"].to_numpy() & pc.equal(known["kind"], "warning").to_numpy()
     scar &= pc.not_equal(known["provenance"], "self").to_numpy() & (cell >= 0)
-    mine = scar[row]
-    scars = {"dream": dream_at[mine], "cell": cell[row][mine], "entry": known["entry_id"].to_numpy()[row][mine]}
+    scarred = scar[row]
+    scars = {"dream": dream_at[scarred], "cell": cell[row][scarred]}
+    scars["entry"] = known["entry_id"].to_numpy()[row][scarred]
     return 1.0 - best, scars
 
 
-def known_then(known: pa.Table, cycle: Mapping[str, int]) -> pa.Table:
-    """What of these decisions (KNOWN_COLUMNS) matters to dreams after a golem's cycle.
+def decisions_for_later_dreams(known: pa.Table, cycle: Mapping[str, int]) -> pa.Table:
+    """Return the decisions (KNOWN_COLUMNS) that dreams after a golem's cycle need.
 
-    Of those up to there the newest about each thing, if it was known; and all that came later.
+    These are the newest decision about each active entry up to that cycle, and all later ones.
     """
     known = known.sort_by([(n, "ascending") for n in ("golem_id", "structure", "cycle", "seq")])
     golem, structure = (known[n].to_numpy() for n in ("golem_id", "structure"))
@@ -266,8 +291,8 @@ def known_then(known: pa.Table, cycle: Mapping[str, int]) -> pa.Table:
     return known.filter(pa.array(later | (last & active), pa.bool_()))
 
 
-def _cells(known: pa.Table) -> np.ndarray:
-    """The cell of each entry's situation under each gas band, -1 where it is about none. int64 [entries, bands]."""
+def _cells(known: pa.Table) -> Int64Array:
+    """Return the cell of each entry's situation by gas band, -1 if the entry does not cover it. [entries, bands]."""
     regime, anomaly, span = (
         pc.fill_null(pc.index_in(known[n], value_set=pa.array(words)), -1).to_numpy().astype(np.int64)
         for n, words in (("regime", REGIMES), ("anomaly_band", ANOMALY_BANDS), ("gas_band", GAS_SPANS))
@@ -277,8 +302,8 @@ def _cells(known: pa.Table) -> np.ndarray:
     return np.where(placed, cell, -1)
 
 
-def _alike(policy: Policy) -> np.ndarray:
-    """How alike two cells are, [CELLS, CELLS] in [0, 1], as retrieval has it."""
+def _likeness(policy: Policy) -> Float64Array:
+    """Return the likeness of each two cells in [0, 1], with the weights of retrieval. [CELLS, CELLS]."""
     rules = policy.retrieval
     regime = CELL_REGIME[:, None] == CELL_REGIME
     band = 1.0 - np.abs(CELL_ANOMALY[:, None] - CELL_ANOMALY) / (len(ANOMALY_BANDS) - 1)
@@ -286,116 +311,107 @@ def _alike(policy: Policy) -> np.ndarray:
     return rules.like_regime * regime + rules.like_anomaly * band + rules.like_gas * gas
 
 
-def _wave(night: _Night, pick: np.ndarray, state: Hypotheses, policy: Policy) -> list[dict[str, object]]:
-    """One dream of each of some golems: replay, ease, imagine, integrate. Rows of DREAM_SCHEMA."""
-    due, rules = night.due, policy.dreams
+def _dream_wave(batch: _Batch, pick: Int64Array, state: Hypotheses, policy: Policy) -> list[dict[str, object]]:
+    """Compute these dreams, at most one per golem: replay, judge hypotheses, simulate, stage. Rows of DREAM_SCHEMA."""
+    due, rules = batch.due, policy.dreams
     branches = round(rules.budget * rules.counterfactual_share)
-    replays = _replay(night, pick, rules.budget - branches, policy)
+    replays = _replay(batch, pick, rules.budget - branches, policy)
     dreamers = Dreamers(due.golem[pick], due.cycle[pick], due.tick[pick], due.at_us[pick])
-    here = np.isin(night.dream_of[night.imagined_of], pick)
-    lived = night.imagined.take(np.flatnonzero(here))
-    told = len(state.log)
-    judge(state, dreamers, independent(lived, policy.prediction.check_ticks), policy)
-    taken = _imagined(night, pick, branches)
-    dreamt = night.imagined.take(np.flatnonzero(taken))
-    stage(state, dreamers, independent(dreamt, policy.prediction.check_ticks), policy)
-    fate = _fates(state.log[told:], due.golem[pick])
+    dream_of = batch.dream_of[batch.decision]
+    live = batch.effects.take(np.flatnonzero(np.isin(dream_of, pick)))
+    logged = len(state.log)
+    judge(state, dreamers, independent(live, policy.prediction.check_ticks), policy)
+    selected = _select_branches(batch, pick, branches)
+    failures = batch.effects.take(np.flatnonzero(selected))
+    stage(state, dreamers, independent(failures, policy.prediction.check_ticks), policy)
+    changes = _count_changes(state.log[logged:], due.golem[pick])
     return [
         {
-            "golem_id": night.asleep.golems[due.golem[d]],
+            "golem_id": batch.inputs.golems[due.golem[d]],
             "cycle": int(due.cycle[d]),
             "tick": int(due.tick[d]),
             "at": int(due.at_us[d]),
             "began_by": BEGAN_BY[due.began_by[d]],
-            "mortality_pressure_ppm": round(float(night.pressure[d]) * PPM),
+            "mortality_pressure_ppm": round(float(batch.pressure[d]) * PPM),
             "replay_budget": rules.budget - branches,
             "counterfactual_budget": branches,
             **replays[place],
-            "failure_count": len(np.unique(night.imagined_of[taken & (night.dream_of[night.imagined_of] == d)])),
-            "branch_count": int((taken & (night.dream_of[night.imagined_of] == d)).sum()),
-            "unlike_count": int(night.unlike[d]),
-            **{name: counts[place] for name, counts in fate.items()},
-            **{name: int(night.rates[i, d]) for i, name in enumerate(RATES)},
+            "failure_count": len(np.unique(batch.decision[selected & (dream_of == d)])),
+            "branch_count": int((selected & (dream_of == d)).sum()),
+            "unlike_count": int(batch.unlike[d]),
+            **{name: counts[place] for name, counts in changes.items()},
+            **{name: int(batch.rates[i, d]) for i, name in enumerate(RATES)},
             "policy_hash": policy.hash,
         }
         for place, d in enumerate(pick.tolist())
     ]
 
 
-def _imagined(night: _Night, pick: np.ndarray, branches: int) -> np.ndarray:
-    """Which imagined effects these dreams can afford: of failures, the dearest first, whole decisions at a time."""
-    decision = night.imagined_of
-    of = night.dream_of[decision]
-    mine = np.flatnonzero(np.isin(of, pick) & night.failed[decision])
-    cost = np.abs(night.decisions.effect_ppm[decision[mine]])
-    order = mine[np.lexsort((night.imagined.key[mine], decision[mine], -cost, of[mine]))]
-    taken = np.zeros(len(decision), bool)
+def _select_branches(batch: _Batch, pick: Int64Array, branches: int) -> BoolArray:
+    """Select up to `branches` simulated effects of failures per dream: most costly first, whole decisions only."""
+    decision = batch.decision
+    dream_of = batch.dream_of[decision]
+    failures = np.flatnonzero(np.isin(dream_of, pick) & batch.failed[decision])
+    cost = np.abs(batch.decisions.effect_ppm[decision[failures]])
+    order = failures[np.lexsort((batch.effects.key[failures], decision[failures], -cost, dream_of[failures]))]
+    selected = np.zeros(len(decision), bool)
     if len(order):
-        begun = rank_within(of[order])
-        size = np.bincount(decision[order], minlength=night.decisions.count)[decision[order]]
-        inside = rank_within(decision[order])
-        taken[order[begun - inside + size <= branches]] = True
-    return taken
+        rank = rank_within(dream_of[order])
+        size = np.bincount(decision[order], minlength=batch.decisions.count)[decision[order]]
+        selected[order[rank - rank_within(decision[order]) + size <= branches]] = True
+    return selected
 
 
-def _replay(night: _Night, pick: np.ndarray, places: int, policy: Policy) -> list[dict[str, object]]:
-    """NREM and REM: draw episodes and scars by salience, and ease what was drawn."""
-    due, rules, episodes = night.due, policy.dreams, night.episodes
+def _replay(batch: _Batch, pick: Int64Array, places: int, policy: Policy) -> list[dict[str, object]]:
+    """Draw episodes and scars by salience (NREM), and reduce the arousal of the drawn episodes (REM)."""
+    due, rules, episodes = batch.due, policy.dreams, batch.episodes
     packed = (episodes["golem"] << 40) | episodes["tick"]
     ends = (due.golem[pick] << 40) | due.tick[pick]
     floor = (due.golem[pick] << 40) | np.maximum(due.tick[pick] - rules.lookback_ticks, 0)
     first, stop = (np.searchsorted(packed, edge, side="right") for edge in (floor, ends))
     place = np.repeat(np.arange(len(pick)), stop - first)
     row = first[place] + rank_within(place)
-    arousal = depotentiated(episodes["arousal"][row], night.times[row], rules)
+    arousal = depotentiated(episodes["arousal"][row], batch.times[row], rules)
     age = due.tick[pick][place] - episodes["tick"][row]
-    novelty = night.novelty[pick[place], episodes["cell"][row]]
+    novelty = batch.novelty[pick[place], episodes["cell"][row]]
     weight = salience(arousal, episodes["pleasure"][row], age, novelty, rules)
-    scar = np.flatnonzero(np.isin(night.scars["dream"], pick))
-    scar_at = np.searchsorted(pick, night.scars["dream"][scar])
-    scar_weight = scar_salience(
-        due.tick[pick][scar_at],
-        night.novelty[pick[scar_at], night.scars["cell"][scar]],
-        night.pressure[pick][scar_at],
-        rules,
-    )
-    seeds = np.array([seed_of(f"{night.asleep.golems[due.golem[d]]}/{due.cycle[d]}") for d in pick], np.uint64)
-    names = [seed_of(entry) for entry in night.scars["entry"][scar]]
+    scar = np.flatnonzero(np.isin(batch.scars["dream"], pick))
+    scar_at = np.searchsorted(pick, batch.scars["dream"][scar])
+    scar_novelty = batch.novelty[pick[scar_at], batch.scars["cell"][scar]]
+    scar_weight = scar_salience(due.tick[pick][scar_at], scar_novelty, batch.pressure[pick][scar_at], rules)
+    seeds = np.array([seed_of(f"{batch.inputs.golems[due.golem[d]]}/{due.cycle[d]}") for d in pick], np.uint64)
+    names = [seed_of(entry) for entry in batch.scars["entry"][scar]]
     at = np.r_[place, scar_at].astype(np.int64)
     name = np.r_[episodes["tick"][row].astype(np.uint64), np.array(names, np.uint64)]
-    drawn = chosen(at, seeds[at], name, np.r_[weight, scar_weight], places)
-    kept, scarred = np.sort(drawn[drawn < len(row)]), drawn[drawn >= len(row)] - len(row)
-    eased = depotentiated(episodes["arousal"][row], night.times[row] + 1, rules)
-    np.add.at(night.times, row[kept], 1)
-    out: list[dict[str, object]] = []
-    for number in range(len(pick)):  # a row a dream is written here, not a record
-        mine = kept[place[kept] == number]
-        columns = (
-            episodes["tick"][row[mine]],
-            *(np.rint(v[mine] * PPM).astype(np.int64) for v in (weight, arousal, eased)),
-        )
-        out.append(
+    drawn = draw_replays(at, seeds[at], name, np.r_[weight, scar_weight], places)
+    kept, drawn_scars = np.sort(drawn[drawn < len(row)]), drawn[drawn >= len(row)] - len(row)
+    reduced = depotentiated(episodes["arousal"][row], batch.times[row] + 1, rules)
+    np.add.at(batch.times, row[kept], 1)
+    replays: list[dict[str, object]] = []
+    for number in range(len(pick)):
+        replayed = kept[place[kept] == number]
+        columns = [np.rint(v[replayed] * PPM).astype(np.int64) for v in (weight, arousal, reduced)]
+        rows = np.stack([episodes["tick"][row[replayed]], *columns], axis=1).tolist()
+        replays.append(
             {
-                "replayed": [dict(zip(_REPLAYED.names, v, strict=True)) for v in np.stack(columns, axis=1).tolist()],
-                "scars": sorted(night.scars["entry"][scar[scarred[scar_at[scarred] == number]]].tolist()),
+                "replayed": [dict(zip(_REPLAYED.names, values, strict=True)) for values in rows],
+                "scars": sorted(batch.scars["entry"][scar[drawn_scars[scar_at[drawn_scars] == number]]].tolist()),
                 "episode_count": int(stop[number] - first[number]),
             }
         )
-    return out
+    return replays
 
 
-def _fates(told: Sequence[Mapping[str, np.ndarray]], golem: np.ndarray) -> dict[str, list[int]]:
-    """How many hypotheses of each of these golems were staged, confirmed and are gone by what was told."""
+def _count_changes(log: Sequence[Mapping[str, Int64Array]], golem: Int64Array) -> dict[str, list[int]]:
+    """Return how many hypotheses of each golem the logged changes staged, confirmed and removed."""
     groups = {
         "staged_count": (OP_STAGED,),
         "confirmed_count": (OP_CONFIRMED,),
         "gone_count": (OP_REFUTED, OP_EXPIRED, OP_FADED),
     }
-    out = {}
+    counts = {name: np.zeros(len(golem), np.int64) for name in groups}
     for name, operations in groups.items():
-        counts = np.zeros(len(golem), np.int64)
-        for part in told:
-            mine = np.isin(part["operation"], operations)
-            np.add.at(counts, np.searchsorted(golem, part["golem"][mine]), 1)
-        out[name] = counts.tolist()
-    return out
+        for part in log:
+            matching = part["golem"][np.isin(part["operation"], operations)]
+            np.add.at(counts[name], np.searchsorted(golem, matching), 1)
+    return {name: values.tolist() for name, values in counts.items()}

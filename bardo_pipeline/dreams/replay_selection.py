@@ -1,7 +1,7 @@
-"""Sleep: when a golem dreams, which episodes it replays, and how they lose their sting. Pure, set-based.
+"""Dream times, selection of replayed episodes, and reduction of their arousal. Pure, set-based.
 
-A dream comes at the close of a cycle whose last ticks were idle: every four hours, or earlier where an episode was
-tagged for it or knowledge was imported. Source: TOOLS (Dream cycle integration), KAT (NREM, REM), canon 50.
+A dream follows a cycle with idle last ticks: every four hours, or earlier after a tagged episode or an import.
+Source: TOOLS (Dream cycle integration), KAT (NREM, REM), canon 50.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.mortality.random_streams import drawn
 from bardo_pipeline.policy import DreamPolicy, Policy
 
 DROWSY_COLUMNS = ("golem_id", "tick", "observed_at", "tier", "actions", "vitality", "dream_tag")
-"""Columns of a record that say whether a golem may dream."""
+"""Columns of a record that decide when a golem dreams."""
 
 BEGAN_BY = ("schedule", "import", "tag")
 SCHEDULE, IMPORT, TAG = range(3)
@@ -28,21 +29,20 @@ STREAM_REPLAY = 16
 
 @dataclass(frozen=True)
 class Cycles:
-    """Closed cycles, sorted by (golem, cycle): when and with which tick each ended, whether idle, how many tags."""
+    """Closed cycles sorted by (golem, cycle). tick, at_us: of the last record. tags: number of tagged records."""
 
-    golem: np.ndarray
-    cycle: np.ndarray
-    tick: np.ndarray
-    at_us: np.ndarray
-    idle: np.ndarray
-    tags: np.ndarray
+    golem: Int64Array
+    cycle: Int64Array
+    tick: Int64Array
+    at_us: Int64Array
+    idle: BoolArray
+    tags: Int64Array
 
 
-def cycles_of(records: pa.Table, golem: np.ndarray, cycle: np.ndarray, policy: Policy) -> Cycles:
-    """Sum up records (DROWSY_COLUMNS, sorted by golem and tick) by cycle; golem, cycle: int64 codes [records].
+def cycles_of(records: pa.Table, golem: Int64Array, cycle: Int64Array, policy: Policy) -> Cycles:
+    """Aggregate records (DROWSY_COLUMNS, sorted by golem and tick) by golem code and cycle.
 
-    Idle: the cycle's last tick is on record and was survived, and in its last ticks nothing was thought (T1, T2) and
-    nothing done.
+    A cycle is idle if its last tick is recorded and survived, and its last `idle_ticks` have no T1, T2 or action.
     """
     tick = records["tick"].to_numpy().astype(np.int64)
     busy = pc.is_in(records["tier"], value_set=pa.array(["T1", "T2"])).to_numpy()
@@ -53,74 +53,72 @@ def cycles_of(records: pa.Table, golem: np.ndarray, cycle: np.ndarray, policy: P
     first = np.flatnonzero(np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])][: len(tick)])
     last = np.r_[first[1:], len(tick)][: len(first)] - 1
 
-    def summed(values: np.ndarray) -> np.ndarray:
+    def summed(values: Int64Array) -> Int64Array:
         return np.add.reduceat(values.astype(np.int64), first) if len(first) else np.zeros(0, np.int64)
 
     alive = pc.struct_field(contiguous(records["vitality"]), "composite").to_numpy(zero_copy_only=False) > 0
-    whole = (tick[last] == cycle[first] * span) & alive[last]
+    idle = (tick[last] == cycle[first] * span) & alive[last] & (summed(busy & late) == 0)
     at_us = records["observed_at"].cast(pa.int64()).to_numpy()
-    return Cycles(
-        golem[first], cycle[first], tick[last], at_us[last], whole & (summed(busy & late) == 0), summed(tagged)
-    )
+    return Cycles(golem[first], cycle[first], tick[last], at_us[last], idle, summed(tagged))
 
 
 @dataclass(frozen=True)
-class Bed:
-    """What is known of a golem before these cycles: its last dream (cycle 0 and its birth for none), and whether it was
-    born with a bundle that it has not dreamt of."""
+class LastDream:
+    """Cycle and time of a golem's last dream; cycle 0 and its birth for none.
+
+    has_new_import: whether it was born with a bundle and has not dreamt since.
+    """
 
     cycle: int
     at_us: int
-    imported: bool
+    has_new_import: bool
 
 
 @dataclass(frozen=True)
 class Due:
-    """Dreams to come, sorted by (golem, cycle): the end of the cycle each closes with, and what began it."""
+    """Due dreams sorted by (golem, cycle). tick, at_us: end of the cycle. began_by: index in BEGAN_BY."""
 
-    golem: np.ndarray
-    cycle: np.ndarray
-    tick: np.ndarray
-    at_us: np.ndarray
-    began_by: np.ndarray
+    golem: Int64Array
+    cycle: Int64Array
+    tick: Int64Array
+    at_us: Int64Array
+    began_by: Int64Array
 
 
-def dreams_due(cycles: Cycles, beds: dict[int, Bed], policy: DreamPolicy) -> Due:
-    """The dreams that these cycles bring. beds: of every golem among them; cycles up to its last dream do not count.
+def dreams_due(cycles: Cycles, last_dreams: dict[int, LastDream], policy: DreamPolicy) -> Due:
+    """Return the dreams that are due in cycles after each golem's last dream. last_dreams: by golem code.
 
-    One step a dream and not a record: each is found in the golem's cycles by bisection.
+    The next dream is found by bisection, so the loop has one step per dream.
     """
     wait = round(policy.every_hours * HOUR_US)
-    found: list[tuple[int, int, int]] = []
+    due: list[tuple[int, int]] = []
     bounds = np.flatnonzero(np.r_[True, cycles.golem[1:] != cycles.golem[:-1]][: len(cycles.golem)])
     stops = [*bounds[1:].tolist(), len(cycles.golem)][: len(bounds)]
     for start, stop in zip(bounds.tolist(), stops, strict=True):
-        golem = int(cycles.golem[start])
-        bed = beds[golem]
-        first = start + int(np.searchsorted(cycles.cycle[start:stop], bed.cycle, side="right"))
+        last = last_dreams[int(cycles.golem[start])]
+        first = start + int(np.searchsorted(cycles.cycle[start:stop], last.cycle, side="right"))
         idle = (first + np.flatnonzero(cycles.idle[first:stop])).tolist()
-        moments = cycles.at_us[idle].tolist()
+        times = cycles.at_us[idle].tolist()
         tagged = (first + np.flatnonzero(cycles.tags[first:stop] > 0)).tolist()
-        last_us, place, imported = bed.at_us, 0, bed.imported
+        last_us, place, has_new_import = last.at_us, 0, last.has_new_import
         while place < len(idle):
-            by_clock = bisect_left(moments, last_us + wait, place)
-            unseen = bisect_left(tagged, idle[place - 1] + 1 if place else first)
-            by_tag = bisect_left(idle, tagged[unseen], place) if unseen < len(tagged) else len(idle)
-            options = ((by_clock, SCHEDULE), (place if imported else len(idle), IMPORT), (by_tag, TAG))
-            place, why = min(options)
+            by_clock = bisect_left(times, last_us + wait, place)
+            next_tag = bisect_left(tagged, idle[place - 1] + 1 if place else first)
+            by_tag = bisect_left(idle, tagged[next_tag], place) if next_tag < len(tagged) else len(idle)
+            by_import = place if has_new_import else len(idle)
+            place, trigger = min((by_clock, SCHEDULE), (by_import, IMPORT), (by_tag, TAG))
             if place == len(idle):
                 break
-            found.append((golem, idle[place], why))
-            last_us, imported, place = moments[place], False, place + 1
-    rows = np.array([f[1] for f in found], np.int64)
-    why_codes = np.array([f[2] for f in found], np.int64)
-    return Due(cycles.golem[rows], cycles.cycle[rows], cycles.tick[rows], cycles.at_us[rows], why_codes)
+            due.append((idle[place], trigger))
+            last_us, has_new_import, place = times[place], False, place + 1
+    rows, triggers = np.array(due, np.int64).reshape(-1, 2).T
+    return Due(cycles.golem[rows], cycles.cycle[rows], cycles.tick[rows], cycles.at_us[rows], triggers)
 
 
 def salience(
-    arousal: np.ndarray, valence: np.ndarray, age_ticks: np.ndarray, novelty: np.ndarray, policy: DreamPolicy
-) -> np.ndarray:
-    """How much an episode asks to be replayed, in [0, 1] (KAT). arousal, valence in [-1, 1]: calm counts nothing."""
+    arousal: Float64Array, valence: Float64Array, age_ticks: Int64Array, novelty: Float64Array, policy: DreamPolicy
+) -> Float64Array:
+    """Return the replay weight of episodes in [0, 1] (KAT). arousal, valence: [-1, 1]; negative arousal counts 0."""
     recency = np.exp(-np.asarray(age_ticks, np.float64) / policy.recency_ticks)
     return (
         policy.arousal_weight * np.clip(arousal, 0.0, 1.0)
@@ -130,21 +128,22 @@ def salience(
     )
 
 
-def scar_salience(age_ticks: np.ndarray, novelty: np.ndarray, pressure: np.ndarray, policy: DreamPolicy) -> np.ndarray:
-    """An inherited scar's: that of an episode felt to the full, times the mortality pressure in [0, 1].
-
-    What the dead felt does not cross a generation; that it was paid for with a life does.
-    """
+def scar_salience(
+    age_ticks: Int64Array, novelty: Float64Array, pressure: Float64Array, policy: DreamPolicy
+) -> Float64Array:
+    """Return the replay weight of inherited scars: that of full arousal and valence, times the mortality pressure."""
     ones = np.ones(len(age_ticks))
     return pressure * salience(ones, ones, age_ticks, novelty, policy)
 
 
-def depotentiated(arousal: np.ndarray, times: np.ndarray, policy: DreamPolicy) -> np.ndarray:
-    """Arousal after so many REM cycles: less 0.12 each, never below 0.10; what lies lower is left alone."""
+def depotentiated(arousal: Float64Array, times: Int64Array, policy: DreamPolicy) -> Float64Array:
+    """Reduce arousal by 0.12 per replay, at most to 0.10; lower arousal is unchanged."""
     eased = np.maximum(arousal - policy.depotentiation * times, policy.arousal_floor)
     return np.where(arousal > policy.arousal_floor, eased, arousal)
 
 
-def chosen(dream: np.ndarray, seed: np.ndarray, name: np.ndarray, weight: np.ndarray, places: int) -> np.ndarray:
-    """Draw for each dream as many as it has places for, by weight: positions, sorted by dream."""
+def draw_replays(
+    dream: Int64Array, seed: UInt64Array, name: UInt64Array, weight: Float64Array, places: int
+) -> Int64Array:
+    """Draw up to `places` candidates of each dream by weight. Return their indices, sorted by dream."""
     return drawn(dream, seed, name, weight, places, STREAM_REPLAY)

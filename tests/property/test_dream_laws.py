@@ -229,14 +229,14 @@ def test_every_imagined_branch_is_worth_what_the_twin_says() -> None:
     lived = day()
     ids = sorted(lived.births)
     golem = np.array([ids.index(g) for g in lived.records["golem_id"].to_pylist()])
-    walk = walks.walk_of(lived.records, golem, POLICY)
-    judged = im.decisions_of(lived.records, walk, POLICY)
+    market = walks.recorded_market(lived.records, golem, POLICY)
+    judged = im.decisions_of(lived.records, market, POLICY)
     half = np.array([lived.births[g].traits.range_half_width_ticks for g in ids])[golem[judged.row]]
     world = (np.full(judged.count, 500.0), np.full(judged.count, 650_000.0))
-    found = im.imagine(walk, judged, half_width=half, fee_ppm=world[0], native=world[1], policy=POLICY)
+    found = im.simulate_changes(market, judged, half_width=half, fee_ppm=world[0], native=world[1], policy=POLICY)
     effects: dict[tuple[str, int], dict[str, int]] = {}
     for decision, change, effect in zip(found.decision, found.change, found.effect_ppm, strict=True):
-        key = (ids[golem[judged.row[decision]]], int(walk.tick[judged.row[decision]]))
+        key = (ids[golem[judged.row[decision]]], int(market.tick[judged.row[decision]]))
         effects.setdefault(key, {})[im.CHANGES[change]] = int(effect)
     wanted = {}
     for golem_id in ids:
@@ -340,10 +340,10 @@ def test_records_that_are_missing_keep_a_decision_out_of_dreams() -> None:
     golem_id = sorted(lived.births)[0]
     records = lived.of(golem_id)
     golem = np.zeros(records.num_rows, np.int64)
-    judged = im.decisions_of(records, walks.walk_of(records, golem, POLICY), POLICY)
+    judged = im.decisions_of(records, walks.recorded_market(records, golem, POLICY), POLICY)
     row = int(judged.row[0]) + 7
     fewer = pa.concat_tables([records.slice(0, row), records.slice(row + 1)]).combine_chunks()
-    left = im.decisions_of(fewer, walks.walk_of(fewer, golem[1:], POLICY), POLICY)
+    left = im.decisions_of(fewer, walks.recorded_market(fewer, golem[1:], POLICY), POLICY)
     gone = [r for r in judged.row.tolist() if r <= row <= r + POLICY.prediction.check_ticks]
     assert judged.count - left.count == len(gone) > 0
 
@@ -355,11 +355,11 @@ def test_a_verdict_that_does_not_come_out_again_proves_nothing() -> None:
     first = next(row for row in rows if row["resolutions"])
     first["resolutions"][0]["effect_ppm"] += POLICY.dreams.reproduced_ppm + 2
     records = pa.Table.from_pylist(rows, schema=lived.records.schema)
-    walk = walks.walk_of(records, np.zeros(len(rows), np.int64), POLICY)
-    judged = im.decisions_of(records, walk, POLICY)
+    market = walks.recorded_market(records, np.zeros(len(rows), np.int64), POLICY)
+    judged = im.decisions_of(records, market, POLICY)
     half = np.full(judged.count, lived.births[golem_id].traits.range_half_width_ticks)
     world = {"fee_ppm": np.full(judged.count, 500.0), "native": np.full(judged.count, 650_000.0)}
-    found = im.imagine(walk, judged, half_width=half, **world, policy=POLICY)
+    found = im.simulate_changes(market, judged, half_width=half, **world, policy=POLICY)
     assert found.unlike.tolist() == [0]
     assert 0 not in found.decision.tolist()
     assert set(range(1, judged.count)) >= set(found.decision.tolist()) != set()

@@ -1,4 +1,4 @@
-"""Dreams equal their row-at-a-time twin, asleep and over many nights; the draw is fair, and nothing starves."""
+"""Dreams equal their row-at-a-time twin, inputs and over many nights; the draw is fair, and nothing starves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams import hypotheses as hyp
 from bardo_pipeline.dreams import replay_selection
-from bardo_pipeline.dreams.dream_cycle import KNOWN_COLUMNS, Asleep, _known
+from bardo_pipeline.dreams.dream_cycle import KNOWN_COLUMNS, DreamInputs, _novelty_and_scars
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.mortality.random_streams import seed_of
@@ -38,10 +38,10 @@ def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_not
         decided("received", 0, about=pattern("clean"), **(stained | {"is_bloodstain": False})),
     ]
     known = decisions(*told).select(KNOWN_COLUMNS)
-    asleep = Asleep(["g-1"], np.array([600]), np.zeros(1, np.int64), np.zeros((4, 1), np.int64), {})
+    inputs = DreamInputs(["g-1"], np.array([600]), np.zeros(1, np.int64), np.zeros((4, 1), np.int64), {})
     one = np.zeros(2, np.int64)
     due = replay_selection.Due(one, np.array([1, 3]), np.array([50, 150]), np.array([1, 2]), one)
-    novelty, scars = _known(known, asleep, due, POLICY)
+    novelty, scars = _novelty_and_scars(known, inputs, due, POLICY)
     names = {row["entry_id"]: row["tool"] for row in told}
     found = [(int(dream), names[entry]) for dream, entry in zip(scars["dream"], scars["entry"], strict=True)]
     assert sorted(found) == [(0, "fades"), (0, "scar"), (1, "scar")]
@@ -87,8 +87,8 @@ def test_dreams_are_due_when_the_twin_says(lived: list[tuple[list[dict[str, int]
     cycles = replay_selection.Cycles(
         golem, column["cycle"], column["cycle"] * 50, column["at_us"], column["idle"] == 1, column["tags"]
     )
-    beds = {code: replay_selection.Bed(last, at, new) for code, (_, last, at, new) in enumerate(lived)}
-    due = replay_selection.dreams_due(cycles, beds, POLICY.dreams)
+    last_dreams = {code: replay_selection.LastDream(last, at, new) for code, (_, last, at, new) in enumerate(lived)}
+    due = replay_selection.dreams_due(cycles, last_dreams, POLICY.dreams)
     found = [(g, c, replay_selection.BEGAN_BY[w]) for g, c, w in zip(due.golem, due.cycle, due.began_by, strict=True)]
     wanted = [
         (code, cycle, why)
@@ -188,12 +188,12 @@ def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed
     dream, name = np.sort(rng.integers(0, 3, count)), np.arange(count).astype(np.uint64)
     seeds = np.array([11, 22, 33], np.uint64)[dream]
     weight = rng.random(count)
-    drawn = replay_selection.chosen(dream, seeds, name, weight, places)
+    drawn = replay_selection.draw_replays(dream, seeds, name, weight, places)
     for number in range(3):
         mine = np.flatnonzero(dream == number)
         here = drawn[dream[drawn] == number]
         assert len(here) == min(places, len(mine)) == len(set(here.tolist()))
-        alone = mine[replay_selection.chosen(dream[mine], seeds[mine], name[mine], weight[mine], places)]
+        alone = mine[replay_selection.draw_replays(dream[mine], seeds[mine], name[mine], weight[mine], places)]
         assert alone.tolist() == here.tolist()
 
 
@@ -201,7 +201,7 @@ def test_nothing_starves_and_what_is_felt_most_is_replayed_most() -> None:
     nights, weight = 3_000, np.array([0.02, 0.2, 0.4, 0.8])
     dream = np.repeat(np.arange(nights), 4)
     seeds = np.array([sleep_seed(n) for n in range(nights)], np.uint64)[dream]
-    drawn = replay_selection.chosen(
+    drawn = replay_selection.draw_replays(
         dream, seeds, np.tile(np.arange(4), nights).astype(np.uint64), np.tile(weight, nights), 1
     )
     share = np.bincount(drawn % 4, minlength=4) / nights

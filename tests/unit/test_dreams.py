@@ -71,7 +71,7 @@ def nights(idle: list[int], *, hours: float = 1.0, tags: tuple[int, ...] = (), i
         np.zeros(12, np.int64), cycle, cycle * 50, (cycle * hours * HOUR_US).astype(np.int64),
         np.isin(cycle, idle), np.isin(cycle, tags).astype(np.int64),
     )  # fmt: skip
-    due = replay_selection.dreams_due(made, {0: replay_selection.Bed(0, 0, imported)}, RULES)
+    due = replay_selection.dreams_due(made, {0: replay_selection.LastDream(0, 0, imported)}, RULES)
     return [(int(c), replay_selection.BEGAN_BY[w]) for c, w in zip(due.cycle, due.began_by, strict=True)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bardo_pipeline.dreams.recorded_market import walk_of
+from bardo_pipeline.dreams.recorded_market import recorded_market
 from bardo_pipeline.errors import ConfigError, TraceError
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.validate import violations
@@ -173,7 +173,7 @@ def test_records_of_the_indebted_keep_every_rule_and_golems_do_not_touch_each_ot
 
 def test_dreams_look_at_the_position_and_not_at_the_loan() -> None:
     records = indebted(lending([CALM] * 6), 0.6).records
-    walk = walk_of(records, np.zeros(records.num_rows, np.int64), Policy())
+    walk = recorded_market(records, np.zeros(records.num_rows, np.int64), Policy())
     assert walk.open.tolist() == [False, *[True] * (records.num_rows - 1)]
     assert (walk.liquidity[1:] > 0).all()
 

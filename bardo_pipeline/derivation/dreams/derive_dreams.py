@@ -33,11 +33,11 @@ from bardo_pipeline.derivation.incremental.record_queries import (
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import last_moment
-from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
+from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, DreamInputs, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, load_hypotheses, newest_rows
 from bardo_pipeline.dreams.lessons import lesson_id
 from bardo_pipeline.dreams.recorded_market import RATES
-from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
+from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Due, LastDream, cycles_of, dreams_due
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Written
@@ -128,14 +128,14 @@ def _due_dreams(context: DerivationContext, records: pa.Table, past: DreamState)
     records = records.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     golems = sorted(set(records["golem_id"].to_pylist()))
     births, newest = _births(context, golems), _newest_dreams(past.dreams)
-    beds = {
-        i: Bed(newest[g]["cycle"], newest[g]["at_us"], False) if g in newest
-        else Bed(0, births[g]["at_us"], births[g]["bundle_hash"] is not None)
+    last_dreams = {
+        i: LastDream(newest[g]["cycle"], newest[g]["at_us"], False) if g in newest
+        else LastDream(0, births[g]["at_us"], births[g]["bundle_hash"] is not None)
         for i, g in enumerate(golems)
     }  # fmt: skip
     cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     cycles = cycles_of(records, _codes(records, golems), cycle, context.policy)
-    return _DueDreams(golems, dreams_due(cycles, beds, context.policy.dreams), births, newest)
+    return _DueDreams(golems, dreams_due(cycles, last_dreams, context.policy.dreams), births, newest)
 
 
 def _dream(context: DerivationContext, records: pa.Table, past: DreamState, left_out: LeftOut) -> DreamResult:
@@ -146,11 +146,11 @@ def _dream(context: DerivationContext, records: pa.Table, past: DreamState, left
         no_decisions = past.decisions_since(context, [])
         return DreamResult(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last, no_decisions)
     dreamers, due = [due_dreams.golems[g] for g in codes.tolist()], replace(due_dreams.due, golem=place)
-    asleep = _asleep(dreamers, due_dreams, past.dreams)
-    records = records_between(context, DREAM_COLUMNS, _needed_ticks(asleep, due, context.policy), left_out)
+    inputs = _dream_inputs(dreamers, due_dreams, past.dreams)
+    records = records_between(context, DREAM_COLUMNS, _needed_ticks(inputs, due, context.policy), left_out)
     decisions = past.decisions_since(context, dreamers)
     state = load_hypotheses(rows_of_golems(past.hypotheses, dreamers), dreamers)
-    dreams, hypotheses = dream(records, _codes(records, dreamers), decisions, asleep, due, state, context.policy)
+    dreams, hypotheses = dream(records, _codes(records, dreamers), decisions, inputs, due, state, context.policy)
     last = zip((dreamers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
     return DreamResult(dreams, hypotheses, past.last | dict(last), decisions)
 
@@ -174,7 +174,7 @@ def _newest_dreams(dreams: pa.Table) -> dict[str, dict[str, int]]:
     return {row["golem_id"]: row for row in rows.sort_by("cycle").to_pylist()}
 
 
-def _asleep(golems: list[str], due_dreams: _DueDreams, dreams: pa.Table) -> Asleep:
+def _dream_inputs(golems: list[str], due_dreams: _DueDreams, dreams: pa.Table) -> DreamInputs:
     """Collect the inputs of these golems' dreams from their births and earlier dreams."""
     newest = due_dreams.newest
     width = [due_dreams.births[g]["traits"]["range_half_width_ticks"] for g in golems]
@@ -184,7 +184,7 @@ def _asleep(golems: list[str], due_dreams: _DueDreams, dreams: pa.Table) -> Asle
         for episode in row["replayed"]:
             key = (codes[row["golem_id"]], episode["tick"])
             replayed[key] = replayed.get(key, 0) + 1
-    return Asleep(
+    return DreamInputs(
         golems,
         np.array(width, np.int64),
         np.array([newest[g]["tick"] if g in newest else 0 for g in golems], np.int64),
@@ -193,12 +193,12 @@ def _asleep(golems: list[str], due_dreams: _DueDreams, dreams: pa.Table) -> Asle
     )
 
 
-def _needed_ticks(asleep: Asleep, due: Due, policy: Policy) -> dict[str, tuple[int, int]]:
+def _needed_ticks(inputs: DreamInputs, due: Due, policy: Policy) -> dict[str, tuple[int, int]]:
     """Return each golem's first and last tick that its dreams read: the lookback, and trials judged since its last."""
     needed = {}
-    for code, golem_id in enumerate(asleep.golems):
+    for code, golem_id in enumerate(inputs.golems):
         ticks = due.tick[due.golem == code]
-        since = int(asleep.last_tick[code]) - policy.prediction.check_ticks
+        since = int(inputs.last_tick[code]) - policy.prediction.check_ticks
         needed[golem_id] = (max(1, min(since, int(ticks[0]) - policy.dreams.lookback_ticks)), int(ticks[-1]))
     return needed
 

@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
 from bardo_pipeline.derivation.incremental.record_queries import last_cycle_by_golem, rows_of_golems, values_by_golem
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, is_from_cycle
-from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
+from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, decisions_for_later_dreams
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, live_hypotheses
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.events.life.retractions import LeftOut
@@ -125,7 +125,9 @@ def save_dream_state(
     tables = {
         "dreams": _within_lookback(all_dreams, context.policy.dreams.lookback_ticks),
         "hypotheses": live_hypotheses(pa.concat_tables([before.hypotheses, hypotheses])),
-        "decisions": pa.concat_tables([unchanged, known_then(rows_of_golems(decisions, dreamers), last)]),
+        "decisions": pa.concat_tables(
+            [unchanged, decisions_for_later_dreams(rows_of_golems(decisions, dreamers), last)]
+        ),
     }
     signatures = _signatures(context, living, left_out)
     columns: dict[str, Any] = {
