@@ -27,13 +27,13 @@ from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
 from bardo_pipeline.curator.state.cycle_batch import Wave, wave_of
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.state.evidence import gather_evidence
-from bardo_pipeline.curator.state.grimoire_state import GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, coded
 from bardo_pipeline.curator.state.proposal_agenda import Agenda
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
@@ -48,14 +48,10 @@ PASSES_EDITION = "15"
 
 CYCLE_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("tick_last", pa.int64(), nullable=False),
-        pa.field("closed_at", MOMENT, nullable=False),
-        pa.field("record_count", pa.int64(), nullable=False),
-        pa.field("entries_pruned", pa.int64(), nullable=False),
-        pa.field("entries_promoted", pa.int64(), nullable=False),
-        pa.field("heuristics_proposed", pa.int64(), nullable=False),
+        required("golem_id", pa.string()),
+        *all_required(pa.int64(), "cycle", "tick_last"),
+        required("closed_at", MOMENT),
+        *all_required(pa.int64(), "record_count", "entries_pruned", "entries_promoted", "heuristics_proposed"),
     ]
 )
 """One row per closed cycle of a golem (CuratorCycleComplete, MEM); key (golem_id, cycle).
@@ -100,7 +96,7 @@ def curate(
     """
     if not records.num_rows and not orders:
         return Curation(DECISION_SCHEMA.empty_table(), CYCLE_SCHEMA.empty_table(), PlaybookLog().table())
-    golem = _golem_codes(state, records)
+    golem = coded(records.column("golem_id"), state.golem_code)
     evidence = gather_evidence(records, golem=golem, cycle=cycle, structures=state.structures, policy=policy.curator)
     state.ensure(evidence.golem, evidence.structure)
     state.moments.add(records, cycle, policy)
@@ -176,12 +172,6 @@ class _Closed:
     @property
     def waves(self) -> int:
         return int(self.wave.max()) + 1 if len(self.wave) else 0
-
-
-def _golem_codes(state: GrimoireState, records: pa.Table) -> Int64Array:
-    ids = contiguous(records.column("golem_id")).dictionary_encode()
-    codes = np.array([state.golem_code(g) for g in ids.dictionary.to_pylist()], dtype=np.int64)
-    return codes[ids.indices.to_numpy(zero_copy_only=False)]
 
 
 def _closed_cycles(records: pa.Table, golem: Int64Array, cycle: Int64Array, orders: _CycleOrders) -> _Closed:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import is_episode, is_verified
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -26,33 +27,19 @@ IMPORTANCE_TIERS = ("routine", "notable", "critical", "emergency")
 
 EPISODE_SCHEMA = pa.schema(
     [
-        pa.field("episode_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("chain", pa.string(), nullable=False),
-        pa.field("protocol", pa.string(), nullable=False),
-        pa.field("pair", pa.string(), nullable=False),
-        pa.field("regime", pa.string(), nullable=False),
-        pa.field("tier", pa.string(), nullable=False),
-        pa.field("action_type", pa.string()),
-        pa.field("action_status", pa.string()),
-        pa.field("value_micros", pa.int64()),
-        pa.field("gas_cost_micros", pa.int64()),
-        pa.field("pnl_impact_micros", pa.int64()),
-        pa.field("curiosity", pa.float64(), nullable=False),
-        pa.field("importance", pa.float64(), nullable=False),
-        pa.field("importance_tier", pa.string(), nullable=False),
-        pa.field("may_go_at", MOMENT, nullable=False),
-        pa.field("pleasure", pa.float64(), nullable=False),
-        pa.field("arousal", pa.float64(), nullable=False),
-        pa.field("dominance", pa.float64(), nullable=False),
-        pa.field("verified", pa.bool_(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("text_hash", pa.string(), nullable=False),
-        pa.field("embedder", pa.string(), nullable=False),
-        pa.field("vector", pa.list_(pa.field("element", pa.float32(), nullable=False)), nullable=False),
+        *all_required(pa.string(), "episode_id", "golem_id"),
+        *all_required(pa.int64(), "tick", "cycle"),
+        required("at", MOMENT),
+        *all_required(pa.string(), "chain", "protocol", "pair", "regime", "tier"),
+        *[pa.field(name, pa.string()) for name in ("action_type", "action_status")],
+        *[pa.field(name, pa.int64()) for name in ("value_micros", "gas_cost_micros", "pnl_impact_micros")],
+        *all_required(pa.float64(), "curiosity", "importance"),
+        required("importance_tier", pa.string()),
+        required("may_go_at", MOMENT),
+        *all_required(pa.float64(), "pleasure", "arousal", "dominance"),
+        required("verified", pa.bool_()),
+        *all_required(pa.string(), "text", "text_hash", "embedder"),
+        listed("vector", pa.float32()),
     ]
 )
 """One row per episode; id "golem:tick" is that of its record.

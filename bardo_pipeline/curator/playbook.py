@@ -16,24 +16,22 @@ import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, MOMENT
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.policy import Policy
 
-_REGIME_THRESHOLDS = [pa.field(r, pa.float64(), nullable=False) for r in REGIMES]
-
 PLAYBOOK_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("version", pa.int64(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("rebalance_threshold", pa.struct(_REGIME_THRESHOLDS), nullable=False),
-        pa.field("cause_entries", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
-        pa.field("staged_entries", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
-        pa.field("markdown", pa.string(), nullable=False),
+        required("golem_id", pa.string()),
+        *all_required(pa.int64(), "version", "cycle"),
+        required("at", MOMENT),
+        required("rebalance_threshold", pa.struct(all_required(pa.float64(), *REGIMES))),
+        listed("cause_entries", pa.string()),
+        listed("staged_entries", pa.string()),
+        required("markdown", pa.string()),
     ]
 )
 """One row per version of a golem's PLAYBOOK.md, from version 1 at birth; key (golem_id, version).

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import bool_column, contiguous
+from bardo_pipeline.grimoire.entry_columns import contiguous, to_bools
 from bardo_pipeline.mortality.random_streams import drawn, seed_of
 from bardo_pipeline.policy import CuratorPolicy
 
@@ -26,12 +27,10 @@ REPLAY_COLUMNS = (
 
 REPLAY_SCHEMA = pa.schema(
     [
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("is_new", pa.bool_(), nullable=False),
-        pa.field("gain_ppm", pa.int64(), nullable=False),
-        pa.field("need_ppm", pa.int64(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
+        *all_required(pa.int64(), "tick", "cycle"),
+        required("is_new", pa.bool_()),
+        *all_required(pa.int64(), "gain_ppm", "need_ppm"),
+        required("text", pa.string()),
     ]
 )
 """One row per replayed episode, highest gain first. gain_ppm, need_ppm: parts per million."""
@@ -73,14 +72,11 @@ def gain_of(episodes: pa.Table) -> Float64Array:
 
 def need_of(episodes: pa.Table, now: int, policy: CuratorPolicy) -> Float64Array:
     """Return each episode's similarity to the one at row `now`, in [0, 1], by regime, market and mood."""
-    same = [_equals(episodes[n], now) for n in ("regime", "protocol", "pair")]
+    columns = {n: contiguous(pc.equal(episodes[n], episodes[n][now])) for n in ("regime", "protocol", "pair")}
+    same = [to_bools(column) for column in columns.values()]
     mood = np.stack([episodes[n].to_numpy() for n in ("pleasure", "arousal", "dominance")])
     near = 1.0 - np.sqrt(((mood - mood[:, now : now + 1]) ** 2).sum(axis=0)) / _DISTANCE_MAX
     return policy.need_regime * same[0] + policy.need_market * (same[1] & same[2]) + policy.need_mood * near
-
-
-def _equals(column: pa.ChunkedArray, now: int) -> BoolArray:
-    return bool_column(pa.table({"same": pc.equal(contiguous(column), column[now])}), "same")
 
 
 def within_quotas(is_new: BoolArray, policy: CuratorPolicy) -> BoolArray:

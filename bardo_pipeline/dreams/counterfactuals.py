@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import flatten_lists
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.recorded_market import RecordedMarket
 from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK
@@ -52,8 +54,7 @@ NOW, NEVER, AT_SCORE, AT_GAS = range(4)
 class Decisions:
     """Judged decisions to re-centre or to hold, with fully recorded trials; one element per decision.
 
-    row, judged_row: market rows of the decision and its verdict. situation: index into `situations`, which are (chain,
-    protocol, pair, tool, regime, anomaly band, gas band).
+    row, judged_row: market rows of the decision and its verdict. anomaly: band. situation: index into `situations`.
     """
 
     row: Int64Array
@@ -62,7 +63,7 @@ class Decisions:
     effect_ppm: Int64Array
     anomaly: Int64Array
     situation: Int64Array
-    situations: list[tuple[str, str, str, str, str, int, int]]
+    situations: list[Structure]
 
     @property
     def count(self) -> int:
@@ -106,17 +107,19 @@ def decisions_of(records: pa.Table, market: RecordedMarket, policy: Policy) -> D
 
 def _situations(
     records: pa.Table, row: Int64Array, tool: pa.Array, regime: Int64Array, anomaly: Int64Array, gas: Int64Array
-) -> tuple[Int64Array, list[tuple[str, str, str, str, str, int, int]]]:
+) -> tuple[Int64Array, list[Structure]]:
+    """Return the situation of each decision as an index, and the distinct situations."""
     observation = contiguous(records["observation"]).take(pa.array(row))
     words = [pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")] + [tool]
     coded = [w.dictionary_encode() for w in words]
     packed = np.stack([*(np.asarray(c.indices).astype(np.int64) for c in coded), regime, anomaly, gas], axis=1)
     unique, inverse = np.unique(packed, axis=0, return_inverse=True)
     names = [c.dictionary.to_pylist() for c in coded]
-    situations = [
-        (names[0][a], names[1][b], names[2][c], names[3][t], REGIMES[r], int(x), int(g))
-        for a, b, c, t, r, x, g in unique
-    ]
+    situations = []
+    for *places, r, band, g in unique:
+        chain, protocol, pair, tool_name = (words[at] for words, at in zip(names, places, strict=True))
+        bands = REGIMES[r], ANOMALY_BANDS[band], GAS_BANDS[g]
+        situations.append(Structure("pattern", chain, protocol, pair, tool_name, "rebalance", *bands))
     return inverse.reshape(-1), situations
 
 
@@ -246,7 +249,10 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
         if not waiting.any() or k > horizon // 2:
             continue
         cheaper = (market.gas_gwei[row] < market.gas_gwei[branches["row"]]) | (k == rules.wait_ticks)
-        reached = _score(market, row, state["lower"], state["upper"], policy) >= branches["edge"]
+        away = np.abs(market.pool_tick[row] - (state["lower"] + state["upper"]) * 0.5)
+        away /= (state["upper"] - state["lower"]) * 0.5
+        score = policy.anomaly.away_gain * away + policy.anomaly.stir_gain * market.volatility[row]
+        reached = np.minimum(score, 1.0) >= branches["edge"]
         triggered = np.select(
             [branches["when"] == NOW, branches["when"] == AT_SCORE, branches["when"] == AT_GAS],
             [np.full(len(row), k == 0), reached & (k > 0), cheaper & (k > 0)],
@@ -257,14 +263,6 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
     row = branches["row"] + horizon
     at_end = worth(state["liquidity"], sqrt_price(state["lower"]), sqrt_price(state["upper"]), market.root[row])
     return at_end + state["fees"] - state["gas"]
-
-
-def _score(
-    market: RecordedMarket, row: Int64Array, lower: Float64Array, upper: Float64Array, policy: Policy
-) -> Float64Array:
-    """Return the anomaly score of positions in these ranges."""
-    away = np.abs(market.pool_tick[row] - (lower + upper) * 0.5) / ((upper - lower) * 0.5)
-    return np.minimum(policy.anomaly.away_gain * away + policy.anomaly.stir_gain * market.volatility[row], 1.0)
 
 
 def _recentre(

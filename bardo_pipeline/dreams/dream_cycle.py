@@ -35,12 +35,12 @@ from bardo_pipeline.dreams.hypotheses import (
     Hypotheses,
     independent,
     judge,
-    situation,
     stage,
 )
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.recorded_market import RATES, RecordedMarket, prices_of, rate_increments, recorded_market
 from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, depotentiated, draw_replays, salience, scar_salience
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
@@ -64,12 +64,7 @@ KNOWN_COLUMNS = (
 """Columns of the curator's decisions that dreams read."""
 
 _REPLAYED = pa.struct(
-    [
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("salience_ppm", pa.int64(), nullable=False),
-        pa.field("arousal_before_ppm", pa.int64(), nullable=False),
-        pa.field("arousal_after_ppm", pa.int64(), nullable=False),
-    ]
+    all_required(pa.int64(), "tick", "salience_ppm", "arousal_before_ppm", "arousal_after_ppm"),
 )
 _COUNTS = (
     "episode_count", "failure_count", "branch_count", "unlike_count", "staged_count", "confirmed_count", "gone_count",
@@ -77,18 +72,15 @@ _COUNTS = (
 
 DREAM_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("began_by", pa.string(), nullable=False),
-        pa.field("mortality_pressure_ppm", pa.int64(), nullable=False),
-        pa.field("replay_budget", pa.int64(), nullable=False),
-        pa.field("counterfactual_budget", pa.int64(), nullable=False),
-        pa.field("replayed", pa.list_(pa.field("element", _REPLAYED, nullable=False)), nullable=False),
-        pa.field("scars", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
-        *[pa.field(name, pa.int64(), nullable=False) for name in (*_COUNTS, *RATES)],
-        pa.field("policy_hash", pa.string(), nullable=False),
+        required("golem_id", pa.string()),
+        *all_required(pa.int64(), "cycle", "tick"),
+        required("at", MOMENT),
+        required("began_by", pa.string()),
+        *all_required(pa.int64(), "mortality_pressure_ppm", "replay_budget", "counterfactual_budget"),
+        listed("replayed", _REPLAYED),
+        listed("scars", pa.string()),
+        *all_required(pa.int64(), *_COUNTS, *RATES),
+        required("policy_hash", pa.string()),
     ]
 )
 """One row per dream; key (golem_id, cycle).
@@ -218,8 +210,7 @@ def _evidence(
     """Return the simulated effects with the codes of their hypotheses, and the order of their branches."""
     decision, change = simulated.decision, simulated.change
     pairs, inverse = np.unique(np.stack([decisions.situation[decision], change], axis=1), axis=0, return_inverse=True)
-    structures = [situation(*s) for s in decisions.situations]
-    codes = np.array([state.code(structures[s], int(c)) for s, c in pairs], np.int64)
+    codes = np.array([state.code(decisions.situations[s], int(c)) for s, c in pairs], np.int64)
     key = codes[inverse.reshape(-1)] if len(codes) else np.zeros(0, np.int64)
     row, judged = decisions.row[decision], decisions.judged_row[decision]
     order = np.lexsort((market.tick[row], key, market.golem[row]))

@@ -17,7 +17,6 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import Policy
 
 IMAGINED, STAGED, CONFIRMED, GONE = range(4)
@@ -316,10 +315,3 @@ def _begin(state: Hypotheses, dreamers: Dreamers, keys: Int64Array, policy: Poli
     blank = {n: np.zeros(len(new), np.int64) for n in COLUMNS}
     times = dict.fromkeys(("begun_us", "anchor_us"), dreamers.at_us[new])
     state.add(blank | {"golem": golem[~exists], "key": key[~exists], "begun_cycle": dreamers.cycle[new]} | times)
-
-
-def situation(chain: str, protocol: str, pair: str, tool: str, regime: str, anomaly: int, gas: int) -> Structure:
-    """Return the structure of a situation of a re-centring decision."""
-    return Structure(
-        "pattern", chain, protocol, pair, tool, "rebalance", regime, ANOMALY_BANDS[anomaly], GAS_BANDS[gas]
-    )

@@ -16,6 +16,7 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
 from bardo_pipeline.grimoire.entry_text import counterfactual_text
@@ -25,40 +26,26 @@ from bardo_pipeline.policy import Policy
 SITUATED = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")
 """Fields of a structure that a hypothesis has."""
 
+_FIGURES = ("count", "total", "squares", "mean_ppm", "low_ppm", "high_ppm")
+
 HYPOTHESIS_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("hypothesis_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("operation", pa.string(), nullable=False),
-        pa.field("state", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("structure", pa.string(), nullable=False),
-        *[pa.field(name, pa.string(), nullable=False) for name in SITUATED],
-        pa.field("change", pa.string(), nullable=False),
-        pa.field("provenance", pa.string(), nullable=False),
-        pa.field("decay_class", pa.string(), nullable=False),
-        pa.field("half_life_days", pa.float64(), nullable=False),
-        pa.field("sign", pa.int64(), nullable=False),
-        pa.field("confidence_before_ppm", pa.int64(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
-        pa.field("anchor_at", MOMENT, nullable=False),
-        pa.field("begun_cycle", pa.int64(), nullable=False),
-        pa.field("begun_at", MOMENT, nullable=False),
+        *all_required(pa.string(), "golem_id", "hypothesis_id"),
+        *all_required(pa.int64(), "cycle", "seq"),
+        required("at", MOMENT),
+        *all_required(pa.string(), "operation", "state", "text", "structure", *SITUATED),
+        *all_required(pa.string(), "change", "provenance", "decay_class"),
+        required("half_life_days", pa.float64()),
+        *all_required(pa.int64(), "sign", "confidence_before_ppm", "confidence_ppm"),
+        required("anchor_at", MOMENT),
+        required("begun_cycle", pa.int64()),
+        required("begun_at", MOMENT),
         pa.field("staged_tick", pa.int64()),
-        pa.field("staged_at", MOMENT),
-        pa.field("confirm_by", MOMENT),
-        pa.field("expires_at", MOMENT),
-        *[
-            pa.field(f"{side}{name}", pa.int64(), nullable=False)
-            for side in ("", "live_")
-            for name in ("count", "total", "squares", "mean_ppm", "low_ppm", "high_ppm")
-        ],
-        pa.field("pushed", pa.bool_(), nullable=False),
-        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
-        pa.field("policy_hash", pa.string(), nullable=False),
+        *[pa.field(name, MOMENT) for name in ("staged_at", "confirm_by", "expires_at")],
+        *all_required(pa.int64(), *_FIGURES, *(f"live_{name}" for name in _FIGURES)),
+        required("pushed", pa.bool_()),
+        listed("cause_ticks", pa.int64()),
+        required("policy_hash", pa.string()),
     ]
 )
 """One row per change of a hypothesis in a dream; key (golem_id, hypothesis_id, cycle, seq). The newest row holds
@@ -104,8 +91,7 @@ def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
     sides: dict[str, pa.Array] = {}
     for side in ("", "live_"):
         sums = [rows[f"{side}{n}"] for n in ("count", "total", "squares")]
-        names = ("count", "total", "squares", "mean_ppm", "low_ppm", "high_ppm")
-        named = zip(names, [*sums, *interval(sums, policy)], strict=True)
+        named = zip(_FIGURES, [*sums, *interval(sums, policy)], strict=True)
         sides |= {f"{side}{n}": pa.array(v) for n, v in named}
     columns = {
         "golem_id": golems,

@@ -69,7 +69,7 @@ def recorded_market(records: pa.Table, golem: Int64Array, policy: Policy) -> Rec
         return values.cast(pa.float64()).to_numpy(zero_copy_only=False) if values.null_count else np.asarray(values)
 
     tick = tick_of_price(seen("price")).astype(np.float64)
-    low, high = (_tick_of(seen(name)) for name in ("price_high", "price_low"))
+    low, high = (np.log(1e12 / seen(name)) / np.log(1.0001) for name in ("price_high", "price_low"))
     return RecordedMarket(
         golem=golem,
         tick=records["tick"].to_numpy().astype(np.int64),
@@ -87,10 +87,6 @@ def recorded_market(records: pa.Table, golem: Int64Array, policy: Policy) -> Rec
         **_positions(pc.struct_field(observation, "positions"), pc.struct_field(observation, "protocol")),
         **_actions(contiguous(records["actions"]), seen("gas_gwei"), policy),
     )
-
-
-def _tick_of(price: Float64Array) -> Float64Array:
-    return np.asarray(np.log(1e12 / price) / np.log(1.0001))
 
 
 def _positions(lists: pa.ListArray, protocol: pa.Array) -> dict[str, Any]:

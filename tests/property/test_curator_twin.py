@@ -114,7 +114,7 @@ def test_evidence_equals_its_twin(lived: tuple[Life, ...], chance: Any) -> None:
             int(found.count[i]), int(found.total[i]), int(found.squares[i]), found.mood[i].tolist(),
             set(found.cause_tick[found.first[i] : found.stop[i]].reshape(-1).tolist()),
         )
-        for i in range(found.groups)
+        for i in range(len(found.golem))
     }  # fmt: skip
     expected = evidence_by_row(with_cycles(records), POLICY.curator)
     assert groups == {k: (g.count, g.total, g.squares, g.mood, g.causes) for k, g in expected.items()}

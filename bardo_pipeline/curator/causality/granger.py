@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.causality.variables import (
     ALL_VARIABLES,
     COLUMNS,
@@ -289,14 +289,12 @@ def find_causes(base: Regression, task: Task, active: Int64Array, rules: CausalP
         take_cause(work, task, columns[:, slot])
     variables = _variables(task)
     causes = np.array(task.causes)
-    enough_crashes = _has_enough_crashes(base, rules)
+    few_crashes = (base.scale[:, COLUMNS.index(Column(CRASH, 1))] / SCALE) ** 2 < rules.events_min
     for _ in range(rules.links_max):
         count = (columns >= 0).sum(axis=1)
         taken = np.where(columns >= 0, variables[columns], _NONE)
         blocked = (variables[causes][None, :, None] == taken[:, None, :]).any(axis=2)
-        blocked |= (count >= rules.links_max)[:, None] | (
-            ~enough_crashes[:, None] & (variables[causes] == CRASH)[None, :]
-        )
+        blocked |= (count >= rules.links_max)[:, None] | (few_crashes[:, None] & (variables[causes] == CRASH))
         sigmas = np.where(blocked, 0.0, work.sigmas(task.target, task.causes))
         best = np.argmax(np.abs(sigmas), axis=1)
         row = np.arange(len(sigmas))
@@ -338,13 +336,6 @@ def _lags(task: Task) -> Int64Array:
         lags = [cause for cause in sorted(task.causes) if variable == variables[cause]] if variable >= 0 else []
         all_lags[: 1 + len(lags), column] = [column, *lags]
     return all_lags[(all_lags >= 0).any(axis=1)]
-
-
-def _has_enough_crashes(base: Regression, rules: CausalPolicy) -> BoolArray:
-    """Return which golems recorded at least `events_min` crashes."""
-    place = COLUMNS.index(Column(CRASH, 1))
-    enough: BoolArray = (base.scale[:, place] / SCALE) ** 2 >= rules.events_min
-    return enough
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from bardo_pipeline.curator.causality.variables import (
     standardised,
 )
 from bardo_pipeline.curator.state.evidence import Market, market_codes
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.policy import Policy
 
 _BATCH_ROWS, _FEW_ROWS = 2_000, 50
@@ -36,17 +37,11 @@ _UPPER = np.triu_indices(WIDTH)
 
 MOMENTS_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("chain", pa.string(), nullable=False),
-        pa.field("protocol", pa.string(), nullable=False),
-        pa.field("pair", pa.string(), nullable=False),
-        pa.field("tail_tick", pa.int64(), nullable=False),
-        pa.field("tail", pa.list_(pa.int64()), nullable=False),
-        pa.field("before", pa.list_(pa.int64()), nullable=False),
-        pa.field("stretch", pa.int64(), nullable=False),
-        pa.field("tick_first", pa.int64(), nullable=False),
-        pa.field("tick_last", pa.int64(), nullable=False),
-        pa.field("fresh", pa.list_(pa.int64()), nullable=False),
+        *all_required(pa.string(), "golem_id", "chain", "protocol", "pair"),
+        required("tail_tick", pa.int64()),
+        *all_required(pa.list_(pa.int64()), "tail", "before"),
+        *all_required(pa.int64(), "stretch", "tick_first", "tick_last"),
+        required("fresh", pa.list_(pa.int64())),
     ]
 )
 """One row per golem, market and untested stretch (0 for none). tail: READINGS of the last ticks, row by row. before,

@@ -52,8 +52,6 @@ def vote_on_quarantined(state: GrimoireState, wave: Wave, policy: Policy) -> Non
     _prune_faded(state, wave, policy)
     chosen = np.flatnonzero(is_quarantined(state, wave.rows) & (state["decay_class"][wave.rows] != CLASS_FACT))
     rows, causes = wave.rows[chosen], wave.causes[chosen]
-    if not len(rows):
-        return
     rules, at, claim = policy.curator, wave.closing(state, rows), state["sign"][rows]
     before = state.confidence_at(rows, at, policy.decay)
     direction = cycle_direction(wave, chosen, policy)
@@ -77,8 +75,6 @@ def vote_on_quarantined(state: GrimoireState, wave: Wave, policy: Policy) -> Non
 def _prune_faded(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Prune quarantined entries without a floor and without evidence in this cycle that decayed below the limit."""
     rows = np.flatnonzero(is_quarantined(state) & wave.has(state)[state["golem"]])
-    if not len(rows):
-        return
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     faded = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)
     faded &= ~np.isin(rows, wave.rows[wave.count > 0])

@@ -24,8 +24,6 @@ def consolidate(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Create baselines that have enough evidence and vote on the active ones."""
     facts = np.flatnonzero(state["decay_class"][wave.rows] == CLASS_FACT)
     rows, causes, count = wave.rows[facts], wave.causes[facts], wave.count[facts]
-    if not len(rows):
-        return
     count_min = policy.curator.baseline_min
     active = state["status"][rows] == ACTIVE
     created = ~active & (state["own_count"][rows] >= count_min)

@@ -30,8 +30,6 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Create, vote on and restate the patterns that got evidence in this wave."""
     chosen = np.flatnonzero((state["decay_class"][wave.rows] != CLASS_FACT) & ~is_quarantined(state, wave.rows))
     rows, causes = wave.rows[chosen], wave.causes[chosen]
-    if not len(rows):
-        return
     mean, low, high, sign = own_effect(state, rows, policy)
     sure = sign != 0
     active, claim = state["status"][rows] == ACTIVE, state["sign"][rows]
@@ -65,8 +63,6 @@ def cycle_direction(wave: Wave, chosen: Int64Array, policy: Policy) -> Int64Arra
 
 def create(state: GrimoireState, rows: Int64Array, sign: Int64Array, wave: Wave, *, confidence: int) -> None:
     """Turn candidates or removed entries into active insights of the golem's own. confidence: ppm."""
-    if not len(rows):
-        return
     place = wave.place(state, rows)
     at = wave.at_us[place]
     for name, value in (
@@ -88,8 +84,6 @@ def create(state: GrimoireState, rows: Int64Array, sign: Int64Array, wave: Wave,
 
 def vote(state: GrimoireState, rows: Int64Array, confidence: Int64Array, at: Int64Array, counter: str) -> None:
     """Set the confidence (ppm, clipped to [0, 1e6]) as of `at` and count the vote in the column `counter`."""
-    if not len(rows):
-        return
     state["confidence_ppm"][rows] = np.clip(confidence, 0, PPM)
     state["anchor_us"][rows] = at
     state[counter][rows] += 1

@@ -20,15 +20,10 @@ from bardo_pipeline.policy import Policy
 def prune(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Prune active entries below the confidence limit and clear their own evidence."""
     rows = wave.living(state)
-    if not len(rows):
-        return
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
-    faded = now < ppm(policy.curator.prune_confidence)
-    if not faded.any():
-        return
-    pruned = faded & (state.floor(rows, policy.decay) == 0)
+    pruned = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)
     rows, now = rows[pruned], now[pruned]
     state["status"][rows] = PRUNED
     clear_own_evidence(state, rows)
-    np.add.at(wave.pruned, wave.place(state, rows) if len(rows) else rows, 1)
+    np.add.at(wave.pruned, wave.place(state, rows), 1)
     wave.note(state, PRUNED_OPERATION, rows, now)

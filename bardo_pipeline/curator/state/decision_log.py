@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.grimoire_state import COLUMNS, GrimoireState, entry_columns, entry_id
 from bardo_pipeline.events.life.override_events import Order
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
@@ -59,18 +60,14 @@ REASONS = (
 
 DECISION_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("revision", pa.int64(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("operation", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("confidence_before_ppm", pa.int64(), nullable=False),
-        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
-        pa.field("cause_bundle", pa.string()),
-        pa.field("cause_event", pa.string()),
-        pa.field("policy_hash", pa.string(), nullable=False),
+        required("golem_id", pa.string()),
+        *all_required(pa.int64(), "revision", "cycle", "seq"),
+        required("at", MOMENT),
+        *all_required(pa.string(), "operation", "reason"),
+        required("confidence_before_ppm", pa.int64()),
+        listed("cause_ticks", pa.int64()),
+        *[pa.field(name, pa.string()) for name in ("cause_bundle", "cause_event")],
+        required("policy_hash", pa.string()),
         *[f for f in ENTRY_SCHEMA if f.name != "golem_id"],
     ]
 )
@@ -163,7 +160,7 @@ class DecisionLog:
             "cycle": pa.array(rows["cycle"], pa.int64()),
             "at": pa.array(rows["at_us"], pa.int64()).cast(MOMENT),
             "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
-            "reason": self._reasons(rows),
+            "reason": _reasons(rows, self.orders),
             "confidence_before_ppm": pa.array(rows["before"], pa.int64()),
             "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], self._causes),
             "cause_bundle": _taken([getattr(order, "bundle", None) for order in self.orders], rows["order"]),
@@ -172,14 +169,6 @@ class DecisionLog:
             "seq": pa.array(rank_within((rows["golem"] << 32) | rows["cycle"])),
         }
         return pa.table({n: columns[n] for n in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
-
-    def _reasons(self, rows: dict[str, Int64Array]) -> pa.Array:
-        """Return the reason given by the owner or proposer, else that of the operation."""
-        reasons = [
-            order.reason if isinstance(order, Considered) else f"{REASONS[_BY_KIND[order.kind]]}: {order.why}"
-            for order in self.orders
-        ]
-        return pc.coalesce(_taken(reasons, rows["order"]), _reasons(rows))
 
 
 def _taken(values: Sequence[str | None], place: Int64Array) -> pa.Array:
@@ -190,17 +179,17 @@ def _taken(values: Sequence[str | None], place: Int64Array) -> pa.Array:
 _BY_KIND = {"EntryPinned": PINNED, "EntryUnpinned": UNPINNED, "EntryCorrected": CORRECTED, "EntryRetracted": RETRACTED}
 
 
-def _reasons(rows: dict[str, Int64Array]) -> pa.Array:
-    """Return the sentence of each operation, with count and interval if there is evidence."""
+def _reasons(rows: dict[str, Int64Array], orders: Sequence[Order | Considered]) -> pa.Array:
+    """Return the reason given with each order, else the sentence of the operation with count and interval."""
+    ordered = [
+        order.reason if isinstance(order, Considered) else f"{REASONS[_BY_KIND[order.kind]]}: {order.why}"
+        for order in orders
+    ]
     sentence = pa.array(REASONS).take(pa.array(rows["operation"]))
     figures = [pa.array(rows[n]).cast(pa.string()) for n in ("evidence_count", "effect_low_ppm", "effect_high_ppm")]
-    full = pc.binary_join_element_wise(
-        sentence,
-        pc.binary_join_element_wise("n=", figures[0], ""),
-        pc.binary_join_element_wise("interval ", figures[1], " to ", figures[2], ""),
-        "; ",
-    )
-    return pc.if_else(pa.array(rows["evidence_count"] > 0), full, sentence)
+    full = pc.binary_join_element_wise(sentence, "; n=", figures[0], "; interval ", figures[1], " to ", figures[2], "")
+    by_operation = pc.if_else(pa.array(rows["evidence_count"] > 0), full, sentence)
+    return pc.coalesce(_taken(ordered, rows["order"]), by_operation)
 
 
 def _cause_lists(first: Int64Array, stop: Int64Array, cause_tick: Int64Array) -> pa.Array:

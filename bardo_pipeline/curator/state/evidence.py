@@ -22,19 +22,9 @@ from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.policy import CuratorPolicy
 
 EVIDENCE_COLUMNS = (
-    "golem_id",
-    "tick",
-    "observed_at",
-    "observation",
-    "tier",
-    "anomalies",
-    "prediction_error_sources",
-    "actions",
-    "outcome",
-    "pad_after",
-    "resolutions",
-    "dream_tag",
-)
+    "golem_id", "tick", "observed_at", "observation", "tier", "anomalies", "prediction_error_sources", "actions",
+    "outcome", "pad_after", "resolutions", "dream_tag",
+)  # fmt: skip
 """Columns of a record that derivation reads."""
 
 _WORD_MAX = 2**63 - 1
@@ -68,11 +58,6 @@ class Evidence:
     first: Int64Array
     stop: Int64Array
     cause_tick: Int64Array
-
-    @property
-    def groups(self) -> int:
-        """Return the number of groups."""
-        return len(self.golem)
 
 
 def flatten_lists(lists: pa.ListArray) -> tuple[Int64Array, pa.Array]:
@@ -215,11 +200,9 @@ def _judged(
     row, parts = flatten_lists(contiguous(records.column("resolutions")))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
-    anomaly = np.searchsorted(
-        policy.anomaly_edges, pc.struct_field(parts, "anomaly_score").to_numpy(zero_copy_only=False), side="right"
-    )
-    gas = np.searchsorted(
-        policy.gas_edges, pc.struct_field(parts, "gas_ratio").to_numpy(zero_copy_only=False), side="right"
+    anomaly, gas = (
+        np.searchsorted(edges, pc.struct_field(parts, name).to_numpy(zero_copy_only=False), side="right")
+        for edges, name in ((policy.anomaly_edges, "anomaly_score"), (policy.gas_edges, "gas_ratio"))
     )
     regime = pc.index_in(pc.struct_field(parts, "regime"), value_set=pa.array(REGIMES)).to_numpy(zero_copy_only=False)
     names = [pc.struct_field(parts, n).dictionary_encode() for n in ("tool_name", "action_type")]
@@ -230,28 +213,17 @@ def _judged(
     about = (market[row].astype(np.int64), tool, action, regime.astype(np.int64), anomaly, gas)
     packed, inverse = np.unique(np.ravel_multi_index(about, shape), return_inverse=True)
     unique = zip(*(part.tolist() for part in np.unravel_index(packed, shape)), strict=True)
-    codes = np.array(
-        [
-            structures.code(_pattern(market_rows[m], tools[t], actions[a], REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g]))
-            for m, t, a, r, b, g in unique
-        ],
-        dtype=np.int64,
+    situations = (
+        Structure("pattern", *market_rows[m], tools[t], actions[a], REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g])
+        for m, t, a, r, b, g in unique
     )
-    effect = np.clip(
-        pc.struct_field(parts, "effect_ppm").to_numpy(zero_copy_only=False), -_LIMIT_PPM, _LIMIT_PPM
-    ).astype(np.int64)
-    decided = pc.struct_field(parts, "decision_tick").to_numpy(zero_copy_only=False).astype(np.int64)
-    return (
-        row,
-        codes[inverse] if len(codes) else np.zeros(0, np.int64),
-        effect,
-        decided,
-        tick[row].astype(np.int64),
+    codes = np.array([structures.code(situation) for situation in situations], np.int64)
+    effect, decided = (
+        pc.struct_field(parts, name).to_numpy(zero_copy_only=False) for name in ("effect_ppm", "decision_tick")
     )
-
-
-def _pattern(market: Market, tool: str, action: str, regime: str, anomaly: str, gas: str) -> Structure:
-    return Structure("pattern", market[0], market[1], market[2], tool, action, regime, anomaly, gas)
+    effect = np.clip(effect, -_LIMIT_PPM, _LIMIT_PPM).astype(np.int64)
+    code = codes[inverse] if len(codes) else np.zeros(0, np.int64)
+    return row, code, effect, decided.astype(np.int64), tick[row].astype(np.int64)
 
 
 def _levels(
@@ -277,12 +249,9 @@ def _levels(
     rows, codes, values = [], [], []
     for metric in BASELINE_METRICS:
         row, value = columns[metric]
-        by_market = np.array(
-            [structures.code(Structure("baseline", m[0], m[1], m[2], metric=metric)) for m in market_rows],
-            dtype=np.int64,
-        )
+        by_market = [structures.code(Structure("baseline", *m)._replace(metric=metric)) for m in market_rows]
         rows.append(row)
-        codes.append(by_market[market[row]] if len(row) else np.zeros(0, np.int64))
+        codes.append(np.array(by_market, np.int64)[market[row]] if len(row) else np.zeros(0, np.int64))
         values.append(np.clip(value, 0, _LIMIT_LEVEL).astype(np.int64))
     row = np.concatenate(rows)
     ticks = tick[row].astype(np.int64)

@@ -329,15 +329,15 @@ def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, Int64Array]:
     parts = table.select(list(Structure._fields)).take(pa.array(first)).to_pydict()
     codes = [state.structures.code(Structure(*part)) for part in zip(*parts.values(), strict=True)]
     rows["structure"] = np.array(codes, dtype=np.int64)[place]
-    rows["golem"] = _coded(table.column("golem_id"), state.golem_code)
-    rows["origin"] = _coded(table.column("origin_golem_id"), state.golem_code)
+    rows["golem"] = coded(table.column("golem_id"), state.golem_code)
+    rows["origin"] = coded(table.column("origin_golem_id"), state.golem_code)
     for name, words in (
         ("kind", ENTRY_KINDS),
         ("status", STATUSES),
         ("provenance", PROVENANCES),
         ("decay_class", DECAY_CLASSES),
     ):
-        rows[name] = _coded(table.column(name), words.index)
+        rows[name] = coded(table.column(name), words.index)
     for name in FLAGS:
         rows[name] = table.column(name).to_numpy(zero_copy_only=False).astype(np.int64)
     for name, column in zip(MOMENTS, ("anchor_at", "created_at", "validated_at"), strict=True):
@@ -345,7 +345,7 @@ def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, Int64Array]:
     return rows
 
 
-def _coded(column: pa.ChunkedArray, code: Callable[[str], int]) -> Int64Array:
+def coded(column: pa.ChunkedArray, code: Callable[[str], int]) -> Int64Array:
     """Return the code of each row's word; each distinct word is looked up once."""
     words = contiguous(column).dictionary_encode()
     codes = np.array([code(word) for word in words.dictionary.to_pylist()], dtype=np.int64)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import judged_effects
-from bardo_pipeline.curator.state.grimoire_state import GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, coded
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.policy import CuratorPolicy
@@ -112,7 +112,7 @@ class _Judgements:
         if records is None or not records.num_rows:
             return cls(*(np.zeros(0, np.int64) for _ in range(6)))
         row, structure, effect, decided, tick = judged_effects(records, state.structures, policy)
-        golem = np.array([state.golem_code(g) for g in records["golem_id"].to_pylist()], np.int64)[row]
+        golem = coded(records["golem_id"], state.golem_code)[row]
         at_us = records["observed_at"].cast(pa.int64()).to_numpy()[row]
         return cls(golem, tick, decided, at_us, structure, effect)
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.events.record.arrow_columns import one, present
+from bardo_pipeline.events.record.arrow_columns import all_required, one, present, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import contiguous, equals_word, int_column, micros, sorted_by, to_bools
@@ -30,15 +30,12 @@ PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistenc
 
 CROSSING_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        *[pa.field(f"{part}_ppm", pa.int64(), nullable=False) for part in PARTS],
-        pa.field("admission_ppm", pa.int64(), nullable=False),
-        pa.field("gate", pa.string(), nullable=False),
-        pa.field("crosses", pa.bool_(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
+        *all_required(pa.string(), "golem_id", "entry_id", "kind"),
+        required("at", MOMENT),
+        *all_required(pa.int64(), *(f"{part}_ppm" for part in PARTS), "admission_ppm"),
+        required("gate", pa.string()),
+        required("crosses", pa.bool_()),
+        required("reason", pa.string()),
     ]
 )
 """One row per active entry that its golem has evidence of; key (golem_id, entry_id).

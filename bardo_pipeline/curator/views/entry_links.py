@@ -17,18 +17,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
 from bardo_pipeline.grimoire.entry_columns import contiguous, equals_word, int_column, to_bools
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS, SINGLE
 
 LINK_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("other_id", pa.string(), nullable=False),
-        pa.field("relation", pa.string(), nullable=False),
-        pa.field("across", pa.string(), nullable=False),
-        pa.field("strength_ppm", pa.int64(), nullable=False),
+        *all_required(pa.string(), "golem_id", "entry_id", "other_id", "relation", "across"),
+        required("strength_ppm", pa.int64()),
     ]
 )
 """One row per linked pair of active entries, or of a folded entry and its wider rule.

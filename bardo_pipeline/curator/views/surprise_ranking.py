@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
@@ -27,12 +28,10 @@ PARTS = (
 
 NOVELTY_SCHEMA = pa.schema(
     [
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("relation", pa.string(), nullable=False),
-        pa.field("surprise_ppm", pa.int64(), nullable=False),
-        pa.field("apart", pa.int64(), nullable=False),
+        *all_required(pa.string(), "entry_id", "relation"),
+        *all_required(pa.int64(), "surprise_ppm", "apart"),
         pa.field("held_id", pa.string()),
-        pa.field("priority", pa.int64(), nullable=False),
+        required("priority", pa.int64()),
     ]
 )
 """One row per received entry. relation: one of RELATIONS. apart: number of its PARTS, counted from the last, that no

@@ -15,6 +15,11 @@ def required(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
 
 
+def all_required(kind: pa.DataType, *names: str) -> list[pa.Field]:
+    """Return columns of one type that have a value in every row."""
+    return [required(name, kind) for name in names]
+
+
 def listed(name: str, kind: pa.DataType) -> pa.Field:
     """A column of lists, without a null among them or in them."""
     return required(name, pa.list_(required("element", kind)))
