@@ -23,7 +23,7 @@ def test_an_entry_learned_again_takes_the_place_of_the_one_that_was_inherited(sm
     mine = before.filter(pc.equal(before["golem_id"], golem_id))
     structure, known = mine["structure"][0].as_py(), mine["entry_id"][0].as_py()
     mind = load_state(stores, [golem_id], stores.left_out())
-    (row,) = mind.state.told_of(mine["golem_id"].slice(0, 1), mine["structure"].slice(0, 1))
+    (row,) = mind.state.find_keys(mine["golem_id"].slice(0, 1), mine["structure"].slice(0, 1))
     mind.state["origin"][row] = mind.state.golem_code("g-ancestor")
     told = stores.projections.read("curation")
     told = told.filter(pc.and_(pc.equal(told["golem_id"], golem_id), pc.equal(told["structure"], structure))).slice(

@@ -208,7 +208,9 @@ class _Test:
             else:
                 decided[STAGED].append((row, unit))
         for operation, pairs in decided.items():
-            rows, at, before = self._confidence(pairs)
+            rows = np.array([row for row, _ in pairs], np.int64)
+            at = self.wave.closing(state, rows)
+            before = state.confidence_at(rows, at, self.policy.decay)
             if operation == REINFORCED:
                 raised = np.maximum(before + ppm(curator.upvote), ppm(curator.confidence_fact))
                 vote(state, rows, raised, at, "validations")
@@ -245,8 +247,8 @@ class _Test:
         rows = np.array([row for row, _ in created], np.int64)
         create(state, rows, state["sign"][rows].copy(), self.wave, confidence=ppm(rules.confidence_found))
         state["kind"][rows] = CAUSAL_LINK
-        self._note(STAGED, staged, np.zeros(len(staged), np.int64))
-        self._note(CREATED, created, np.zeros(len(created), np.int64))
+        self._note(STAGED, staged)
+        self._note(CREATED, created)
 
     def stage(self, active: _Links, found: Causes, searchable: BoolArray, base: Regression) -> None:
         """Stage the found links that are not active yet and whose sigmas and weight are large enough."""
@@ -276,7 +278,7 @@ class _Test:
                 self._reset(row, int(np.sign(found.weight[unit, place])))
                 self._restate(row, found, unit, place)
                 staged.append((row, unit))
-        self._note(STAGED, staged, np.zeros(len(staged), np.int64))
+        self._note(STAGED, staged)
 
     def _reset(self, row: int, sign: int) -> None:
         """Turn a row into a candidate without evidence; a removed entry becomes the golem's own."""
@@ -294,27 +296,16 @@ class _Test:
         half = self.policy.curator.interval_z * error
         for name, value in (("mean", weight), ("low", weight - half), ("high", weight + half)):
             self.state[f"effect_{name}_ppm"][row] = round(value * PPM)
-        self.state["evidence_count"][row] = self._stretches(unit)
-
-    def _stretches(self, unit: int) -> int:
-        """Return the unit's number of ticks in stretches, at least 1."""
         moments = self.units[unit].memory.before, self.units[unit].stretch.moments
         ticks = int(sum(m[CONSTANT, CONSTANT] for m in moments)) // SCALE**2
-        return max(ticks // (self.policy.causal.test_cycles * self.policy.curator.cycle_ticks), 1)
+        stretch_ticks = self.policy.causal.test_cycles * self.policy.curator.cycle_ticks
+        self.state["evidence_count"][row] = max(ticks // stretch_ticks, 1)
 
-    def _confidence(self, pairs: list[tuple[int, int]]) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return (rows, closing times in microseconds, confidence in ppm then) of these links."""
-        rows = np.array([row for row, _ in pairs], np.int64)
-        if not len(rows):
-            return rows, rows, rows
-        at = self.wave.closing(self.state, rows)
-        return rows, at, self.state.confidence_at(rows, at, self.policy.decay)
-
-    def _note(self, operation: int, pairs: list[tuple[int, int]], before: Int64Array) -> None:
-        rows = np.array([row for row, _ in pairs], np.int64)
-        if len(rows):
-            units = np.array([unit for _, unit in pairs], np.int64)
-            self.wave.note(self.state, operation, rows, before, self.causes[units])
+    def _note(self, operation: int, pairs: list[tuple[int, int]], before: Int64Array | None = None) -> None:
+        """Log a decision about each (row, unit). before: confidence in ppm, None for 0."""
+        rows, units = np.array(pairs, np.int64).reshape(-1, 2).T
+        before = np.zeros(len(rows), np.int64) if before is None else before
+        self.wave.note(self.state, operation, rows, before, self.causes[units])
 
 
 def _column(structure: Structure, task: Task) -> int:

@@ -213,17 +213,16 @@ def _judged(
     about = (market[row].astype(np.int64), tool, action, regime.astype(np.int64), anomaly, gas)
     packed, inverse = np.unique(np.ravel_multi_index(about, shape), return_inverse=True)
     unique = zip(*(part.tolist() for part in np.unravel_index(packed, shape)), strict=True)
-    situations = (
-        Structure("pattern", *market_rows[m], tools[t], actions[a], REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g])
-        for m, t, a, r, b, g in unique
-    )
-    codes = np.array([structures.code(situation) for situation in situations], np.int64)
+    codes = np.zeros(len(packed), np.int64)
+    for i, (m, t, a, r, b, g) in enumerate(unique):
+        chain, protocol, pair = market_rows[m]
+        bands = REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g]
+        codes[i] = structures.code(Structure("pattern", chain, protocol, pair, tools[t], actions[a], *bands))
     effect, decided = (
         pc.struct_field(parts, name).to_numpy(zero_copy_only=False) for name in ("effect_ppm", "decision_tick")
     )
     effect = np.clip(effect, -_LIMIT_PPM, _LIMIT_PPM).astype(np.int64)
-    code = codes[inverse] if len(codes) else np.zeros(0, np.int64)
-    return row, code, effect, decided.astype(np.int64), tick[row].astype(np.int64)
+    return row, codes[inverse], effect, decided.astype(np.int64), tick[row].astype(np.int64)
 
 
 def _levels(

@@ -115,8 +115,8 @@ class GrimoireState:
         """Return the rows of these pairs, all of which must exist."""
         return np.searchsorted(self.keys(), (golem << 32) | structure)
 
-    def told_of(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> Int64Array:
-        """Rows of these pairs of golems and structures' keys, each once, all of which must be there. int64 [pairs]."""
+    def find_keys(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> Int64Array:
+        """Return the rows of the distinct (golem id, structure key) pairs, all of which must exist."""
         keys = [self.structures.key(code) for code in range(len(self.structures.rows))]
         golem = pc.index_in(golem_ids, value_set=pa.array(self.golems, pa.string())).to_numpy().astype(np.int64)
         wanted = np.unique((golem << 32) | pc.index_in(structures, value_set=pa.array(keys, pa.string())).to_numpy())
@@ -134,13 +134,8 @@ class GrimoireState:
 
     def confidence_at(self, rows: Int64Array, at_us: Int64Array | int, policy: DecayPolicy) -> Int64Array:
         """Return the confidence of these rows in ppm at a moment."""
-        return conf.confidence_at(
-            self["confidence_ppm"][rows],
-            self["anchor_us"][rows],
-            at_us,
-            self.half_life(rows, policy),
-            self.floor(rows, policy),
-        )
+        half_life, floor = self.half_life(rows, policy), self.floor(rows, policy)
+        return conf.confidence_at(self["confidence_ppm"][rows], self["anchor_us"][rows], at_us, half_life, floor)
 
     def snapshot(self, rows: Int64Array) -> dict[str, Int64Array]:
         """Return a copy of these rows' columns."""
@@ -150,13 +145,8 @@ class GrimoireState:
         """Return the state without these golems' rows."""
         dropped = np.array([g in golem_ids for g in self.golems], dtype=bool)
         keep = ~dropped[self["golem"]] if self.rows else np.zeros(0, bool)
-        return GrimoireState(
-            list(self.golems),
-            self.structures,
-            self.block.compress(keep, axis=1),
-            dict(self._golem_codes),
-            self.moments.without_golems(golem_ids),
-        )
+        block, moments = self.block.compress(keep, axis=1), self.moments.without_golems(golem_ids)
+        return GrimoireState(list(self.golems), self.structures, block, dict(self._golem_codes), moments)
 
 
 @cache
@@ -331,12 +321,8 @@ def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, Int64Array]:
     rows["structure"] = np.array(codes, dtype=np.int64)[place]
     rows["golem"] = coded(table.column("golem_id"), state.golem_code)
     rows["origin"] = coded(table.column("origin_golem_id"), state.golem_code)
-    for name, words in (
-        ("kind", ENTRY_KINDS),
-        ("status", STATUSES),
-        ("provenance", PROVENANCES),
-        ("decay_class", DECAY_CLASSES),
-    ):
+    names = {"kind": ENTRY_KINDS, "status": STATUSES, "provenance": PROVENANCES, "decay_class": DECAY_CLASSES}
+    for name, words in names.items():
         rows[name] = coded(table.column(name), words.index)
     for name in FLAGS:
         rows[name] = table.column(name).to_numpy(zero_copy_only=False).astype(np.int64)

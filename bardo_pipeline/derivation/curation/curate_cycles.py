@@ -52,7 +52,7 @@ def commit_curation(context: DerivationContext, state: CuratorState) -> list[Wri
         tables = curation.decisions, curation.cycles, curation.playbooks
         for name, rows in zip(_GROWING_TABLES, tables, strict=True):
             written.append(context.projections.growing(name).append(rows, upto))
-        changed = state.state.told_of(curation.decisions["golem_id"], curation.decisions["structure"])
+        changed = state.state.find_keys(curation.decisions["golem_id"], curation.decisions["structure"])
         entries = to_table(state.state, context.policy.curator, context.policy.decay, changed)
         written.append(grimoire.upsert(rows_of_golems(entries, upto), by=("golem_id", "structure"), upto=upto))
         save_moments(context, state.state.moments, upto, state.left_out)
