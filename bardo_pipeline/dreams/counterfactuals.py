@@ -232,17 +232,13 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
     state = {n: branches[n].copy() for n in ("liquidity", "lower", "upper")}
     state |= {n: np.zeros(len(branches["row"])) for n in ("fees", "gas")}
     horizon, rules = policy.prediction.check_ticks, policy.dreams
-    waiting = branches["when"] != NEVER
+    when = branches["when"]
+    waiting = when != NEVER
     for k in range(horizon + 1):  # ticks of the trial; each step covers all branches
         row = branches["row"] + k
         if k:
-            inside = share_of_ways(
-                state["lower"],
-                state["upper"],
-                market.pool_tick_low[row],
-                market.pool_tick_high[row],
-                market.pool_tick[row],
-            )
+            path = market.pool_tick_low[row], market.pool_tick_high[row], market.pool_tick[row]
+            inside = share_of_ways(state["lower"], state["upper"], *path)
             state["fees"] += fees_micros(
                 state["liquidity"], market.pool_liquidity[row], market.volume[row], branches["fee"], inside
             )
@@ -253,11 +249,8 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
         away /= (state["upper"] - state["lower"]) * 0.5
         score = policy.anomaly.away_gain * away + policy.anomaly.stir_gain * market.volatility[row]
         reached = np.minimum(score, 1.0) >= branches["edge"]
-        triggered = np.select(
-            [branches["when"] == NOW, branches["when"] == AT_SCORE, branches["when"] == AT_GAS],
-            [np.full(len(row), k == 0), reached & (k > 0), cheaper & (k > 0)],
-            False,
-        )
+        later = (reached & (when == AT_SCORE)) | (cheaper & (when == AT_GAS))
+        triggered = later if k else when == NOW
         _recentre(market, branches, state, np.flatnonzero(waiting & triggered), k, policy)
         waiting &= ~triggered
     row = branches["row"] + horizon
@@ -266,12 +259,7 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
 
 
 def _recentre(
-    market: RecordedMarket,
-    branches: Mapping[str, Any],
-    state: dict[str, Any],
-    pick: Int64Array,
-    k: int,
-    policy: Policy,
+    market: RecordedMarket, branches: Mapping[str, Any], state: dict[str, Any], pick: Int64Array, k: int, policy: Policy
 ) -> None:
     """Re-centre these branches around the price at tick k of the trial: swap with slippage, pay gas."""
     if not len(pick):

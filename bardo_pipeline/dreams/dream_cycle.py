@@ -63,9 +63,7 @@ KNOWN_COLUMNS = (
 )  # fmt: skip
 """Columns of the curator's decisions that dreams read."""
 
-_REPLAYED = pa.struct(
-    all_required(pa.int64(), "tick", "salience_ppm", "arousal_before_ppm", "arousal_after_ppm"),
-)
+_REPLAYED = pa.struct(all_required(pa.int64(), "tick", "salience_ppm", "arousal_before_ppm", "arousal_after_ppm"))
 _COUNTS = (
     "episode_count", "failure_count", "branch_count", "unlike_count", "staged_count", "confirmed_count", "gone_count",
 )  # fmt: skip
@@ -184,7 +182,7 @@ def _batch(
 
 
 def _dream_of(golem: Int64Array, tick: Int64Array, due: Due, since: Int64Array) -> Int64Array:
-    """Return the first dream at or after each (golem, tick), -1 if there is none or an earlier dream covers it."""
+    """Return the first dream at or after each (golem, tick), -1 for none or if an earlier dream covers it."""
     where = np.searchsorted((due.golem << 40) | due.tick, (golem << 40) | tick)
     inside = np.minimum(where, len(due.tick) - 1)
     return np.where((where < len(due.tick)) & (due.golem[inside] == golem) & (tick > since[inside]), inside, -1)

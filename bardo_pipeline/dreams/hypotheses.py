@@ -17,6 +17,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
+from bardo_pipeline.grimoire.entry_columns import index_of
 from bardo_pipeline.policy import Policy
 
 IMAGINED, STAGED, CONFIRMED, GONE = range(4)
@@ -67,8 +68,7 @@ class Dreamers:
 
     def place(self, golem: Int64Array) -> Int64Array:
         """Return the index of each golem, -1 if it does not dream."""
-        where = np.minimum(np.searchsorted(self.golem, golem), len(self.golem) - 1)
-        return np.where(self.golem[where] == golem, where, -1)
+        return index_of(self.golem, golem)
 
 
 @dataclass
@@ -101,11 +101,7 @@ class Hypotheses:
 
     def find(self, golem: Int64Array, key: Int64Array) -> Int64Array:
         """Return the row of each (golem, key), -1 for none."""
-        packed, wanted = (self["golem"] << 32) | self["key"], (golem << 32) | key
-        if not len(packed):
-            return np.full(len(wanted), -1)
-        where = np.minimum(np.searchsorted(packed, wanted), len(packed) - 1)
-        return np.where(packed[where] == wanted, where, -1)
+        return index_of((self["golem"] << 32) | self["key"], (golem << 32) | key)
 
     def add(self, rows: dict[str, Int64Array]) -> None:
         """Add rows with new keys, and restore the order."""

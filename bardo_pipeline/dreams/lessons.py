@@ -175,15 +175,14 @@ def _history(rows: pa.Table, entries: pa.Array, before: pa.Table) -> dict[str, A
         total = np.cumsum(operation == name)
         return total - (total - (operation == name))[first][group] + old[column][group]
 
-    is_here, is_confirmed = confirmed_row[group] >= 0, row >= confirmed_row[group]
+    at_row = confirmed_row[group]
+    is_new, is_confirmed = at_row >= 0, row >= at_row
     validated_row = np.maximum.accumulate(np.where(np.isin(operation, ("confirmed", "reinforced")), row, -1))
     begun = rows["begun_at"].cast(pa.int64()).to_numpy()
-    confirmed = {"created_at": at} | {name: rows[name].to_numpy() for name in ("confidence_ppm", "cycle")}
-    here = {name: values[confirmed_row[group]] for name, values in confirmed.items()}
-    created = np.where(is_here, here["created_at"], old["created_at"][group])
+    created = np.where(is_new, at[at_row], old["created_at"][group])
     validated = np.where(validated_row >= first[group], at[validated_row], old["validated_at"][group])
-    cycle = np.where(is_here, here["cycle"], old["created_cycle"][group])
-    confidence = np.where(is_here, here["confidence_ppm"], old["confidence_origin_ppm"][group])
+    cycle = np.where(is_new, rows["cycle"].to_numpy()[at_row], old["created_cycle"][group])
+    confidence = np.where(is_new, rows["confidence_ppm"].to_numpy()[at_row], old["confidence_origin_ppm"][group])
     return {
         "validations": counted("reinforced", "validations"),
         "contradictions": counted("contradicted", "contradictions"),

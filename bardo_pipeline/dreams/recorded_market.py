@@ -54,11 +54,6 @@ class RecordedMarket:
     gas_paid: Int64Array
     gas_units: Int64Array
 
-    @property
-    def rows(self) -> int:
-        """Return the number of records."""
-        return len(self.tick)
-
 
 def recorded_market(records: pa.Table, golem: Int64Array, policy: Policy) -> RecordedMarket:
     """Read market and position from records (SIMULATION_COLUMNS, sorted by golem and tick). golem: codes by row."""
@@ -97,12 +92,8 @@ def _positions(lists: pa.ListArray, protocol: pa.Array) -> dict[str, Any]:
     count = np.bincount(row, minlength=len(lists))
     alone = count[row] == 1
     columns: dict[str, Any] = {"open": count == 1}
-    for name, field in (
-        ("liquidity", "liquidity"),
-        ("lower", "tick_lower"),
-        ("upper", "tick_upper"),
-        ("fees", "fees_owed_micros"),
-    ):
+    fields = {"liquidity": "liquidity", "lower": "tick_lower", "upper": "tick_upper", "fees": "fees_owed_micros"}
+    for name, field in fields.items():
         values = np.zeros(len(lists), np.float64 if name == "liquidity" else np.int64)
         values[row[alone]] = pc.struct_field(parts, field).to_numpy(zero_copy_only=False)[alone]
         columns[name] = values
@@ -139,25 +130,20 @@ def _actions(lists: pa.ListArray, gas_gwei: Float64Array, policy: Policy) -> dic
 
 
 RATES = ("gas_paid", "gas_units", "fees_earned", "volume_shared")
-"""Sums over a golem's life that give the market's prices: gas paid (micro-dollars) for gas units x gwei; fees earned on
-its share of the volume (micro-dollars)."""
+"""Sums over a golem's life that give the market's prices: micro-dollars of gas paid for gas units x gwei; micro-dollars
+of fees earned on its share of the volume."""
 
 
 def rate_increments(market: RecordedMarket) -> Int64Array:
     """Return what each record adds to RATES. [RATES, rows]."""
-    before = np.arange(market.rows) - 1
-    same = (
-        (market.golem == market.golem[before])
-        & (market.tick == market.tick[before] + 1)
-        & market.open
-        & market.open[before]
-    )
-    same &= (market.lower == market.lower[before]) & (market.upper == market.upper[before]) & ~market.acted[before]
+    before = np.arange(len(market.tick)) - 1
+    same = market.open & market.open[before] & ~market.acted[before] & (market.tick == market.tick[before] + 1)
+    for column in (market.golem, market.lower, market.upper):
+        same &= column == column[before]
     same[:1] = False
     inside = share_of_ways(market.lower, market.upper, market.pool_tick_low, market.pool_tick_high, market.pool_tick)
-    shared = np.rint(fees_micros(market.liquidity, market.pool_liquidity, market.volume, 10**6, inside)).astype(
-        np.int64
-    )
+    volume = fees_micros(market.liquidity, market.pool_liquidity, market.volume, 10**6, inside)
+    shared = np.rint(volume).astype(np.int64)
     earned = market.fees - market.fees[before]
     return np.stack([market.gas_paid, market.gas_units, np.where(same, earned, 0), np.where(same, shared, 0)])
 

@@ -75,6 +75,14 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
+def index_of(keys: Int64Array, wanted: Int64Array) -> Int64Array:
+    """Return the index of the first equal key of each wanted value, -1 for none. keys: ascending."""
+    if not len(keys):
+        return np.full(wanted.shape, -1)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
+
+
 def sorted_by(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Sort rows by these columns, which hold no null. Rows in order are returned as they are: checking is cheaper."""
     return rows if _is_sorted(rows, key) else rows.sort_by([(name, "ascending") for name in key])

@@ -146,13 +146,7 @@ def _as_entries(chosen: pa.Table, arrival: Arrival) -> pa.Table:
 
 
 def _note_rejected(
-    state: GrimoireState,
-    wave: Wave,
-    code: int,
-    arrival: Arrival,
-    entries: pa.Table,
-    judged: pa.Table,
-    policy: Policy,
+    state: GrimoireState, wave: Wave, code: int, arrival: Arrival, entries: pa.Table, judged: pa.Table, policy: Policy
 ) -> None:
     """Note on the golem's related entry, if there is one, why a received entry was rejected."""
     held = np.flatnonzero(state["golem"] == code)

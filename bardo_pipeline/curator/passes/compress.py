@@ -22,6 +22,7 @@ from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
 from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, COLUMNS, FOLDED, PRUNED, RETRACTED, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entry_columns import index_of
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS, SINGLE
 from bardo_pipeline.policy import Policy
 
@@ -90,12 +91,9 @@ def _wider_rules(state: GrimoireState, rows: Int64Array) -> Int64Array:
     wide = np.flatnonzero((span[structure] >= SINGLE) & (state["status"] == ACTIVE))
     rule, band = np.nonzero(COVERS[span[structure[wide]]])
     key = place[wide[rule]] * SINGLE + band
-    if not len(key):
-        return np.full(len(rows), -1)
     order = np.lexsort((span[structure[wide[rule]]], key))
-    covered, wanted = key[order], place[rows] * SINGLE + span[structure[rows]]
-    at = np.minimum(np.searchsorted(covered, wanted), len(covered) - 1)  # the first of equal keys is the narrowest
-    return np.where(covered[at] == wanted, wide[rule[order[at]]], -1)
+    at = index_of(key[order], place[rows] * SINGLE + span[structure[rows]])  # the first of equal keys is the narrowest
+    return np.append(wide[rule[order]], -1)[at]
 
 
 def _parts(state: GrimoireState, wide: Int64Array) -> Int64Array:
@@ -103,9 +101,8 @@ def _parts(state: GrimoireState, wide: Int64Array) -> Int64Array:
     scene, span = state.structures.scenes()
     structure = state["structure"][wide]
     code = np.where(COVERS[span[structure]], state.structures.kin()[scene[structure], :SINGLE], -1)
-    keys, wanted = state.keys(), (state["golem"][wide, None] << 32) | np.maximum(code, 0)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where((code >= 0) & (keys[at] == wanted) & (state["status"][at] == FOLDED), at, -1)
+    at = index_of(state.keys(), (state["golem"][wide, None] << 32) | np.maximum(code, 0))
+    return np.where((code >= 0) & (at >= 0) & (state["status"][at] == FOLDED), at, -1)
 
 
 # Effects of orders and pruning on parts
@@ -278,7 +275,4 @@ def _widen(
 
 def _causes(wave: Wave, rows: Int64Array) -> Int64Array:
     """Return the cause span of each row in this cycle, empty without evidence. [rows, 2]."""
-    at = np.minimum(np.searchsorted(wave.rows, rows), max(len(wave.rows) - 1, 0))
-    if not len(wave.rows):
-        return np.zeros((len(rows), 2), np.int64)
-    return np.where((wave.rows[at] == rows)[:, None], wave.causes[at], 0)
+    return np.append(wave.causes, [[0, 0]], axis=0)[index_of(wave.rows, rows)]

@@ -119,11 +119,11 @@ def _cause_chains(entries: pa.Table) -> _Pairs:
     return _Pairs.where(left != right, left, right, _LEADS_TO, _RESPECTS.index("cause"))
 
 
-def _folded_rules(entries: pa.Table, is_folded: BoolArray, stands: BoolArray) -> _Pairs:
+def _folded_rules(entries: pa.Table, is_folded: BoolArray, replacement: BoolArray) -> _Pairs:
     """Pair folded rules with the standing rule about a wider gas band that replaced them."""
     scene, banded = [*_ACT, "regime", "anomaly"], to_bools(contiguous(pc.is_valid(entries["gas"])))
     gas = np.asarray(pc.fill_null(entries["gas"], 0))
-    old, new = (entries.filter(pa.array(rows & banded)) for rows in (is_folded, stands))
+    old, new = (entries.filter(pa.array(rows & banded)) for rows in (is_folded, replacement))
     left, right = _joined(old, new, scene, scene)
     return _Pairs.where(_STANDS_FOR[gas[right], gas[left]], left, right, _TOLD_BY, _RESPECTS.index("gas"))
 

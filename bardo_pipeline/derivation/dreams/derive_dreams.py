@@ -61,7 +61,7 @@ class DreamResult:
 
 
 def derive_dreams(context: DerivationContext) -> list[Written]:
-    """Derive the dreams due at the close of curated cycles, again those that a retraction touches, then the lessons."""
+    """Derive the dreams due at the close of curated cycles, those that a retraction touches, and the lessons."""
     with context.deriving(), pending_retraction(context, "dreams", after=("curation",)) as retraction:
         return _derive_due_dreams(context, retraction) + update_lessons(context)
 
@@ -78,8 +78,8 @@ def _derive_due_dreams(context: DerivationContext, retraction: Retraction) -> li
     past = load_dream_state(context, golems, first, left_out)
     reader = CycleReader(context, "dreams", DROWSY_COLUMNS, left_out)
     batch = reader.next_batch(past.last.get, closed.get)
-    again = {g: past.last.get(g, 0) + 1 for g in first}
-    records = closed_records(context, DROWSY_COLUMNS, again, {g: closed[g] for g in first}, left_out)
+    redone = {g: past.last.get(g, 0) + 1 for g in first}
+    records = closed_records(context, DROWSY_COLUMNS, redone, {g: closed[g] for g in first}, left_out)
     records = pa.concat_tables([rows_of_other_golems(batch.records, first), records])
     result = _dream(context, rows_of_golems(records, golems), past, left_out)
     written = _write(context, result, moving, first, retraction)
