@@ -71,7 +71,7 @@ class TestItems:
         with pytest.raises(StoreError, match="does not match its name"):
             found.raw_of(shown)
         path.unlink()
-        with pytest.raises(StoreError, match="is gone"):
+        with pytest.raises(StoreError, match="is missing"):
             found.raw_of(shown)
 
     def test_a_ruling_takes_an_item_off_the_list_and_stays(self, home: Home) -> None:

@@ -28,7 +28,7 @@ from bardo_pipeline.events.custody.hash_chain import (
 from bardo_pipeline.events.custody.sealing import unsealed
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.override_events import OVERRIDES
-from bardo_pipeline.events.life.thanatopsis_events import check_dying, rank_of, unsaid
+from bardo_pipeline.events.life.thanatopsis_events import check_dying, drop_repeated_deaths, rank_of
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.model import DecisionCycleRecord
@@ -276,7 +276,9 @@ class MemoryEventLog:
         check_events(events)
         given = {event.event_id: event for event in events if event.event_id not in self._events}
         dead = self._deaths.__contains__
-        fresh = {event.event_id: event for event in unsaid(given.values(), is_dead=dead, passed=self._passed)}
+        fresh = {
+            event.event_id: event for event in drop_repeated_deaths(given.values(), is_dead=dead, passed=self._passed)
+        }
         if not fresh:
             return 0
         check_dying(list(fresh.values()), is_dead=dead, passed=self._passed)

@@ -93,7 +93,7 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
         ): "confidence: Input should be less than or equal to 1, not 1.7",
         ("correct", golem, entry, "--confidence", "nan"): "confidence: ",
         ("correct", golem, entry): "a correction names a confidence, a verdict, a decay class or a note",
-        ("correct", golem, entry, "--verdict", "pays"): "a verdict comes with the confidence",
+        ("correct", golem, entry, "--verdict", "pays"): "a verdict needs a confidence",
         ("correct", golem, entry, "--decay-class", "fact"): "decay_class: ",
     }
     for words, answer in said.items():

@@ -220,7 +220,7 @@ PLACE = {"number": 1, "entry_id": RULE, "tick_seen": 7, "cycle_seen": 0, "why": 
         ({"confidence": -0.1}, "confidence"),
         ({"confidence": float("nan")}, "confidence"),
         ({"confidence": 0.4, "verdict": "perhaps"}, "verdict"),
-        ({"verdict": "harms"}, "comes with the confidence"),
+        ({"verdict": "harms"}, "needs a confidence"),
         ({"decay_class": "fact"}, "decay_class"),
         ({}, "a correction names"),
         ({"confidence": 0.4, "why": ""}, "why"),

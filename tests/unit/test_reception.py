@@ -228,7 +228,7 @@ def test_what_comes_after_birth_is_recorded_with_how_it_came_and_fits_the_golem_
     assert came.event_id == came.content_id()
     assert came.event_id != life_event("g-1", START, Came(source="import", **what), Quarantined(tick_seen=8)).event_id
     for source, said in (("succession", way), ("import", None)):
-        with pytest.raises(ValidationError, match="is quarantined, and nothing else is"):
+        with pytest.raises(ValidationError, match="is quarantined, and no other knowledge is"):
             life_event("g-1", START, Came(source=source, **what), said)  # type: ignore[arg-type]
     assert LifeEvent.model_validate_json(came.model_dump_json()) == came
     check_arrivals([("g-1", way)], contiguous=lambda _: 7, death=lambda _: None)

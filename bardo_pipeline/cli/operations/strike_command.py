@@ -142,7 +142,7 @@ def _show(
     remaining_rows: list[Remains],
 ) -> None:
     whys = _whys(stores)
-    rows = [(c.golem_id, c.said, whys.get(c.event_id, ""), c.event_id) for c in causes]
+    rows = [(c.golem_id, c.summary, whys.get(c.event_id, ""), c.event_id) for c in causes]
     if rows:
         print_table(out, "Struck records", ["golem", "what", "why", "id"], rows)
     if bundles:

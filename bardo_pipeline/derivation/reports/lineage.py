@@ -109,7 +109,7 @@ WITHDRAWN = "withdrawn"
 def _reasons(context: DerivationContext, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
     """What is left out of a golem's stream by these events, or of what it inherited of an entry, in words."""
     mine = (cause for cause in context.left_out().causes if cause.golem_id == golem_id)
-    return tuple(f"{c.said} ({c.event_id})" for c in mine if c.event_id in events or entry_id in c.entry_ids)
+    return tuple(f"{c.summary} ({c.event_id})" for c in mine if c.event_id in events or entry_id in c.entry_ids)
 
 
 def _never_received(

@@ -1,7 +1,6 @@
-"""Events about bundles: which key an owner signs with, who vouched for a bundle, which warning a steward waived, what
-came from another home.
+"""Events about bundles: owners' signing keys, signatures, waived warnings and imports.
 
-Owner's keys concern the whole home (golem `*`). Source: INH-7.
+Events of owners' keys concern the whole home (golem `*`). Source: INH-7.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class OwnerKeyRegistered(Part):
-    """From here on bundles of this owner's golems are signed with this key."""
+    """The owner signs bundles of its golems with this key from now on."""
 
     owner_id: Name
     key_id: Name
@@ -25,7 +24,7 @@ class OwnerKeyRegistered(Part):
 
 
 class OwnerKeyRevoked(Part):
-    """What this key signs from here on counts as unsigned."""
+    """Later signatures with this key count as missing."""
 
     owner_id: Name
     key_id: Name
@@ -33,7 +32,7 @@ class OwnerKeyRevoked(Part):
 
 
 class BundleSigned(Part):
-    """The owner vouches for a published bundle."""
+    """The owner signs a published bundle."""
 
     bundle_hash: Name
     owner_id: Name
@@ -42,7 +41,7 @@ class BundleSigned(Part):
 
 
 class BundleWaived(Part):
-    """A steward knows this warning about a judged bundle, and why it may stand. What is critical cannot be waived."""
+    """A steward accepts a warning about a judged bundle, with a reason. Critical failures cannot be waived."""
 
     bundle_hash: Name
     expectation: Name
@@ -50,7 +49,7 @@ class BundleWaived(Part):
 
 
 class BundleImported(Part):
-    """A bundle that was left in another home is here; signed by that key, or by nobody where null."""
+    """A bundle of another home was imported. key_id: key of its signature; null if unsigned."""
 
     bundle_hash: Name
     from_golem_id: Name

@@ -1,4 +1,4 @@
-"""Due: what was said of a golem from outside, and the cycle in which it takes effect. Pure.
+"""The cycle in which an event from outside the golem takes effect. Pure.
 
 Source: X-8; architecture ("Time and order": a closed cycle never changes).
 """
@@ -9,44 +9,44 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
 
-class Spoken(Protocol):
-    """Something that was said of a golem whose stream had no gap up to a tick."""
+class ExternalEvent(Protocol):
+    """An event about a golem whose stream had no gap up to the tick `tick_seen`."""
 
     @property
     def golem_id(self) -> str:
-        """The golem."""
+        """Id of the golem."""
 
     @property
     def tick_seen(self) -> int:
-        """The tick."""
+        """Last tick before the first gap at the time of the event."""
 
     def cycle(self, cycle_ticks: int) -> int:
-        """The cycle in which it takes effect."""
+        """Return the cycle in which the event takes effect."""
 
 
-S = TypeVar("S", bound=Spoken)
+S = TypeVar("S", bound=ExternalEvent)
 
 
 def cycle_after(tick_seen: int, cycle_ticks: int) -> int:
-    """The cycle of the tick after the one that was seen: the first that what is said now can still change."""
+    """Return the cycle of the tick after `tick_seen`, the first cycle that is not closed."""
     return tick_seen // cycle_ticks + 1
 
 
-def by_golem(said: Iterable[S]) -> dict[str, tuple[S, ...]]:
-    """What was said of each golem, in the order given."""
-    out: dict[str, list[S]] = {}
-    for one in said:
-        out.setdefault(one.golem_id, []).append(one)
-    return {golem_id: tuple(found) for golem_id, found in out.items()}
+def by_golem(events: Iterable[S]) -> dict[str, tuple[S, ...]]:
+    """Group events by golem, in their order."""
+    groups: dict[str, list[S]] = {}
+    for event in events:
+        groups.setdefault(event.golem_id, []).append(event)
+    return {golem_id: tuple(group) for golem_id, group in groups.items()}
 
 
 def due(
-    said: Mapping[str, tuple[S, ...]], done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int
+    events: Mapping[str, tuple[S, ...]], done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int
 ) -> tuple[S, ...]:
-    """What takes effect in these golems' cycles after one and up to another. done: 0 for golems that it lacks."""
+    """Return the events that take effect after the cycle `done` (0 if missing) and up to the cycle `upto`, by golem."""
     return tuple(
-        one
-        for golem_id in sorted(upto.keys() & said.keys())
-        for one in said[golem_id]
-        if done.get(golem_id, 0) < one.cycle(cycle_ticks) <= upto[golem_id]
+        event
+        for golem_id in sorted(upto.keys() & events.keys())
+        for event in events[golem_id]
+        if done.get(golem_id, 0) < event.cycle(cycle_ticks) <= upto[golem_id]
     )

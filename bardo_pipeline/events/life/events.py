@@ -1,7 +1,7 @@
-"""Life events: what happens to a golem beside its ticks. One model a kind, one row an event.
+"""Life events of golems, such as birth, death and bundles. One model per kind, one row per event.
 
-Each event names its golem, its event time, and carries exactly one payload. Its id is the SHA-256 of its content, so
-that the same event written twice is one.
+Each event has a golem, an event time and exactly one payload. Its id is a SHA-256 of its content, so an event that is
+written twice is stored once.
 
 Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7.
 """
@@ -67,7 +67,7 @@ Kind = Literal[
 
 
 class Traits(Part):
-    """What a golem is born with beside knowledge: how it was configured, drawn from its seed or taken over."""
+    """Configuration of a golem at birth, drawn from its seed or inherited."""
 
     rebalance_threshold: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
     range_half_width_ticks: Whole
@@ -75,7 +75,7 @@ class Traits(Part):
 
 
 class Born(Part):
-    """Birth: owner, generation, budget, the lifespan drawn, and what it inherits."""
+    """Birth: owner, lineage, budget, lifespan, inherited bundle and traits."""
 
     owner_id: Name
     generation: Whole
@@ -94,10 +94,9 @@ class Born(Part):
 
 
 class Died(Part):
-    """Death: the cause, and the state in which it came.
+    """Death: the cause and the state at death.
 
-    Of one that fell silent it is the state of its last record, and its moment the death's: whoever declares it, and
-    whenever, declares the same.
+    For a death by silence, state and time are those of the last record, so every observer declares the same event.
     """
 
     cause: Cause
@@ -110,7 +109,7 @@ class Died(Part):
 
 
 class FailedExpectation(Part):
-    """One expectation that a candidate bundle did not meet."""
+    """A failed expectation of a candidate bundle."""
 
     expectation: Name
     severity: Literal["warning", "critical"]
@@ -118,7 +117,7 @@ class FailedExpectation(Part):
 
 
 class Judged(Part):
-    """The verdict of the expectations on one candidate bundle."""
+    """The verdict of the expectations on a candidate bundle."""
 
     bundle_hash: Name
     passed: bool
@@ -127,7 +126,7 @@ class Judged(Part):
 
 
 class Published(Part):
-    """A bundle that passed and may be inherited."""
+    """A bundle that passed its expectations and may be inherited."""
 
     bundle_hash: Name
     entry_count: Whole
@@ -135,7 +134,7 @@ class Published(Part):
 
 
 class Received(Part):
-    """Knowledge that came from elsewhere, by content hash: at birth, or later (`Quarantined` tells how)."""
+    """Received knowledge by content hash: at birth, or later (then `Quarantined` has the details)."""
 
     source: Literal["succession", "import", "replicant"]
     from_golem_id: Name
@@ -144,7 +143,7 @@ class Received(Part):
 
 
 class Steered(Part):
-    """The owner interrupts: high severity is a steer and forces T2, low is a follow-up."""
+    """An intervention by the owner: high severity is a steer and forces T2, low severity is a follow-up."""
 
     intervention_id: Name
     due_tick: Tick
@@ -153,7 +152,7 @@ class Steered(Part):
 
 
 class Gap(Part):
-    """The owner accepts that these ticks will never come; derivation goes on behind them."""
+    """The owner accepts these ticks as lost; derivation continues after them."""
 
     tick_from: LivedTick
     tick_to: LivedTick
@@ -167,14 +166,14 @@ class Gap(Part):
 
 
 class Struck(Part):
-    """The record of this tick counts as if it had never been; the log keeps it (X-4, canon 20)."""
+    """The record of this tick is excluded from all derivations; the log keeps it (X-4, canon 20)."""
 
     tick: Tick
     why: Text
 
 
 class Reorg(Part):
-    """The chain took back these blocks: the records of these ticks count as if they had never been (HB S10, EV-8)."""
+    """A chain reorganisation of these blocks: the records of these ticks are excluded (HB S10, EV-8)."""
 
     chain: Name
     block_from: Whole
@@ -193,7 +192,7 @@ class Reorg(Part):
 
 
 class Withdrawn(Part):
-    """Inherited entries that came from a record which was struck or reorged since; `because` is that event's id."""
+    """Withdrawal of inherited entries that derive from an excluded record; `because`: id of the excluding event."""
 
     because: Name
     from_golem_id: Name
@@ -202,7 +201,7 @@ class Withdrawn(Part):
 
 
 class KeyRegistered(Part):
-    """The golem's first signing key; from this tick on every record of it is signed."""
+    """The golem's first signing key; all records from this tick on are signed."""
 
     key_id: Name
     public_key: PublicKey
@@ -210,7 +209,7 @@ class KeyRegistered(Part):
 
 
 class KeyRotated(Part):
-    """Another signing key from this tick on. Signed by the previous key, or null where that one was revoked before."""
+    """A new signing key from this tick on, signed by the previous key; null if that key was revoked before."""
 
     key_id: Name
     public_key: PublicKey
@@ -221,7 +220,7 @@ class KeyRotated(Part):
 
 
 class KeyRevoked(Part):
-    """Nothing signed with this key is taken from this tick on."""
+    """Records signed with this key are refused from this tick on."""
 
     key_id: Name
     tick_from: Tick
@@ -229,24 +228,24 @@ class KeyRevoked(Part):
 
 
 class SealKeyMade(Part):
-    """From here on the private parts of the golem's records are sealed under this key, which is not in the log."""
+    """The private parts of the golem's records are sealed with this key from now on. The key is not in the log."""
 
     key_id: Name
 
 
 class SealKeyDestroyed(Part):
-    """The key is gone, and with it what was sealed under it."""
+    """The key was destroyed, so the parts sealed with it are unreadable."""
 
     key_id: Name
     why: Text
 
 
 EVERY_GOLEM = "*"
-"""The golem that an event names which concerns the whole home."""
+"""Golem id of events that concern the whole home."""
 
 
 class Adopted(Part):
-    """From here on the whole home goes by this derivation; policy: all that its hash covers, as canonical JSON."""
+    """The home uses this derivation from now on. policy: the hashed content as canonical JSON."""
 
     derivation_id: Name
     previous_derivation_id: Name
@@ -258,7 +257,7 @@ class Adopted(Part):
 
 
 class LifeEvent(Part):
-    """One event; exactly the payload that belongs to its kind is present."""
+    """A life event with exactly the payload of its kind."""
 
     schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     event_id: Name
@@ -310,23 +309,23 @@ class LifeEvent(Part):
     granted: LoanGranted | None = None
 
     @model_validator(mode="after")
-    def _holds_its_payload(self) -> Self:
-        wanted = _ATTRIBUTE_OF[self.kind]
+    def _check_payload(self) -> Self:
+        expected = _ATTRIBUTE_OF[self.kind]
         present = [name for name in _ATTRIBUTE_OF.values() if getattr(self, name) is not None]
-        if present != [wanted]:
-            raise ValueError(f"{self.kind} carries {wanted} and nothing else, not {', '.join(present) or 'nothing'}")
+        if present != [expected]:
+            raise ValueError(f"{self.kind} carries {expected} and nothing else, not {', '.join(present) or 'nothing'}")
         if (self.quarantined is not None) != (self.received is not None and self.received.source != "succession"):
-            raise ValueError("what comes by import or from a replicant is quarantined, and nothing else is")
+            raise ValueError("knowledge by import or from a replicant is quarantined, and no other knowledge is")
         return self
 
     @property
     def payload(self) -> Part:
-        """The payload that belongs to its kind."""
+        """The payload of its kind."""
         payload: Part = getattr(self, _ATTRIBUTE_OF[self.kind])
         return payload
 
     def content_id(self) -> str:
-        """The id that its content gives it."""
+        """Return the id derived from the content."""
         return _content_id(self.kind, self.golem_id, self.observed_at, self.payload, self.quarantined)
 
 
@@ -387,22 +386,22 @@ def _content_id(kind: str, golem_id: str, observed_at: datetime, payload: Part, 
 
 
 def life_event(golem_id: str, observed_at: datetime, payload: Part, way: Quarantined | None = None) -> LifeEvent:
-    """An event around its payload, with the id that its content gives it. way: of knowledge that came after birth."""
+    """Build an event from its payload, with the id derived from its content. way: of knowledge received after birth."""
     kind, attribute = _KIND_OF[type(payload)]
-    said = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload, "quarantined": way}
-    return LifeEvent.model_validate({"event_id": _content_id(kind, golem_id, observed_at, payload, way), **said})
+    fields = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload, "quarantined": way}
+    return LifeEvent.model_validate({"event_id": _content_id(kind, golem_id, observed_at, payload, way), **fields})
 
 
 def arrivals_of(events: Iterable[LifeEvent]) -> list[tuple[str, Quarantined]]:
-    """What came over in the midst of lives among these events, each with its golem."""
+    """Return knowledge received after birth among these events, each with its golem."""
     return [(event.golem_id, event.quarantined) for event in events if event.quarantined is not None]
 
 
-def askings_of(events: Iterable[LifeEvent]) -> list[tuple[str, Asked]]:
-    """What models were asked among these events, each with its golem."""
+def model_requests_of(events: Iterable[LifeEvent]) -> list[tuple[str, Asked]]:
+    """Return the model requests among these events, each with its golem."""
     return [(event.golem_id, event.asked) for event in events if event.asked is not None]
 
 
 def overrides_of(events: Iterable[LifeEvent]) -> list[tuple[str, Override]]:
-    """The overrides among these events, each with its golem."""
+    """Return the overrides among these events, each with its golem."""
     return [(event.golem_id, event.payload) for event in events if isinstance(event.payload, Override)]

@@ -1,6 +1,6 @@
-"""Events about an owner's library: what its owner pulls, exports and buys, and what golems are equipped with.
+"""Events about an owner's library: pulled and exported entries, purchases and kit orders.
 
-Orders of equipment and purchases concern the whole home (golem `*`). Source: INH S14.
+Kit orders and purchases concern the whole home (golem `*`). Source: INH S14.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from bardo_pipeline.events.record.model import Name, Part, Whole
 
 
 class EntryPulled(Part):
-    """The owner takes an entry of the dying golem into the library, within the grace after its testament."""
+    """The owner copies an entry of a dying golem to the library, within the grace period after its testament."""
 
     entry_id: Name
     why: Said
 
 
 class EntryExported(Part):
-    """The owner takes an entry of a living golem into the library, as it stood at the close of `cycle_seen`.
+    """The owner copies an entry of a living golem to the library, in its state at the close of `cycle_seen`.
 
-    tick_seen: the newest tick up to which the golem's stream had no gap.
+    tick_seen: last tick before the first gap of the golem's stream.
     """
 
     entry_id: Name
@@ -33,7 +33,7 @@ class EntryExported(Part):
 
 
 class BundlePurchased(Part):
-    """The owner bought an imported bundle: its entries come into the library as of this moment."""
+    """The owner bought an imported bundle; its entries enter the library at this time."""
 
     owner_id: Name
     bundle_hash: Name
@@ -43,9 +43,9 @@ class BundlePurchased(Part):
 
 
 class KitOrdered(Part):
-    """The next golem of this owner that is founded or succeeds begins with this kit of library entries.
+    """The owner's next golem is born with this kit of library entries.
 
-    number: the how-manieth order of the owner, from 1. bundle_hash: the kit, a bundle of its own.
+    number: of the owner's order, from 1. bundle_hash: of the kit's bundle.
     """
 
     owner_id: Name

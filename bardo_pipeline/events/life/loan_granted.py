@@ -1,4 +1,4 @@
-"""Loan: what an owner allows a golem to borrow, told beside its birth. Pure."""
+"""The permission to borrow that an owner grants a golem at birth. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from bardo_pipeline.events.record.model import Name, Part, Unit
 
 
 class LoanGranted(Part):
-    """The golem may borrow at a lending protocol: against what, and how much for each unit of it.
+    """The golem and its heirs may borrow from a protocol against this collateral, up to this loan-to-value ratio.
 
-    The debt is in the other token of its market. Its heirs may do the same.
+    The debt is in the other token of its market.
     """
 
     protocol: Name

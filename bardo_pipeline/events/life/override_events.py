@@ -1,7 +1,7 @@
-"""Overrides: the owner's word on single entries: pinned, unpinned, retracted, corrected. Pure.
+"""Overrides: decisions of the owner about single entries: pinned, unpinned, retracted, corrected. Pure.
 
-An override stands in its golem's stream behind the newest tick that was there when the owner spoke, and takes effect
-when the cycle of the next tick closes: so a closed cycle never changes, whoever derives it, and under whatever policy.
+An override refers to the newest tick at its time and takes effect when the cycle of the next tick closes, so a closed
+cycle never changes.
 Source: X-8; architecture ("What is an event": owner's overrides).
 """
 
@@ -22,21 +22,20 @@ from bardo_pipeline.events.life.effective_cycle import by_golem, cycle_after, du
 from bardo_pipeline.events.record.model import Name, Part, Tick, Unit, Whole
 
 Said = Annotated[str, Field(min_length=1, max_length=4_096)]
-"""An owner's words."""
+"""A reason or note by an owner."""
 
 Verdict = Literal["pays", "harms", "anti_knowledge"]
-"""What an owner may say that acting does: it pays, it harms, or it harms so surely that nobody is to try it again."""
+"""An owner's verdict on acting: it pays, it harms, or it is anti-knowledge (never to be tried again)."""
 
 OwnersDecayClass = Literal["structural", "regime_conditional", "tactical", "ephemeral"]
-"""The classes that an owner may give; a fact keeps its own rule (canon 6)."""
+"""Decay classes that an owner may set; facts keep their own rule (canon 6)."""
 
 
 class Override(Part):
-    """An owner's word on one entry of a golem.
+    """An owner's decision about one entry of a golem.
 
-    number: the how-manieth on this golem, from 1; of two on one entry the higher comes later. tick_seen: the newest
-    tick up to which the golem's stream had no gap (0: none yet). cycle_seen: the last curated cycle, in which the owner
-    saw the entry.
+    number: of the override on this golem, from 1; later overrides of an entry have higher numbers. tick_seen: last tick
+    before the first gap of the golem's stream (0: none yet). cycle_seen: last curated cycle, whose state the owner saw.
     """
 
     number: Tick
@@ -47,19 +46,19 @@ class Override(Part):
 
 
 class Pinned(Override):
-    """The entry does not fade below what it is trusted now, and is not pruned."""
+    """The confidence of the entry does not decay below its present value, and the entry is not pruned."""
 
 
 class Unpinned(Override):
-    """The entry fades again, from here on."""
+    """The entry decays again from now on."""
 
 
 class Retracted(Override):
-    """The entry leaves the grimoire, and what was known of it until then does not count any more."""
+    """The entry leaves the grimoire, and its earlier evidence is ignored."""
 
 
 class Corrected(Override):
-    """Another confidence in [0, 1], another verdict, another decay class, or a note; at least one of them."""
+    """A new confidence in [0, 1], verdict, decay class or note; at least one of them."""
 
     confidence: Unit | None = None
     verdict: Verdict | None = None
@@ -67,11 +66,11 @@ class Corrected(Override):
     note: Said | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _check_content(self) -> Self:
         if self.confidence is None and self.verdict is None and self.decay_class is None and self.note is None:
             raise ValueError("a correction names a confidence, a verdict, a decay class or a note")
         if self.verdict is not None and self.confidence is None:
-            raise ValueError("a verdict comes with the confidence that its owner has in it")
+            raise ValueError("a verdict needs a confidence")
         return self
 
 
@@ -81,11 +80,11 @@ OVERRIDES: dict[str, str] = {
     "EntryRetracted": "retracted",
     "EntryCorrected": "corrected",
 }
-"""Kinds of life events that are overrides, each with the attribute that carries it."""
+"""Kinds of override events and the attribute of each payload."""
 
 
 class Order(NamedTuple):
-    """One override, as it is heeded."""
+    """An override with its event."""
 
     golem_id: str
     number: int
@@ -102,25 +101,25 @@ class Order(NamedTuple):
     note: str | None = None
 
     def cycle(self, cycle_ticks: int) -> int:
-        """The cycle with which it takes effect."""
+        """Return the cycle in which the override takes effect."""
         return cycle_after(self.tick_seen, cycle_ticks)
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """All that owners said, by golem, number and event."""
+    """All overrides by golem, number and event."""
 
     orders: tuple[Order, ...] = ()
 
     @classmethod
     def of(cls, events: pa.Table) -> Overrides:
-        """From life events (LIFE_SCHEMA); events of other kinds do no harm."""
-        told = events.filter(pc.is_in(events["kind"], value_set=pa.array(list(OVERRIDES))))
-        rows = told.select(["golem_id", "observed_at", "event_id", "kind", *OVERRIDES.values()]).to_pylist()
+        """Read life events (LIFE_SCHEMA); events of other kinds are ignored."""
+        overrides = events.filter(pc.is_in(events["kind"], value_set=pa.array(list(OVERRIDES))))
+        rows = overrides.select(["golem_id", "observed_at", "event_id", "kind", *OVERRIDES.values()]).to_pylist()
         orders = {
-            Order(row["golem_id"], event_id=row["event_id"], kind=row["kind"], at=row["observed_at"], **said)
+            Order(row["golem_id"], event_id=row["event_id"], kind=row["kind"], at=row["observed_at"], **payload)
             for row in rows
-            if (said := row[OVERRIDES[row["kind"]]])
+            if (payload := row[OVERRIDES[row["kind"]]])
         }
         return cls(tuple(sorted(orders, key=lambda order: order[:3])))
 
@@ -129,28 +128,32 @@ class Overrides:
         return by_golem(self.orders)
 
     def of_golem(self, golem_id: str) -> tuple[Order, ...]:
-        """What was said of one golem's entries, in order."""
+        """Return the overrides of one golem in order."""
         return self._by_golem.get(golem_id, ())
 
     def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Order, ...]:
-        """What takes effect in these golems' cycles after one and up to another. done: 0 for golems that it lacks."""
+        """Return the overrides that take effect after the cycle `done` (0 if missing) and up to `upto`, by golem."""
         return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def check_overrides(
-    said: Iterable[tuple[str, Override]],
+    overrides: Iterable[tuple[str, Override]],
     *,
     contiguous: Callable[[str], int],
     death: Callable[[str], int | None],
-    known: Callable[[str], int],
+    recorded: Callable[[str], int],
 ) -> None:
-    """Raise OverrideError for an override that is not said of the golem as it is now.
+    """Raise OverrideError for an override that does not refer to the present state of its golem.
 
-    said: golem and override, in order. contiguous: the tick up to which its stream has no gap. death: of its recorded
-    death. known: how many overrides of it are on record.
+    Parameters
+    ----------
+    overrides : (golem, override) in order
+    contiguous : golem -> last tick before the first gap
+    death : golem -> tick of the recorded death
+    recorded : golem -> number of recorded overrides
     """
     number: dict[str, int] = {}
-    for golem_id, override in said:
+    for golem_id, override in overrides:
         seen, newest, died = override.tick_seen, contiguous(golem_id), death(golem_id)
         if died is not None and newest >= died:
             raise OverrideError(
@@ -161,10 +164,10 @@ def check_overrides(
                 f"golem {golem_id}: this was said of entry {override.entry_id} as of tick {seen}, and the stream "
                 f"stands at tick {newest} now: look at the entry again and say it again"
             )
-        due = number.get(golem_id, known(golem_id)) + 1
-        if override.number != due:
+        expected = number.get(golem_id, recorded(golem_id)) + 1
+        if override.number != expected:
             raise OverrideError(
-                f"golem {golem_id}: this is override {due}, not {override.number}: look at the entry again and say it "
-                "again"
+                f"golem {golem_id}: this is override {expected}, not {override.number}: look at the entry "
+                "again and say it again"
             )
-        number[golem_id] = due
+        number[golem_id] = expected

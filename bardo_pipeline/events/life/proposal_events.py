@@ -1,4 +1,4 @@
-"""Operations proposed about a golem's grimoire, and the asking that brought them, as a life event carries them.
+"""Requests to a language model about a golem's grimoire, and the operations that it proposed.
 
 Source: TOOLS (ADD, UPVOTE, DOWNVOTE, EDIT), canon 58 ("answers of a model are events").
 """
@@ -30,7 +30,7 @@ Outcome = Literal["answered", "refused", "timed_out", "malformed", "failed", "ov
 
 
 class ProposedSituation(Part):
-    """Where a rule holds, in the words of an entry's structure."""
+    """Situation of a rule, with the values of an entry's structure."""
 
     chain: Name
     protocol: Name
@@ -43,7 +43,7 @@ class ProposedSituation(Part):
 
 
 class ProposedOperation(Part):
-    """One operation. entry_id: of UPVOTE, DOWNVOTE and EDIT; situation, sign and confidence: of ADD; note: of EDIT."""
+    """A proposed operation. UPVOTE, DOWNVOTE, EDIT: entry_id; ADD: situation, sign, confidence; EDIT: note."""
 
     operation: Operation
     entry_id: Name | None
@@ -56,13 +56,12 @@ class ProposedOperation(Part):
 
 
 class Asked(Part):
-    """A language model was asked what a golem's closed cycles teach, and what came of it, failures included.
+    """A request to a language model about a golem's closed cycles, and its outcome, failures included.
 
-    cycle: the last closed cycle that the prompt shows. tick_seen: the tick up to which the golem's stream had no gap
-    when the answer was recorded; its operations are judged when the cycle of the next tick closes. detail: what went
-    wrong, empty where nothing did. answer: as it came, null where none did, cut where it is longer than a text may be.
-    cost_micros: micro-dollars, by the provider's list price where it is known, else by the policy's. latency_ms: of
-    the asking, retries included.
+    cycle: last closed cycle in the prompt. tick_seen: last tick before the first gap of the golem's stream at the time
+    of recording; the operations are judged when the cycle of the next tick closes. detail: description of a failure,
+    else empty. answer: as received, truncated to the limit of a text; null without one. cost_micros: micro-dollars by
+    the provider's list price, or by the policy's price if that is unknown. latency_ms: including retries.
     """
 
     cycle: Whole
@@ -82,7 +81,7 @@ class Asked(Part):
 
 
 class Proposal(NamedTuple):
-    """One operation of a recorded answer, as it is judged. situation: its words in order, of ADD alone."""
+    """A proposed operation with its event. situation: values of ProposedSituation in order, for ADD only."""
 
     golem_id: str
     tick_seen: int
@@ -98,56 +97,60 @@ class Proposal(NamedTuple):
     note: str | None = None
 
     def cycle(self, cycle_ticks: int) -> int:
-        """The cycle in which it is judged."""
+        """Return the cycle in which the proposal is judged."""
         return cycle_after(self.tick_seen, cycle_ticks)
 
 
 @dataclass(frozen=True)
 class Proposed:
-    """All that models proposed, by golem, tick seen, event and number."""
+    """All proposals by golem, tick seen, event and number."""
 
     proposals: tuple[Proposal, ...] = ()
 
     @classmethod
     def of(cls, events: pa.Table) -> Proposed:
-        """From life events (LIFE_SCHEMA); events of other kinds do no harm."""
-        told = events.filter(pc.equal(events["kind"], "ModelAsked"))
-        rows = told.select(["golem_id", "event_id", "asked"]).to_pylist()
-        return cls(tuple(sorted(one for row in rows for one in _proposals(**row))))
+        """Read life events (LIFE_SCHEMA); events of other kinds are ignored."""
+        requests = events.filter(pc.equal(events["kind"], "ModelAsked"))
+        rows = requests.select(["golem_id", "event_id", "asked"]).to_pylist()
+        return cls(tuple(sorted(proposal for row in rows for proposal in _proposals(**row))))
 
     @cached_property
     def _by_golem(self) -> dict[str, tuple[Proposal, ...]]:
         return by_golem(self.proposals)
 
     def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Proposal, ...]:
-        """What is judged in these golems' cycles after one and up to another. done: 0 for golems that it lacks."""
+        """Return the proposals that are judged after the cycle `done` (0 if missing) and up to `upto`, by golem."""
         return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def _proposals(golem_id: str, event_id: str, asked: Mapping[str, Any]) -> Iterable[Proposal]:
     source = f"{asked['provider']}:{asked['model']}"
-    for number, said in enumerate(asked["operations"]):
-        situation = said["situation"]
+    for number, operation in enumerate(asked["operations"]):
+        situation = operation["situation"]
         yield Proposal(
-            golem_id, asked["tick_seen"], event_id, number, source, said["operation"], said["reason"],
-            tuple(said["evidence"]), said["entry_id"],
+            golem_id, asked["tick_seen"], event_id, number, source, operation["operation"], operation["reason"],
+            tuple(operation["evidence"]), operation["entry_id"],
             tuple(situation[name] for name in ProposedSituation.model_fields) if situation else None,
-            said["sign"], said["note"],
+            operation["sign"], operation["note"],
         )  # fmt: skip
 
 
-def check_askings(
-    said: Iterable[tuple[str, Asked]], *, contiguous: Callable[[str], int], death: Callable[[str], int | None]
+def check_model_requests(
+    requests: Iterable[tuple[str, Asked]], *, contiguous: Callable[[str], int], death: Callable[[str], int | None]
 ) -> None:
-    """Raise RegressionError for operations that were not proposed of the golem as it stands now.
+    """Raise RegressionError for operations that do not refer to the present state of their golem.
 
-    said: golem and asking. contiguous: the tick up to which its stream has no gap. death: of its recorded death.
+    Parameters
+    ----------
+    requests : (golem, request)
+    contiguous : golem -> last tick before the first gap
+    death : golem -> tick of the recorded death
     """
-    for golem_id, asked in said:
+    for golem_id, asked in requests:
         newest, died = contiguous(golem_id), death(golem_id)
         if not asked.operations:
             continue
         if died is not None and newest >= died:
-            raise RegressionError(golem_id, died, "was its last: nothing that is proposed would be judged any more")
+            raise RegressionError(golem_id, died, "was its last: a proposal would never be judged")
         if asked.tick_seen != newest:
-            raise RegressionError(golem_id, asked.tick_seen, f"is not its newest any more, tick {newest} is")
+            raise RegressionError(golem_id, asked.tick_seen, f"is no longer its newest tick: that is {newest}")

@@ -1,7 +1,7 @@
-"""Arrivals: knowledge that comes to a golem in the midst of its life, and the cycle in which it is let in. Pure.
+"""Knowledge that a golem receives after birth, and the cycle in which it enters quarantine. Pure.
 
-Succession brings knowledge at birth; everything else that comes over is put before the curator when the cycle closes
-after it was recorded, and waits in quarantine. Source: INH S5.2, S7.6; architecture ("What is an event").
+Succession gives knowledge at birth. Other received knowledge is passed to the curator at the close of the cycle after
+its recording and waits in quarantine. Source: INH S5.2, S7.6; architecture ("What is an event").
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 
 class Quarantined(Part):
-    """How knowledge came in the midst of a life, beside where it came from.
+    """Details of knowledge received after birth.
 
-    tick_seen: the tick up to which the golem's stream had no gap then; the entries are let into quarantine when the
-    cycle of the next tick closes. unproven: entries whose claims about the chain did not check. replicant_id,
-    parent_id, hypothesis: of a replicant's report alone, whose it was and what it was to find out.
+    tick_seen: last tick before the first gap of the golem's stream; the entries enter quarantine when the cycle of the
+    next tick closes. unproven: entries whose claims about the chain failed a check. replicant_id, parent_id,
+    hypothesis: for the report of a replicant.
     """
 
     tick_seen: Whole
@@ -36,14 +36,14 @@ class Quarantined(Part):
 
 
 class Replicant(Part):
-    """A golem that its parent sent out for a short life, to find something out; what it leaves is its report."""
+    """A golem that its parent sent out for a short life to test a hypothesis; its bundle is its report."""
 
     parent_id: Name
     hypothesis: Text
 
 
 class Arrival(NamedTuple):
-    """One delivery, as the curator takes it. source: import or replicant."""
+    """A delivery of knowledge with its event. source: import or replicant."""
 
     golem_id: str
     tick_seen: int
@@ -56,56 +56,63 @@ class Arrival(NamedTuple):
     hypothesis: str | None = None
 
     def cycle(self, cycle_ticks: int) -> int:
-        """The cycle with which it is let in."""
+        """Return the cycle in which the entries enter quarantine."""
         return cycle_after(self.tick_seen, cycle_ticks)
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All that came over in the midst of lives, by golem, tick seen and event."""
+    """All deliveries after birth by golem, tick seen and event."""
 
     deliveries: tuple[Arrival, ...] = ()
 
     @classmethod
     def of(cls, events: pa.Table) -> Arrivals:
-        """From life events (LIFE_SCHEMA); events of other kinds, and successions, do no harm."""
-        told = events.filter(pc.and_(pc.equal(events["kind"], "KnowledgeReceived"), events["quarantined"].is_valid()))
-        rows = told.select(["golem_id", "event_id", "observed_at", "received", "quarantined"]).to_pylist()
-        found = {
+        """Read life events (LIFE_SCHEMA); events of other kinds and successions are ignored."""
+        deliveries = events.filter(
+            pc.and_(pc.equal(events["kind"], "KnowledgeReceived"), events["quarantined"].is_valid())
+        )
+        rows = deliveries.select(["golem_id", "event_id", "observed_at", "received", "quarantined"]).to_pylist()
+        arrivals = {
             Arrival(
-                row["golem_id"], way["tick_seen"], row["event_id"], row["observed_at"], what["source"],
-                what["content_hash"], what["from_golem_id"], tuple(way["unproven"]), way["hypothesis"],
+                row["golem_id"], way["tick_seen"], row["event_id"], row["observed_at"], received["source"],
+                received["content_hash"], received["from_golem_id"], tuple(way["unproven"]), way["hypothesis"],
             )
             for row in rows
-            for what, way in [(row["received"], row["quarantined"])]
+            for received, way in [(row["received"], row["quarantined"])]
         }  # fmt: skip
-        return cls(tuple(sorted(found, key=lambda arrival: arrival[:3])))
+        return cls(tuple(sorted(arrivals, key=lambda arrival: arrival[:3])))
 
     @cached_property
     def _by_golem(self) -> dict[str, tuple[Arrival, ...]]:
         return by_golem(self.deliveries)
 
     def of_golem(self, golem_id: str) -> tuple[Arrival, ...]:
-        """What came to one golem, in order."""
+        """Return the deliveries to one golem in order."""
         return self._by_golem.get(golem_id, ())
 
     def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Arrival, ...]:
-        """What is let in with these golems' cycles after one and up to another. done: 0 for golems that it lacks."""
+        """Return the deliveries that take effect after the cycle `done` (0 if missing) and up to `upto`, by golem."""
         return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def check_arrivals(
-    said: Iterable[tuple[str, Quarantined]], *, contiguous: Callable[[str], int], death: Callable[[str], int | None]
+    deliveries: Iterable[tuple[str, Quarantined]],
+    *,
+    contiguous: Callable[[str], int],
+    death: Callable[[str], int | None],
 ) -> None:
-    """Raise RegressionError for knowledge that did not come to the golem as it stands now.
+    """Raise RegressionError for knowledge that does not refer to the present state of its golem.
 
-    said: golem and how it came. contiguous: the tick up to which its stream has no gap. death: of its recorded death.
+    Parameters
+    ----------
+    deliveries : (golem, details)
+    contiguous : golem -> last tick before the first gap
+    death : golem -> tick of the recorded death
     """
-    for golem_id, way in said:
+    for golem_id, way in deliveries:
         newest, died = contiguous(golem_id), death(golem_id)
         if died is not None and newest >= died:
-            raise RegressionError(golem_id, died, "was its last: give it to the heirs, who live")
+            raise RegressionError(golem_id, died, "was its last: give it to its living heirs")
         if way.tick_seen != newest:
-            raise RegressionError(
-                golem_id, way.tick_seen, f"is not its newest any more, tick {newest} is: give it again"
-            )
+            raise RegressionError(golem_id, way.tick_seen, f"is no longer its newest tick ({newest} is): give it again")

@@ -1,6 +1,6 @@
-"""Left out: what of the log counts as never having been: struck records, reorged ones, withdrawn knowledge. Pure.
+"""Retractions: struck records, reorged records and withdrawn knowledge, which derivations exclude. Pure.
 
-A set of life events decides it, in whatever order they came; an event that says again what is known changes nothing.
+The result depends on the set of life events; order and repetition do not matter.
 Source: canon 20, EV-8, X-4.
 """
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 WITHDRAWALS = ("RecordStruck", "ReorgObserved", "KnowledgeWithdrawn")
-"""Kinds of life events that leave something out."""
+"""Kinds of life events that retract records or entries."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _TICK_BITS = 40
@@ -31,9 +31,9 @@ Bounds = tuple[tuple[int, int], ...]
 
 
 class Cause(NamedTuple):
-    """One event that leaves something out: records of ticks (tick_from 0: none), or inherited entries.
+    """An event that retracts records of ticks (tick_from 0: none) or inherited entries.
 
-    root: of withdrawn entries, whose tick they came from, in words.
+    root: for entries, a description of the record from which they derive.
     """
 
     golem_id: str
@@ -46,12 +46,12 @@ class Cause(NamedTuple):
     root: str = ""
 
     def cycle(self, cycle_ticks: int) -> int:
-        """The first cycle that it touches; 0 is birth."""
+        """Return the first affected cycle; 0 is birth."""
         return (self.tick_from - 1) // cycle_ticks + 1 if self.tick_from else 0
 
     @property
-    def said(self) -> str:
-        """What is left out, in a few words."""
+    def summary(self) -> str:
+        """Short description of the retraction."""
         if self.entry_ids:
             return f"{len(self.entry_ids)} inherited entries, from {self.root}"
         more = f" to {self.tick_to}" if self.tick_to > self.tick_from else ""
@@ -59,14 +59,14 @@ class Cause(NamedTuple):
 
 
 class _Golem(NamedTuple):
-    """What is left out of one golem's stream: runs of ticks, ascending and apart, and inherited entries."""
+    """Retractions of one golem: disjoint ascending runs of ticks, and inherited entries."""
 
     ticks: Bounds
     entry_ids: frozenset[str]
 
 
 class _Runs(NamedTuple):
-    """All golems' runs of ticks as packed keys, ascending; counted: ticks before each run, over all golems."""
+    """Runs of ticks of all golems as ascending packed keys. counted: number of ticks before each run."""
 
     first: Ticks
     last: Ticks
@@ -75,16 +75,16 @@ class _Runs(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What counts as never having been, by golem. causes: by golem, moment and id."""
+    """Retracted records and entries by golem. causes: by golem, time and id."""
 
     causes: tuple[Cause, ...] = ()
 
     @classmethod
     def of(cls, events: pa.Table) -> LeftOut:
-        """From life events (LIFE_SCHEMA); events of other kinds do no harm."""
-        told = events.filter(pc.is_in(events["kind"], value_set=pa.array(WITHDRAWALS)))
+        """Read life events (LIFE_SCHEMA); events of other kinds are ignored."""
+        retractions = events.filter(pc.is_in(events["kind"], value_set=pa.array(WITHDRAWALS)))
         names = ["golem_id", "observed_at", "event_id", "kind", "struck", "reorg", "withdrawn"]
-        return cls(tuple(sorted({_cause(row) for row in told.select(names).to_pylist()})))
+        return cls(tuple(sorted({_cause(row) for row in retractions.select(names).to_pylist()})))
 
     @cached_property
     def _golems(self) -> dict[str, _Golem]:
@@ -98,36 +98,36 @@ class LeftOut:
 
     @property
     def golem_ids(self) -> list[str]:
-        """Golems of whose streams something is left out, by id."""
+        """Golems with a retraction, by id."""
         return list(self._golems)
 
     def of_golem(self, golem_id: str) -> tuple[Bounds, frozenset[str]]:
-        """Runs of ticks (first and last) and ids of inherited entries that are left out of a golem's stream."""
+        """Return the retracted runs of ticks (first and last) and the withdrawn entries of a golem."""
         return self._golems.get(golem_id, _Golem((), frozenset()))
 
     def entries(self, golem_id: str) -> frozenset[str]:
-        """Ids of the inherited entries that were withdrawn from a golem."""
+        """Return the ids of the entries that were withdrawn from a golem."""
         return self.of_golem(golem_id)[1]
 
     def listing(self, golem_id: str) -> dict[str, Any] | None:
-        """What is left out of a golem's stream as a JSON object (`listed` reads it), None where nothing is."""
+        """Return the retractions of a golem as a JSON object (for `listed`); None without any."""
         ticks, entry_ids = self.of_golem(golem_id)
         return {"ticks": [list(run) for run in ticks], "entry_ids": sorted(entry_ids)} if ticks or entry_ids else None
 
     @classmethod
     def listed(cls, golem_id: str, listing: Mapping[str, Any] | None) -> LeftOut:
-        """What such an object says; its causes have no event."""
-        said = listing or {"ticks": [], "entry_ids": []}
-        runs = [(first, last, ()) for first, last in said["ticks"]] + [(0, 0, tuple(said["entry_ids"]))]
+        """Build from the JSON object of `listing`; its causes have no event."""
+        content = listing or {"ticks": [], "entry_ids": []}
+        runs = [(first, last, ()) for first, last in content["ticks"]] + [(0, 0, tuple(content["entry_ids"]))]
         return cls(tuple(Cause(golem_id, _NEVER, "", "", *run) for run in runs))
 
     def only(self, causes: Iterable[Cause]) -> LeftOut:
-        """What these of the causes leave out."""
+        """Return the retractions limited to these causes."""
         chosen = set(causes)
         return LeftOut(tuple(cause for cause in self.causes if cause in chosen))
 
     def records(self, golem_ids: pa.ChunkedArray | pa.Array, ticks: Ticks) -> NDArray[np.bool_]:
-        """Which records (golem and tick) count as never having been."""
+        """Return a mask of the retracted records (golem and tick)."""
         runs = self._runs
         if not len(runs.first):
             return np.zeros(len(ticks), np.bool_)
@@ -137,10 +137,9 @@ class LeftOut:
         return (rank >= 0) & (ticks <= _TICK_LAST) & (place >= 0) & (key <= runs.last[np.maximum(place, 0)])
 
     def revision(self, golem_ids: pa.ChunkedArray | pa.Array, cycles: Ticks, cycle_ticks: int) -> Ticks:
-        """How much is left out of what rests on these golems' streams up to the end of these cycles.
+        """Count the retracted ticks of each golem up to the end of its cycle, plus its withdrawn entries.
 
-        Counts the golem's left-out ticks up to there and its withdrawn entries: 0 where nothing is. It only rises, and
-        rises with everything that is left out, so that it tells what was derived with it from what was not.
+        Each retraction increases the count, so it distinguishes rows derived before a retraction from later ones.
         """
         rank = self._ranks(golem_ids)
         if not self._golems:
@@ -149,8 +148,8 @@ class LeftOut:
         runs, key = self._runs, (rank << _TICK_BITS) | np.minimum(np.asarray(cycles) * cycle_ticks, _TICK_LAST)
         first, stop = (np.searchsorted(runs.first, k, side="right") for k in (rank << _TICK_BITS, key))
         beyond = np.zeros(len(rank), np.int64)
-        begun = stop > first
-        beyond[begun] = np.maximum(runs.last[stop[begun] - 1] - key[begun], 0)
+        has_run = stop > first
+        beyond[has_run] = np.maximum(runs.last[stop[has_run] - 1] - key[has_run], 0)
         return np.where(rank >= 0, runs.counted[stop] - runs.counted[first] - beyond + withdrawn, 0)
 
     @cached_property
@@ -165,10 +164,10 @@ class LeftOut:
         return _Runs(first, last, np.array(list(counted), np.int64))
 
     def _ranks(self, golem_ids: pa.ChunkedArray | pa.Array) -> Ticks:
-        """The place of each row's golem among those of whom something is left out, -1 for the others."""
+        """Return the index of each row's golem in `golem_ids`, -1 for golems without a retraction."""
         place = pc.index_in(golem_ids, value_set=pa.array(self.golem_ids, pa.string()))
-        found: Ticks = pc.fill_null(place, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return found
+        ranks: Ticks = pc.fill_null(place, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return ranks
 
 
 def _cause(row: Mapping[str, Any]) -> Cause:
@@ -186,10 +185,10 @@ def _cause(row: Mapping[str, Any]) -> Cause:
 
 
 def _merged(runs: Sequence[tuple[int, int]]) -> Bounds:
-    out: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for first, last in sorted(runs):
-        if out and first <= out[-1][1] + 1:
-            out[-1] = (out[-1][0], max(out[-1][1], last))
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            out.append((first, last))
-    return tuple(out)
+            merged.append((first, last))
+    return tuple(merged)

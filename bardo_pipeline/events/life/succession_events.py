@@ -1,4 +1,4 @@
-"""What is recorded of configurations and of succession: one model a kind, the payloads of life events.
+"""Payloads of the life events about configurations and succession.
 
 Source: P-7, INH S12 and S13.
 """
@@ -13,14 +13,13 @@ from bardo_pipeline.events.record.model import Moment, Name, Part, Spent, Text, 
 
 Step = Literal["exported", "compiled", "compared", "provisioned", "funded", "registered", "booted"]
 STEPS: tuple[Step, ...] = ("exported", "compiled", "compared", "provisioned", "funded", "registered", "booted")
-"""The seven steps of a succession, in their order (INH S13)."""
+"""The seven steps of a succession in order (INH S13)."""
 
 
 class Configured(Part):
-    """The configuration that is in force from here on: canonical JSON, and the policy that comes of it.
+    """The configuration of a golem or of the home (golem `*`) from now on, as canonical JSON, and its policy.
 
-    Of one golem, or of the whole home (golem `*`): then `run` names the run that it began with, null where an owner
-    put it in force between runs. source: the file it came from, or `defaults`.
+    run: the run that began with it; null if an owner adopted it between runs. source: its file, or `defaults`.
     """
 
     configuration_hash: Name
@@ -32,12 +31,11 @@ class Configured(Part):
 
 
 class Advanced(Part):
-    """One step of a dead golem's succession, tried once.
+    """One attempt at a step of a dead golem's succession.
 
-    done: it is made. halted: it ends here, and an owner may summon a successor by hand; of `registered`, which stops no
-    birth: it is refused for good. failed: it is tried again at `due_at`, or, where that is null, at the heir's next
-    heartbeat. What a step made is in the field that is its own;
-    lifespan_ticks: the bounds, two numbers.
+    outcome: done; halted: the succession ends, and an owner may summon a successor by hand (a halted `registered` step
+    does not prevent the birth); failed: a retry follows at `due_at`, or at the heir's next heartbeat if that is null.
+    Each step has its own result field. lifespan_ticks: lower and upper bound.
     """
 
     heir_id: Name
@@ -56,14 +54,14 @@ class Advanced(Part):
     identity: Name | None
 
     @model_validator(mode="after")
-    def _due_only_what_failed(self) -> Self:
+    def _check_due(self) -> Self:
         if self.due_at is not None and self.outcome != "failed":
-            raise ValueError(f"a step that is {self.outcome} is not due again")
+            raise ValueError(f"a step with the outcome {self.outcome} has no retry")
         return self
 
 
 class Credited(Part):
-    """An owner commits money from which heirs are funded without being asked (INH S13, step 5)."""
+    """An owner commits money for automatic funding of heirs (INH S13, step 5)."""
 
     owner_id: Name
     amount_micros: Spent
@@ -72,7 +70,7 @@ class Credited(Part):
 
 
 class TakenUp(Part):
-    """A run lives this golem, which was born between runs. began_with: the run that its settings name."""
+    """A run executes a golem that was born between runs. began_with: the run named in its settings."""
 
     run: Name
     began_with: Name

@@ -1,4 +1,4 @@
-"""The phrasing of a testament by a language model, as a life event carries it.
+"""The phrasing of a testament by a language model.
 
 Source: INH-3 ("a language model may phrase the testament; it may not add a claim"), canon 58.
 """
@@ -16,8 +16,8 @@ WORDING_LENGTH_MAX = 1_000
 
 
 class Wording(Part):
-    """One sentence in a model's words. statement: the derived sentence, of that category. fault: why the wording may
-    not stand for it, null where it may: it claims what the sentence claims, and no more."""
+    """A sentence phrased by a model. statement: the derived sentence. fault: reason for refusing the wording; null if it
+    is accepted, which requires that it claims exactly what the sentence claims."""
 
     category: Name
     statement: Text
@@ -26,10 +26,10 @@ class Wording(Part):
 
 
 class Phrased(Part):
-    """A language model was asked to phrase a dead golem's testament, and what came of it, failures included.
+    """A request to a language model to phrase a dead golem's testament, and its outcome, failures included.
 
-    wordings: of the sentences that it phrased, in the order in which they were asked; what it left out stands as it
-    was derived. detail, answer, costs: as of any asking (`Asked`).
+    wordings: phrased sentences in the order of the request; other sentences keep the derived form. detail, answer and
+    costs: as in `Asked`.
     """
 
     provider: Name

@@ -1,8 +1,7 @@
-"""Thanatopsis as events: the four phases of dying, each with what it did and what it cost; and how deaths stay single.
+"""Events of the four phases of dying (Thanatopsis), each with its result and cost.
 
-Of a golem's death, and of each phase of its dying, the first on record stands: who declares it again, at another moment
-or for another cause, says nothing new. A phase is recorded behind the one before it. All four bear the moment of the
-death, since what was done for the dead depends on their life and not on the hour at which it was done.
+A death and each phase of dying are recorded once per golem; the first event is valid and later ones are dropped. Phases
+are recorded in order. All four have the event time of the death, because their content depends on the life alone.
 Source: MEM ("The death moment: Thanatopsis Protocol"), INH S13; INH-2, INH-4.
 """
 
@@ -20,21 +19,21 @@ if TYPE_CHECKING:
     from bardo_pipeline.events.life.events import LifeEvent
 
 Cause = Literal["economic", "epistemic", "stochastic", "silence"]
-"""What a golem dies of: a component of its vitality at zero, or that nothing was heard of it (an observer says so)."""
+"""Cause of death: a component of vitality at zero, or silence (declared by an observer)."""
 
 SILENCE = "silence"
 
 PHASES_OF_DYING = ("DeathAccepted", "AffairsSettled", "LifeReflected", "LegacyLeft")
-"""Phases 0 (acceptance), I (settlement), II (reflection) and III (legacy), by the kind of their events."""
+"""Kinds of the events of phases 0 (acceptance), I (settlement), II (reflection) and III (legacy)."""
 
 _RANK = {kind: rank for rank, kind in enumerate(PHASES_OF_DYING)}
 
 
 class Dying(Part):
-    """What each phase says: the event that it follows, and the reserve from which all of them are paid, micro-dollars.
+    """Common fields of the phases, in micro-dollars.
 
-    reserve: what was set aside at birth. cost: of this phase. spent: of all phases so far, this one included; never
-    more than the reserve. tick: of the death.
+    follows: id of the preceding event. tick: of the death. reserve: set aside at birth. cost: of this phase. spent: of
+    all phases up to this one; at most the reserve.
     """
 
     follows: Name
@@ -44,7 +43,7 @@ class Dying(Part):
     spent_micros: Spent
 
     @model_validator(mode="after")
-    def _stays_within_its_reserve(self) -> Self:
+    def _check_reserve(self) -> Self:
         if not self.cost_micros <= self.spent_micros <= self.reserve_micros:
             raise ValueError(
                 f"a phase of dying costs {self.cost_micros} of {self.spent_micros} spent, out of a reserve of "
@@ -54,16 +53,16 @@ class Dying(Part):
 
 
 class Accepted(Dying):
-    """Phase 0: the death is taken as it is. means: whether the reserve bears a reflection, or the cheapest death."""
+    """Phase 0, acceptance. means: whether the reserve pays for a reflection or for the cheapest death."""
 
     cause: Cause
     means: Literal["full", "cheapest"]
 
 
 class Settled(Dying):
-    """Phase I: what it held is valued as last seen, nothing is traded any more.
+    """Phase I, settlement: positions are valued as last seen; no more trades.
 
-    position_count, position_value_micros (fees owed included): null where its positions are sealed.
+    position_count, position_value_micros (with fees owed): null if the positions are sealed.
     """
 
     position_count: Whole | None
@@ -74,7 +73,7 @@ class Settled(Dying):
 
 
 class Reflected(Dying):
-    """Phase II: the testament is written. testament_hash: SHA-256 of its page; entry_count: entries looked over."""
+    """Phase II, reflection. testament_hash: SHA-256 of the testament; entry_count: number of reviewed entries."""
 
     testament_hash: Name
     statement_count: Whole
@@ -84,10 +83,10 @@ class Reflected(Dying):
 
 
 class Bequeathed(Dying):
-    """Phase III: what is left. bundle_hash: its snapshot, which heirs may have if it was published.
+    """Phase III, legacy. bundle_hash: snapshot of the knowledge, inheritable if published.
 
-    vote_count: last words on Lethe; how many, since which they are is not to be known. pushed_entry_ids: what the clade
-    is offered, the surest first; push_confidence: what an insight needed for it. notice: what its owner is told.
+    vote_count: number of final votes on Lethe, which are anonymous. pushed_entry_ids: entries offered to the clade, by
+    descending confidence; push_confidence: the minimum for it. notice: message to the owner.
     """
 
     bundle_hash: Name
@@ -103,46 +102,49 @@ class Bequeathed(Dying):
 
 
 def rank_of(kind: str) -> int | None:
-    """The number of a phase of dying, 0 to 3; None for an event that is none."""
+    """Return the number of a phase of dying, 0 to 3; None for another event."""
     return _RANK.get(kind)
 
 
-def unsaid(
+def drop_repeated_deaths(
     events: Iterable[LifeEvent], *, is_dead: Callable[[str], bool], passed: Callable[[str], int]
 ) -> list[LifeEvent]:
-    """These events without deaths of golems that are dead, and phases of dying that are passed.
+    """Drop deaths and phases of dying that are already recorded or repeated among the events.
 
-    Of a golem: whether its death is on record, and how many phases are. Of several among the events the first stands.
+    Parameters
+    ----------
+    is_dead : golem -> whether its death is recorded
+    passed : golem -> number of recorded phases
     """
     kept: list[LifeEvent] = []
-    said: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for event in events:
         rank, key = _RANK.get(event.kind), (event.golem_id, event.kind)
-        again = (event.kind == "DeathDeclared" and is_dead(event.golem_id)) or (
+        is_repeated = (event.kind == "DeathDeclared" and is_dead(event.golem_id)) or (
             rank is not None and rank < passed(event.golem_id)
         )
         if event.kind == "DeathDeclared" or rank is not None:
-            again = again or key in said
-            said.add(key)
-        if not again:
+            is_repeated = is_repeated or key in seen
+            seen.add(key)
+        if not is_repeated:
             kept.append(event)
     return kept
 
 
 def check_dying(events: Sequence[LifeEvent], *, is_dead: Callable[[str], bool], passed: Callable[[str], int]) -> None:
-    """Raise RecordError for a phase of dying of a golem that lives, or behind one that is not on record.
+    """Raise RecordError for a phase of a living golem, or after a phase that is not recorded.
 
-    events: as `unsaid` gives them, in any order.
+    events: result of `drop_repeated_deaths`, in any order.
     """
     dead = {event.golem_id for event in events if event.kind == "DeathDeclared"}
     reached: dict[str, int] = {}
     for event in sorted((e for e in events if e.kind in _RANK), key=lambda e: _RANK[e.kind]):
         golem_id, rank = event.golem_id, _RANK[event.kind]
         if golem_id not in dead and not is_dead(golem_id):
-            raise RecordError(f"golem {golem_id}: {event.kind} of one that lives: record its death first")
+            raise RecordError(f"golem {golem_id}: {event.kind} of a living golem: record its death first")
         if rank != reached.get(golem_id, passed(golem_id)):
             raise RecordError(
-                f"golem {golem_id}: {event.kind} is phase {rank} of dying, and {PHASES_OF_DYING[rank - 1]} before it "
-                "is not on record: record that first"
+                f"golem {golem_id}: {event.kind} is phase {rank} of dying, and the preceding "
+                f"{PHASES_OF_DYING[rank - 1]} is not in the log: record that first"
             )
         reached[golem_id] = rank + 1

@@ -18,11 +18,11 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, check_rings, rings_after
 from bardo_pipeline.events.custody.sealing import unsealed
-from bardo_pipeline.events.life.events import LifeEvent, arrivals_of, askings_of, overrides_of
+from bardo_pipeline.events.life.events import LifeEvent, arrivals_of, model_requests_of, overrides_of
 from bardo_pipeline.events.life.override_events import OVERRIDES, check_overrides
-from bardo_pipeline.events.life.proposal_events import check_askings
+from bardo_pipeline.events.life.proposal_events import check_model_requests
 from bardo_pipeline.events.life.received_knowledge import check_arrivals
-from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, check_dying, unsaid
+from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, check_dying, drop_repeated_deaths
 from bardo_pipeline.storage.log.stream_heads import (
     Groups,
     Head,
@@ -64,9 +64,9 @@ class Known:
         """Return the number of recorded phases of the golem's death."""
         return self.dying.get(golem_id, 0)
 
-    def unsaid(self, events: Iterable[LifeEvent]) -> list[LifeEvent]:
+    def drop_repeated_deaths(self, events: Iterable[LifeEvent]) -> list[LifeEvent]:
         """Drop second deaths and phases of dying that are already recorded."""
-        return unsaid(events, is_dead=self.deaths.__contains__, passed=self.passed)
+        return drop_repeated_deaths(events, is_dead=self.deaths.__contains__, passed=self.passed)
 
     def check(self, events: Sequence[LifeEvent]) -> None:
         """Raise the error of an event that contradicts the log."""
@@ -125,8 +125,8 @@ def check_lives(
     overrides : golem -> number of recorded overrides
     """
     check_deaths(events, highest)
-    check_overrides(overrides_of(events), contiguous=contiguous, death=death, known=overrides)
-    check_askings(askings_of(events), contiguous=contiguous, death=death)
+    check_overrides(overrides_of(events), contiguous=contiguous, death=death, recorded=overrides)
+    check_model_requests(model_requests_of(events), contiguous=contiguous, death=death)
     check_arrivals(arrivals_of(events), contiguous=contiguous, death=death)
 
 

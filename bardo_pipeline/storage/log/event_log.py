@@ -343,7 +343,7 @@ class EventLog:
         by_id = {event.event_id: event for event in events}
         with self._writing():
             fresh = [event for event_id, event in by_id.items() if event_id not in self._event_ids]
-            fresh = self._known.unsaid(fresh)
+            fresh = self._known.drop_repeated_deaths(fresh)
             if not fresh:
                 return 0
             deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - leased_golems
