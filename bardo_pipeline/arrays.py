@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,5 +17,6 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 StringArray: TypeAlias = npt.NDArray[np.object_]
 """Strings as Python objects, as pyarrow's `to_numpy(zero_copy_only=False)` gives them."""
+IntegerArray: TypeAlias = npt.NDArray[np.integer[Any]]
 ObjectArray: TypeAlias = npt.NDArray[np.object_]
 TimeArray: TypeAlias = npt.NDArray[np.datetime64]

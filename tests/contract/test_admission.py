@@ -268,7 +268,7 @@ def test_where_a_key_is_registered_every_line_is_signed_with_it(log: Log) -> Non
     messages = [str(one.error) for one in admitted.refused]
     assert "tick 3 is not signed" in messages[0]
     assert "key k1 did not make" in messages[1]
-    assert "signed with k2, but k1 counts there" in messages[2]
+    assert "signed with k2, but k1 is valid there" in messages[2]
     assert "k1, which is not registered" in messages[3]
     assert (chain(log), on_record(log, OTHER)) == ([(1, [1]), (2, [2])], [1, 3, 4, 5])
 
@@ -356,7 +356,7 @@ def test_a_revoked_key_signs_nothing_more(log: Log) -> None:
         ([registered(), registered("k2")], RecordError, "has key k1 already: rotate it"),
         ([rotated("k2", "k1", 3)], RecordError, "k1 is not its newest key"),
         ([registered(), rotated("k2", "k3", 3)], RecordError, "k3 is not its newest key"),
-        ([registered(tick_from=5), rotated("k2", "k1", 5)], RecordError, "the next one later only"),
+        ([registered(tick_from=5), rotated("k2", "k1", 5)], RecordError, "the next key needs a later tick"),
         ([registered(), revoked("k2", 3)], RecordError, "has no key k2 to revoke"),
         ([registered(), revoked("k1", 2), rotated("k2", "k1", 3)], SignatureError, "key k1 was revoked before"),
     ],

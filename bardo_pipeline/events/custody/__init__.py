@@ -1,1 +1,1 @@
-"""Custody: the hash chain, its keys and the sealing of private parts."""
+"""The hash chain of records, its signing keys, and the sealing of private parts."""

@@ -1,6 +1,6 @@
-"""Sealing: what is private in a record, encrypted under its golem's key; without the key nobody reads it again. Pure.
+"""Sealing: encryption of the private parts of a record with its golem's key. Pure.
 
-Private are `deliberation.reasoning_summary` and `observation.positions`; and each line of a conversation, whole.
+Private parts are `deliberation.reasoning_summary`, `observation.positions` and the lines of conversations.
 
     encryption key = HKDF-SHA256(secret, info "bardo/seal/1/encrypt")        nonce key the same, "bardo/seal/1/nonce"
     key id         = "seal-" and 16 hex digits of SHA-256("bardo/seal-id/1" 00 secret)
@@ -9,11 +9,11 @@ Private are `deliberation.reasoning_summary` and `observation.positions`; and ea
     ciphertext     = AES-256-GCM(encryption key, nonce, plaintext, about)
 
 The place of a record is "tick" 00 and its tick in decimal, its plaintext {"positions": [...], "reasoning_summary":
-"..."} as JSON with sorted keys. A nonce follows from what it encrypts: the same record sealed twice is the same bytes
-(a repeat, not a fork), two contents share one with the odds of a 96-bit hash, and no state is kept to lose.
+"..."} as JSON with sorted keys. The nonce is computed from the plaintext, so sealing a record twice gives equal bytes
+(a repetition, not a fork), no state is needed, and two contents collide with the probability of a 96-bit hash.
 
-Nothing is derived from private parts but what a golem imagines in its dreams, which needs its positions: one that seals
-them dreams without. What is sealed is sealed before it is recorded, so no projection changes when a key is destroyed.
+Of the derivations, only dreams use private parts (positions); a golem that seals its positions dreams without them.
+Parts are sealed before they are recorded, so destroying a key changes no projection.
 Source: X-7; canon 20.
 """
 
@@ -35,28 +35,30 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.errors import SealError
+from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.model import DecisionCycleRecord, Part, PositionObservation, Sealed
 
 PRIVATE = ("deliberation.reasoning_summary", "observation.positions")
-"""The private parts of a record; emptied where it is sealed."""
+"""The private parts of a record; empty in a sealed record."""
 
 SECRET_BYTES = 32
 SCHEMA_SINCE = 2
-"""The version of the record's schema that brought seals."""
+"""First schema version of records with seals."""
 CIPHERTEXT_MAX = 2**20
-"""Characters of base64 that a record can hold (`Sealed.ciphertext`)."""
+"""Limit of `Sealed.ciphertext`, in characters of base64."""
 
 
 class PrivateParts(Part):
-    """What a sealed record keeps to itself."""
+    """The private parts of a sealed record."""
 
     reasoning_summary: str
     positions: tuple[PositionObservation, ...]
 
 
 class SealKey:
-    """A golem's key for its private parts: 32 random bytes, and the id that they give it."""
+    """A golem's key for its private parts: 32 random bytes and the id computed from them."""
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != SECRET_BYTES:
@@ -70,18 +72,18 @@ class SealKey:
 
     @property
     def key_id(self) -> str:
-        """What the log calls it; it tells nothing of the secret."""
+        """Id of the key in the log; it does not reveal the secret."""
         return "seal-" + hashlib.sha256(b"bardo/seal-id/1\0" + self.secret).hexdigest()[:16]
 
     def seal(self, golem_id: str, place: bytes, plaintext: bytes) -> Sealed:
-        """The plaintext encrypted, bound to this golem and this place."""
+        """Encrypt the plaintext, bound to this golem and place."""
         about = self._about(golem_id, place)
         nonce = hmac.digest(self._nonce_key, about + hashlib.sha256(plaintext).digest(), "sha256")[:12]
         text = base64.b64encode(self._cipher.encrypt(nonce, plaintext, about)).decode()
         return Sealed.model_construct(key_id=self.key_id, nonce=nonce.hex(), ciphertext=text)
 
     def open(self, golem_id: str, place: bytes, sealed: Sealed) -> bytes:
-        """The plaintext. Raises SealError for another key, and for what was altered or moved from its place."""
+        """Decrypt. Raises SealError for another key, golem or place, and for altered data."""
         where = f"golem {golem_id}: {place.replace(bytes(1), b' ').decode()}"
         if sealed.key_id != self.key_id:
             raise SealError(f"{where} is sealed under {sealed.key_id}, not under {self.key_id}: give that key")
@@ -90,7 +92,7 @@ class SealKey:
             return self._cipher.decrypt(bytes.fromhex(sealed.nonce), text, self._about(golem_id, place))
         except (InvalidTag, binascii.Error, ValueError):
             raise SealError(
-                f"{where}: its seal was altered, or belongs elsewhere; `bardo verify` tells which"
+                f"{where}: its seal was altered or belongs to another record; `bardo verify` shows which"
             ) from None
 
     def _about(self, golem_id: str, place: bytes) -> bytes:
@@ -110,20 +112,20 @@ def _place(tick: int) -> bytes:
 
 
 def has_private_parts(record: DecisionCycleRecord) -> bool:
-    """Whether a record carries private parts in plain text."""
+    """Return whether a record has private parts in plain text."""
     return bool(record.observation.positions) or bool(record.deliberation and record.deliberation.reasoning_summary)
 
 
 def seal_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecord:
-    """The record with its private parts sealed; the record itself where it has none.
+    """Seal the private parts of a record; return the record unchanged if it has none.
 
-    Raises SealError for one that has a seal and private parts in plain text, or more of them than a seal holds.
+    Raises SealError for a sealed record with private parts in plain text, and for parts above CIPHERTEXT_MAX.
     """
     if not has_private_parts(record):
         return record
     if record.sealed is not None:
-        raise _twice(record.golem_id, record.tick)
-    thought = record.deliberation.reasoning_summary if record.deliberation is not None else ""
+        raise _partly_sealed(record.golem_id, record.tick)
+    reasoning = record.deliberation.reasoning_summary if record.deliberation is not None else ""
     positions = [position.model_dump() for position in record.observation.positions]
     observation = record.observation.model_copy(update={"positions": ()})
     deliberation = record.deliberation and record.deliberation.model_copy(update={"reasoning_summary": ""})
@@ -132,56 +134,56 @@ def seal_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecor
             "schema_version": max(record.schema_version, SCHEMA_SINCE),
             "observation": observation,
             "deliberation": deliberation,
-            "sealed": _sealed(key, record.golem_id, record.tick, thought, positions),
+            "sealed": _sealed(key, record.golem_id, record.tick, reasoning, positions),
         }
     )
 
 
 def open_parts(sealed: Sealed, golem_id: str, tick: int, key: SealKey) -> PrivateParts:
-    """What is under a record's seal. Raises SealError for another key, an altered seal, or another record's."""
+    """Decrypt the private parts of a record. Raises SealError for another key, record or altered data."""
     return PrivateParts.model_validate_json(key.open(golem_id, _place(tick), sealed))
 
 
-def _sealed(key: SealKey, golem_id: str, tick: int, thought: str, positions: list[dict[str, Any]]) -> Sealed:
-    parts = {"positions": positions, "reasoning_summary": thought}
+def _sealed(key: SealKey, golem_id: str, tick: int, reasoning: str, positions: list[dict[str, Any]]) -> Sealed:
+    parts = {"positions": positions, "reasoning_summary": reasoning}
     sealed = key.seal(golem_id, _place(tick), orjson.dumps(parts, option=orjson.OPT_SORT_KEYS))
     if len(sealed.ciphertext) > CIPHERTEXT_MAX:
         raise SealError(
-            f"golem {golem_id}: tick {tick} has {len(positions)} positions and {len(thought)} characters of reasoning, "
-            f"more than a seal of {CIPHERTEXT_MAX} characters holds: shorten them"
+            f"golem {golem_id}: tick {tick} has {len(positions)} positions and {len(reasoning)} characters of "
+            f"reasoning, more than a seal of {CIPHERTEXT_MAX} characters holds: shorten them"
         )
     return sealed
 
 
-def _twice(golem_id: str, tick: int) -> SealError:
+def _partly_sealed(golem_id: str, tick: int) -> SealError:
     return SealError(f"golem {golem_id}: tick {tick} has a seal and private parts in plain text: send one of the two")
 
 
 # batches
 
 
-def is_plain(records: pa.Table) -> np.ndarray:
-    """Which rows (RECORD_SCHEMA) carry private parts in plain text: bool [rows]."""
-    observation, deliberation = (_one(records.column(name)) for name in ("observation", "deliberation"))
-    held = pc.greater(pc.list_value_length(pc.struct_field(observation, "positions")), 0)
-    thought = pc.greater(pc.binary_length(pc.struct_field(deliberation, "reasoning_summary")), 0)
-    found = pc.or_(pc.fill_null(held, False), pc.fill_null(thought, False))
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+def is_plain(records: pa.Table) -> BoolArray:
+    """Return a mask of the rows (RECORD_SCHEMA) with private parts in plain text."""
+    observation, deliberation = (one(records.column(name)) for name in ("observation", "deliberation"))
+    has_position = pc.greater(pc.list_value_length(pc.struct_field(observation, "positions")), 0)
+    has_reasoning = pc.greater(pc.binary_length(pc.struct_field(deliberation, "reasoning_summary")), 0)
+    either = pc.or_(pc.fill_null(has_position, False), pc.fill_null(has_reasoning, False))
+    return np.asarray(either.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def must_be_sealed(records: pa.Table, sealing: Collection[str]) -> np.ndarray:
-    """Which rows carry private parts in plain text though their golem seals them: bool [rows].
+def must_be_sealed(records: pa.Table, sealing: Collection[str]) -> BoolArray:
+    """Return a mask of the rows with private parts in plain text whose golem seals them.
 
-    sealing: golems with a `SealKeyMade` on record, their key destroyed since or not.
+    sealing: golems with a recorded `SealKeyMade`, even if the key was destroyed.
     """
     if not sealing or not len(records):
         return np.zeros(len(records), dtype=np.bool_)
-    theirs = pc.is_in(_one(records.column("golem_id")), value_set=pa.array(sorted(sealing), pa.string()))
-    return np.asarray(theirs.to_numpy(zero_copy_only=False), dtype=np.bool_) & is_plain(records)
+    seals = pc.is_in(one(records.column("golem_id")), value_set=pa.array(sorted(sealing), pa.string()))
+    return np.asarray(seals.to_numpy(zero_copy_only=False), dtype=np.bool_) & is_plain(records)
 
 
 def unsealed(golem_id: str, tick: int) -> SealError:
-    """What is wrong with a record that `must_be_sealed` finds."""
+    """Return the error of a record in the mask of `must_be_sealed`."""
     return SealError(
         f"golem {golem_id}: tick {tick} has private parts in plain text, but the golem seals them: write it through "
         "EventWriter, seal it yourself (docs/events.md), or leave them out"
@@ -189,35 +191,35 @@ def unsealed(golem_id: str, tick: int) -> SealError:
 
 
 def seal_table(records: pa.Table, keys: Mapping[str, SealKey]) -> pa.Table:
-    """The batch (RECORD_SCHEMA) with the private parts of these golems (id to key) sealed, as `seal_record` does.
+    """Seal the private parts of these golems (id -> key) in a batch (RECORD_SCHEMA), as `seal_record` does.
 
-    Each record has its own encryption, so this loops over the rows that have something to seal; no other is touched.
+    Each record is encrypted separately, in a loop over the rows with private parts.
     """
-    bare = must_be_sealed(records, keys)
-    if not bare.any():
+    is_plain_row = must_be_sealed(records, keys)
+    if not is_plain_row.any():
         return records
-    where = np.flatnonzero(bare)
-    columns = {name: _one(records.column(name)) for name in records.column_names}
+    where = np.flatnonzero(is_plain_row)
+    columns = {name: one(records.column(name)) for name in records.column_names}
     sealed = columns["sealed"]
-    again = np.flatnonzero(bare & np.asarray(sealed.is_valid()))
+    partly = np.flatnonzero(is_plain_row & np.asarray(sealed.is_valid()))
     ids, ticks = columns["golem_id"], columns["tick"]
-    if len(again):
-        raise _twice(ids[int(again[0])].as_py(), ticks[int(again[0])].as_py())
-    rows, thoughts = pa.array(where), pc.struct_field(columns["deliberation"], "reasoning_summary")
-    made = [
-        _sealed(keys[golem_id], golem_id, tick, thought or "", positions).model_dump()
-        for golem_id, tick, thought, positions in zip(
+    if len(partly):
+        raise _partly_sealed(ids[int(partly[0])].as_py(), ticks[int(partly[0])].as_py())
+    rows, reasonings = pa.array(where), pc.struct_field(columns["deliberation"], "reasoning_summary")
+    seals = [
+        _sealed(keys[golem_id], golem_id, tick, reasoning or "", positions).model_dump()
+        for golem_id, tick, reasoning, positions in zip(
             ids.take(rows).to_pylist(),
             ticks.take(rows).to_pylist(),
-            thoughts.take(rows).to_pylist(),
+            reasonings.take(rows).to_pylist(),
             pc.struct_field(columns["observation"], "positions").take(rows).to_pylist(),
             strict=True,
         )
     ]
-    mask = pa.array(bare)
+    mask = pa.array(is_plain_row)
     sources = np.arange(len(records))
-    sources[where] = len(records) + np.arange(len(made))
-    columns["sealed"] = pa.concat_arrays([sealed, pa.array(made, sealed.type)]).take(pa.array(sources))
+    sources[where] = len(records) + np.arange(len(seals))
+    columns["sealed"] = pa.concat_arrays([sealed, pa.array(seals, sealed.type)]).take(pa.array(sources))
     versions = columns["schema_version"]
     columns["schema_version"] = pc.if_else(mask, pc.max_element_wise(versions, SCHEMA_SINCE), versions)
     columns["observation"] = _with(columns["observation"], "positions", _emptied(mask))
@@ -226,29 +228,22 @@ def seal_table(records: pa.Table, keys: Mapping[str, SealKey]) -> pa.Table:
 
 
 def withheld(line: bytes, sealing: Collection[str]) -> bool:
-    """Whether the raw bytes of a refused line may hold private parts of a golem that seals them.
+    """Return whether a refused line may contain private parts of a sealing golem.
 
-    So they may unless they say, as JSON that can be read, that they are another golem's.
+    That is the case unless it is valid JSON of another golem.
     """
     if not sealing:
         return False
     try:
-        said = orjson.loads(line)
+        content = orjson.loads(line)
     except orjson.JSONDecodeError:
         return True
-    golem_id = said.get("golem_id") if isinstance(said, dict) else None
+    golem_id = content.get("golem_id") if isinstance(content, dict) else None
     return not isinstance(golem_id, str) or golem_id in sealing
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array
-
-
 def _with(struct: pa.StructArray, name: str, change: Any) -> pa.Array:
-    """The struct with one child changed; what lies under a null struct stays there."""
+    """Return the struct with one child changed; children of null structs stay."""
     fields = list(struct.type)
     children = [change(struct.field(f.name)) if f.name == name else struct.field(f.name) for f in fields]
     return pa.StructArray.from_arrays(children, fields=fields, mask=struct.is_null() if struct.null_count else None)

@@ -16,8 +16,8 @@ WORDING_LENGTH_MAX = 1_000
 
 
 class Wording(Part):
-    """A sentence phrased by a model. statement: the derived sentence. fault: reason for refusing the wording; null if it
-    is accepted, which requires that it claims exactly what the sentence claims."""
+    """A sentence phrased by a model. statement: the derived sentence. fault: reason for refusing the wording, null if
+    accepted; an accepted wording claims exactly what the sentence claims."""
 
     category: Name
     statement: Text

@@ -1,4 +1,4 @@
-"""Arrow schemas, derived from the models that stand at the doors. Pure.
+"""Arrow schemas derived from the pydantic models. Pure.
 
 Source: HB S6; architecture ("Arrow schema", "nested structs and lists, not JSON strings").
 """
@@ -22,7 +22,7 @@ MOMENT = pa.timestamp("us", tz="UTC")
 
 
 def arrow_field(name: str, annotation: Any) -> pa.Field:
-    """The Arrow field of one annotated attribute; `X | None` is the only way to be nullable."""
+    """Return the Arrow field of an annotated attribute; only `X | None` is nullable."""
     nullable, bare = _split_optional(annotation)
     return pa.field(name, _arrow_type(bare), nullable=nullable)
 
@@ -61,24 +61,24 @@ def _annotation(info: Any) -> Any:
 
 @cache
 def arrow_schema(model: type[BaseModel]) -> pa.Schema:
-    """The Arrow schema of a model: one field an attribute, in order."""
+    """Return the Arrow schema of a model: one field per attribute, in order."""
     return pa.schema(_fields(model))
 
 
 RECORD_SCHEMA: pa.Schema = arrow_schema(DecisionCycleRecord)
-"""One row per (golem, tick): the DecisionCycleRecord without what the log adds."""
+"""One row per (golem, tick): the DecisionCycleRecord without the columns of the log."""
 
 LIFE_SCHEMA: pa.Schema = arrow_schema(LifeEvent)
-"""One row per life event: birth, death, publication, received knowledge and the others."""
+"""One row per life event."""
 
 
 def to_table(models: Iterable[BaseModel], schema: pa.Schema) -> pa.Table:
-    """Models to an Arrow table of that schema; for doors and tests, not for the fleet (116 us a record)."""
+    """Convert models to an Arrow table. Slow (116 us per record), so not for fleets."""
     return pa.Table.from_pylist([m.model_dump() for m in models], schema=schema)
 
 
 def to_models(table: pa.Table, model: type[M]) -> list[M]:
-    """Rows of an Arrow table to models; extra columns of the log are left out."""
+    """Convert rows of an Arrow table to models; columns of the log are ignored."""
     names = list(model.model_fields)
     return [model.model_validate(_tuples(row)) for row in table.select(names).to_pylist()]
 

@@ -1,7 +1,4 @@
-"""JSON Schema of what a runtime may write: records and life events, as the models have them. Pure.
-
-Source: EV-4: a writer in any language can check what it writes before it is refused.
-"""
+"""JSON Schemas of records and life events, for runtimes in other languages. Pure. Source: EV-4."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def record_json_schema() -> dict[str, Any]:
-    """The schema of one record: a line of a `*.jsonl` file."""
+    """Return the schema of a record, a line of a `*.jsonl` file."""
     return _schema(DecisionCycleRecord)
 
 
 def life_json_schema() -> dict[str, Any]:
-    """The schema of one life event: a line of a `*.life.jsonl` file. Its id may be left out: it is computed."""
+    """Return the schema of a life event, a line of a `*.life.jsonl` file; its id is optional."""
     schema = _schema(LifeEvent)
     schema["required"] = [name for name in schema["required"] if name != "event_id"]
     schema["oneOf"] = [_of_kind(kind, payload) for kind, payload in _ATTRIBUTE_OF.items()]
@@ -35,7 +32,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _of_kind(kind: str, payload: str) -> dict[str, Any]:
-    """An event of this kind carries this payload; the model allows it no other."""
+    """Return the schema of an event kind, which requires its own payload and forbids all others."""
     return {
         "properties": {"kind": {"const": kind}, payload: {"type": "object"}}
         | {other: {"type": "null"} for other in _ATTRIBUTE_OF.values() if other != payload}
@@ -45,7 +42,7 @@ def _of_kind(kind: str, payload: str) -> dict[str, Any]:
 
 
 class _Plain(GenerateJsonSchema):
-    """Without a title for every field: it only says the field's name again."""
+    """Generator without field titles, which would repeat the field names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

@@ -1,7 +1,7 @@
-"""The DecisionCycleRecord: all that a golem observed, felt, thought, did and learned in one tick.
+"""The DecisionCycleRecord: observation, affect, deliberation, actions and learning of a golem in one tick.
 
-These models stand at the doors; inside, records are Arrow tables whose schema is derived from them (arrow_schema.py).
-Money is int64 micro-dollars. `recorded_at` is not here: it belongs to the log and stays outside every hash.
+These models validate input; internally, records are Arrow tables with a derived schema (arrow_schema.py). Amounts of
+money are int64 micro-dollars. `recorded_at` is a column of the log and not part of any hash.
 Source: HB S6; the additions (predictions, resolutions, cycle_seen) are named in ARCHITECTURE.md.
 """
 
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 3
-"""The version that this code writes; records of a higher version are refused. What each brought: upcast.py."""
+"""Version of written records; records of a higher version are refused. upcast.py lists the versions."""
 
 Text = Annotated[str, Field(max_length=65_536)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -21,7 +21,7 @@ Micros = Annotated[int, Field(ge=-(2**62), le=2**62)]
 Spent = Annotated[int, Field(ge=0, le=2**62)]
 Tick = Annotated[int, Field(ge=1, le=2**53)]
 LivedTick = Annotated[int, Field(ge=1, le=2**32 - 1)]
-"""A tick that a golem can come to (4,000 years of half minutes): derivation packs golem and tick into one integer."""
+"""Tick of a record. The limit lets derivations pack golem and tick into one integer (4,000 years of half minutes)."""
 Whole = Annotated[int, Field(ge=0, le=2**53)]
 Ppm = Annotated[int, Field(ge=-(10**12), le=10**12)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
@@ -69,17 +69,16 @@ Emotion = Literal["joy", "trust", "fear", "surprise", "sadness", "disgust", "ang
 
 
 class Part(BaseModel):
-    """A part of a record: immutable, strict about unknown names."""
+    """Base class: immutable, refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class PositionObservation(Part):
-    """One open position as seen this tick. Health is 2 at its range's centre, 1 at the edge, 0 from a width beyond.
+    """An open position. Health is 2 at the centre of its range, 1 at the edge, 0 one width outside.
 
-    A loan is a position, too, of the protocol that lends: its value is the collateral less the debt, and no less than
-    nothing; its health collateral x liquidation threshold / debt; its range the prices at which that is 1 or more; its
-    loss interest and lost bonuses so far. It has no liquidity and no fees.
+    A loan is a position in the lending protocol: value = max(collateral - debt, 0), health = collateral x liquidation
+    threshold / debt, range = prices with health >= 1, loss = interest and lost bonuses. It has no liquidity or fees.
     """
 
     position_id: Name
@@ -96,7 +95,7 @@ class PositionObservation(Part):
 
 
 class Observation(Part):
-    """What the golem saw. Prices in quote per base; sigma_ratio is the sigma of returns over its long average."""
+    """Observation of the market. Prices in quote per base; sigma_ratio: sigma of returns over its long average."""
 
     market: Name
     chain: Name
@@ -123,7 +122,7 @@ class Observation(Part):
 
 
 class ProbeResult(Part):
-    """One of the twelve probes. Null severity and value: its source is absent this tick."""
+    """Result of one of the twelve probes. Null severity and value: the source is missing in this tick."""
 
     probe: ProbeName
     severity: Severity | None
@@ -150,7 +149,7 @@ class Pad(Part):
 
 
 class SomaticMarker(Part):
-    """A situation that left an emotional residue: which knowledge, and how it pulls."""
+    """A somatic marker: the entry of a past situation and its emotional valence."""
 
     entry_id: Name
     situation: Text
@@ -158,7 +157,7 @@ class SomaticMarker(Part):
 
 
 class PredictionErrorSources(Part):
-    """The six weighted sources before their sum is capped; null where the source is absent."""
+    """The six weighted sources before the cap on their sum; null if the source is missing."""
 
     price: Unit | None
     regime: Unit
@@ -169,7 +168,7 @@ class PredictionErrorSources(Part):
 
 
 class Prediction(Part):
-    """A prediction made before observing, and what came: an 80 % interval in the unit of its quantity."""
+    """A prediction made before the observation (80 % interval, unit of the quantity) and the actual value."""
 
     quantity: Literal["price", "gas", "health"]
     expected: Real
@@ -180,7 +179,7 @@ class Prediction(Part):
 
 
 class ContextCategory(Part):
-    """One category of the workspace: how many items, how many tokens."""
+    """A category of the workspace: number of items and of tokens."""
 
     category: Name
     items: Whole
@@ -188,14 +187,14 @@ class ContextCategory(Part):
 
 
 class ContextBundle(Part):
-    """What was put before the deliberator; null when nothing was deliberated."""
+    """Context of the deliberation; null without one."""
 
     categories: tuple[ContextCategory, ...]
     tokens: Whole
 
 
 class RetrievedEntry(Part):
-    """A grimoire entry that was retrieved, with its score factor by factor, each in [0, 1]."""
+    """A retrieved grimoire entry with the factors of its score, each in [0, 1]."""
 
     entry_id: Name
     kind: Name
@@ -207,7 +206,7 @@ class RetrievedEntry(Part):
 
 
 class Intervention(Part):
-    """A steer or a follow-up of the owner that was pending at this tick."""
+    """A steer or follow-up by the owner that was pending at this tick."""
 
     intervention_id: Name
     kind: Literal["steer", "follow_up"]
@@ -216,14 +215,14 @@ class Intervention(Part):
 
 
 class ToolCall(Part):
-    """A tool call that the deliberation proposed."""
+    """A tool call proposed by the deliberation."""
 
     tool: Name
     action_type: Name
 
 
 class Deliberation(Part):
-    """What was thought, if the gate let it. Null latency: a rule-based deliberator reads no clock."""
+    """The deliberation, if the gate allowed one. Null latency: a rule-based deliberator reads no clock."""
 
     model: Name
     tier: Tier
@@ -240,9 +239,9 @@ class Deliberation(Part):
 
 
 class Action(Part):
-    """A tool call and what became of it. Null permit and hash: it was not executed, or not on a chain.
+    """A tool call and its result. Null permit and hash: not executed, or not on a chain.
 
-    A loan's liquidation is the protocol's doing: it is executed, and nobody permitted it.
+    A liquidation of a loan is executed by the protocol, without a permit.
     """
 
     action_type: Name
@@ -257,7 +256,7 @@ class Action(Part):
 
 
 class Outcome(Part):
-    """Ground truth for what was done in this tick: costs now; worth is judged later (Resolution)."""
+    """Verified result of the actions of this tick. It has costs; a later Resolution has the effect."""
 
     verified: bool
     expected: Text
@@ -269,10 +268,10 @@ class Outcome(Part):
 
 
 class Resolution(Part):
-    """A decision judged by what came after: acting beside not acting, both carried on to this tick.
+    """Judgement of an earlier decision: acting compared with holding, both valued at this tick.
 
-    effect_ppm: (worth of acting - worth of holding) in parts per million of the position's value at the decision,
-    costs included. The situation is that of the decision, so that a resolution explains itself.
+    effect_ppm: worth of acting less worth of holding, costs included, in parts per million of the position's value at
+    the decision. The situation is that of the decision.
     """
 
     decision_tick: LivedTick
@@ -290,7 +289,7 @@ class Resolution(Part):
 
 
 class GrimoireMutation(Part):
-    """A decision of the curator's last closed cycle, as it became visible to the golem."""
+    """A decision of the curator in the last closed cycle, as visible to the golem."""
 
     operation: Name
     entry_id: Name
@@ -298,7 +297,7 @@ class GrimoireMutation(Part):
 
 
 class Vitality(Part):
-    """Three components in [0, 1]; their product is the vitality; any at zero kills."""
+    """Three components in [0, 1] and their product; a component at 0 means death."""
 
     economic: Unit
     epistemic: Unit
@@ -307,7 +306,7 @@ class Vitality(Part):
 
 
 class Cost(Part):
-    """What the tick cost, in micro-dollars."""
+    """Cost of the tick, in micro-dollars."""
 
     inference_micros: Spent
     gas_micros: Spent
@@ -315,7 +314,7 @@ class Cost(Part):
 
 
 class ToolRun(Part):
-    """A run of a tool in this tick, one that only reads or remembers among them (TOOLS, "Event Fabric")."""
+    """A run of a tool in this tick, including tools that only read (TOOLS, "Event Fabric")."""
 
     tool: Name
     params_hash: Name | None
@@ -326,9 +325,9 @@ class ToolRun(Part):
 
 
 class Pipeline(Part):
-    """How the heartbeat itself went: what waited, was dropped, how long it took, where a steer met it (HB S7, S12).
+    """Figures of the heartbeat: queued and dropped ticks, duration, state at a steer (HB S7, S12).
 
-    tool_runs: every tool that ran, in order; null where the runtime does not say.
+    tool_runs: all tools that ran, in order; null if the runtime does not report them.
     """
 
     queue_depth: Whole
@@ -340,7 +339,7 @@ class Pipeline(Part):
 
 
 class Sealed(Part):
-    """The private parts of this record, encrypted under the golem's key; they are absent where they stood (X-7)."""
+    """The private parts of the record, encrypted with the golem's key; their fields are empty (X-7)."""
 
     key_id: Name
     nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{24}$")]
@@ -348,7 +347,7 @@ class Sealed(Part):
 
 
 class DecisionCycleRecord(Part):
-    """One heartbeat of one golem. dream_tag: why its episode is to be dreamt of soon (TOOLS); null for most."""
+    """One heartbeat of a golem. dream_tag: reason to replay its episode in a dream soon (TOOLS); usually null."""
 
     schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     golem_id: Name

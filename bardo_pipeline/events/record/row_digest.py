@@ -1,7 +1,7 @@
-"""Digests of logical rows: the same content has the same digest, whatever file, chunk or order it lay in. Pure.
+"""Digests of logical rows, independent of file, chunk and order. Pure.
 
-A row's digest is 128 bits, mixed column by column (no cryptography: it finds differences, not forgers).
-A fingerprint is SHA-256 over the digests of the rows in key order.
+A row digest has 128 bits, mixed column by column. It is not cryptographic: it detects differences, not forgery. A
+fingerprint is the SHA-256 over the row digests in key order.
 Source: architecture ("Fingerprints hash logical rows in key order").
 """
 
@@ -15,24 +15,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import IntegerArray, UInt64Array
 from bardo_pipeline.events.record.arrow_columns import is_number, one, present, slots
 from bardo_pipeline.events.record.upcast import ADDED_LATER
 
 U64 = np.uint64
 _GOLDEN, _M1, _M2 = U64(0x9E3779B97F4A7C15), U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)
-_BLOCK = 131_072  # small enough for the cache, and few enough calls for two threads to get on
-_FEW = 2_048  # up to so many rows the calls cost more than the values: columns are mixed together
+_BLOCK = 131_072  # fits into the CPU cache and is long enough to release the GIL usefully
+_FEW = 2_048  # up to this many rows, call overhead dominates, so columns are mixed in one call
 _NULL = np.array([0x6E756C6C6E756C6C, 0x6C6C756E6C6C756E], dtype=np.uint64)
 
 
-def mix64(values: np.ndarray) -> np.ndarray:
-    """splitmix64's finalizer over an array of uint64, elementwise; sums and products wrap around."""
+def mix64(values: UInt64Array) -> UInt64Array:
+    """Apply the finalizer of splitmix64 to each element, modulo 2**64."""
     return _mix(np.array(values, dtype=np.uint64, order="C"))
 
 
-def _mix(lanes: np.ndarray) -> np.ndarray:
-    """`mix64` in place. In blocks that stay in the cache, in half the time."""
-    assert lanes.flags.c_contiguous, "mixing a copy would change nothing"
+def _mix(lanes: UInt64Array) -> UInt64Array:
+    """Apply `mix64` in place, block by block, which halves the time."""
+    assert lanes.flags.c_contiguous, "an in-place change needs a contiguous array"
     flat = lanes.reshape(-1)
     shifted = np.empty(min(_BLOCK, len(flat)), dtype=np.uint64)
     for start in range(0, len(flat), _BLOCK):
@@ -48,11 +49,10 @@ def _mix(lanes: np.ndarray) -> np.ndarray:
     return lanes
 
 
-def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
-    """Digest of each row over the named columns (all by default), whatever their order.
+def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> UInt64Array:
+    """Return the digest of each row over these columns (default: all) in any order, [rows, 2].
 
-    A column that a later schema brought counts only where it is not null: an old record keeps its digest.
-    Returns uint64 [rows, 2].
+    A null in a column of a later schema (ADDED_LATER) does not count, so an old record keeps its digest.
     """
     names = columns if columns is not None else table.column_names
     if table.num_rows > _FEW:
@@ -63,8 +63,8 @@ def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
     return folded([_together(whole, table.num_rows), *others], table.num_rows)
 
 
-def column_lanes(name: str, values: pa.Array) -> np.ndarray | None:
-    """What one column, encoded or not, adds to the digests of its rows: uint64 [2, rows], or None for nothing."""
+def column_lanes(name: str, values: pa.Array) -> UInt64Array | None:
+    """Return the contribution of a column, encoded or not, to the row digests, [2, rows]; None for none."""
     if name not in ADDED_LATER or not values.null_count:
         return _salted(values, name)
     if values.null_count == len(values):
@@ -72,8 +72,8 @@ def column_lanes(name: str, values: pa.Array) -> np.ndarray | None:
     return np.where(np.asarray(values.is_null()), np.uint64(0), _salted(values, name))
 
 
-def folded(lanes: Iterable[np.ndarray | None], rows: int) -> np.ndarray:
-    """The digests of rows (uint64 [rows, 2]) from what each of their columns adds."""
+def folded(lanes: Iterable[UInt64Array | None], rows: int) -> UInt64Array:
+    """Combine the contributions of all columns to row digests, [rows, 2]."""
     total = np.zeros((2, rows), dtype=np.uint64)
     for added in lanes:
         if added is not None:
@@ -81,8 +81,8 @@ def folded(lanes: Iterable[np.ndarray | None], rows: int) -> np.ndarray:
     return np.ascontiguousarray(_mix(total).T)
 
 
-def _salted(array: pa.Array, name: str) -> np.ndarray:
-    """The digests of a column under its name: two lanes, uint64 [2, len], that nobody else holds."""
+def _salted(array: pa.Array, name: str) -> UInt64Array:
+    """Return the digests of a column, salted with its name, in a new array [2, len]."""
     if _is_text(array.type):
         words, which = _word_digests(array)
         words += _salt(name)
@@ -92,17 +92,17 @@ def _salted(array: pa.Array, name: str) -> np.ndarray:
     return _mix(lanes)
 
 
-def _together(arrays: Mapping[str, pa.Array], rows: int) -> np.ndarray:
-    """The sum of `_salted` over few rows of several columns: all are mixed by one call."""
-    held: list[tuple[np.ndarray, np.ndarray | None]] = []
+def _together(arrays: Mapping[str, pa.Array], rows: int) -> UInt64Array:
+    """Return the sum of `_salted` over several columns of few rows, with one call of the mixer."""
+    column_lanes: list[tuple[UInt64Array, IntegerArray | None]] = []
     for name, array in arrays.items():
         lanes, which = _word_digests(array) if _is_text(array.type) else (_digests(array), None)
         lanes += _salt(name)
-        held.append((lanes, which))
+        column_lanes.append((lanes, which))
     total = np.zeros((2, rows), dtype=np.uint64)
-    mixed = _mix(np.concatenate([lanes for lanes, _ in held], axis=1)) if held else total
+    mixed = _mix(np.concatenate([lanes for lanes, _ in column_lanes], axis=1)) if column_lanes else total
     start = 0
-    for lanes, which in held:
+    for lanes, which in column_lanes:
         stop = start + lanes.shape[1]
         total += mixed[:, start:stop] if which is None else np.take(mixed[:, start:stop], which, axis=1)
         start = stop
@@ -110,12 +110,12 @@ def _together(arrays: Mapping[str, pa.Array], rows: int) -> np.ndarray:
 
 
 @cache
-def _salt(name: str) -> np.ndarray:
+def _salt(name: str) -> UInt64Array:
     return np.frombuffer(hashlib.blake2b(name.encode(), digest_size=16).digest(), dtype=np.uint64).reshape(2, 1)
 
 
-def _digests(array: pa.Array) -> np.ndarray:
-    """Two lanes, uint64 [2, len], of one column, nulls included."""
+def _digests(array: pa.Array) -> UInt64Array:
+    """Return the unsalted digests of a column, nulls included, [2, len]."""
     kind = array.type
     if array.null_count == len(array):
         return np.repeat(_NULL[:, None], len(array), axis=1)
@@ -141,8 +141,8 @@ def _digests(array: pa.Array) -> np.ndarray:
     return lanes
 
 
-def _fixed_digests(array: pa.Array) -> np.ndarray:
-    """The values' own bits, told apart in the second lane: whoever holds them mixes, under a name or a position."""
+def _fixed_digests(array: pa.Array) -> UInt64Array:
+    """Return the bits of the values in two lanes; the caller salts and mixes them."""
     if is_number(array.type):
         values = slots(array)
     else:
@@ -150,7 +150,7 @@ def _fixed_digests(array: pa.Array) -> np.ndarray:
         values = filled.to_numpy(zero_copy_only=False)
     lanes = np.empty((2, len(values)), dtype=np.uint64)
     if values.dtype.kind == "f":
-        np.add(values, 0.0, out=lanes[0].view(np.float64))  # makes one zero of the two
+        np.add(values, 0.0, out=lanes[0].view(np.float64))  # maps -0.0 to 0.0
     else:
         lanes[0].view(np.int64)[:] = values
     np.bitwise_xor(lanes[0], _M1, out=lanes[1])
@@ -163,30 +163,30 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind)
 
 
-def _word_digests(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Digests of the distinct words of a column, the last of them for null, and which of them each row holds."""
+def _word_digests(array: pa.Array) -> tuple[UInt64Array, IntegerArray]:
+    """Return the digests of the distinct words of a column (the last for null) and the index of each row's word."""
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    told = encoded.dictionary
-    words = told.view(pa.large_binary() if pa.types.is_large_string(told.type) else pa.binary()).to_pylist()
+    distinct = encoded.dictionary
+    words = distinct.view(pa.large_binary() if pa.types.is_large_string(distinct.type) else pa.binary()).to_pylist()
     few = len(words) <= _FEW and max(map(len, words), default=0) <= _SHORT
-    packed = b"".join(map(_known_word_digest if few else _word_digest, words))
-    known = np.frombuffer(packed, dtype=np.uint64).reshape(-1, 2).T
+    packed = b"".join(map(_cached_word_digest if few else _word_digest, words))
+    digests = np.frombuffer(packed, dtype=np.uint64).reshape(-1, 2).T
     which = slots(encoded.indices)
     if encoded.null_count:
         which = np.where(present(encoded.indices), which, len(words))
-    return np.ascontiguousarray(np.concatenate([known, _NULL[:, None]], axis=1)), which
+    return np.ascontiguousarray(np.concatenate([digests, _NULL[:, None]], axis=1)), which
 
 
 def _word_digest(word: bytes) -> bytes:
     return hashlib.blake2b(word, digest_size=16).digest()
 
 
-_SHORT = 128  # bytes of a word that is kept: of all of them no more than 20 MB
-_known_word_digest = lru_cache(65_536)(_word_digest)
-"""Small tables are told again and again, and most of their ids and texts with them."""
+_SHORT = 128  # longest word in the cache, in bytes, which limits the cache to 20 MB
+_cached_word_digest = lru_cache(65_536)(_word_digest)
+"""Small tables are digested repeatedly, with mostly the same ids and texts."""
 
 
-def _list_digests(array: pa.ListArray) -> np.ndarray:
+def _list_digests(array: pa.ListArray) -> UInt64Array:
     offsets = array.offsets.to_numpy().astype(np.int64)
     start, stop = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     lengths = np.diff(offsets)
@@ -201,13 +201,13 @@ def _list_digests(array: pa.ListArray) -> np.ndarray:
     return _mix(lanes)
 
 
-def digest_column(digests: np.ndarray) -> pa.Array:
-    """Row digests as a binary Arrow column of 16 bytes a row."""
+def digest_column(digests: UInt64Array) -> pa.Array:
+    """Return row digests as a binary Arrow column of 16 bytes per row."""
     packed = np.ascontiguousarray(digests)
     return pa.Array.from_buffers(pa.binary(16), len(packed), [None, pa.py_buffer(packed)]).cast(pa.binary())
 
 
 def fingerprint(table: pa.Table, key: Sequence[str]) -> str:
-    """SHA-256 (64 hex characters) over the rows' digests in the order of the key columns."""
+    """Return the SHA-256 (hex) over the row digests in the order of the key columns."""
     ordered = table.take(pc.sort_indices(table, sort_keys=[(k, "ascending") for k in key])) if table.num_rows else table
     return hashlib.sha256(np.ascontiguousarray(row_digests(ordered)).tobytes()).hexdigest()

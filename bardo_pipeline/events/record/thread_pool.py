@@ -1,4 +1,4 @@
-"""Parts: the same work on several parts of a table at once, one a processor. Pure."""
+"""Split a table into parts and process them on threads. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import pyarrow as pa
 X = TypeVar("X")
 Y = TypeVar("Y")
 
-_PART_ROWS = 12_000  # below it calls cost more than arrays, and a file more costs readers more than it saves a writer
+_PART_ROWS = 12_000  # smaller parts cost more in calls and files than threads save
 
 
-def parts_of(count: int, most: int) -> int:
-    """In how many parts it is worth while to work on so many rows."""
-    return max(1, min(most, count // _PART_ROWS))
+def part_count(rows: int, limit: int) -> int:
+    """Return the number of parts, at most `limit`, for this number of rows."""
+    return max(1, min(limit, rows // _PART_ROWS))
 
 
-def divided(rows: pa.Table, parts: int) -> list[pa.Table]:
-    """The rows in so many parts of about equal length; nothing is copied."""
+def split_rows(rows: pa.Table, parts: int) -> list[pa.Table]:
+    """Split rows into slices of about equal length."""
     edges = np.linspace(0, len(rows), parts + 1).astype(int).tolist()
     return [rows.slice(first, last - first) for first, last in pairwise(edges)]
 
 
-def at_once(work: Callable[[X], Y], given: Sequence[X]) -> list[Y]:
-    """What the work makes of each, in as many threads."""
-    if len(given) <= 1:
-        return [work(one) for one in given]
-    with ThreadPoolExecutor(len(given)) as threads:
-        return list(threads.map(work, given))
+def map_threads(work: Callable[[X], Y], items: Sequence[X]) -> list[Y]:
+    """Apply `work` to each item, one thread per item."""
+    if len(items) <= 1:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(len(items)) as threads:
+        return list(threads.map(work, items))

@@ -1,6 +1,6 @@
-"""Schema versions: what each one brought, and how rows that an older one wrote are read today. Pure.
+"""Schema versions of records, and conversion of rows of older versions. Pure.
 
-A record keeps the version it was written with: its columns are raised, its values and its digest stay.
+Conversion adds columns; values, digests and the version number of a record stay.
 Version 1: HB S6. Version 2: `pipeline` and `sealed` are new (null before), `forced_by` may be "reorg".
 Version 3: `dream_tag` is new (null before).
 """
@@ -12,11 +12,11 @@ import pyarrow as pa
 from bardo_pipeline.errors import SchemaVersionError
 
 ADDED_LATER = frozenset({"pipeline", "sealed", "dream_tag"})
-"""Columns that came after version 1: outside a row's digest and a golem's slice where they are null."""
+"""Columns added after version 1; their nulls do not count in row digests and golem slices."""
 
 
 def absent(kind: pa.DataType, count: int) -> pa.Array:
-    """`count` nulls of a type. Under a null struct lie values, since its own fields may not be null."""
+    """Return `count` nulls. A null struct has values in its non-nullable fields."""
     if not pa.types.is_struct(kind) or count == 0:
         return pa.nulls(count, kind)
     children = [absent(child.type, count) if child.nullable else pa.repeat(_zero(child.type), count) for child in kind]
@@ -33,10 +33,9 @@ def _zero(kind: pa.DataType) -> pa.Scalar:
 
 
 def upcast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows under today's schema; columns that came since are null.
+    """Return the rows in the current schema, with nulls in later columns.
 
-    Raises SchemaVersionError for a column that today's schema lacks and for one that is missing and may not be null:
-    those rows are of no older version of ours.
+    Raises SchemaVersionError for an unknown column and for a missing column that is not nullable.
     """
     unknown = sorted(set(table.column_names) - set(schema.names))
     missing = [f.name for f in schema if f.name not in table.column_names and not f.nullable]

@@ -1,7 +1,7 @@
 """Vectorised validation of records and events before every append. Pure.
 
-The rules are the constraints of the pydantic models, walked once into checks over leaf columns: nullability,
-finiteness, ranges, choices, lengths.
+The rules come from the constraints of the pydantic models: nullability, finiteness, ranges, choices and lengths of
+leaf columns.
 
 Source: architecture ("validate(full=True) and vectorised checks ... before every append").
 """
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_columns import is_number, one, slots, text_offsets
 from bardo_pipeline.events.record.arrow_schema import _annotation, _split_optional
@@ -28,11 +29,14 @@ from bardo_pipeline.events.record.model import SCHEMA_VERSION
 
 
 class Rule(NamedTuple):
-    """A rule that the values of a leaf column keep.
+    """A rule for the values of a leaf column.
 
-    sentence: what is wrong with one that does not. check: the values to a boolean array, true where one is not allowed.
-    fits: whether none can be, if these are the least and the greatest of the numbers, or of the lengths of the texts in
-    bytes. One look at a column's extremes takes a tenth of what it takes to compare all values with each limit.
+    Parameters
+    ----------
+    sentence : description of a violation
+    check : values -> boolean array, true for a violation
+    fits : (minimum, maximum) of the numbers or text lengths in bytes -> whether no violation is possible; ten times
+        faster than `check`
     """
 
     sentence: str
@@ -82,7 +86,7 @@ def _rules(item: Any) -> Iterator[Rule]:
             yield Rule(f"is above {part.le}", partial(_above, limit=part.le), partial(_up_to, limit=part.le))
         elif isinstance(part, at.MinLen):
             few = part.min_length
-            # Text has a character if it has a byte; more characters than one may be fewer than the bytes.
+            # Lengths are in bytes, so they decide only whether a text has a character.
             fits = partial(_from, limit=few) if few <= 1 else None
             yield Rule(f"is shorter than {few}", partial(_shorter, limit=few), fits)
         elif isinstance(part, at.MaxLen):
@@ -105,19 +109,19 @@ def _are_moments(least: Any, most: Any) -> bool:
 
 
 def _extremes(values: pa.Array) -> tuple[Any, Any] | None:
-    """The least and the greatest number (moments in microseconds), or length of text in bytes; None of other values.
+    """Return minimum and maximum of numbers, timestamps (microseconds) or text lengths (bytes); None for other types.
 
-    What lies in the place of a null counts as well; not a number is both.
+    Values of nulls are included; NaN is both minimum and maximum.
     """
     if not len(values):
         return None
     if is_number(values.type):
-        found = slots(values)
+        measures = slots(values)
     elif pa.types.is_string(values.type):
-        found = np.diff(text_offsets(values))
+        measures = np.diff(text_offsets(values))
     else:
         return None
-    return found.min(), found.max()
+    return measures.min(), measures.max()
 
 
 def _below(values: pa.Array, limit: Any) -> pa.Array:
@@ -150,32 +154,32 @@ def _not_finite(values: pa.Array) -> pa.Array:
 
 
 def _not_a_datetime(values: pa.Array) -> pa.Array:
-    """Moments that Arrow can hold and Python can not."""
+    """Return a mask of the timestamps outside the range of Python's datetime."""
     first, last = (pa.scalar(m, values.type) for m in (_FIRST_MOMENT, _LAST_MOMENT))
     return pc.or_(pc.less(values, first), pc.greater(values, last))
 
 
 def violations(table: pa.Table, model: type[BaseModel]) -> list[tuple[int, str]]:
-    """(row, what is wrong) of every row that breaks a rule of the model, at most one sentence a row and rule."""
-    found = {fault for name in model.model_fields for fault in column_violations(name, one(table.column(name)), model)}
-    return sorted(found)
+    """Return (row, description) of every violation of the model's rules, sorted."""
+    names = model.model_fields
+    return sorted({fault for name in names for fault in column_violations(name, one(table.column(name)), model)})
 
 
 def column_violations(name: str, values: pa.Array, model: type[BaseModel]) -> list[tuple[int, str]]:
-    """The same of one column of the model's table, encoded or not, in no promised order."""
-    found: list[tuple[int, str]] = []
+    """Return the violations of one column, encoded or not, in any order."""
+    faults: list[tuple[int, str]] = []
     _, core, rules, nullable = _checks(model)[list(model.model_fields).index(name)]
-    _walk(values, np.arange(len(values)), name, core, rules, nullable, found)
-    return found
+    _walk(values, np.arange(len(values)), name, core, rules, nullable, faults)
+    return faults
 
 
 def _walk(
-    array: pa.Array, rows: np.ndarray, path: str, core: Any, rules: tuple, nullable: bool, found: list[tuple[int, str]]
+    array: pa.Array, rows: Int64Array, path: str, core: Any, rules: tuple, nullable: bool, faults: list[tuple[int, str]]
 ) -> None:
     present = None
     if array.null_count:
         if not nullable:
-            found.extend((int(r), f"{path} is missing") for r in rows[np.asarray(array.is_null())])
+            faults.extend((int(r), f"{path} is missing") for r in rows[np.asarray(array.is_null())])
         present = array.is_valid()
         if pa.types.is_struct(array.type):
             array, rows, present = array.filter(present), rows[np.asarray(present)], None
@@ -191,69 +195,66 @@ def _walk(
         if bad.true_count:
             bad = bad.take(array.indices) if coded else bad
             where = np.flatnonzero(np.asarray(bad if present is None else pc.and_(pc.fill_null(bad, False), present)))
-            found.extend((int(rows[i]), f"{path} {sentence}: {_shown(array[int(i)]):.60}") for i in where)
+            faults.extend((int(rows[i]), f"{path} {sentence}: {_shown(array[int(i)]):.60}") for i in where)
     if get_origin(core) is tuple:
         offsets = array.offsets.to_numpy().astype(np.int64)
         child = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         _, inner, inner_rules, inner_nullable = _field_checks(path, get_args(core)[0])
-        _walk(child, np.repeat(rows, np.diff(offsets)), path + "[]", inner, inner_rules, inner_nullable, found)
+        _walk(child, np.repeat(rows, np.diff(offsets)), path + "[]", inner, inner_rules, inner_nullable, faults)
     elif isinstance(core, type) and issubclass(core, BaseModel):
         for (name, inner, inner_rules, inner_nullable), child in zip(_checks(core), array.flatten(), strict=True):
-            _walk(child, rows, f"{path}.{name}", inner, inner_rules, inner_nullable, found)
+            _walk(child, rows, f"{path}.{name}", inner, inner_rules, inner_nullable, faults)
 
 
 def _shown(value: pa.Scalar) -> str:
-    # Not every moment that Arrow can hold has a Python value to show.
+    # Some timestamps of Arrow have no Python value.
     return f"{value.value} us" if pa.types.is_timestamp(value.type) else repr(value.as_py())
 
 
 def row_errors(table: pa.Table, model: type[BaseModel]) -> dict[int, RecordError | SchemaVersionError]:
-    """Each row of a table with the right columns that breaks the model's rules, with its first fault."""
+    """Return the first fault of each invalid row of a table with the model's columns."""
     return errors_of(table, violations(table, model))
 
 
-def errors_of(table: pa.Table, found: list[tuple[int, str]]) -> dict[int, RecordError | SchemaVersionError]:
-    """Each row with its first fault, as an error. found: what `violations` found in the table, in its order."""
+def errors_of(table: pa.Table, faults: list[tuple[int, str]]) -> dict[int, RecordError | SchemaVersionError]:
+    """Convert the result of `violations` to one error per row."""
     errors: dict[int, RecordError | SchemaVersionError] = {}
     versions = table.column("schema_version").to_numpy()
     for row in np.flatnonzero(versions > SCHEMA_VERSION).tolist():
         errors[row] = SchemaVersionError(
-            f"{_who(table, row)}: schema version {versions[row]:.0f} is newer than {SCHEMA_VERSION}: upgrade "
+            f"{_subject(table, row)}: schema version {versions[row]:.0f} is newer than {SCHEMA_VERSION}: upgrade "
             "bardo-pipeline to read it"
         )
-    for row, sentence in found:
-        errors.setdefault(row, RecordError(f"{_who(table, row)}: {sentence}"))
+    for row, sentence in faults:
+        errors.setdefault(row, RecordError(f"{_subject(table, row)}: {sentence}"))
     return errors
 
 
-def _who(table: pa.Table, row: int) -> str:
+def _subject(table: pa.Table, row: int) -> str:
     tick = f", tick {table.column('tick')[row].as_py()}" if "tick" in table.column_names else ""
     return f"golem {table.column('golem_id')[row].as_py()}{tick}"
 
 
 def check_table(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
-    """Raise unless every row of the table fits the model.
-
-    Raises SchemaVersionError for a newer version, RecordError (naming golem, tick and rule) for anything else.
-    """
+    """Raise SchemaVersionError for a newer version, RecordError for any other violation of the model."""
     check_columns(table, model, schema)
     check_rows(table, model)
 
 
 def check_columns(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
-    """Raise unless the table has these columns, and every byte in them can be read as what it says it is."""
+    """Raise RecordError unless the table has these columns and valid Arrow data."""
     check_names(table, model, schema)
     check_bytes(table, model)
 
 
 def check_names(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
-    """Raise unless the table has these columns."""
+    """Raise RecordError unless the table has these columns."""
     if not table.schema.equals(schema):
         raise RecordError(f"the batch has not the columns of {model.__name__}: {_difference(table.schema, schema)}")
 
 
 def check_bytes(table: pa.Table, model: type[BaseModel]) -> None:
-    """Raise unless every byte of the table can be read as what it says it is."""
+    """Raise RecordError unless the table is valid Arrow data."""
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -261,27 +262,27 @@ def check_bytes(table: pa.Table, model: type[BaseModel]) -> None:
 
 
 def check_rows(table: pa.Table, model: type[BaseModel]) -> None:
-    """Raise unless every row of a table with the right columns keeps the model's rules."""
+    """Raise for the first row that violates the model's rules."""
     raise_first(table, violations(table, model))
 
 
-def raise_first(table: pa.Table, found: list[tuple[int, str]]) -> None:
-    """Raise for the first of the faults that `violations` found in the table, if there is one."""
+def raise_first(table: pa.Table, faults: list[tuple[int, str]]) -> None:
+    """Raise for the first fault of `violations`."""
     versions = pc.max(table.column("schema_version")).as_py()
     if versions is not None and versions > SCHEMA_VERSION:
         raise SchemaVersionError(
             f"schema version {versions} is newer than {SCHEMA_VERSION}: upgrade bardo-pipeline to read it"
         )
-    if found:
-        row, sentence = found[0]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise RecordError(f"{_who(table, row)}: {sentence}{more}")
+    if faults:
+        row, sentence = faults[0]
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise RecordError(f"{_subject(table, row)}: {sentence}{more}")
 
 
-def _difference(given: pa.Schema, wanted: pa.Schema) -> str:
-    missing = sorted(set(wanted.names) - set(given.names))
-    extra = sorted(set(given.names) - set(wanted.names))
-    changed = [n for n in wanted.names if n in given.names and given.field(n) != wanted.field(n)]
+def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
+    missing = sorted(set(expected.names) - set(actual.names))
+    extra = sorted(set(actual.names) - set(expected.names))
+    changed = [n for n in expected.names if n in actual.names and actual.field(n) != expected.field(n)]
     return "; ".join(
         f"{k} {', '.join(v)}" for k, v in (("missing", missing), ("unknown", extra), ("of another type", changed)) if v
     )

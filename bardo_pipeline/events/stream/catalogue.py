@@ -1,8 +1,8 @@
-"""The event fabric: every typed event by name, with its category and its payload. Data.
+"""The event fabric: names, categories and payloads of all typed events. Data.
 
-An event is never logged: from_records.py and from_projections.py make it of a record, a life event or a projection,
-under an id that names its cause, so that it is the same whoever derives it, and when. Names and payloads are the
-documents' (HB S7, S12, S18; TOOLS; MEM); docs/events.md lists them, what was added, and which have no cause yet.
+Events are not stored: from_records.py and from_projections.py derive them from records, life events and projections.
+The id of an event names its cause, so every derivation gives the same id. Names and payloads come from the
+specification (HB S7, S12, S18; TOOLS; MEM); docs/events.md lists them, the additions, and events without a cause yet.
 Source: EV-7; HB "The Event Fabric".
 """
 
@@ -79,7 +79,7 @@ CATEGORIES = (
 
 
 class Family(NamedTuple):
-    """What the events of one name have in common."""
+    """Category and payload type of the events of one name."""
 
     category: str
     payload: type[Part]
@@ -165,14 +165,13 @@ EVENTS: dict[str, Family] = {
     "KitOrdered": Family("social", library_events.KitOrdered),
     "TestamentPhrased": Family("mortality", testament_phrased.Phrased),
 }
-"""Every event by name, in the order in which one moment's events follow each other."""
+"""All events by name, in the order of events at the same time."""
 
 
 class GolemEvent(BaseModel):
-    """One event. tick: null where it belongs to no single tick. at: event time.
+    """A typed event. tick: null without a single tick. at: event time.
 
-    position: how far the one who watches has come with it; give it to `watch` to go on from there. It is no part of the
-    event: two who watch the same event may have come to it by different ways.
+    position: cursor of the subscriber after this event, for `watch`; it differs between subscribers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -188,7 +187,7 @@ class GolemEvent(BaseModel):
 
     @classmethod
     def of(cls, name: str, row: dict[str, Any], position: str = "") -> GolemEvent:
-        """The event of a row of a frame (event_table.py)."""
+        """Build the event of a row of a frame (event_table.py)."""
         family = EVENTS[name]
         return cls.model_construct(
             event_id=row["event_id"],

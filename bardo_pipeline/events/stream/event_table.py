@@ -1,7 +1,7 @@
-"""Frames: the events of one name as columns, and those of one commit in their order. Pure.
+"""Tables of typed events: one frame per name, and the order of the events of a commit. Pure.
 
-A frame has the columns of FRAME and a payload of the name's own type. All frames of a commit have one order: event
-time, golem, tick, the order of EVENTS, then the place in the record's own list.
+A frame has the columns of FRAME and a payload struct. Events of a commit are ordered by event time, golem, tick, name
+(order of EVENTS) and position in the record's list.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_schema import MOMENT, arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS, GolemEvent
 
@@ -25,33 +26,33 @@ FRAME = pa.schema(
         pa.field("ordinal", pa.int64(), nullable=False),
     ]
 )
-"""What every event has, one row an event; beside it stands `payload`, a struct of the name's own fields."""
+"""Columns of all events, one row per event; the column `payload` has the fields of the name."""
 
 
 @dataclass
 class Emitted:
-    """The events of one commit: a frame a name."""
+    """The events of one commit, one frame per name."""
 
     frames: dict[str, pa.Table] = field(default_factory=dict)
-    _order: tuple[np.ndarray, np.ndarray] | None = None
+    _order: tuple[Int64Array, Int64Array] | None = None
 
     def __len__(self) -> int:
         return sum(frame.num_rows for frame in self.frames.values())
 
-    def order(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which name (place in EVENTS), and which row of its frame, comes first, second and so on: int64 [events]."""
+    def order(self) -> tuple[Int64Array, Int64Array]:
+        """Return name (index in EVENTS) and row of the frame for each event, in order."""
         if self._order is None:
             self._order = self._sorted()
         return self._order
 
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
+    def _sorted(self) -> tuple[Int64Array, Int64Array]:
         names = list(EVENTS)
-        made = [(names.index(name), frame) for name, frame in self.frames.items()]
-        if not made:
+        ranked = [(names.index(name), frame) for name, frame in self.frames.items()]
+        if not ranked:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        rank = np.repeat([n for n, _ in made], [frame.num_rows for _, frame in made])
-        row = np.concatenate([np.arange(frame.num_rows) for _, frame in made])
-        common = pa.concat_tables([frame.select(FRAME.names) for _, frame in made]).combine_chunks()
+        rank = np.repeat([n for n, _ in ranked], [frame.num_rows for _, frame in ranked])
+        row = np.concatenate([np.arange(frame.num_rows) for _, frame in ranked])
+        common = pa.concat_tables([frame.select(FRAME.names) for _, frame in ranked]).combine_chunks()
         golems = np.unique(common["golem_id"].to_numpy(zero_copy_only=False), return_inverse=True)[1]
         ticks = pc.fill_null(common["tick"], -1).to_numpy()
         order = np.lexsort(
@@ -67,9 +68,9 @@ class Emitted:
         names: Collection[str] | None = None,
         golems: Collection[str] | None = None,
     ) -> list[tuple[int, GolemEvent]]:
-        """The events in order as models, each with its place; from one place to another, of these names or golems."""
+        """Return (index, event) in order, limited to a range of indices, names and golems."""
         ranks, rows = self.order()
-        found: dict[int, GolemEvent] = {}
+        events: dict[int, GolemEvent] = {}
         for rank, name in enumerate(EVENTS):
             if name not in self.frames or (names is not None and name not in names):
                 continue
@@ -78,8 +79,8 @@ class Emitted:
                 where.tolist(), self.frames[name].take(pa.array(rows[where])).to_pylist(), strict=True
             ):
                 if golems is None or row["golem_id"] in golems:
-                    found[place] = GolemEvent.of(name, row)
-        return sorted(found.items())
+                    events[place] = GolemEvent.of(name, row)
+        return sorted(events.items())
 
     def add(self, name: str, frame: pa.Table) -> None:
         if frame.num_rows:
@@ -93,10 +94,10 @@ def frame_of(
     golems: pa.Array,
     ticks: pa.Array,
     at: pa.Array,
-    ordinal: np.ndarray,
+    ordinal: Int64Array,
     payload: Mapping[str, pa.Array],
 ) -> pa.Table:
-    """A frame of these columns, the payload in the types of the name's model."""
+    """Build a frame, with the payload cast to the types of the name's model."""
     fields = list(arrow_schema(EVENTS[name].payload))
     children = [payload[f.name].cast(f.type) for f in fields]
     struct = pa.StructArray.from_arrays(children, fields=fields) if fields else pa.array([{}] * len(ids))
@@ -105,28 +106,20 @@ def frame_of(
 
 
 def event_ids(name: str, golems: pa.Array, *numbers: pa.Array) -> pa.Array:
-    """`name/numbers/golem`: the golem's id comes last, so that whatever it holds, no two events have one id."""
+    """Return ids of the form name/numbers/golem; with the golem's id last, ids are unique for any golem id."""
     place = pc.binary_join_element_wise(*numbers, ".") if len(numbers) > 1 else numbers[0]
     return pc.binary_join_element_wise(pa.scalar(name), place, golems, "/")
 
 
-def flat(lists: pa.Array) -> tuple[np.ndarray, np.ndarray, pa.Array]:
-    """A list column, flat: the row of each element, its place in that row, the elements."""
+def flat(lists: pa.Array) -> tuple[Int64Array, Int64Array, pa.Array]:
+    """Flatten a list column: row of each element, index in that row, elements."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     owner = np.repeat(np.arange(len(lists)), lengths)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return owner, place, lists.flatten()
 
 
-def relisted(rows: np.ndarray, owner: np.ndarray, values: pa.Array) -> pa.Array:
-    """Elements that stand in the order of their rows, as lists again, one a row."""
+def relisted(rows: Int64Array, owner: Int64Array, values: pa.Array) -> pa.Array:
+    """Group elements, sorted by row, into one list per row."""
     offsets = pa.array(np.searchsorted(owner, np.append(rows, len(rows))).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, values)
-
-
-def one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column as one array."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array

@@ -1,4 +1,4 @@
-"""The event fabric of what is not a record: the curator's decisions, closed cycles, life events. Pure. Source: EV-7."""
+"""Typed events of curator decisions, closed cycles and life events. Pure. Source: EV-7."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.life.events import _ATTRIBUTE_OF
+from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.arrow_schema import arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS
-from bardo_pipeline.events.stream.event_table import Emitted, event_ids, flat, frame_of, one
-from bardo_pipeline.events.stream.from_changes import Steps, tell_changes
+from bardo_pipeline.events.stream.event_table import Emitted, event_ids, flat, frame_of
+from bardo_pipeline.events.stream.from_changes import Steps, add_change_events
 
 DECISION_COLUMNS = (
     "golem_id", "revision", "cycle", "seq", "at", "operation", "entry_id", "kind", "category", "confidence_ppm",
@@ -23,31 +24,31 @@ CYCLE_COLUMNS = (
     "golem_id", "cycle", "tick_last", "closed_at", "record_count", "entries_pruned", "entries_promoted",
     "heuristics_proposed", "turn", "because",
 )  # fmt: skip
-"""turn, because: what a projection keeps beside its rows; a row with a reason takes another back (projections.py)."""
+"""turn, because: bookkeeping columns of a projection; a row with `because` retracts another (projections.py)."""
 
 
 def decision_events(decisions: pa.Table) -> Emitted:
-    """The events of one commit of the curator's decisions (DECISION_COLUMNS): what each wrote, what a cycle came to."""
+    """Return the events of one commit of curator decisions (DECISION_COLUMNS): writes, and sums by cycle."""
     out = Emitted()
     columns = {name: one(decisions.column(name)) for name in DECISION_COLUMNS}
-    stands = columns["because"].is_null()
+    is_valid = columns["because"].is_null()
     confidence = pa.array(columns["confidence_ppm"].to_numpy() / 1e6)
     payload = {"entry_type": columns["kind"], "source": columns["provenance"], "confidence": confidence}
     payload |= {name: columns[name] for name in ("category", "entry_id", "cycle")}
-    payload["operation"] = pc.if_else(stands, columns["operation"], "withdrawn")
+    payload["operation"] = pc.if_else(is_valid, columns["operation"], "withdrawn")
     name, golems, none = "GrimoireWrite", columns["golem_id"], pa.nulls(decisions.num_rows, pa.int64())
     ids = event_ids(
-        name, golems, *_numbers(columns, "revision", "cycle", "seq"), pc.if_else(stands, "stands", "withdrawn")
+        name, golems, *_numbers(columns, "revision", "cycle", "seq"), pc.if_else(is_valid, "stands", "withdrawn")
     )
-    order = columns["seq"].to_numpy() * 2 + stands.to_numpy(zero_copy_only=False)
+    order = columns["seq"].to_numpy() * 2 + is_valid.to_numpy(zero_copy_only=False)
     out.add(name, frame_of(name, ids, golems, none, columns["at"], order, payload))
-    if pc.all(stands, min_count=0).as_py():  # a repair consolidates nothing
+    if pc.all(is_valid, min_count=0).as_py():  # a commit with retractions is a repair, not a consolidation
         _consolidations(columns, out)
     return out
 
 
 def _numbers(columns: Mapping[str, pa.Array], *names: str) -> list[pa.Array]:
-    """Numbers that name a row, as text: these, and the turn in which it was written."""
+    """Return the columns that identify a row as texts, with `turn` added."""
     return [pc.cast(pc.fill_null(columns[name], 0), pa.string()) for name in (*names, "turn")]
 
 
@@ -83,7 +84,7 @@ def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
 
 
 def cycle_events(cycles: pa.Table) -> Emitted:
-    """The events of one commit of closed cycles (CYCLE_COLUMNS); one that is taken back is none."""
+    """Return the events of one commit of closed cycles (CYCLE_COLUMNS); retracted cycles have none."""
     out = Emitted()
     cycles = cycles.filter(cycles["because"].is_null())
     columns = {name: one(cycles.column(name)) for name in CYCLE_COLUMNS}
@@ -95,10 +96,12 @@ def cycle_events(cycles: pa.Table) -> Emitted:
 
 
 def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: Steps | None = None) -> Emitted:
-    """The events of life events (LIFE_SCHEMA), a few at a time: each under its own name, and what an import is beside.
+    """Return the typed events of life events (LIFE_SCHEMA): one each, and two more for received knowledge.
 
-    imports: of each `KnowledgeReceived`, in order, what `grimoire:import_complete` carries.
-    across: steps over ticks that were given up, which an acceptance among these events tells.
+    Parameters
+    ----------
+    imports : payload of `grimoire:import_complete` for each `KnowledgeReceived`, in order
+    across : pairs of records around ticks that were accepted as lost by these events
     """
     out = Emitted()
     for kind, attribute in _ATTRIBUTE_OF.items():
@@ -108,15 +111,17 @@ def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: 
         golems, at = one(chosen["golem_id"]), one(chosen["observed_at"])
         payload = one(chosen[attribute])
         ids, place = one(chosen["event_id"]), np.zeros(chosen.num_rows, np.int64)
-        known = [name for name in ("tick", "due_tick") if name in EVENTS[kind].payload.model_fields]
-        ticks = payload.field(known[0]) if known else pa.nulls(chosen.num_rows, pa.int64())
+        tick_fields = [name for name in ("tick", "due_tick") if name in EVENTS[kind].payload.model_fields]
+        ticks = payload.field(tick_fields[0]) if tick_fields else pa.nulls(chosen.num_rows, pa.int64())
         fields = {name: payload.field(name) for name in EVENTS[kind].payload.model_fields}
         out.add(kind, frame_of(kind, event_ids(kind, golems, ids), golems, ticks, at, place, fields))
         if kind == "KnowledgeReceived":
-            told = pa.Table.from_pylist(list(imports), schema=arrow_schema(EVENTS["grimoire:import_complete"].payload))
+            details = pa.Table.from_pylist(
+                list(imports), schema=arrow_schema(EVENTS["grimoire:import_complete"].payload)
+            )
             for name in ("grimoire:import_complete", "dream:import_hook"):
-                own = {n: one(told[n]) for n in EVENTS[name].payload.model_fields}
+                own = {n: one(details[n]) for n in EVENTS[name].payload.model_fields}
                 out.add(name, frame_of(name, event_ids(name, golems, ids), golems, ticks, at, place, own))
     if across is not None:
-        tell_changes(across, out)
+        add_change_events(across, out)
     return out

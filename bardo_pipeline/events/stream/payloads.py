@@ -1,5 +1,6 @@
-"""What each event of the fabric carries: one model a name or a family of names. Fields that the documents give keep
-their names; what was added stands behind them. Source: HB S7, S12, S18; TOOLS ("Event Fabric"); MEM.
+"""Payload models of the typed events. Fields of the specification come first, additions after them.
+
+Source: HB S7, S12, S18; TOOLS ("Event Fabric"); MEM.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from bardo_pipeline.events.record.model import (
 
 
 class MarketObserved(Part):
-    """Step 1 is complete. anomalies: what they say, in words."""
+    """Step 1 is complete. anomalies: their descriptions."""
 
     regime: Regime
     anomaly_count: Whole
@@ -50,7 +51,7 @@ class MarketObserved(Part):
 
 
 class TickGated(Part):
-    """The gate has decided how much thought the tick gets."""
+    """The gate has chosen the cognitive tier of the tick."""
 
     tick: Tick
     tier: Tier
@@ -78,7 +79,7 @@ class TickSuppressed(Part):
 
 
 class SteerReceived(Part):
-    """A steer or follow-up of the owner met this tick; null state: the runtime does not say where in the tick."""
+    """A steer or follow-up by the owner was received; null state: not reported by the runtime."""
 
     steer_id: Name
     fsm_state: Name | None
@@ -87,14 +88,14 @@ class SteerReceived(Part):
 
 
 class QueueWarning(Part):
-    """So many ticks wait that the next one is dropped."""
+    """The queue is so long that the next tick may be dropped."""
 
     tick: Tick
     queue_depth: Whole
 
 
 class TickDropped(Part):
-    """Ticks that were dropped since the last one that ran; they have no number (canon 35)."""
+    """Ticks dropped since the last executed tick; they have no number (canon 35)."""
 
     tick: Tick
     dropped: Whole
@@ -102,21 +103,21 @@ class TickDropped(Part):
 
 
 class DroppedInDream(Part):
-    """Ticks that were dropped because the golem dreamt."""
+    """Ticks dropped during a dream."""
 
     tick: Tick
     dropped: Whole
 
 
 class RegimeShifted(Part):
-    """The market's regime is another than a tick before."""
+    """The regime differs from that of the previous tick."""
 
     before: Regime
     after: Regime
 
 
 class InferenceCompleted(Part):
-    """A model was asked, and what it answered came to. Its reasoning is private and stays in the record."""
+    """A model answered. Its reasoning is private and stays in the record."""
 
     model: Name
     tier: Tier
@@ -131,7 +132,7 @@ class InferenceCompleted(Part):
 
 
 class ContextAssembled(Part):
-    """What the workspace held."""
+    """The context was assembled."""
 
     tokens: Whole
     categories: tuple[ContextCategory, ...]
@@ -141,7 +142,7 @@ class ContextAssembled(Part):
 
 
 class ProbeRaised(Part):
-    """A probe asks for attention."""
+    """A probe has low or high severity."""
 
     probe: ProbeName
     severity: Literal["low", "high"]
@@ -151,7 +152,7 @@ class ProbeRaised(Part):
 
 
 class MoodShifted(Part):
-    """The appraisal moved the mood."""
+    """The appraisal changed the mood."""
 
     before: Pad
     after: Pad
@@ -159,7 +160,7 @@ class MoodShifted(Part):
 
 
 class MarkerFired(Part):
-    """A situation with an emotional residue was met again."""
+    """A situation with a somatic marker occurred again."""
 
     entry_id: Name
     situation: Text
@@ -179,7 +180,7 @@ class PredictionRegistered(Part):
 
 
 class PredictionResolved(Part):
-    """What came of a prediction."""
+    """A prediction was compared with the actual value."""
 
     quantity: Name
     expected: Real
@@ -188,7 +189,7 @@ class PredictionResolved(Part):
 
 
 class DecisionResolved(Part):
-    """An earlier decision judged by what came after: acting less holding, in parts per million."""
+    """An earlier decision was judged. effect_ppm: acting less holding."""
 
     decision_tick: Tick
     action_type: Name
@@ -201,7 +202,7 @@ class DecisionResolved(Part):
 
 
 class AccuracyUpdate(Part):
-    """The share of the last `window` resolved predictions that held, told every so many ticks."""
+    """Share of the last `window` resolved predictions that held, reported at fixed intervals."""
 
     accuracy: Unit
     window: Whole
@@ -211,7 +212,7 @@ class AccuracyUpdate(Part):
 
 
 class ActionTaken(Part):
-    """A tool call and what became of it; reason: why it was blocked or put off."""
+    """A tool call and its result. reason: for a blocked or deferred call."""
 
     action_type: Name
     tool_name: Name
@@ -224,11 +225,11 @@ class ActionTaken(Part):
 
 
 class OutcomeVerified(Outcome):
-    """Ground truth for what was done."""
+    """The verified result of an action."""
 
 
 class ToolStarted(Part):
-    """A tool begins. Null hash: the runtime does not say with what it was called."""
+    """A tool starts. Null hash: parameters not reported by the runtime."""
 
     tool_name: Name
     params_hash: Name | None
@@ -236,14 +237,14 @@ class ToolStarted(Part):
 
 
 class ToolUpdated(Part):
-    """A tool took one of its steps."""
+    """A tool executed a step."""
 
     tool_name: Name
     step: Name
 
 
 class ToolEnded(Part):
-    """A tool is done. Null where the runtime does not say."""
+    """A tool ended. Null: not reported by the runtime."""
 
     tool_name: Name
     success: bool
@@ -255,7 +256,7 @@ class ToolEnded(Part):
 
 
 class EpisodeStored(Part):
-    """An episode was written. tool: of the tick's first action, null where it did nothing; dream_tag: if it has one."""
+    """An episode was written. tool: of the first action of the tick; null without an action."""
 
     episode_id: Name
     importance: Name
@@ -265,7 +266,7 @@ class EpisodeStored(Part):
 
 
 class EntryRetrieved(Part):
-    """A grimoire entry was put before the deliberator, with its score factor by factor."""
+    """A grimoire entry was retrieved, with the factors of its score."""
 
     entry_id: Name
     kind: Name
@@ -277,7 +278,7 @@ class EntryRetrieved(Part):
 
 
 class MutationSeen(Part):
-    """What the last closed cycle did to an entry became visible to the golem."""
+    """A change of an entry in the last closed cycle became visible to the golem."""
 
     operation: Name
     entry_id: Name
@@ -285,7 +286,7 @@ class MutationSeen(Part):
 
 
 class GrimoireWritten(Part):
-    """A decision of the curator wrote an entry; source: its provenance, confidence as it was left."""
+    """A curator decision wrote an entry. source: its provenance; confidence: after the decision."""
 
     entry_type: Name
     category: Name
@@ -307,7 +308,7 @@ class CycleCurated(Part):
 
 
 class Consolidated(Part):
-    """A cycle's episodes became knowledge. episodes_processed: distinct ticks that its decisions rest on."""
+    """The episodes of a cycle were consolidated. episodes_processed: distinct evidence ticks of its decisions."""
 
     episodes_processed: Whole
     insights_created: Whole
@@ -316,8 +317,8 @@ class Consolidated(Part):
 
 
 class Imported(Part):
-    """Knowledge of another life came in. Null counts: its bundle is not in this home. Null override: each entry keeps
-    its own confidence, attenuated."""
+    """Knowledge of another golem was imported. Null counts: the bundle is not in this home. Null override: each entry
+    keeps its own attenuated confidence."""
 
     episodes: Whole | None
     insights: Whole
@@ -327,7 +328,7 @@ class Imported(Part):
 
 
 class ImportHook(Part):
-    """What came in awaits consolidation."""
+    """Imported knowledge waits for consolidation."""
 
     content_hash: Name
     insights: Whole
@@ -337,7 +338,7 @@ class ImportHook(Part):
 
 
 class VitalityChanged(Part):
-    """The clock of mortality after a tick."""
+    """Vitality after a tick."""
 
     vitality: Vitality
     phase: Phase
@@ -346,7 +347,7 @@ class VitalityChanged(Part):
 
 
 class PhaseChanged(Part):
-    """The behavioural phase is another than a tick before, or than before ticks that were given up."""
+    """The behavioural phase differs from that of the previous tick, or before ticks that were accepted as lost."""
 
     before: Phase
     after: Phase

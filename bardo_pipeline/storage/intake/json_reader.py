@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails, from_json
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
-from bardo_pipeline.events.record.fast_json import judged
+from bardo_pipeline.events.record.fast_json import parse_record
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.storage.intake.json_key_count import keys_add_up, with_other_keys
 from bardo_pipeline.storage.intake.line_buffer import Lines
@@ -182,7 +182,7 @@ def _read_single(lines: Lines, which: Sequence[int]) -> Part:
     bad: list[BadLine] = []
     for at in which:
         try:
-            read.append(judged(lines[at]))
+            read.append(parse_record(lines[at]))
             good.append(at)
         except ValidationError as error:
             bad.append(_bad_line(at, lines[at], error))

@@ -27,7 +27,7 @@ from bardo_pipeline.events.custody.sealing import must_be_sealed
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.record.check_batch import Examined, examine
-from bardo_pipeline.events.record.thread_pool import at_once, divided, parts_of
+from bardo_pipeline.events.record.thread_pool import map_threads, part_count, split_rows
 from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
@@ -177,7 +177,7 @@ class EventLog:
                 "records are not: number segments upwards, and retry a segment with the same records"
             )
         rows = batch.rows(linked, self._home.bucket_count, version)
-        adds = self._write_files(divided(rows, parts_of(count, os.cpu_count() or 1)))
+        adds = self._write_files(split_rows(rows, part_count(count, os.cpu_count() or 1)))
         committed = self._cycles.commit(adds, transactions={stamp.writer: stamp.segment}, version=version)
         assert committed == version, "only the holder of the log's lock commits"
         gaps, late = self._update_heads(rows)
@@ -189,7 +189,7 @@ class EventLog:
         """Write each part to a file; delete all of them if one fails."""
         adds: list[Added] = []
         try:
-            at_once(lambda rows: adds.append(self._cycles.write(rows)), parts)
+            map_threads(lambda rows: adds.append(self._cycles.write(rows)), parts)
         except BaseException:
             self._cycles.discard(adds)
             raise
