@@ -23,8 +23,8 @@ from bardo_pipeline.curator.passes.phage import phage
 from bardo_pipeline.curator.passes.promote import promote
 from bardo_pipeline.curator.passes.prune import prune
 from bardo_pipeline.curator.passes.weigh import weigh
-from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
-from bardo_pipeline.curator.state.cycle_batch import Wave, wave_of
+from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
+from bardo_pipeline.curator.state.cycle_batch import Wave
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.state.evidence import gather_evidence
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, coded
@@ -95,7 +95,7 @@ def curate(
     deliveries : received entries to quarantine in these cycles
     """
     if not records.num_rows and not orders:
-        return Curation(DECISION_SCHEMA.empty_table(), CYCLE_SCHEMA.empty_table(), PlaybookLog().table())
+        return Curation(DECISION_SCHEMA.empty_table(), CYCLE_SCHEMA.empty_table(), PLAYBOOK_SCHEMA.empty_table())
     golem = coded(records.column("golem_id"), state.golem_code)
     evidence = gather_evidence(records, golem=golem, cycle=cycle, structures=state.structures, policy=policy.curator)
     state.ensure(evidence.golem, evidence.structure)
@@ -108,23 +108,25 @@ def curate(
     cause_tick = np.concatenate([cause_tick, state.moments.register_causes(len(cause_tick))])
     keyed_deliveries = _keyed_deliveries(state, deliveries, policy.curator.cycle_ticks)
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
-    by_wave = np.argsort(group_wave, kind="stable")
-    bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
-    log, books = DecisionLog(cause_tick), PlaybookLog()
-    reports: list[tuple[Int64Array, ...]] = []
-    by_number = np.split(np.argsort(closed.wave, kind="stable"), np.cumsum(np.bincount(closed.wave))[:-1])
-    for number, cycles in enumerate(by_number):
+    log, versions = DecisionLog(cause_tick), []
+    counts = np.zeros((3, len(closed.key)), np.int64)
+    for number in range(int(closed.wave.max(initial=-1)) + 1):
+        cycles, groups = np.flatnonzero(closed.wave == number), np.flatnonzero(group_wave == number)
         keys = closed.key[cycles]
-        wave = wave_of(
-            state, evidence, by_wave[bounds[number] : bounds[number + 1]],
-            closed.golem[cycles], closed.cycle[cycles], closed.at_us[cycles], log, cycle_orders.among(keys),
-            agenda.within(keys).motions, tuple(d for d, key in keyed_deliveries if key in keys),
+        wave = Wave(
+            closed.golem[cycles], closed.cycle[cycles], closed.at_us[cycles],
+            rows=state.find(evidence.golem[groups], evidence.structure[groups]), count=evidence.count[groups],
+            total=evidence.total[groups], squares=evidence.squares[groups], mood=evidence.mood[groups],
+            causes=np.stack([evidence.first[groups], evidence.stop[groups]], axis=1), log=log,
+            orders=cycle_orders.among(keys), motions=agenda.within(keys).motions,
+            deliveries=tuple(d for d, key in keyed_deliveries if key in keys),
         )  # fmt: skip
         for curator_pass in PASSES:
             curator_pass(state, wave, policy)
-        playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, books, policy)
-        reports.append((cycles, wave.pruned, wave.promoted, wave.proposed))
-    return Curation(log.table(state, policy, policy_hash), _report(state, closed, reports), books.table())
+        versions += playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, policy)
+        counts[:, cycles] = wave.pruned, wave.promoted, wave.proposed
+    decisions = log.table(state, policy, policy_hash)
+    return Curation(decisions, _cycle_table(state, closed, counts), playbook_table(versions))
 
 
 def _keyed_deliveries(
@@ -169,10 +171,6 @@ class _Closed:
     at_us: Int64Array
     count: Int64Array
 
-    @property
-    def waves(self) -> int:
-        return int(self.wave.max()) + 1 if len(self.wave) else 0
-
 
 def _closed_cycles(records: pa.Table, golem: Int64Array, cycle: Int64Array, orders: _CycleOrders) -> _Closed:
     """Return the cycles of the records, and the cycles without records that orders close."""
@@ -193,16 +191,14 @@ def _closed_cycles(records: pa.Table, golem: Int64Array, cycle: Int64Array, orde
     return _Closed(key, owner, key & 0xFFFFFFFF, rank_within(owner), tick_last, closed_us, count)
 
 
-def _report(state: GrimoireState, closed: _Closed, reports: list[tuple[Int64Array, ...]]) -> pa.Table:
-    place = np.concatenate([r[0] for r in reports])
-    counted = np.zeros((3, len(closed.key)), np.int64)
-    counted[:, place] = np.hstack([np.stack(r[1:]) for r in reports])
+def _cycle_table(state: GrimoireState, closed: _Closed, counts: Int64Array) -> pa.Table:
+    """Return the cycles with records as CYCLE_SCHEMA. counts: pruned, promoted, proposed [3, cycles]."""
     table = pa.table(
         {
             "golem_id": pa.array(state.golems, pa.string()).take(pa.array(closed.golem)),
             "cycle": closed.cycle, "tick_last": closed.tick_last,
             "closed_at": pa.array(closed.at_us).cast(MOMENT), "record_count": closed.count,
-            "entries_pruned": counted[0], "entries_promoted": counted[1], "heuristics_proposed": counted[2],
+            "entries_pruned": counts[0], "entries_promoted": counts[1], "heuristics_proposed": counts[2],
         }
     )  # fmt: skip
     recorded = table.filter(pa.array(closed.count > 0))

@@ -95,21 +95,15 @@ def episodes_of(records: pa.Table, cycle: Int64Array, policy: Policy) -> pa.Tabl
     pnl = pc.struct_field(contiguous(records.column("outcome")), "pnl_impact_micros")
     importance = _importance(pnl, pc.struct_field(observation, "net_asset_value_micros"), policy)
     tier = _tier(importance, policy)
+    tick = pc.cast(records.column("tick"), pa.string())
     parts = {
-        "episode_id": pc.binary_join_element_wise(
-            records.column("golem_id"), pc.cast(records.column("tick"), pa.string()), ":"
-        ),
-        "golem_id": records.column("golem_id"),
-        "tick": records.column("tick"),
+        "episode_id": pc.binary_join_element_wise(records.column("golem_id"), tick, ":"),
+        **{n: records.column(n) for n in ("golem_id", "tick", "regime", "tier")},
         "cycle": pa.array(cycle),
         "at": records.column("observed_at"),
         **{n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")},
-        "regime": records.column("regime"),
-        "tier": records.column("tier"),
-        "action_type": first["action_type"],
+        **{n: first[n] for n in ("action_type", "value_micros", "gas_cost_micros")},
         "action_status": first["status"],
-        "value_micros": first["value_micros"],
-        "gas_cost_micros": first["gas_cost_micros"],
         "pnl_impact_micros": pnl,
         "curiosity": records.column("prediction_error"),
         "importance": pa.array(importance),
@@ -163,18 +157,17 @@ def _may_go_at(at: pa.ChunkedArray, tier: Int64Array, policy: DecayPolicy) -> pa
 def _texts(records: pa.Table, first: dict[str, pa.Array]) -> pa.Array:
     """Return a sentence per episode: regime, pair, protocol, surprise, anomalies, mood, action."""
     regime = _worded(records.column("regime"), {r: f"In {REGIME_WORDS[r]}" for r in REGIMES})
-    protocol = pc.struct_field(contiguous(records.column("observation")), "protocol")
-    pair = pc.struct_field(contiguous(records.column("observation")), "pair")
+    observation = contiguous(records.column("observation"))
+    protocol, pair = (pc.struct_field(observation, name) for name in ("protocol", "pair"))
     scene = pc.binary_join_element_wise(regime, " with ", pair, " on ", protocol, "")
     anomalies = _anomaly_words(records)
-    action = pc.binary_join_element_wise(
-        _worded(pc.fill_null(first["status"], "executed"), STATUS_TEXT),
-        _worded(pc.fill_null(first["action_type"], "-"), ACTION_TEXT | {"-": "held"}),
-        "",
-    )
+    status = _worded(pc.fill_null(first["status"], "executed"), STATUS_TEXT)
+    action = _worded(pc.fill_null(first["action_type"], "-"), ACTION_TEXT | {"-": "held"})
     surprise = pc.if_else(pc.greater_equal(records.column("prediction_error"), 0.6), ", a great surprise", "")
     mood = records.column("primary_emotion")
-    return pc.binary_join_element_wise(scene, surprise, anomalies, ", feeling ", mood, ", the golem ", action, ".", "")
+    return pc.binary_join_element_wise(
+        scene, surprise, anomalies, ", feeling ", mood, ", the golem ", status, action, ".", ""
+    )
 
 
 def _anomaly_words(records: pa.Table) -> pa.Array:

@@ -10,6 +10,7 @@ Source: MEM-8, MEM (heuristics proposed to PLAYBOOK.md), KAT (rebalanceThreshold
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,18 +41,6 @@ cause_entries: ids of the rules in force. staged_entries: ids of heuristics with
 
 
 @dataclass
-class PlaybookLog:
-    """New playbook versions, collected as rows."""
-
-    rows: list[dict[str, object]] = field(default_factory=list)
-
-    def table(self) -> pa.Table:
-        """Return the versions as PLAYBOOK_SCHEMA, sorted by key."""
-        table = pa.Table.from_pylist(self.rows, schema=PLAYBOOK_SCHEMA)
-        return table.sort_by([("golem_id", "ascending"), ("version", "ascending")])
-
-
-@dataclass
 class Playbooks:
     """The playbook in force by golem: version, thresholds by regime, ids of staged entries.
 
@@ -73,15 +62,9 @@ class Playbooks:
         return self.base.get(golem_id, (policy.playbook.rebalance_threshold,) * len(REGIMES))
 
     def revise(
-        self,
-        state: GrimoireState,
-        golem: Int64Array,
-        cycle: Int64Array,
-        at_us: Int64Array,
-        log: PlaybookLog,
-        policy: Policy,
-    ) -> None:
-        """Log a version for each golem without one or with changed thresholds or staged rules."""
+        self, state: GrimoireState, golem: Int64Array, cycle: Int64Array, at_us: Int64Array, policy: Policy
+    ) -> list[dict[str, Any]]:
+        """Return a new version, as a row, for golems without one or with changed thresholds or staged rules."""
         rows, now = rule_rows(state, golem, at_us, policy)
         proven = is_proven(state, rows, policy)
         base = np.array([self._base(state.golems[g], policy) for g in golem.tolist()]).reshape(-1, len(REGIMES))
@@ -91,6 +74,7 @@ class Playbooks:
         staged_ids: dict[int, list[str]] = {}
         for code, entry in zip(owner[~proven].tolist(), entry_ids(state, rows[~proven]), strict=True):
             staged_ids.setdefault(code, []).append(entry)
+        versions = []
         for i, code in enumerate(golem.tolist()):
             golem_id, values = state.golems[code], tuple(wanted[i])
             staged = tuple(sorted(staged_ids.get(code, ())))
@@ -101,16 +85,22 @@ class Playbooks:
             places = np.arange(starts[i], stops[i])
             in_force, waiting = places[proven[places]], places[~proven[places]]
             rules, staged_rules = (_rules(state, rows[chosen], now[chosen]) for chosen in (in_force, waiting))
-            log.rows.append(
+            instincts = self.instincts.get(golem_id, ())
+            versions.append(
                 {
                     "golem_id": golem_id, "version": version, "cycle": int(cycle[i]), "at": int(at_us[i]),
                     "rebalance_threshold": dict(zip(REGIMES, values, strict=True)),
                     "cause_entries": sorted(entry_ids(state, rows[in_force])), "staged_entries": list(staged),
-                    "markdown": playbook_markdown(
-                        golem_id, version, values, rules, staged_rules, self.instincts.get(golem_id, ())
-                    ),
+                    "markdown": playbook_markdown(golem_id, version, values, rules, staged_rules, instincts),
                 }
             )  # fmt: skip
+        return versions
+
+
+def playbook_table(versions: list[dict[str, Any]]) -> pa.Table:
+    """Return versions as PLAYBOOK_SCHEMA, sorted by key."""
+    table = pa.Table.from_pylist(versions, schema=PLAYBOOK_SCHEMA)
+    return table.sort_by([("golem_id", "ascending"), ("version", "ascending")])
 
 
 def is_proven(state: GrimoireState, rows: Int64Array, policy: Policy) -> BoolArray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
+from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.inherited_defaults import Default, DefaultsInherited, Instincts
@@ -77,10 +77,9 @@ def test_a_default_does_not_fade_is_told_in_the_playbook_and_own_rules_move_it()
     mine = entry("g-heir", pattern("uniswap_v3_rebalance", regime="volatile", anomaly_band="stirred"), kind="heuristic",
                  validations=9, decay_class="structural", confidence_ppm=900_000)  # fmt: skip
     for rows, wanted in (((), 0.8), ((mine,), 0.5)):
-        state, log = from_table(grimoire(*rows)), PlaybookLog()
+        state = from_table(grimoire(*rows))
         code = state.golem_code("g-heir")
-        books.revise(state, *_one(code, 1, late), log, POLICY)
-        (page,) = log.table().to_pylist()
+        (page,) = books.revise(state, *_one(code, 1, late), POLICY)
         assert page["rebalance_threshold"]["volatile"] == wanted
         assert f"volatile: 0.80, by {default.entry_ids[0][:12]}" in page["markdown"]
 

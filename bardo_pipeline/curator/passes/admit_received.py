@@ -123,7 +123,7 @@ def _quarantine(
     for name in ("validations", "contradictions", "pinned_ppm"):
         state[name][rows] = 0
     reasons = [_considered(arrival, REASONS[QUARANTINED], arrival.content_hash)] * len(rows)
-    wave.note(state, QUARANTINED, rows, np.zeros(len(rows), np.int64), orders=reasons)
+    wave.note(state, QUARANTINED, rows, orders=reasons)
 
 
 _CLAIM_COLUMNS = (

@@ -65,7 +65,8 @@ def carry_up_evidence(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     # Parts may share windows, so the witnesses are only as many as the largest part has; each counts with the mean.
     scaled = (2 * largest[:, None] * np.add.reduceat(sums, first) + count[:, None]) // (2 * count[:, None])
     causes = wave.log.join(wave.causes[parts], first)
-    wave.bring(wider[first], largest, scaled[:, 0], scaled[:, 1], scaled[:, 2:], causes)
+    total, squares, mood = scaled[:, 0], scaled[:, 1], scaled[:, 2:]
+    wave.add_rows(wider[first], count=largest, total=total, squares=squares, mood=mood, causes=causes)
 
 
 def compress(state: GrimoireState, wave: Wave, policy: Policy) -> None:
@@ -115,7 +116,7 @@ def _clear_corrected_parts(state: GrimoireState, wave: Wave) -> None:
             parts = _parts_of(state, row)
             parts = parts[state["own_count"][parts] > 0]
             clear_own_evidence(state, parts)
-            wave.note(state, CORRECTED, parts, np.zeros(len(parts), np.int64), orders=[order] * len(parts))
+            wave.note(state, CORRECTED, parts, orders=[order] * len(parts))
 
 
 def _retract_parts(state: GrimoireState, wave: Wave) -> None:
@@ -125,7 +126,7 @@ def _retract_parts(state: GrimoireState, wave: Wave) -> None:
             parts = _parts_of(state, row)
             state["status"][parts] = RETRACTED
             clear_own_evidence(state, parts)
-            wave.note(state, RETRACTED_OPERATION, parts, np.zeros(len(parts), np.int64), orders=[order] * len(parts))
+            wave.note(state, RETRACTED_OPERATION, parts, orders=[order] * len(parts))
 
 
 def _prune_orphans(state: GrimoireState, wave: Wave, parts: Int64Array) -> None:
@@ -136,7 +137,7 @@ def _prune_orphans(state: GrimoireState, wave: Wave, parts: Int64Array) -> None:
     rows = rows[wave.has(state)[state["golem"][rows]]] if len(rows) else rows
     state["status"][rows] = PRUNED
     clear_own_evidence(state, rows)
-    wave.note(state, PRUNED_OPERATION, rows, np.zeros(len(rows), np.int64))
+    wave.note(state, PRUNED_OPERATION, rows)
 
 
 def _parts_of(state: GrimoireState, row: int) -> Int64Array:
@@ -196,12 +197,11 @@ def _split(state: GrimoireState, wave: Wave, wide: Int64Array, policy: Policy) -
     clear_own_evidence(state, wide)
     causes = _causes(wave, wider)
     wave.note(state, PARTED, wide, before, _causes(wave, wide))
-    kept = ~reversed_sign
-    wave.note(state, PARTED, parts[kept], np.zeros(int(kept.sum()), np.int64), causes[kept])
+    wave.note(state, PARTED, parts[~reversed_sign], causes=causes[~reversed_sign])
     created = parts[reversed_sign]
     state["origin"][created], state["pinned_ppm"][created] = state["golem"][created], 0
     create(state, created, sign[reversed_sign], wave, confidence=ppm(policy.curator.confidence_insight))
-    wave.note(state, CREATED, created, np.zeros(len(created), np.int64), causes[reversed_sign])
+    wave.note(state, CREATED, created, causes=causes[reversed_sign])
 
 
 # Folding
@@ -269,7 +269,7 @@ def _widen(
     state["status"][parts] = np.where(wide, PRUNED, FOLDED)
     clear_own_evidence(state, parts[wide])
     causes = wave.log.join(_causes(wave, parts), np.arange(len(rows)) * 2)
-    wave.note(state, GENERALIZED, rows, np.zeros(len(rows), np.int64), causes)
+    wave.note(state, GENERALIZED, rows, causes=causes)
     wave.note(state, FOLDED_OPERATION, parts, before, np.repeat(causes, 2, axis=0))
 
 

@@ -301,10 +301,9 @@ class _Test:
         stretch_ticks = self.policy.causal.test_cycles * self.policy.curator.cycle_ticks
         self.state["evidence_count"][row] = max(ticks // stretch_ticks, 1)
 
-    def _note(self, operation: int, pairs: list[tuple[int, int]], before: Int64Array | None = None) -> None:
-        """Log a decision about each (row, unit). before: confidence in ppm, None for 0."""
+    def _note(self, operation: int, pairs: list[tuple[int, int]], before: Int64Array | int = 0) -> None:
+        """Log a decision about each (row, unit). before: confidence in ppm."""
         rows, units = np.array(pairs, np.int64).reshape(-1, 2).T
-        before = np.zeros(len(rows), np.int64) if before is None else before
         self.wave.note(self.state, operation, rows, before, self.causes[units])
 
 

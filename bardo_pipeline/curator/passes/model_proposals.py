@@ -41,7 +41,7 @@ def stage_additions(state: GrimoireState, wave: Wave, policy: Policy) -> None:
         return
     golem = np.array([state.golem_code(motion.proposal.golem_id) for motion in additions], np.int64)
     rows = state.find(golem, np.array([motion.structure for motion in additions], np.int64))
-    wave.look_at(np.unique(rows[(state["own_count"][rows] > 0) & ~np.isin(rows, wave.rows)]))
+    wave.add_rows(np.unique(rows[(state["own_count"][rows] > 0) & ~np.isin(rows, wave.rows)]))
     active = state["status"][rows] == ACTIVE
     before = np.where(active, state.confidence_at(rows, wave.closing(state, rows), policy.decay), 0)
     for batch in batches_by_row(rows):

@@ -12,7 +12,6 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.decision_log import Considered, DecisionLog
-from bardo_pipeline.curator.state.evidence import Evidence
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
 from bardo_pipeline.curator.state.proposal_agenda import Motion
 from bardo_pipeline.curator.state.received_entries import Delivery
@@ -40,38 +39,21 @@ class Wave:
     mood: Int64Array
     causes: Int64Array
     log: DecisionLog
-    pruned: Int64Array
-    promoted: Int64Array
-    proposed: Int64Array
     doubted: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     orders: tuple[Order, ...] = ()
     order_rows: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     motions: tuple[Motion, ...] = ()
     deliveries: tuple[Delivery, ...] = ()
 
-    def look_at(self, rows: Int64Array) -> None:
-        """Add rows without evidence in this cycle, to be judged by their earlier evidence."""
-        none, pairs = np.zeros(len(rows), np.int64), np.zeros((len(rows), 2), np.int64)
-        self.bring(rows, none, none, none, np.zeros((len(rows), 3), np.int64), pairs)
+    def __post_init__(self) -> None:
+        self.pruned, self.promoted, self.proposed = np.zeros((3, len(self.golem)), np.int64)
 
-    def bring(
-        self,
-        rows: Int64Array,
-        count: Int64Array,
-        total: Int64Array,
-        squares: Int64Array,
-        mood: Int64Array,
-        causes: Int64Array,
-    ) -> None:
-        """Add new rows, ascending, with their evidence."""
+    def add_rows(self, rows: Int64Array, **evidence: Int64Array) -> None:
+        """Add new rows, ascending, with evidence by column; a column that is not given is 0."""
         place = np.searchsorted(self.rows, rows)
         self.rows = np.insert(self.rows, place, rows)
-        self.count, self.total, self.squares = (
-            np.insert(old, place, new)
-            for old, new in ((self.count, count), (self.total, total), (self.squares, squares))
-        )
-        self.mood = np.insert(self.mood, place, mood, axis=0)
-        self.causes = np.insert(self.causes, place, causes, axis=0)
+        for name in ("count", "total", "squares", "mood", "causes"):
+            setattr(self, name, np.insert(getattr(self, name), place, evidence.get(name, 0), axis=0))
 
     def place(self, state: GrimoireState, rows: Int64Array) -> Int64Array:
         """Return the index in the wave of each row's golem."""
@@ -82,15 +64,14 @@ class Wave:
         state: GrimoireState,
         operation: int,
         rows: Int64Array,
-        before: Int64Array,
+        before: Int64Array | int = 0,
         causes: Int64Array | None = None,
         orders: Sequence[Order | Considered] | None = None,
     ) -> None:
-        """Log a decision about each row at the close of its golem's cycle. before: confidence in ppm."""
+        """Log a decision about each row at the close of its golem's cycle (see `DecisionLog.note`)."""
         if len(rows):
             place = self.place(state, rows)
-            cycle, at_us = self.cycle[place], self.at_us[place]
-            self.log.note(state, operation, rows, cycle=cycle, at_us=at_us, before=before, causes=causes, orders=orders)
+            self.log.note(state, operation, rows, self.cycle[place], self.at_us[place], before, causes, orders)
 
     def closing(self, state: GrimoireState, rows: Int64Array) -> Int64Array:
         """Return the closing time, in microseconds, of the cycle of each row's golem."""
@@ -114,27 +95,3 @@ class Wave:
         included = np.zeros(len(state.golems), bool)
         included[self.golem] = True
         return included
-
-
-def wave_of(
-    state: GrimoireState,
-    evidence: Evidence,
-    pick: Int64Array,
-    golem: Int64Array,
-    cycle: Int64Array,
-    at_us: Int64Array,
-    log: DecisionLog,
-    orders: tuple[Order, ...] = (),
-    motions: tuple[Motion, ...] = (),
-    deliveries: tuple[Delivery, ...] = (),
-) -> Wave:
-    """Build the wave of these golems' cycles. pick: indices of its evidence groups."""
-    rows = state.find(evidence.golem[pick], evidence.structure[pick])
-    zeros = np.zeros(len(golem), np.int64)
-    return Wave(
-        golem=golem, cycle=cycle, at_us=at_us, rows=rows, count=evidence.count[pick], total=evidence.total[pick],
-        squares=evidence.squares[pick], mood=evidence.mood[pick],
-        causes=np.stack([evidence.first[pick], evidence.stop[pick]], axis=1), log=log,
-        pruned=zeros.copy(), promoted=zeros.copy(), proposed=zeros.copy(), orders=orders,
-        motions=motions, deliveries=deliveries,
-    )  # fmt: skip

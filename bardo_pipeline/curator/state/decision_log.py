@@ -109,12 +109,11 @@ class DecisionLog:
         state: GrimoireState,
         operation: int,
         rows: Int64Array,
-        *,
         cycle: Int64Array,
         at_us: Int64Array,
-        before: Int64Array,
-        causes: Int64Array | None = None,
-        orders: Sequence[Order | Considered] | None = None,
+        before: Int64Array | int,
+        causes: Int64Array | None,
+        orders: Sequence[Order | Considered] | None,
     ) -> None:
         """Add a decision about each row.
 
@@ -122,10 +121,8 @@ class DecisionLog:
         ----------
         before : int64 [rows], confidence before the decision in ppm
         causes : int64 [rows, 2], spans of cause_tick; None for no evidence
-        orders : the order, proposal or delivery behind each decision
+        orders : the order, proposal or delivery behind each decision, or None
         """
-        if not len(rows):
-            return
         part = np.zeros((len(_NOTED), len(rows)), np.int64)
         part[: len(COLUMNS)] = state.block.take(rows, axis=1)
         part[_OPERATION], part[_CYCLE], part[_AT], part[_BEFORE] = operation, cycle, at_us, before

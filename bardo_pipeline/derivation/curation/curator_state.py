@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.curate import CYCLE_SCHEMA, Curation, curate
-from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
+from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
@@ -91,10 +91,9 @@ class CuratorState:
             assert bundle_hash is not None, "inherited entries come in a bundle"
             self.state.absorb(inherited)
             decisions = received_decisions(inherited, bundle_hash, at, self.policy.hash)
-        log = PlaybookLog()
         at_us = np.array([pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()])
-        self.playbooks.revise(self.state, np.array([code]), np.zeros(1, np.int64), at_us, log, self.policy)
-        self._add(Curation(decisions, CYCLE_SCHEMA.empty_table(), log.table()), {golem_id: 0})
+        versions = self.playbooks.revise(self.state, np.array([code]), np.zeros(1, np.int64), at_us, self.policy)
+        self._add(Curation(decisions, CYCLE_SCHEMA.empty_table(), playbook_table(versions)), {golem_id: 0})
 
     def set_base(self, golem_id: str, threshold: float, instincts: Instincts) -> None:
         """Set the base of a golem's thresholds: the defaults of its lineage by regime, elsewhere its own."""
