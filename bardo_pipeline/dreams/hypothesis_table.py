@@ -93,22 +93,15 @@ def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
         sums = [rows[f"{side}{n}"] for n in ("count", "total", "squares")]
         named = zip(_FIGURES, [*sums, *interval(sums, policy)], strict=True)
         sides |= {f"{side}{n}": pa.array(v) for n, v in named}
+    keys = [s.key for s in structures]
+    ids = zip(golems, keys, changes, rows["begun_cycle"].tolist(), strict=True)
+    texts = zip(structures, changes, rows["sign"].tolist(), sides["mean_ppm"].to_pylist(), strict=True)
     columns = {
-        "golem_id": golems,
-        "hypothesis_id": [
-            hypothesis_id(g, s.key, c, b)
-            for g, s, c, b in zip(golems, structures, changes, rows["begun_cycle"].tolist(), strict=True)
-        ],
+        "golem_id": golems, "hypothesis_id": [hypothesis_id(*parts) for parts in ids],
         "cycle": rows["cycle"], "at": _moments(rows["at_us"]),
         "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
         "state": pa.array(STATES).take(pa.array(rows["state"])),
-        "text": [
-            text_of(s, c, i, m)
-            for s, c, i, m in zip(
-                structures, changes, rows["sign"].tolist(), sides["mean_ppm"].to_pylist(), strict=True
-            )
-        ],
-        "structure": [s.key for s in structures], "change": changes,
+        "text": [text_of(*parts) for parts in texts], "structure": keys, "change": changes,
         **{n: [getattr(s, n) for s in structures] for n in SITUATED},
         "provenance": [DREAMT] * count,
         "decay_class": [DECAY_CLASSES[s.decay_class] for s in structures],

@@ -29,6 +29,7 @@ from bardo_pipeline.curator.causality.variables import (
 )
 from bardo_pipeline.curator.state.evidence import Market, market_codes
 from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.policy import Policy
 
 _BATCH_ROWS, _FEW_ROWS = 2_000, 50
@@ -131,12 +132,7 @@ class Moments:
     def table(self, golem_ids: set[str]) -> pa.Table:
         """Return the memories of these golems as MOMENTS_SCHEMA."""
         rows = [row for key, memory in sorted(self.of.items()) if key[0] in golem_ids for row in _stored(key, memory)]
-        columns = {n: [row[n] for row in rows] for n in MOMENTS_SCHEMA.names}
-        arrays = [
-            _lists(columns[f.name]) if pa.types.is_list(f.type) else pa.array(columns[f.name], f.type)
-            for f in MOMENTS_SCHEMA
-        ]
-        return pa.table(arrays, schema=MOMENTS_SCHEMA)
+        return pa.Table.from_pylist(rows, MOMENTS_SCHEMA)
 
 
 def from_table(table: pa.Table) -> Moments:
@@ -190,8 +186,7 @@ class _Ticks:
 def _keys(records: pa.Table) -> tuple[list[Key], Int64Array]:
     """Return the (golem, market) keys of records and each record's index in them."""
     market, names = market_codes(records)
-    ids = records.column("golem_id").combine_chunks().dictionary_encode()
-    ids = ids.chunk(0) if isinstance(ids, pa.ChunkedArray) else ids
+    ids = contiguous(records.column("golem_id")).dictionary_encode()
     packed = ids.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32 | market.astype(np.int64)
     unique, code = np.unique(packed, return_inverse=True)
     golems = ids.dictionary.to_pylist()
@@ -255,13 +250,6 @@ def _stored(key: Key, memory: Memory) -> list[dict[str, Any]]:
             }
         )  # fmt: skip
     return rows
-
-
-def _lists(parts: list[Int64Array]) -> pa.Array:
-    """Return arrays as one list column."""
-    offsets = np.cumsum([0, *(len(part) for part in parts)])
-    flat = np.concatenate([np.zeros(0, np.int64), *parts])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat, pa.int64()))
 
 
 def _whole(upper: Int64Array) -> Int64Array:

@@ -10,6 +10,8 @@ Source: MEM (Curator: validate, prune, compress, cross-reference), canon 17 ("an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
@@ -21,6 +23,7 @@ from bardo_pipeline.curator.state.decision_log import FOLDED as FOLDED_OPERATION
 from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
 from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, COLUMNS, FOLDED, PRUNED, RETRACTED, GrimoireState
+from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import index_of
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS, SINGLE
@@ -111,19 +114,17 @@ def _parts(state: GrimoireState, wide: Int64Array) -> Int64Array:
 
 def _clear_corrected_parts(state: GrimoireState, wave: Wave) -> None:
     """Clear the evidence of the parts of wider rules whose verdict an owner reversed in this cycle."""
-    for order, row in zip(wave.orders, wave.order_rows.tolist(), strict=True):
-        if row >= 0 and order.kind == "EntryCorrected" and state["own_count"][row] == 0:
-            parts = _parts_of(state, row)
-            parts = parts[state["own_count"][parts] > 0]
-            clear_own_evidence(state, parts)
-            wave.note(state, CORRECTED, parts, orders=[order] * len(parts))
+    for order, parts, row in _ordered_parts(state, wave, "EntryCorrected"):
+        if state["own_count"][row] == 0:
+            corrected = parts[state["own_count"][parts] > 0]
+            clear_own_evidence(state, corrected)
+            wave.note(state, CORRECTED, corrected, orders=[order] * len(corrected))
 
 
 def _retract_parts(state: GrimoireState, wave: Wave) -> None:
     """Retract the parts of wider rules that an owner retracted in this cycle."""
-    for order, row in zip(wave.orders, wave.order_rows.tolist(), strict=True):
-        if row >= 0 and order.kind == "EntryRetracted" and state["status"][row] == RETRACTED:
-            parts = _parts_of(state, row)
+    for order, parts, row in _ordered_parts(state, wave, "EntryRetracted"):
+        if state["status"][row] == RETRACTED:
             state["status"][parts] = RETRACTED
             clear_own_evidence(state, parts)
             wave.note(state, RETRACTED_OPERATION, parts, orders=[order] * len(parts))
@@ -140,13 +141,13 @@ def _prune_orphans(state: GrimoireState, wave: Wave, parts: Int64Array) -> None:
     wave.note(state, PRUNED_OPERATION, rows)
 
 
-def _parts_of(state: GrimoireState, row: int) -> Int64Array:
-    """Return the folded rows of one row, empty unless it is a wider rule."""
+def _ordered_parts(state: GrimoireState, wave: Wave, kind: str) -> Iterator[tuple[Order, Int64Array, int]]:
+    """Yield (order, folded rows, row) for the orders of a kind about wider rules."""
     _, span = state.structures.scenes()
-    if span[state["structure"][row]] < SINGLE:
-        return np.zeros(0, np.int64)
-    parts = _parts(state, np.array([row]))[0]
-    return parts[parts >= 0]
+    for order, row in zip(wave.orders, wave.order_rows.tolist(), strict=True):
+        if row >= 0 and order.kind == kind and span[state["structure"][row]] >= SINGLE:
+            parts = _parts(state, np.array([row]))[0]
+            yield order, parts[parts >= 0], row
 
 
 # Splitting

@@ -35,6 +35,9 @@ _LIMIT_LEVEL = 100_000_000
 Market = tuple[str, str, str]
 """Chain, protocol, pair."""
 
+MarketCodes = tuple[Int64Array, list[Market]]
+"""Market of each record as a code, and the markets by code."""
+
 Findings = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
 """Row of the record, structure, value, decision tick, judgement tick; one element per finding."""
 
@@ -102,13 +105,8 @@ def gather_evidence(
 
     golem, cycle: codes by row. New structures enter the registry.
     """
-    market, market_rows = market_codes(records)
-    tick = records.column("tick").to_numpy()
-    mood = _mood(records)
-    parts = [
-        _judged(records, tick, market, market_rows, structures, policy),
-        _levels(records, tick, market, market_rows, structures),
-    ]
+    markets, mood = market_codes(records), _mood(records)
+    parts = [_judged(records, markets, structures, policy), _levels(records, markets, structures)]
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
     window = (second - 1) // policy.witness_ticks
     window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level is its own witness
@@ -165,12 +163,11 @@ def _mean(total: Int64Array, count: Int64Array) -> Int64Array:
 
 def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPolicy) -> Findings:
     """Return the effects in ppm of single verified decisions in records (EVIDENCE_COLUMNS)."""
-    market, market_rows = market_codes(records)
-    return _judged(records, records.column("tick").to_numpy(), market, market_rows, structures, policy)
+    return _judged(records, market_codes(records), structures, policy)
 
 
-def market_codes(records: pa.Table) -> tuple[Int64Array, list[Market]]:
-    """Return the market of each record as a code, and the markets by code."""
+def market_codes(records: pa.Table) -> MarketCodes:
+    """Return the markets of records."""
     observation = contiguous(records.column("observation"))
     parts = [pc.struct_field(observation, n).dictionary_encode() for n in ("chain", "protocol", "pair")]
     codes = [part.indices.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
@@ -188,15 +185,9 @@ def _mood(records: pa.Table) -> Int64Array:
     return np.rint(np.stack(parts, axis=1) * 1000).astype(np.int64)
 
 
-def _judged(
-    records: pa.Table,
-    tick: Int64Array,
-    market: Int64Array,
-    market_rows: list[Market],
-    structures: Structures,
-    policy: CuratorPolicy,
-) -> Findings:
+def _judged(records: pa.Table, markets: MarketCodes, structures: Structures, policy: CuratorPolicy) -> Findings:
     """Return resolutions of verified decisions, each with the structure of its situation."""
+    tick, (market, market_rows) = records.column("tick").to_numpy(), markets
     row, parts = flatten_lists(contiguous(records.column("resolutions")))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
@@ -225,10 +216,9 @@ def _judged(
     return row, codes[inverse], effect, decided.astype(np.int64), tick[row].astype(np.int64)
 
 
-def _levels(
-    records: pa.Table, tick: Int64Array, market: Int64Array, market_rows: list[Market], structures: Structures
-) -> Findings:
+def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> Findings:
     """Return metrics of verified episodes, in the units of METRIC_UNIT, each at most _LIMIT_LEVEL."""
+    tick, (market, market_rows) = records.column("tick").to_numpy(), markets
     verified = is_verified(records)
     episode = np.flatnonzero(is_episode(records) & verified)
     observation = contiguous(records.column("observation"))

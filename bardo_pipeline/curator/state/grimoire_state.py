@@ -38,6 +38,7 @@ MOMENTS = ("anchor_us", "created_us", "validated_us")
 CODED = ("golem", "structure", "origin", "kind", "status", "provenance", "decay_class")
 FLAGS = ("is_anti_knowledge", "is_bloodstain")
 COLUMNS = (*CODED, *FLAGS, *COUNTED, *MOMENTS)
+_WORDS = {"kind": ENTRY_KINDS, "status": STATUSES, "provenance": PROVENANCES, "decay_class": DECAY_CLASSES}
 _LINE = {name: line for line, name in enumerate(COLUMNS)}
 _IDS_KEPT, _TEXTS_KEPT = 65_536, 4_096  # caches of ids and texts, which every cycle writes again
 
@@ -216,34 +217,28 @@ def entry_columns(
     keys = [table.key(code) for code in range(len(table.rows))]
     ids = _ids(state, rows, keys)
     bloodstain, anti = rows["is_bloodstain"] == 1, rows["is_anti_knowledge"] == 1
-    half = conf.half_life_us(
-        rows["decay_class"], np.maximum(rows["own_count"], rows["evidence_count"]), bloodstain, decay
-    )
+    evidence = np.maximum(rows["own_count"], rows["evidence_count"])
+    half = conf.half_life_us(rows["decay_class"], evidence, bloodstain, decay)
     floor = conf.floor_ppm(anti, bloodstain, decay, rows["pinned_ppm"])
     fades = conf.fades_at_us(rows["confidence_ppm"], rows["anchor_us"], half, floor, conf.ppm(curator.prune_confidence))
     fades_null = (fades >= conf.FOREVER_US) | (rows["status"] != ACTIVE)
-    out: dict[str, pa.Array] = {
+    columns: dict[str, pa.Array] = {
         "golem_id": golems.take(pa.array(rows["golem"])),
         "entry_id": ids,
         "structure": pa.array(keys, pa.string()).take(take),
         "category": pa.array([s.category for s in table.rows], pa.string()).take(take),
         "domain": pa.array([s.domain for s in table.rows], pa.string()).take(take),
-        "kind": pa.array(ENTRY_KINDS).take(pa.array(rows["kind"])),
-        "status": pa.array(STATUSES).take(pa.array(rows["status"])),
+        **{name: pa.array(words).take(pa.array(rows[name])) for name, words in _WORDS.items()},
         "text": _texts(state, rows),
-        "provenance": pa.array(PROVENANCES).take(pa.array(rows["provenance"])),
         "origin_golem_id": golems.take(pa.array(rows["origin"])),
-        "decay_class": pa.array(DECAY_CLASSES).take(pa.array(rows["decay_class"])),
         "is_anti_knowledge": pa.array(anti),
         "is_bloodstain": pa.array(bloodstain),
         **named,
         **{n: pa.array(rows[n], pa.int64()) for n in COUNTED},
-        "anchor_at": _moments(rows["anchor_us"]),
-        "created_at": _moments(rows["created_us"]),
-        "validated_at": _moments(rows["validated_us"]),
+        **{f"{name}_at": _moments(rows[f"{name}_us"]) for name in ("anchor", "created", "validated")},
         "fades_at": _moments(fades, fades_null),
     }
-    return {name: out[name] for name in ENTRY_SCHEMA.names}
+    return {name: columns[name] for name in ENTRY_SCHEMA.names}
 
 
 def _moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
@@ -260,15 +255,9 @@ def _texts(state: GrimoireState, rows: dict[str, Int64Array]) -> pa.Array:
     """Return the texts of rows, formatting each distinct combination once; a pattern uses its effect's band only."""
     facts = rows["decay_class"] == conf.CLASS_FACT
     band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
-    parts = (
-        rows["structure"],
-        rows["kind"],
-        rows["sign"],
-        np.where(facts, rows["effect_mean_ppm"], band),
-        np.where(facts, rows["effect_low_ppm"], 0),
-        np.where(facts, rows["effect_high_ppm"], 0),
-        rows["evidence_count"] > 0,
-    )
+    mean = np.where(facts, rows["effect_mean_ppm"], band)
+    low, high = (np.where(facts, rows[name], 0) for name in ("effect_low_ppm", "effect_high_ppm"))
+    parts = (rows["structure"], rows["kind"], rows["sign"], mean, low, high, rows["evidence_count"] > 0)
     first, inverse = _distinct(parts)
     distinct = zip(*(part[first].tolist() for part in parts), strict=True)
     words = [_text(state.structures.rows[s], *rest) for s, *rest in distinct]
@@ -321,8 +310,7 @@ def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, Int64Array]:
     rows["structure"] = np.array(codes, dtype=np.int64)[place]
     rows["golem"] = coded(table.column("golem_id"), state.golem_code)
     rows["origin"] = coded(table.column("origin_golem_id"), state.golem_code)
-    names = {"kind": ENTRY_KINDS, "status": STATUSES, "provenance": PROVENANCES, "decay_class": DECAY_CLASSES}
-    for name, words in names.items():
+    for name, words in _WORDS.items():
         rows[name] = coded(table.column(name), words.index)
     for name in FLAGS:
         rows[name] = table.column(name).to_numpy(zero_copy_only=False).astype(np.int64)

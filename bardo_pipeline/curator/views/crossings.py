@@ -57,10 +57,8 @@ _FAULTS = (
 )
 """Faults of an entry; the first one that applies is its reason."""
 
-_SCENE, _CHAIN = (
-    ("tool", "action_type", "anomaly_band", "gas_band", "regime"),
-    ("cause", "effect", "lag_ticks", "regime"),
-)
+_SCENE = ("tool", "action_type", "anomaly_band", "gas_band", "regime")
+_CHAIN = ("cause", "effect", "lag_ticks", "regime")
 _JUDGED_BY = [
     "golem_id", "entry_id", "kind", "source", *_SCENE, *(name for name in _CHAIN if name not in _SCENE),
     "confidence_ppm", "validations", "contradictions", "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm",
@@ -97,15 +95,9 @@ def crossings_of(
     judged = entries.select(_JUDGED_BY).filter(is_own)
     parts = _parts(judged, _agreeing(judged, links), policy.curator.cluster_min)
     admission = np.sum(list(parts.values()), axis=0) // len(parts)
-    gate = np.select(
-        [
-            equals_word(judged, "source", "dream"),
-            equals_word(judged, "kind", "heuristic"),
-            equals_word(judged, "kind", "warning"),
-        ],
-        [_VALIDATION, _OUTCOMES, _NOVELTY],
-        _ADMISSION,
-    )
+    special = ("source", "dream"), ("kind", "heuristic"), ("kind", "warning")
+    conditions = [equals_word(judged, name, word) for name, word in special]
+    gate = np.select(conditions, [_VALIDATION, _OUTCOMES, _NOVELTY], _ADMISSION)
     faults = _faults(judged, gate, parts["novelty"], admission, elders, policy)
     crosses = ~faults.any(axis=0)
     reason = np.where(crosses, len(_FAULTS) + gate, faults.argmax(axis=0))
