@@ -242,7 +242,7 @@ def test_a_commit_of_which_half_is_done_is_refused(tmp_path: Path) -> None:
     table = AppendOnlyTable(tmp_path / "table", schema, ["a"])
     rows = pa.table({"a": [1]}, schema=schema)
     table.append(rows, transactions={"w": 1})
-    with pytest.raises(StoreError, match="only w are on record"):
+    with pytest.raises(StoreError, match="only w are committed"):
         table.append(rows, transactions={"w": 1, "v": 1})
     assert table.read().num_rows == 1
     assert table.transaction_version("w") == 1

@@ -193,7 +193,7 @@ def test_rates_are_read_where_they_are_wanted(lender: Path) -> None:
     assert report.files_skipped == ()
     plain, report = read_trace(lender)
     assert plain.reserves is None
-    assert {why for _, why in report.files_skipped} == {"Aave rates, which are read where golems may borrow"}
+    assert {why for _, why in report.files_skipped} == {"Aave rates, which are read only for golems that may borrow"}
     assert plain.content_hash != market.content_hash == read_trace(lender, rates=True)[0].content_hash
 
 
@@ -248,7 +248,7 @@ def test_a_folder_that_lacks_something_says_what_to_do(tmp_path: Path, folder: P
         (6, "netAmount1", "0x10", "not a finite number"),
         (6, "currentLiquidity", "-5", "negative"),
         (2, "currentLiquidity", "", "empty"),
-        (3, "timestamp", "2023-08-14 00:00:00", "stands twice"),
+        (3, "timestamp", "2023-08-14 00:00:00", "is repeated"),
         (4, "timestamp", "2023-08-13 23:59:00", "before the line above"),
         (3, "timestamp", "2023-08-14 00:01:30", "not a UTC minute"),
         (3, "timestamp", "2023-08-14 00:01:00+02:00", "not a UTC minute"),
@@ -272,7 +272,7 @@ def test_a_malformed_pool_cell_is_named(folder: Path, line: int, column: str, ce
         (3, "gas_price", "-3.5", "not positive"),
         (4, "gas_price", "nan", "not a finite number"),
         (5, "gas_price", "", "empty"),
-        (6, "block_timestamp", "2023-08-14 00:03:00", "stands twice"),
+        (6, "block_timestamp", "2023-08-14 00:03:00", "is repeated"),
         (6, "block_timestamp", "14/08/2023", "not a UTC minute"),
     ],
 )
@@ -312,7 +312,7 @@ def test_a_row_of_another_width_is_named_by_line(folder: Path, row: str, column:
     path.write_text("\n".join(lines))
     fault = refusal(folder)
     assert (fault.line, fault.column) == (3, column)
-    assert "cells where 10 belong" in str(fault)
+    assert "cells instead of 10" in str(fault)
 
 
 def test_bytes_that_are_not_utf_8_are_named_by_line(folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""Transactions: how far each app of a table has come, learnt from its log once and kept.
+"""Cache of the newest transaction number of each app of a table.
 
-Delta's library reads the log from the last checkpoint on for every single app that it is asked for.
+Delta's library reads the log since the last checkpoint for every single app.
 """
 
 from __future__ import annotations
@@ -16,36 +16,33 @@ _COLUMNS = ["txn.appId", "txn.version"]
 
 
 class Transactions:
-    """The newest transaction of each app of a table. table: its folder."""
+    """The newest transactions of the table in this folder."""
 
     def __init__(self, table: Path) -> None:
         self._table = table
-        self._known: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
         self._at = -1
 
     def newest(self, app: str, at: int) -> int | None:
-        """The newest transaction of an app that is committed by a version of the table; None when there is none.
-
-        at: never lower than the time before.
-        """
+        """Return the newest transaction of an app at a version (never lower than before); None without one."""
         if at != self._at:
             try:
                 self._follow(at)
-            except FileNotFoundError:  # trimmed behind a checkpoint
-                self._begin(at)
-        return self._known.get(app)
+            except FileNotFoundError:  # maintenance removed commits before a checkpoint
+                self._load_checkpoint(at)
+        return self._numbers.get(app)
 
     def _follow(self, at: int) -> None:
         for version in range(self._at + 1, at + 1):
             for line in commit_path(self._table, version).read_bytes().splitlines():
                 if txn := orjson.loads(line).get("txn"):
-                    self._known[txn["appId"]] = int(txn["version"])
+                    self._numbers[txn["appId"]] = int(txn["version"])
             self._at = version
 
-    def _begin(self, at: int) -> None:
+    def _load_checkpoint(self, at: int) -> None:
         newest = newest_checkpoint(self._table, at)
-        assert newest is not None, f"{self._table}: commits are gone, and no checkpoint has gathered them"
+        assert newest is not None, f"{self._table}: commits are missing, and no checkpoint contains them"
         path = self._table / "_delta_log" / f"{newest:020}.checkpoint.parquet"
         apps, numbers = (column.drop_null().to_pylist() for column in pq.read_table(path, columns=_COLUMNS).flatten())
-        self._known, self._at = {app: int(n) for app, n in zip(apps, numbers, strict=True)}, newest
+        self._numbers, self._at = {app: int(n) for app, n in zip(apps, numbers, strict=True)}, newest
         self._follow(at)

@@ -1,4 +1,4 @@
-"""One append-only Delta table: written exactly once, read by what is new. Nothing here changes or removes a row.
+"""An append-only Delta table with exactly-once commits and reads since a version.
 
 Source: facts ("Delta"): a kept handle, statistics on few columns, no clean-up at a commit, no nested slices.
 """
@@ -43,31 +43,34 @@ from bardo_pipeline.storage.delta.durable_commits import (
     put_commit,
     replacing,
 )
-from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, brought_between, still_there, within
+from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, all_exist, files_between, within
 from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_parquet
 from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import sync_file, sync_folder
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 
 _PART_ROWS = 100_000
-_LOOKS = 5  # a reader looks again where a compaction took a file away before it was opened
+_READ_ATTEMPTS = 5  # a reader retries if compaction deleted a file before it was opened
 
 
 class Part(NamedTuple):
-    """Some rows of a table, contiguous, and whether they are the last that were asked for."""
+    """Some rows of a read in one chunk, and whether they are the last."""
 
     rows: pa.Table
     is_last: bool
 
 
 class AppendOnlyTable:
-    """A Delta table that only grows.
+    """An append-only Delta table, created with its folders if missing.
 
-    path: its folder; made, with its parents, where it is missing. schema: the Arrow schema of its rows.
-    stats_columns: top-level columns whose smallest and largest value a file is found by. durable: whether what
-    was appended stays when the machine loses its power. sums: where the hash of each of its files is written down.
-    by_version: whether a column `version` says of each row which commit brought it.
-    Raises SchemaVersionError when the table on disk has other columns than `schema`.
+    Raises SchemaVersionError if the table on disk has other columns than `schema`.
+
+    Parameters
+    ----------
+    stats_columns : top-level columns with min/max statistics, by which files are pruned
+    durable : commits survive a power cut
+    sums : checksum manifest of the table's files
+    by_version : the column `version` names the commit of each row
     """
 
     def __init__(
@@ -96,15 +99,15 @@ class AppendOnlyTable:
         self._at = self._opened_at = int(self._handle.version())
         self._checkpointed = newest_checkpoint(path, self._at) or 0
         if sums is not None:
-            sums.follow(self._at)  # what a process that was killed left without
+            sums.follow(self._at)  # add lines that a killed process did not write
         self._lacks = self._missing_columns()
 
     def _missing_columns(self) -> list[pa.Field]:
-        """Columns that came after the table was made; the first append adds them."""
-        known = {field.name: field for field in self._handle.schema().fields}
-        wanted = {field.name: field for field in Schema.from_arrow(self.schema).fields}
-        lacking = [column for column in self.schema if column.name not in known]
-        if any(wanted.get(name) != field for name, field in known.items()) or not all(c.nullable for c in lacking):
+        """Return the columns that the table lacks; the first append adds them."""
+        present = {field.name: field for field in self._handle.schema().fields}
+        expected = {field.name: field for field in Schema.from_arrow(self.schema).fields}
+        lacking = [column for column in self.schema if column.name not in present]
+        if any(expected.get(name) != field for name, field in present.items()) or not all(c.nullable for c in lacking):
             raise SchemaVersionError(
                 f"{self.path} has other columns than this version writes: use the version that made it"
             )
@@ -112,22 +115,22 @@ class AppendOnlyTable:
 
     @property
     def table_id(self) -> str:
-        """The id that Delta gave this table when it was made."""
+        """Id of the table in its Delta metadata."""
         return str(self._handle.metadata().id)
 
     @property
     def version(self) -> int:
-        """The newest committed version, whoever wrote it."""
-        # A commit is a file with the next number; looking for it costs nothing, asking Delta lists the whole log.
+        """Newest committed version of any process."""
+        # Checking for the file of the next commit is much cheaper than Delta's listing of the log.
         while has_commit(self.path, self._at + 1):
             self._at += 1
-        if not has_commit(self.path, self._at):  # maintenance has trimmed the log behind newer ones
+        if not has_commit(self.path, self._at):  # maintenance removed it and there are newer commits
             self._handle.update_incremental()
             self._at = int(self._handle.version())
         return self._at
 
     def _delta(self) -> DeltaTable:
-        """Delta's own view of the newest version; a handle slows with every commit that it has seen."""
+        """Return a Delta handle at the newest version, reopened at times because handles slow down with each commit."""
         newest = self.version
         if newest - self._opened_at >= self._reopen_commits:
             self._handle, self._opened_at = DeltaTable(self.path), newest
@@ -137,18 +140,20 @@ class AppendOnlyTable:
         return self._handle
 
     def transaction_version(self, app: str) -> int | None:
-        """The newest transaction of this app that is committed; None when there is none."""
+        """Return the newest committed transaction number of an app; None without one."""
         return self._apps.newest(app, self.version)
 
     def append(
         self, table: pa.Table, *, transactions: Mapping[str, int], facts: Mapping[str, str] | None = None
     ) -> int | None:
-        """Append the rows as one commit, marked with these transactions (app to a number that only rises).
+        """Append the rows in one commit with these transactions (app -> increasing number).
 
-        facts: text kept in the commit itself (see `facts`).
+        Returns the version, or None if all transactions were committed before. Raises StoreError if only some of them
+        were committed, or if the disk refuses the rows.
 
-        Returns the commit's version, or None when all of them are on record already and nothing was written.
-        Raises StoreError when only some are on record, or when the disk or Delta did not take every row.
+        Parameters
+        ----------
+        facts : texts stored in the commit (`facts`)
         """
         self.checkpointed_version()
         if self.done(transactions):
@@ -156,17 +161,17 @@ class AppendOnlyTable:
         return self.commit([self.write(table)], transactions=transactions, facts=facts)
 
     def write(self, rows: pa.Table) -> Added:
-        """The rows as a Parquet file that no commit names yet. Raises StoreError; what is half written goes again.
+        """Write the rows to a Parquet file without committing it. Raises StoreError and deletes a partial file.
 
-        pyarrow writes it: Delta would check NOT NULL in every leaf, in twice the time, of rows that were checked.
+        pyarrow writes the file because Delta checks NOT NULL in every leaf again, which doubles the time.
         """
-        assert rows.schema.equals(self.schema), f"{self.path} was given other columns than its own"
+        assert rows.schema.equals(self.schema), f"{self.path}: the rows have other columns than the table"
         name = f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
                 write_parquet(self.path / name, rows, self.schema, stats=self._stats_columns)
                 if (count := rows_in(self.path / name)) != rows.num_rows:
-                    raise StoreError(f"{self.path}: {count} rows were written of {rows.num_rows} that were given")
+                    raise StoreError(f"{self.path}: only {count} of {rows.num_rows} rows were written")
                 if self._durable:
                     sync_file(self.path / name)
         except BaseException:
@@ -175,17 +180,17 @@ class AppendOnlyTable:
         return self.described(name, rows)
 
     def described(self, name: str, rows: pa.Table) -> Added:
-        """A file that holds these rows, as a commit names it."""
+        """Describe a file with these rows for a commit."""
         return described(self.path, name, rows, self._stats_columns)
 
     def discard(self, adds: Sequence[Added]) -> None:
-        """Take files away, unless a commit named them after all: a disk may fail behind a name that it has taken."""
+        """Delete files, unless a commit names them: a failed write may have created the commit."""
         try:
-            named = {file.path for file in self.stored()}
+            committed = {file.path for file in self.stored()}
         except (OSError, DeltaError):
-            return  # maintenance takes them, when the disk answers again
+            return  # maintenance deletes them later
         for add in adds:
-            if add.path not in named:
+            if add.path not in committed:
                 (self.path / add.path).unlink(missing_ok=True)
 
     def commit(
@@ -196,33 +201,36 @@ class AppendOnlyTable:
         facts: Mapping[str, str] | None = None,
         version: int | None = None,
     ) -> int | None:
-        """Make files part of the table, by one commit; see `append`. version: which one it must become, if any.
+        """Commit files; see `append`. Without a commit, the files are deleted.
 
-        Where no commit is made, the files go. Raises StoreError when another commit has that version, and when the
-        disk does not take it.
+        Raises StoreError if the version is taken or the disk refuses the commit.
+
+        Parameters
+        ----------
+        version : required version of the commit; None for the next one
         """
-        due = None
+        committed = None
         try:
             with writing_to(self.path):
                 if self._durable:
                     sync_folder(self.path)
-                due = self._put(adds, transactions, facts, version)
+                committed = self._put(adds, transactions, facts, version)
         finally:
-            if due is None:
+            if committed is None:
                 self.discard(adds)
-        if due is None:
+        if committed is None:
             return None
         with writing_to(self.path):
             if self._durable:
                 sync_folder(self._log)
-        self._at, self._lacks = due, []
+        self._at, self._lacks = committed, []
         if self._checkpoint is not None:
-            with suppress(OSError):  # it saves time, and the rows are on record
+            with suppress(OSError):  # the pointer only saves time
                 point_to(self.path, self._checkpoint)
             self._checkpoint = None
         if self._sums is not None:
-            self._sums.follow(due)
-        return due
+            self._sums.follow(committed)
+        return committed
 
     def _put(
         self,
@@ -231,21 +239,21 @@ class AppendOnlyTable:
         facts: Mapping[str, str] | None,
         version: int | None,
     ) -> int | None:
-        """Give the commit the next version that is free; None when its transactions are on record meanwhile."""
+        """Commit at the next free version; None if another process committed the transactions meanwhile."""
         while True:
-            due = self._at + 1
-            if version is not None and due != version:
-                raise StoreError(f"{self.path}: version {version} was taken meanwhile: send this again")
+            candidate = self._at + 1
+            if version is not None and candidate != version:
+                raise StoreError(f"{self.path}: version {version} was taken meanwhile: retry")
             widened = metadata_with(self._delta(), self._lacks) if self._lacks else None
             actions = appending(adds, transactions, facts or {}, widened)
-            if put_commit(self.path, due, actions, durable=self._durable):
-                return due
-            self._at = due
+            if put_commit(self.path, candidate, actions, durable=self._durable):
+                return candidate
+            self._at = candidate
             if self.done(transactions):
                 return None
 
     def stored(self) -> list[StoredFile]:
-        """The files of the table as it is now, by path."""
+        """Return the files of the newest version by path."""
         actions = pa.table(self._delta().get_add_actions(flatten=True))
         columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
         return sorted(map(StoredFile, *columns), key=lambda file: file.path)
@@ -259,29 +267,33 @@ class AppendOnlyTable:
         lock: AbstractContextManager[None],
         versions: Mapping[str, int] | None = None,
     ) -> int:
-        """Put files in the place of others that hold the same rows, by a commit that tells readers of no change.
+        """Replace files by others with the same rows, in a commit without a data change; return its version.
 
-        removed: paths as `stored` gives them. lock: what appends hold, taken for the commit alone. versions: for
-        files without a column `version`, what the others say there. Returns the commit's version. Where no commit is
-        made, the files that would be added go.
-        Raises StoreError unless both sides, read back, hold the same rows, and the table still has those removed.
+        Raises StoreError, and deletes the added files, unless both sides have the same rows when read back and the
+        removed files are still in the table.
+
+        Parameters
+        ----------
+        removed : paths as returned by `stored`
+        lock : lock of appends, held during the commit only
+        versions : commit versions of removed files that lack the column `version`
         """
-        known = versions or {}
-        before = added_up(self._content(path, known.get(path)) for path in removed)
+        version_of = versions or {}
+        before = added_up(self._content(path, version_of.get(path)) for path in removed)
         after = added_up(self._content(add.path, None) for add in added)
         if before != after:
             self.discard(added)
-            raise StoreError(f"{self.path}: {after[0]} rows would replace {before[0]}, or others than those: not done")
+            raise StoreError(f"{self.path}: {after[0]} rows cannot replace {before[0]} different rows")
         try:
             with lock, writing_to(self.path):
-                held = {file.path: file for file in self.stored()}
-                if gone := sorted(set(removed) - set(held)):
-                    raise StoreError(f"{self.path}: {gone[0]} is not in the table any more")
+                stored = {file.path: file for file in self.stored()}
+                if missing := sorted(set(removed) - set(stored)):
+                    raise StoreError(f"{self.path}: {missing[0]} is no longer in the table")
                 for folder in {(self.path / add.path).parent for add in added}:
                     sync_folder(folder)
                 version = self.version + 1
-                taken = [held[path] for path in removed]
-                if not put_commit(self.path, version, replacing(self.path, version, taken, added, at), durable=True):
+                old = [stored[path] for path in removed]
+                if not put_commit(self.path, version, replacing(self.path, version, old, added, at), durable=True):
                     raise StoreError(f"{self.path}: version {version} was taken meanwhile: try again")
                 sync_folder(self._log)
         except BaseException:
@@ -292,46 +304,49 @@ class AppendOnlyTable:
         return version
 
     def _content(self, path: str, version: int | None) -> tuple[int, int, int]:
-        """How many rows a file holds, and the sum of their digests, in two lanes."""
+        """Return the row count of a file and the sum of its row digests, in two lanes."""
         rows = self.raised(scan([self._absolute(path)], self.schema), version)
         low, high = (int(lane) for lane in row_digests(rows).sum(axis=0, dtype=np.uint64))
         return rows.num_rows, low, high
 
     def raised(self, rows: pa.Table, version: int | None) -> pa.Table:
-        """Rows of a file that may lack the column `version`: with it, if it is known."""
+        """Fill nulls in the column `version` if the version is given."""
         if version is None:
             return rows
         at = rows.schema.get_field_index("version")
         return rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), version))
 
     def facts(self) -> dict[str, str]:
-        """The text that the newest commit carries."""
-        said = facts_of(commit_path(self.path, self.version))
-        return {name: value for name, value in said.items() if isinstance(value, str)}
+        """Return the texts stored in the newest commit."""
+        facts = facts_of(commit_path(self.path, self.version))
+        return {name: value for name, value in facts.items() if isinstance(value, str)}
 
     def files(self, since_version: int | None = None) -> list[str]:
-        """Absolute paths of the files that hold the rows committed after a version; of all rows for None.
+        """Return the paths of the files with the rows committed after a version (None: all rows).
 
-        After a compaction they hold others, too: a reader must bear rows that it has seen.
+        After a compaction, these files may also contain older rows.
         """
         return [file.path for file in self.tail(since_version)[1]]
 
     def tail(self, since_version: int | None = None, until_version: int | None = None) -> tuple[int, list[DataFile]]:
-        """The newest version, and the files as `files` gives them, of one and the same moment.
+        """Return the newest version and its files with the rows after `since_version`, as one snapshot.
 
-        until_version: be a reader of that version instead: nothing that came after it is there, compacted or not.
-        Rows that do not say which version brought them (no column `version`) may come again after a compaction.
+        After a compaction, older rows without a value in the column `version` may be returned again.
+
+        Parameters
+        ----------
+        until_version : read this version instead of the newest one
         """
         newest = self.version
         version = newest if until_version is None else until_version
         assert version <= newest, f"{self.path} has no version {version} yet"
         since = None if since_version is None or since_version < 0 else since_version
-        asked = (since, until_version)
-        return version, [replace(file, asked=asked) for file in self._files(since, version, newest)]
+        span = (since, until_version)
+        return version, [replace(file, span=span) for file in self._files(since, version, newest)]
 
     def _files(self, since: int | None, version: int, newest: int) -> list[DataFile]:
         if since is not None:
-            files = brought_between(self.path, since, version, newest, by_version=self.by_version)
+            files = files_between(self.path, since, version, newest, by_version=self.by_version)
             if files is not None:
                 return files
         elif version == newest:
@@ -342,22 +357,22 @@ class AppendOnlyTable:
         return [DataFile(file.path, file.rows, only=only) for file in self._active(self._delta())]
 
     def _active_at(self, version: int) -> list[DataFile]:
-        """The files of an earlier version; none where one of them, or the way to it, is gone."""
+        """Return the files of an earlier version; empty if a file or commit was deleted."""
         try:
             files = self._active(DeltaTable(self.path, version=version))
         except (TableNotFoundError, DeltaError):
             return []
-        return files if still_there(files) else []
+        return files if all_exist(files) else []
 
     def overlapping(self, bounds: Mapping[str, tuple[object, object]]) -> list[str]:
-        """Paths of the active files that may hold rows within all these bounds (column to smallest and largest)."""
+        """Return the paths of the files whose statistics overlap these bounds (column -> minimum and maximum)."""
         actions = pa.table(self._delta().get_add_actions(flatten=True))
         if actions.num_rows == 0:
             return []
         for column, (low, high) in bounds.items():
             least, most = actions.column(f"min.{column}"), actions.column(f"max.{column}")
-            meets = pc.and_(pc.less_equal(least, pa.scalar(high)), pc.greater_equal(most, pa.scalar(low)))
-            actions = actions.filter(pc.fill_null(meets, True))
+            overlaps = pc.and_(pc.less_equal(least, pa.scalar(high)), pc.greater_equal(most, pa.scalar(low)))
+            actions = actions.filter(pc.fill_null(overlaps, True))
         return [self._absolute(path) for path in actions.column("path").to_pylist()]
 
     def read(
@@ -366,10 +381,13 @@ class AppendOnlyTable:
         since_version: int | None = None,
         filter: ds.Expression | None = None,
     ) -> pa.Table:
-        """Rows committed after a version (all for None), in no promised order.
+        """Read the rows committed after a version (None: all) in any order.
 
-        columns: names, or paths into structs ("observation.price"), which come back under that path; all for None.
-        Raises StoreError when a file holds fewer rows than its commit says.
+        Raises StoreError if a file has fewer rows than its commit says.
+
+        Parameters
+        ----------
+        columns : names or dotted paths into structs ("observation.price"), which name the result; None for all
         """
         return self.load(self.tail(since_version)[1], columns, filter)
 
@@ -379,31 +397,33 @@ class AppendOnlyTable:
         columns: Sequence[str] | None = None,
         filter: ds.Expression | None = None,
     ) -> pa.Table:
-        """The rows of these files; see `read`."""
-        for _ in range(_LOOKS):
+        """Read the rows of these files; see `read`."""
+        for _ in range(_READ_ATTEMPTS):
             try:
                 return self._loaded(files, columns, filter)
-            except FileNotFoundError:  # the grace of what was compacted ended since `tail`: look where its rows are now
-                asked = {file.asked for file in files}
-                assert len(asked) == 1, "files that are read together were asked for together"
-                (since, until), *_ = (found for found in asked if found is not None)
+            except FileNotFoundError:  # maintenance deleted a compacted file since `tail`: find its rows in newer files
+                spans = {file.span for file in files}
+                assert len(spans) == 1, "all files come from one call of `tail`"
+                (since, until), *_ = (span for span in spans if span is not None)
                 files = self.tail(since, until)[1]
-        raise StoreError(f"{self.path} is compacted faster than it can be read: give maintenance a longer grace")
+        raise StoreError(
+            f"{self.path} is compacted faster than it can be read: increase the grace period of maintenance"
+        )
 
     def _loaded(
         self, files: Sequence[DataFile], columns: Sequence[str] | None, filter: ds.Expression | None
     ) -> pa.Table:
         plain = [file for file in files if file.only is None]
-        found = scan([file.path for file in plain if file.rows], self.schema, columns, filter)
+        rows = scan([file.path for file in plain if file.rows], self.schema, columns, filter)
         expected = sum(file.rows for file in plain)
-        if filter is None and found.num_rows != expected:
-            raise StoreError(f"{self.path}: read {found.num_rows} rows of {expected} on record")
-        parts = [found]
+        if filter is None and rows.num_rows != expected:
+            raise StoreError(f"{self.path}: read {rows.num_rows} of {expected} rows")
+        parts = [rows]
         for file in files:
             if file.only is not None:
-                asked = file.only if filter is None else file.only & filter
-                parts.append(scan([file.path], self.schema, columns, asked))
-        return found if len(parts) == 1 else pa.concat_tables(parts)
+                condition = file.only if filter is None else file.only & filter
+                parts.append(scan([file.path], self.schema, columns, condition))
+        return rows if len(parts) == 1 else pa.concat_tables(parts)
 
     def load_parts(
         self,
@@ -413,14 +433,13 @@ class AppendOnlyTable:
         *,
         by: str,
     ) -> Iterator[Part]:
-        """The rows of these files, some files at a time, in the order of their smallest values of a column.
+        """Read these files in parts, ordered by the minimum of column `by`; yields at least one part.
 
-        The next are read meanwhile, into memory that earlier ones have left, where a whole table takes new pages from
-        the system. At least one part, each contiguous. What a compaction moves meanwhile may come more than once.
+        A thread reads the next part meanwhile, which reuses memory. A concurrent compaction may cause repeated rows.
         """
 
-        def part(some: Sequence[DataFile]) -> pa.Table:
-            return self.load(some, columns, filter).combine_chunks()
+        def part(group: Sequence[DataFile]) -> pa.Table:
+            return self.load(group, columns, filter).combine_chunks()
 
         few = sum(file.rows for file in files) <= _PART_ROWS
         groups = [list(files)] if few else _in_groups(self._ordered(files, by))
@@ -435,17 +454,17 @@ class AppendOnlyTable:
             yield Part(ahead.result(), is_last=True)
 
     def done(self, transactions: Mapping[str, int]) -> bool:
-        """Whether all of these transactions are on record. Raises StoreError when only some are."""
+        """Return whether all these transactions are committed. Raises StoreError if only some are."""
         newest = {app: self._apps.newest(app, self.version) for app in transactions}
         done = [app for app, number in transactions.items() if (at := newest[app]) is not None and at >= number]
         if done and len(done) < len(transactions):
-            raise StoreError(f"{self.path}: of one commit's transactions only {', '.join(sorted(done))} are on record")
+            raise StoreError(f"{self.path}: of one commit's transactions only {', '.join(sorted(done))} are committed")
         return bool(transactions) and len(done) == len(transactions)
 
     def checkpointed_version(self) -> int:
-        """The newest version, behind a checkpoint that is near."""
+        """Return the newest version, after writing a checkpoint if the last one is old."""
         version = self.version
-        if version >= self._checkpointed + CHECKPOINT_COMMITS:  # unless another handle made one
+        if version >= self._checkpointed + CHECKPOINT_COMMITS:  # another handle may have written one
             self._checkpointed = newest_checkpoint(self.path, version) or 0
         if version >= self._checkpointed + CHECKPOINT_COMMITS:
             with writing_to(self.path):
@@ -455,14 +474,14 @@ class AppendOnlyTable:
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
         actions = pa.table(handle.get_add_actions(flatten=True)).select(["path", "num_records"])
-        found = [DataFile(self._absolute(row["path"]), int(row["num_records"])) for row in actions.to_pylist()]
-        return sorted(found, key=lambda file: file.path)
+        files = [DataFile(self._absolute(row["path"]), int(row["num_records"])) for row in actions.to_pylist()]
+        return sorted(files, key=lambda file: file.path)
 
     def _ordered(self, files: Sequence[DataFile], column: str) -> list[DataFile]:
-        """Files by the smallest value of a column; those of which none is known come first."""
+        """Sort files by the minimum of a column; files without statistics come first."""
         actions = pa.table(self._delta().get_add_actions(flatten=True)).select(["path", f"min.{column}"])
-        known = {self._absolute(row["path"]): row[f"min.{column}"] for row in actions.to_pylist()}
-        least = {path: value for path, value in known.items() if value is not None}
+        minima = {self._absolute(row["path"]): row[f"min.{column}"] for row in actions.to_pylist()}
+        least = {path: value for path, value in minima.items() if value is not None}
         unknown = [file for file in files if file.path not in least]
         return unknown + sorted((f for f in files if f.path in least), key=lambda file: (least[file.path], file.path))
 
@@ -471,16 +490,16 @@ class AppendOnlyTable:
 
 
 def added_up(parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """Rows and digests of several files."""
+    """Sum row counts and digests of several files."""
     rows, low, high = map(sum, zip((0, 0, 0), *parts, strict=True))
     return rows, low % 2**64, high % 2**64
 
 
 def _in_groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """Files that are read together, of about _PART_ROWS rows."""
+    """Group files into parts of about _PART_ROWS rows."""
     before = accumulate((file.rows for file in files), initial=0)
-    several = groupby(zip(files, before, strict=False), key=lambda one: one[1] // _PART_ROWS)
-    return [[file for file, _ in group] for _, group in several]
+    groups = groupby(zip(files, before, strict=False), key=lambda pair: pair[1] // _PART_ROWS)
+    return [[file for file, _ in group] for _, group in groups]
 
 
 def _configuration(stats_columns: Sequence[str]) -> dict[str, str]:

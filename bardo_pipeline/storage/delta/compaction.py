@@ -1,11 +1,11 @@
-"""Compaction: many small files of a table become few clustered ones, and what lies past the lookback goes cold.
+"""Compaction: merges small files of a table into few clustered ones, and moves old rows to cold files.
 
-Files lie in three tiers: fresh, as appends wrote them; warm (`warm/`) and cold (`cold/`, heavier compression), each
-clustered by bucket, golem and tick. A rewrite takes some files, as many as memory allows, and gives the same rows in
-warm and cold ones; its commit says that no row changed. Files of like size are merged until they are full, so that a
-row is written again a logarithmic number of times, and full files only once more, to go cold.
+Files have three tiers: fresh (written by appends), warm (`warm/`) and cold (`cold/`, stronger compression), the latter
+two clustered by bucket, golem and tick. A rewrite reads as many files as memory allows and writes the same rows to warm
+and cold files, in a commit without a data change. Files of similar size are merged until they are full, so each row is
+rewritten a logarithmic number of times; full warm files are rewritten once more to go cold.
 
-Only ticks of closed cycles go cold, so nothing late can belong between them.
+Only ticks of closed cycles before the lookback go cold, so no late record belongs between them.
 Source: HB S6 ("older than the Curator's lookback window"); EV-6; architecture ("clustered when the log is compacted").
 """
 
@@ -39,32 +39,35 @@ from bardo_pipeline.storage.log.checksum_manifest import adds_of
 
 Tier = Literal["fresh", "warm", "cold"]
 
-_FULL = 2  # a file of more than one part in so many of what a rewrite may take is never merged again
-_GROWTH = 2  # files are merged with a larger one while that is at most this many times as large as all of them
-_PAGE_BYTES = 4 << 20  # zstd finds what repeats within a page
-_GROUP_ROWS = 16_384  # who asks for one golem opens the groups that hold it; twice as many cost 3 % more bytes
-_COLD_SHARE = 2  # a warm file is rewritten when at least one row in so many may go cold
+_FULL = 2  # a file above 1/_FULL of the limit of a rewrite is not merged again
+_GROWTH = 2  # smaller files are merged with a larger one up to this multiple of their total size
+_PAGE_BYTES = 4 << 20  # zstd finds repetitions within a page only
+_GROUP_ROWS = 16_384  # small row groups speed up reads of one golem; half the size costs 3 % more bytes
+_COLD_SHARE = 2  # a warm file is rewritten if at least 1/_COLD_SHARE of its rows may go cold
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Files to be taken together, and why, in a word."""
+    """Files to rewrite together and the reason."""
 
     files: tuple[StoredFile, ...]
     why: str
 
 
 def tier_of(path: str) -> Tier:
-    """The tier in which a file lies."""
+    """Return the tier of a file."""
     return "warm" if path.startswith("warm/") else "cold" if path.startswith("cold/") else "fresh"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a table lie in its files.
+    """Layout of the rows of a table in its files.
 
-    order: columns by which they are clustered. cold: which rows of a table may go cold; None where nothing does.
-    checked: whether each row carries the digest of its content, as cycles do.
+    Parameters
+    ----------
+    order : clustering columns
+    cold : rows -> mask of the rows that may go cold; None if none may
+    checked : each row has a digest of its content
     """
 
     order: tuple[str, ...]
@@ -74,7 +77,7 @@ class Layout:
 
 
 class Compaction:
-    """The compaction of one table. lock: made anew for each commit, held for its length."""
+    """The compaction of one table. lock: creates a lock that is held during a commit."""
 
     def __init__(
         self,
@@ -86,38 +89,38 @@ class Compaction:
     ) -> None:
         self.table, self.layout, self._lock, self._policy, self._at = table, layout, lock, policy, at
         self._cold_rows: dict[str, int] = {}
-        # What is appended from here on waits for the next run, or one beside busy writers would not end.
-        self._before = {file.path for file in table.stored()}
+        # Files appended from now on wait for the next run; else a run with busy writers would not end.
+        self._initial = {file.path for file in table.stored()}
         self.damaged: dict[str, str] = {}
 
     def due(self) -> Rewrite | None:
-        """What to rewrite next; None when everything lies as it should."""
+        """Return the next rewrite; None if no file needs one."""
         files = [file for file in self.table.stored() if file.path not in self.damaged]
         tiers = {tier: [f for f in files if tier_of(f.path) == tier] for tier in ("fresh", "warm", "cold")}
-        fresh = sorted((f for f in tiers["fresh"] if f.path in self._before), key=lambda f: (f.modified_ms, f.path))
+        fresh = sorted((f for f in tiers["fresh"] if f.path in self._initial), key=lambda f: (f.modified_ms, f.path))
         if fresh:
             return Rewrite(self._fitting(fresh), "fresh")
-        going = [f for f in tiers["warm"] if self._cold_in(f) * _COLD_SHARE >= max(f.rows, 1)]
-        if going:
-            return Rewrite(self._fitting(sorted(going, key=lambda f: f.path)), "cold")
+        cooling = [f for f in tiers["warm"] if self._cold_in(f) * _COLD_SHARE >= max(f.rows, 1)]
+        if cooling:
+            return Rewrite(self._fitting(sorted(cooling, key=lambda f: f.path)), "cold")
         for tier in ("warm", "cold"):
-            merged = self._alike(tiers[tier])
+            merged = self._mergeable(tiers[tier])
             if merged:
                 return Rewrite(merged, f"merged {tier}")
         return None
 
     def _fitting(self, files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-        """The first of these files, as many as a rewrite may take, and at least one."""
-        taken, rows, size = 0, 0, 0
+        """Return the first of these files within the limits of a rewrite, at least one."""
+        count, rows, size = 0, 0, 0
         for file in files:
             rows, size = rows + file.rows, size + file.size
-            if taken and (rows > self._policy.rewrite_rows_max or size > self._policy.rewrite_bytes_max):
+            if count and (rows > self._policy.rewrite_rows_max or size > self._policy.rewrite_bytes_max):
                 break
-            taken += 1
-        return tuple(files[:taken])
+            count += 1
+        return tuple(files[:count])
 
-    def _alike(self, files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-        """The smallest files of a tier, if several are of like size and fit into one rewrite."""
+    def _mergeable(self, files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
+        """Return the smallest files of a tier, if several have a similar size and fit into one rewrite."""
         open_files = sorted((f for f in files if not self._is_full(f)), key=lambda f: (f.rows, f.path))
         together = self._fitting(open_files)
         count, rows = 0, 0
@@ -132,7 +135,7 @@ class Compaction:
         return file.rows * _FULL > policy.rewrite_rows_max or file.size * _FULL > policy.rewrite_bytes_max
 
     def _cold_in(self, file: StoredFile) -> int:
-        """How many rows of a file may go cold."""
+        """Count the rows of a file that may go cold."""
         if self.layout.cold is None:
             return 0
         if file.path not in self._cold_rows:
@@ -140,56 +143,56 @@ class Compaction:
             self._cold_rows[file.path] = int(self.layout.cold(rows).sum())
         return self._cold_rows[file.path]
 
-    def rewrite(self, what: Rewrite) -> int | None:
-        """Put the same rows into new files, in one commit; returns its version.
+    def rewrite(self, plan: Rewrite) -> int | None:
+        """Write the rows to new files in one commit; return its version.
 
-        Files that cannot be read, or hold something else than they should, are left alone and named in `damaged`.
+        Files that are unreadable or altered are skipped and reported in `damaged`.
         """
-        versions = _versions_of(self.table, {f.path for f in what.files}) if self._lacks_version(what) else {}
-        parts, taken = [], []
-        for file in what.files:
+        versions = _versions_of(self.table, {f.path for f in plan.files}) if self._lacks_version(plan) else {}
+        parts, read = [], []
+        for file in plan.files:
             try:
-                parts.append(self._sound(file, versions.get(file.path)))
-                taken.append(file)
+                parts.append(self._checked_rows(file, versions.get(file.path)))
+                read.append(file)
             except (CustodyError, pa.ArrowException, OSError) as error:
                 self.damaged[file.path] = str(error).splitlines()[0]
-        if not taken:
+        if not read:
             return None
         rows = pa.concat_tables(parts).combine_chunks()
         del parts
-        added = self._written(rows, always_cold=all(tier_of(f.path) == "cold" for f in taken))
+        added = self._written(rows, always_cold=all(tier_of(f.path) == "cold" for f in read))
         del rows
-        # What no commit names any more stays for its readers: for them the grace begins now.
-        touch((Path(absolute(self.table.path, f.path)) for f in taken), self._at)
-        return self.table.replace([f.path for f in taken], added, at=self._at, lock=self._lock(), versions=versions)
+        # The replaced files stay for present readers; their grace period starts now.
+        touch((Path(absolute(self.table.path, f.path)) for f in read), self._at)
+        return self.table.replace([f.path for f in read], added, at=self._at, lock=self._lock(), versions=versions)
 
-    def _lacks_version(self, what: Rewrite) -> bool:
-        """Whether a file may be of schema version 1, which had no column for the version that brought a row."""
+    def _lacks_version(self, plan: Rewrite) -> bool:
+        """Whether a file may be of schema version 1, without the column `version`."""
         if not self.table.by_version:
             return False
         return any(
             tier_of(f.path) == "fresh" and "version" not in _columns(absolute(self.table.path, f.path))
-            for f in what.files
+            for f in plan.files
         )
 
-    def _sound(self, file: StoredFile, version: int | None) -> pa.Table:
-        """A file's rows as they will be written. Raises CustodyError unless they are those that were recorded."""
+    def _checked_rows(self, file: StoredFile, version: int | None) -> pa.Table:
+        """Read the rows of a file. Raises CustodyError unless they match their commit and digests."""
         rows = self.table.raised(scan([absolute(self.table.path, file.path)], self.table.schema), version)
         if rows.num_rows != file.rows:
             raise CustodyError(f"{file.path} holds {rows.num_rows} rows, its commit says {file.rows}")
         if self.layout.checked:
-            known = digest_column(row_digests(rows, RECORD_SCHEMA.names))
-            wrong = pc.invert(pc.equal(known, rows["content_hash"].combine_chunks()))
+            digests = digest_column(row_digests(rows, RECORD_SCHEMA.names))
+            wrong = pc.invert(pc.equal(digests, rows["content_hash"].combine_chunks()))
             if pc.any(wrong).as_py():
                 row = rows.select(["golem_id", "tick"]).filter(wrong).slice(0, 1).to_pylist()[0]
                 raise CustodyError(
-                    f"{file.path}: golem {row['golem_id']}, tick {row['tick']} is not what was recorded: run "
-                    "`bardo verify`, and put the file back from a backup"
+                    f"{file.path}: golem {row['golem_id']}, tick {row['tick']} was altered: run `bardo verify` "
+                    "and restore the file from a backup"
                 )
         return rows
 
     def _written(self, rows: pa.Table, *, always_cold: bool) -> list[Added]:
-        """The rows in new files that no commit names yet."""
+        """Write the rows to new files without committing them."""
         if always_cold:
             cold = np.ones(rows.num_rows, np.bool_)
         elif self.layout.cold is None:
@@ -239,20 +242,20 @@ class Compaction:
 
 
 def _is_unique(kind: pa.DataType) -> bool:
-    """Whether values of this type seldom repeat: measures, hashes and the sender's bytes."""
+    """Whether values of this type seldom repeat (measures, hashes, payloads)."""
     return bool(pa.types.is_floating(kind) or pa.types.is_binary(kind))
 
 
 def _versions_of(table: AppendOnlyTable, paths: Collection[str]) -> dict[str, int]:
-    """The versions that brought the rows of these files, as far as the table's log still says so."""
-    found: dict[str, int] = {}
+    """Return the commit versions of these files, as far as the commits exist."""
+    versions: dict[str, int] = {}
     for version in range(table.version + 1):
         try:
             commit = commit_path(table.path, version).read_bytes()
         except FileNotFoundError:
             continue
-        found |= {add["path"]: version for add in adds_of(commit) if add["dataChange"] and add["path"] in paths}
-    return found
+        versions |= {add["path"]: version for add in adds_of(commit) if add["dataChange"] and add["path"] in paths}
+    return versions
 
 
 def _columns(path: str) -> Iterable[str]:
@@ -260,9 +263,14 @@ def _columns(path: str) -> Iterable[str]:
 
 
 def closed_below(heads: pa.Table, deaths: Mapping[str, int], cycle_ticks: int, lookback: int) -> dict[str, int]:
-    """The last tick of each golem that may go cold: of a closed cycle, and past the lookback.
+    """Return the last tick of each golem that may go cold: in a closed cycle and before the lookback.
 
-    heads: HEADS_SCHEMA. deaths: golem to the tick of its death. Of a golem that died and is complete, nothing is warm.
+    All records of a dead golem with a complete stream may go cold.
+
+    Parameters
+    ----------
+    heads : HEADS_SCHEMA
+    deaths : golem -> tick of its death
     """
     limits = {}
     for row in heads.to_pylist():
@@ -276,18 +284,18 @@ def closed_below(heads: pa.Table, deaths: Mapping[str, int], cycle_ticks: int, l
 
 
 def below(limits: Mapping[str, int]) -> Callable[[pa.Table], NDArray[np.bool_]]:
-    """Which rows (golem_id, tick) lie at or below their golem's limit."""
+    """Return a function that masks the rows (golem_id, tick) up to their golem's limit."""
     names = pa.array(list(limits), pa.string())
     ticks = np.array([*limits.values(), 0], dtype=np.int64)
 
-    def chosen(rows: pa.Table) -> NDArray[np.bool_]:
+    def is_below(rows: pa.Table) -> NDArray[np.bool_]:
         place = pc.fill_null(pc.index_in(rows["golem_id"].combine_chunks(), value_set=names), len(names))
         return np.asarray(rows["tick"].to_numpy() <= ticks[np.asarray(place)])
 
-    return chosen
+    return is_below
 
 
 def touch(paths: Iterable[Path], at: datetime) -> None:
-    """Say of files that they were last of use at this moment."""
+    """Set the modification time of files."""
     for path in paths:
         os.utime(path, (at.timestamp(), at.timestamp()))

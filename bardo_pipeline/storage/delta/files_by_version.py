@@ -1,8 +1,7 @@
-"""History: which files hold the rows that some versions of a table brought, compacted or not.
+"""Find the files with the rows of some versions of a table, even after compaction.
 
-A commit names the files that it brought. A compaction puts others in their place, and later they go; their rows are
-then found by the column `version`, in the files that the compactions' commits lead to or, where those commits are
-gone, in all files that are left.
+A commit names its files. After compaction deletes them, their rows are selected by the column `version` in the files
+that replaced them according to the commits, or in all files if those commits are missing.
 """
 
 from __future__ import annotations
@@ -20,94 +19,101 @@ from bardo_pipeline.storage.delta.durable_commits import commit_path
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file of the table: its absolute path and how many rows it holds.
+    """A Parquet file of the table.
 
-    version: of the commit that brought it, where that is what was asked for. only: which of its rows are wanted; None
-    for all. asked: after which version and up to which one, so that who finds it gone can ask again.
+    Parameters
+    ----------
+    path : absolute path
+    version : commit that added it, if known
+    only : condition on its rows; None for all
+    span : versions (after, up to) of the request, for a retry if the file was deleted
     """
 
     path: str
     rows: int
     version: int | None = None
     only: ds.Expression | None = field(default=None, compare=False)
-    asked: tuple[int | None, int | None] | None = field(default=None, compare=False)
+    span: tuple[int | None, int | None] | None = field(default=None, compare=False)
 
     @property
     def exists(self) -> bool:
-        """Whether it has not been taken away since."""
+        """Whether the file still exists."""
         return Path(self.path).exists()
 
 
 @dataclass
 class _Walk:
-    """What commits say: files by the version that brought them, and by what each rewritten file was replaced."""
+    """Files added by each version, and the replacements of each rewritten file."""
 
-    brought: dict[int, list[DataFile]]
+    added: dict[int, list[DataFile]]
     replaced: dict[str, list[DataFile]]
 
 
 def absolute(table: Path, path: str) -> str:
-    """Where a file lies that a commit names."""
+    """Return the absolute path of a file named in a commit."""
     return str(table.absolute() / unquote(path))
 
 
-def brought_between(table: Path, since: int, until: int, newest: int, *, by_version: bool) -> list[DataFile] | None:
-    """The files with the rows of these commits. newest: the table's newest version.
+def files_between(table: Path, since: int, until: int, newest: int, *, by_version: bool) -> list[DataFile] | None:
+    """Return the files with the rows of the commits after `since` up to `until`; None if commits are missing.
 
-    by_version: rows say which version brought them. None where the commits no longer lead to all of them.
+    Parameters
+    ----------
+    newest : newest version of the table
+    by_version : the table has a column `version`
     """
     walk = _walked(table, since, until)
     if walk is None:
         return None
-    files = [file for version in sorted(walk.brought) for file in walk.brought[version]]
-    lost = sorted({v for v, found in walk.brought.items() if not all(file.exists for file in found)})
+    files = [file for version in sorted(walk.added) for file in walk.added[version]]
+    lost = sorted({v for v, added in walk.added.items() if not all(file.exists for file in added)})
     if not lost:
         return files
     later = _walked(table, until, newest)
     if later is None or not by_version:
         return None
-    heirs = _heirs((f for v in lost for f in walk.brought[v]), walk.replaced | later.replaced)
-    if heirs is None:
+    replacements = _replacements((f for v in lost for f in walk.added[v]), walk.replaced | later.replaced)
+    if replacements is None:
         return None
-    whole = len(lost) == until - since or lost == sorted(walk.brought)
-    only = within(since, until) if whole else ds.field("version").isin(lost)
+    is_all = len(lost) == until - since or lost == sorted(walk.added)
+    only = within(since, until) if is_all else ds.field("version").isin(lost)
     kept = [file for file in files if file.version not in lost]
-    return kept + [DataFile(file.path, file.rows, only=only) for file in heirs]
+    return kept + [DataFile(file.path, file.rows, only=only) for file in replacements]
 
 
 def within(since: int | None, until: int | None) -> ds.Expression:
-    """Rows that came after a version (None: from the first on), up to another (None: to the last).
+    """Return the condition on rows committed after `since` and up to `until` (None: no bound).
 
-    A row that does not say so came with version 1 of the schema; a reader must bear it.
+    Rows of schema version 1 have a null version and always match.
     """
     column = ds.field("version")
     bounds = [column > since] if since is not None else []
     bounds += [column <= until] if until is not None else []
-    wanted = bounds[0] if len(bounds) == 1 else bounds[0] & bounds[1]
-    return wanted | column.is_null()
+    condition = bounds[0] if len(bounds) == 1 else bounds[0] & bounds[1]
+    return condition | column.is_null()
 
 
-def _heirs(lost: Iterable[DataFile], replaced: Mapping[str, list[DataFile]]) -> list[DataFile] | None:
-    """The files that there are now, in which the rows of lost ones lie."""
-    found: dict[str, DataFile] = {}
+def _replacements(lost: Iterable[DataFile], replaced: Mapping[str, list[DataFile]]) -> list[DataFile] | None:
+    """Return the existing files with the rows of deleted files; None if a replacement is unknown."""
+    existing: dict[str, DataFile] = {}
     seen: set[str] = set()
-    left = list(lost)
-    while left:
-        file = left.pop()
+    pending = list(lost)
+    while pending:
+        file = pending.pop()
         if file.path in seen:
             continue
         seen.add(file.path)
         if file.path in replaced:
-            left.extend(replaced[file.path])
+            pending.extend(replaced[file.path])
         elif file.exists:
-            found[file.path] = file
+            existing[file.path] = file
         else:
             return None
-    return [found[path] for path in sorted(found)]
+    return [existing[path] for path in sorted(existing)]
 
 
 def _walked(table: Path, since: int, until: int) -> _Walk | None:
-    """What the commits after a version say, up to another; None where one of them is gone."""
+    """Read the commits after `since` up to `until`; None if one is missing."""
     walk = _Walk({}, {})
     for version in range(since + 1, until + 1):
         try:
@@ -118,7 +124,7 @@ def _walked(table: Path, since: int, until: int) -> _Walk | None:
         adds = [action["add"] for action in actions if action.get("add")]
         files = [DataFile(absolute(table, a["path"]), _rows(a), version) for a in adds]
         if fresh := [file for file, add in zip(files, adds, strict=True) if add["dataChange"]]:
-            walk.brought[version] = fresh
+            walk.added[version] = fresh
         removed = [action["remove"]["path"] for action in actions if action.get("remove")]
         walk.replaced |= {absolute(table, path): files for path in removed}
     return walk
@@ -128,6 +134,6 @@ def _rows(add: Mapping[str, str]) -> int:
     return int(orjson.loads(add["stats"])["numRecords"])
 
 
-def still_there(files: Collection[DataFile]) -> bool:
-    """Whether none of these files has been taken away."""
+def all_exist(files: Collection[DataFile]) -> bool:
+    """Return whether all these files exist."""
     return all(file.exists for file in files)

@@ -43,7 +43,7 @@ def rows_in(path: Path) -> int:
 
 
 def bounds_of(rows: pa.Table, columns: Sequence[str]) -> dict[str, dict[str, object]]:
-    """Smallest and largest value and count of nulls of columns, as the Delta protocol spells it."""
+    """Return minimum, maximum and null count of columns, in the format of the Delta protocol."""
     bounds: dict[str, dict[str, object]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in columns:
         column = rows.column(name)
@@ -55,7 +55,7 @@ def bounds_of(rows: pa.Table, columns: Sequence[str]) -> dict[str, dict[str, obj
 
 
 def leaves_of(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
-    """Parquet path and type of each leaf below a column."""
+    """Yield Parquet path and type of each leaf of a column."""
     if pa.types.is_struct(column.type):
         below = (leaf for child in column.type for leaf in leaves_of(child))
         yield from ((f"{column.name}.{path}", kind) for path, kind in below)
@@ -94,7 +94,7 @@ def _filled(table: pa.Table) -> pa.Table:
 
 
 def whole(table: pa.Table) -> pa.Table:
-    """The same rows with no slice in them: nested Arrow at an offset aborts Delta and empties LanceDB (facts)."""
+    """Return the rows without slices, because nested slices crash Delta and give LanceDB empty values (facts)."""
     if not any(_sliced(chunk) for column in table.columns for chunk in column.chunks):
         return table
     sink = pa.BufferOutputStream()

@@ -47,7 +47,8 @@ from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.projections.table_specs import TableSpec
 
 GATHERED_ROWS = 4_096
-"""Buckets with at most this many rows in total share a file: 16 files of 100 rows take as long as one of 15,000."""
+"""Buckets with at most this many rows in total share a file: writing 16 files of 100 rows takes as long as one of
+15,000."""
 
 _PARTITION = "bucket"
 """Partition column of tables of the first edition, with a file or more per bucket. Their first write removes it."""
@@ -228,7 +229,7 @@ class ReplaceableTable:
         digests = Digest.of_each(rows, self._bucket_column(rows))
         if any(digests.get(b, EMPTY) != state.digests.get(b, EMPTY) for b in buckets):
             raise StoreError(
-                f"{self.path} holds other rows than its newest commit says: `bardo rebuild` says what the log gives"
+                f"{self.path} has other rows than its newest commit says: `bardo rebuild` compares it with the log"
             )
         return rows
 

@@ -1,4 +1,4 @@
-"""Trace rates: what Aave v3 charged and paid for the two tokens of the pool, from minute files of demeter-fetch."""
+"""Aave v3 rates of the two tokens of a pool, from minute files of demeter-fetch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENS = {
     "polygon": ("0x2791bca1f2de4661ed88a30c99a7a9449aa84174", "0x7ceb23fd6bc0add59e62ac25578270cff1b9f619"),
     "ethereum": ("0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48", "0xc02aaa39b223fe8d0a0e5c4f27ead9083c756cc2"),
 }
-"""The tokens' addresses by chain, in the order of ASSETS."""
+"""Token addresses by chain, in the order of ASSETS."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,26 @@ class _RateBars:
 def read_reserves(
     folder: Path, files: dict[tuple[str, str], list[Path]], chain: str, at_us: IntBars
 ) -> tuple[tuple[str, ...], Reserves]:
-    """The files read, and the reserves of both tokens at these minutes.
+    """Return the names of the read files and the reserves of both tokens at these minutes.
 
-    files: by chain and token; those that are read are taken out. A minute without rates of its own takes the last
-    known ones, the first ones the first known. Raises TraceError where a token has no file or one is malformed.
+    A minute without rates gets the last known ones; the first minutes get the first known ones. Raises TraceError if a
+    token has no file or a file is malformed.
+
+    Parameters
+    ----------
+    files : by chain and token; read files are removed
     """
     read: tuple[str, ...] = ()
     columns = []
     for asset, token in zip(ASSETS, TOKENS.get(chain, ("",) * len(ASSETS)), strict=True):
         paths = files.pop((chain, token), [])
         if not paths:
-            cure = f"put {chain}-aave_v3-{token or '<0xtoken>'}-<date>.minute.csv there, or lend nothing"
-            raise TraceError(str(folder), f"holds no Aave rates of {asset} on {chain}; {cure}")
+            cure = f"put {chain}-aave_v3-{token or '<0xtoken>'}-<date>.minute.csv there, or run without loans"
+            raise TraceError(str(folder), f"has no Aave rates of {asset} on {chain}; {cure}")
         parts = [_read(load_trace_file(folder, path, RATE_COLUMNS)) for path in paths]
         parts = in_time_order([part for part in parts if len(part.at_us)], RATE_COLUMNS[0])
         if not parts:
-            raise TraceError(str(paths[0].relative_to(folder)), "holds no minute below its header", line=1)
+            raise TraceError(str(paths[0].relative_to(folder)), "has no minute below its header", line=1)
         read += tuple(part.name for part in parts)
         place = last_known(at_us, np.concatenate([part.at_us for part in parts]))
         columns.append(np.concatenate([part.values for part in parts], axis=1)[:, place])

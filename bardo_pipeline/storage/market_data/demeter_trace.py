@@ -1,6 +1,6 @@
 """Recorded market traces: minute CSV files of demeter-fetch, read into a Market.
 
-Every fault names file, line (the header is line 1) and column. What is not read is named with the reason.
+Every error names file, line (the header is line 1) and column. The report lists skipped files with reasons.
 """
 
 import re
@@ -44,11 +44,11 @@ FEE_PPM_BY_POOL = {
 FEE_PPM_DEFAULT = 500
 
 NATIVE_USD_MICROS_BY_CHAIN = {"polygon": 650_000, "ethereum": 2_250_000_000}
-"""Micro-dollars per gas token where the caller names none: MATIC in August 2023, ETH in January 2024."""
+"""Default price of the gas token in micro-dollars: MATIC in August 2023, ETH in January 2024."""
 NATIVE_USD_MICROS_DEFAULT = 1_000_000_000
 
 PRICE_PLAUSIBLE = (1e-3, 1e9)
-"""USDC per WETH. Outside of it the pool's tokens are not USDC (6 decimals) first and WETH (18) second."""
+"""USDC per WETH. Outside this range, token0 is not USDC (6 decimals) or token1 is not WETH (18)."""
 
 _OTHER_FORMATS = (
     (re.compile(r"aave", re.IGNORECASE), "Aave, but not <chain>-aave_v3-<0xtoken>-<date>.minute.csv"),
@@ -58,15 +58,18 @@ _OTHER_FORMATS = (
 
 @dataclass(frozen=True)
 class TraceReport:
-    """What a reading took and left.
+    """Result of reading a trace.
 
-    files_read: paths relative to the folder, pool files first, then gas files, then rates, each in time order.
-    files_skipped: (path relative to the folder, reason), sorted by path.
-    bars: minute bars of the market; first_at, last_at: UTC time of its first and last bar.
-    gas_filled: bars without a gas minute of their own, which took the last known one (the first ones the first known).
-    liquidity_carried: bars with zero active liquidity, which took the last positive one.
-    minutes_missing: minutes between first_at and last_at without a bar; they stay missing.
-    extremes_widened: bars whose close lies outside of their own lowest and highest tick; the extreme takes the close.
+    Parameters
+    ----------
+    files_read : relative paths: pool files, gas files, rates, each in time order
+    files_skipped : (relative path, reason), sorted by path
+    bars : minute bars of the market
+    gas_filled : bars without a gas price, which got the last known one (the first bars: the first known)
+    first_at, last_at : UTC times of the first and last bar
+    liquidity_carried : bars with zero liquidity, which got the last positive one
+    minutes_missing : minutes without a bar between first_at and last_at
+    extremes_widened : bars whose close was outside their low and high, which were widened
     """
 
     files_read: tuple[str, ...]
@@ -100,7 +103,7 @@ class _GasBars:
 
 @dataclass
 class _Sorting:
-    """The files of a folder by what they are."""
+    """The files of a folder by kind."""
 
     pools: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
     gas: dict[str, list[Path]] = field(default_factory=dict)
@@ -111,14 +114,19 @@ class _Sorting:
 def read_trace(
     folder: Path, *, native_usd_micros: int | None = None, pool: str | None = None, rates: bool = False
 ) -> tuple[Market, TraceReport]:
-    """Read the minute bars of one pool and the gas of its chain from a folder, recursively.
+    """Read the minute bars of one pool and the gas prices of its chain from a folder, recursively.
 
-    Pool files: `<chain>-<0xpool>-<date>.minute.csv`; gas files: `<chain>-gas-….csv`, gas_price in gwei.
-    native_usd_micros: price of the gas token in micro-dollars; by chain where None (polygon 650_000,
-    ethereum 2_250_000_000, else 1_000_000_000). pool: the address to read where the folder holds several. rates: read
-    what Aave charged, too (`<chain>-aave_v3-<0xtoken>-<date>.minute.csv`), so that the market has reserves.
-    Returns the market and what was read, skipped and filled. Raises TraceError: no such folder, no pool or gas file, no
-    rates where they are wanted, several pools and none named, or a malformed file (its file, line and column).
+    Parameters
+    ----------
+    folder : pool files `<chain>-<0xpool>-<date>.minute.csv`; gas files `<chain>-gas-….csv` with gas_price in gwei
+    native_usd_micros : price of the gas token in micro-dollars; None: 650_000 on polygon, 2_250_000_000 on ethereum,
+        else 1_000_000_000
+    pool : address of the pool, if the folder has several
+    rates : also read Aave rates (`<chain>-aave_v3-<0xtoken>-<date>.minute.csv`) into reserves
+
+    Raises
+    ------
+    TraceError : no folder, pool file, gas file or rates; several pools and none named; a malformed file
     """
     if not folder.is_dir():
         raise TraceError(str(folder), "is not a folder; name one with demeter-fetch minute files")
@@ -168,14 +176,14 @@ def _skip_reason(name: str) -> str:
 
 
 def _choose_pool(folder: Path, sorting: _Sorting, pool: str | None) -> tuple[str, str]:
-    found = sorted(sorting.pools)
-    names = ", ".join(f"{chain}-{address}" for chain, address in found)
-    if not found:
+    pools = sorted(sorting.pools)
+    names = ", ".join(f"{chain}-{address}" for chain, address in pools)
+    if not pools:
         cure = (
             "put <chain>-<0xpool>-<date>.minute.csv files of demeter-fetch there, or name another folder with --trace"
         )
         raise TraceError(str(folder), f"holds no pool file; {cure}")
-    wanted = found if pool is None else [key for key in found if pool.lower() in (key[1], "-".join(key))]
+    wanted = pools if pool is None else [key for key in pools if pool.lower() in (key[1], "-".join(key))]
     if not wanted:
         raise TraceError(str(folder), f"holds no pool {pool}; it holds {names}")
     if len(wanted) > 1:
@@ -201,7 +209,7 @@ def _read_pool(table: TraceFile) -> _PoolBars:
         table.refuse(amount < 0, column, "{cell} is negative")
     liquidity = table.numbers("currentLiquidity")
     table.refuse(liquidity < 0, "currentLiquidity", "{cell} is negative")
-    # token0 has 6 decimals and is a dollar: its raw amount is micro-dollars. token1 can exceed int64: it stays float64.
+    # token0 is a dollar with 6 decimals, so raw amounts are micro-dollars. token1 may exceed int64 and stays float64.
     volumes = [amounts[0], amounts[1] / 1e12 * price]
     for column, volume in zip(("inAmount0", "inAmount1"), volumes, strict=True):
         table.refuse(volume > 1e18, column, "{cell} is worth more than 10 ** 12 dollars in one minute")
@@ -252,7 +260,7 @@ def _joined_gas(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str,
 
 
 def _gas_at(at_us: IntBars, gas: _GasBars) -> tuple[FloatBars, int]:
-    """Gas of each bar, and how many bars had no gas minute of their own."""
+    """Return the gas price of each bar, and the number of bars without a gas price of their own."""
     place = last_known(at_us, gas.at_us)
     return gas.gwei[place], int((gas.at_us[place] != at_us).sum())
 
@@ -288,7 +296,7 @@ def _market(
 def _skipped(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str, str], ...]:
     others = [(path, f"another pool ({'-'.join(key)})") for key, paths in sorting.pools.items() for path in paths]
     gas = [(path, f"gas of {name}; the pool is on {chain}") for name, paths in sorting.gas.items() for path in paths]
-    unlent = "Aave rates, which are read where golems may borrow"
-    rates = [(path, unlent) for paths in sorting.rates.values() for path in paths]
+    unused = "Aave rates, which are read only for golems that may borrow"
+    rates = [(path, unused) for paths in sorting.rates.values() for path in paths]
     skipped = [*sorting.skipped, *others, *gas, *rates]
     return tuple(sorted((str(path.relative_to(folder)), why) for path, why in skipped))

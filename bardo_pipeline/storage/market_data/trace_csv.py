@@ -1,7 +1,4 @@
-"""Trace files: one CSV file of demeter-fetch as columns of cells, and what is wrong with a cell, named by its line.
-
-The header is line 1.
-"""
+"""Read CSV files of demeter-fetch as columns, with errors that name line (the header is line 1) and column."""
 
 from __future__ import annotations
 
@@ -27,20 +24,20 @@ _MINUTE = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:00(\.0+)?(Z|\+00:00)?$"
 
 @dataclass(frozen=True)
 class TraceFile:
-    """One CSV file as columns of cells; row r stands on line r + 2."""
+    """A CSV file as columns of cells; row r is line r + 2."""
 
     name: str
     cells: dict[str, pa.Array]
 
     def refuse(self, bad: NDArray[np.bool_], column: str, fact: str) -> None:
-        """Raise TraceError at the first row that is bad; `{cell}` in the fact becomes what stands there."""
+        """Raise TraceError for the first bad row; `{cell}` in the fact is replaced by its value."""
         if bad.any():
             row = int(np.argmax(bad))
             cell = self.cells[column][row].as_py()
             raise TraceError(self.name, fact.replace("{cell}", repr(cell)), line=row + 2, column=column)
 
     def numbers(self, column: str, *, whole: bool = False) -> FloatBars:
-        """The column as finite float64; raises TraceError for an empty cell, NaN, infinity or anything but a number."""
+        """Return the column as finite float64. Raises TraceError for any other cell."""
         cells = self.cells[column]
         fits = _mask(pc.match_substring_regex(cells, _WHOLE if whole else _NUMBER))
         self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
@@ -50,32 +47,32 @@ class TraceFile:
         return np.asarray(values, dtype=np.float64)
 
     def ticks(self, column: str) -> IntBars:
-        """The column as ticks in [-887272, 887272]."""
+        """Return the column as ticks in [-887272, 887272]."""
         values = self.numbers(column, whole=True)
         self.refuse(np.abs(values) > TICK_MAX, column, f"tick {{cell}} is outside [-{TICK_MAX}, {TICK_MAX}]")
         return values.astype(np.int64)
 
     def minutes(self, column: str) -> IntBars:
-        """The column as UTC epoch microseconds on the minute, strictly ascending."""
+        """Return the column as UTC epoch microseconds on full minutes, strictly ascending."""
         cells = self.cells[column]
         self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
         fact = "{cell} is not a UTC minute (YYYY-MM-DD HH:MM:00)"
         self.refuse(~_mask(pc.match_substring_regex(cells, _MINUTE)), column, fact)
         plain = pc.replace_substring(pc.utf8_slice_codeunits(cells, 0, 19), "T", " ")
         stamps = pc.strptime(plain, format="%Y-%m-%d %H:%M:%S", unit="us", error_is_null=True)
-        echoed = pc.fill_null(
+        round_trip = pc.fill_null(
             pc.equal(pc.strftime(stamps, format="%Y-%m-%d %H:%M"), pc.utf8_slice_codeunits(plain, 0, 16)), False
         )
-        self.refuse(~_mask(echoed), column, fact)
+        self.refuse(~_mask(round_trip), column, fact)
         at_us = np.asarray(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
         steps = np.diff(at_us, prepend=at_us[:1] - 1)
-        self.refuse(steps == 0, column, "{cell} stands twice")
+        self.refuse(steps == 0, column, "{cell} is repeated")
         self.refuse(steps < 0, column, "{cell} comes before the line above")
         return at_us
 
 
 def load_trace_file(folder: Path, path: Path, columns: Sequence[str]) -> TraceFile:
-    """The file with exactly these columns. Raises TraceError, named relative to the folder, for any other."""
+    """Read a file with exactly these columns. Raises TraceError with the relative path."""
     name = str(path.relative_to(folder))
     try:
         raw = path.read_bytes()
@@ -96,7 +93,7 @@ def load_trace_file(folder: Path, path: Path, columns: Sequence[str]) -> TraceFi
     if (widths != len(columns)).any():
         row = int(np.argmax(widths != len(columns)))
         column = columns[min(int(widths[row]), len(columns) - 1)]
-        raise TraceError(name, f"{widths[row]} cells where {len(columns)} belong", line=row + 2, column=column)
+        raise TraceError(name, f"{widths[row]} cells instead of {len(columns)}", line=row + 2, column=column)
     cells = pc.list_flatten(split)
     return TraceFile(name, {column: cells[k :: len(columns)] for k, column in enumerate(columns)})
 
@@ -106,22 +103,22 @@ def _mask(array: Any) -> NDArray[np.bool_]:
 
 
 class Bars(Protocol):
-    """What one file held, a row a minute."""
+    """The minutes of one file."""
 
     @property
     def name(self) -> str:
-        """The file, relative to the folder."""
+        """Relative path of the file."""
 
     @property
     def at_us(self) -> IntBars:
-        """Its minutes, ascending."""
+        """Minutes, ascending, epoch microseconds."""
 
 
 B = TypeVar("B", bound=Bars)
 
 
 def in_time_order(parts: list[B], column: str) -> list[B]:
-    """The files by their first minute. Raises TraceError where two overlap; column: of the minute."""
+    """Sort files by their first minute. Raises TraceError if two overlap. column: name of the time column."""
     ordered = sorted(parts, key=lambda part: (int(part.at_us[0]), part.name))
     for before, after in pairwise(ordered):
         if after.at_us[0] <= before.at_us[-1]:
@@ -131,10 +128,10 @@ def in_time_order(parts: list[B], column: str) -> list[B]:
 
 
 def last_known(at_us: IntBars, known_at: IntBars) -> NDArray[np.intp]:
-    """Of each minute the place of the newest that is known by then, the first for those before it."""
+    """Return for each minute the index of the newest known one; the first for earlier minutes."""
     return np.maximum(np.searchsorted(known_at, at_us, side="right") - 1, 0)
 
 
 def utc(at_us: int) -> datetime:
-    """The moment of an epoch microsecond."""
+    """Return the datetime of an epoch microsecond."""
     return datetime.fromtimestamp(at_us / 1_000_000, tz=UTC)

@@ -1,7 +1,6 @@
-"""Derivations on disk: what each folder says of itself, which there are, and files that two of them share.
+"""The folders of derivations: their descriptions, and copies that share files by hard links.
 
-Tables are made of files that are never changed, only added and taken away. So a table is shared by linking its files:
-it costs no bytes, and from there on each side goes its own way.
+Files of tables are immutable, so linking them copies a table without using space.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _NAME = "derivation.json"
 _PASSING = frozenset({".tmp"})
 _ATTEMPTS = 3
 REBUILD, DROPPED = ".rebuild", ".dropped"
-"""How folders are called that are none: derived again to be compared, and on their way out."""
+"""Suffixes of folders that are not derivations: rebuilt for comparison, or being deleted."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What decides a derivation's content beside the log. golems: only these were derived, None for all."""
+    """Inputs of a derivation other than the log. golems: the derived golems; None for all."""
 
     derivation_id: str
     policy: str
@@ -34,39 +33,39 @@ class Description:
     golems: tuple[str, ...] | None = None
 
 
-def describe(folder: Path, said: Description) -> None:
-    """Leave it beside the tables, at once; what is there stays."""
+def describe(folder: Path, content: Description) -> None:
+    """Write the description atomically unless there is one."""
     if (folder / _NAME).exists():
         return
     draft = folder / f".{_NAME}"
-    draft.write_bytes(orjson.dumps(asdict(said), option=orjson.OPT_INDENT_2))
+    draft.write_bytes(orjson.dumps(asdict(content), option=orjson.OPT_INDENT_2))
     os.replace(draft, folder / _NAME)
 
 
 def description(folder: Path) -> Description | None:
-    """What a derivation's folder says of itself; None for one that says nothing that can be read."""
+    """Read the description of a derivation's folder; None if it is missing or unreadable."""
     try:
-        told = orjson.loads((folder / _NAME).read_bytes())
-        golems = told.pop("golems")
-        return Description(**told, golems=None if golems is None else tuple(golems))
+        fields = orjson.loads((folder / _NAME).read_bytes())
+        golems = fields.pop("golems")
+        return Description(**fields, golems=None if golems is None else tuple(golems))
     except (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError):
         return None
 
 
 def derivation_folders(home: Home) -> list[Path]:
-    """The folders of all derivations of a home, by name."""
-    found = sorted(home.derivations.iterdir()) if home.derivations.exists() else []
-    return [path for path in found if path.is_dir() and path.suffix not in (REBUILD, DROPPED)]
+    """Return the folders of all derivations of a home by name."""
+    paths = sorted(home.derivations.iterdir()) if home.derivations.exists() else []
+    return [path for path in paths if path.is_dir() and path.suffix not in (REBUILD, DROPPED)]
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Put the same files under another folder, whole or not at all: linked where the disk can, else copied."""
+    """Copy a folder atomically, with hard links if the file system supports them."""
     draft = target.with_name(f".{target.name}-linking")
     for attempt in range(_ATTEMPTS):
         try:
             _linked(source, draft)
             break
-        except FileNotFoundError:  # maintenance trimmed it meanwhile
+        except FileNotFoundError:  # maintenance deleted a file meanwhile
             if attempt + 1 == _ATTEMPTS:
                 raise
     if target.exists():
@@ -80,7 +79,7 @@ def link_tree(source: Path, target: Path) -> None:
 def _linked(source: Path, draft: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    for path in sorted(source.rglob("*")):  # folders before what is in them
+    for path in sorted(source.rglob("*")):  # folders sort before their content
         place = draft / path.relative_to(source)
         if path.is_dir():
             place.mkdir()
@@ -98,8 +97,8 @@ def _link(path: Path, place: Path) -> None:
 
 
 def take_out(folder: Path) -> None:
-    """Take a derivation's folder away: under its name it is there whole or not at all."""
-    gone = folder.with_name(folder.name + DROPPED)
-    shutil.rmtree(gone, ignore_errors=True)
-    folder.rename(gone)
-    shutil.rmtree(gone)
+    """Delete a derivation's folder; its name disappears atomically."""
+    dropped = folder.with_name(folder.name + DROPPED)
+    shutil.rmtree(dropped, ignore_errors=True)
+    folder.rename(dropped)
+    shutil.rmtree(dropped)

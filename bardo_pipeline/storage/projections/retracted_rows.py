@@ -1,6 +1,6 @@
-"""Withdrawals: what a derivation once said and has taken back, and why: for whoever asks what a repair changed.
+"""Withdrawals: the retracted rows of a derivation's tables and the causes.
 
-It tells what these tables went through. Made again from the log alone they never said it, and there is nothing to tell.
+They are part of the history of these tables; a rebuild from the log has no retractions.
 Source: canon 20 ("withdrawn and named").
 """
 
@@ -23,8 +23,8 @@ WITHDRAWAL_SCHEMA = pa.schema(
         pa.field("made_again", pa.bool_(), nullable=False),
     ]
 )
-"""One row per table, row name and life event that was the reason. golem_id: null for a vote, which names nobody.
-row_count: rows of that name that were taken back. made_again: a row of that name stands, with other content."""
+"""One row per table, row name and causing life event. golem_id: null for an anonymous vote. row_count: retracted rows
+with the name. made_again: a row with the name is valid now, with other content."""
 
 _NAMED_BY = {
     "episodes": "episode_id",
@@ -43,7 +43,7 @@ _NAMED_BY = {
 
 
 def withdrawals(projections: Projections) -> pa.Table:
-    """All that was taken back, by table, golem and name (WITHDRAWAL_SCHEMA)."""
+    """Return all retractions by table, golem and name (WITHDRAWAL_SCHEMA)."""
     parts = [_of_table(projections.growing(name)) for name, spec in TABLES.items() if spec.grows]
     order = [(name, "ascending") for name in ("table_name", "golem_id", "row_name", "because")]
     return pa.concat_tables(parts).sort_by(order)
@@ -51,30 +51,30 @@ def withdrawals(projections: Projections) -> pa.Table:
 
 def _of_table(table: GrowingTable) -> pa.Table:
     column = _NAMED_BY[table.name]
-    whose = "golem_id" if "golem_id" in table.spec.schema.names else None
-    wanted = [column] if whose in (None, column) else ["golem_id", column]
-    gone = table.taken_back(wanted)
-    if not gone.num_rows:
+    owner = "golem_id" if "golem_id" in table.spec.schema.names else None
+    wanted = [column] if owner in (None, column) else ["golem_id", column]
+    retracted = table.taken_back(wanted)
+    if not retracted.num_rows:
         return WITHDRAWAL_SCHEMA.empty_table()
-    by = "golem_id" if whose else column
-    standing = table.read(wanted, only=ds.field(by).isin(gone[by].unique()))
-    named = _named(gone, column, whose).append_column("because", gone["because"])
+    by = "golem_id" if owner else column
+    valid = table.read(wanted, only=ds.field(by).isin(retracted[by].unique()))
+    named = _named(retracted, column, owner).append_column("because", retracted["because"])
     counted = named.group_by(["golem_id", "row_name", "because"], use_threads=False).aggregate([([], "count_all")])
-    again = pc.is_in(_pair(counted), value_set=_pair(_named(standing, column, whose)))
+    is_made_again = pc.is_in(_pair(counted), value_set=_pair(_named(valid, column, owner)))
     columns = {
         "table_name": pa.repeat(pa.scalar(table.name), counted.num_rows),
         **{name: counted[name] for name in ("golem_id", "row_name", "because")},
         "row_count": counted["count_all"],
-        "made_again": again,
+        "made_again": is_made_again,
     }
     return pa.table(columns).cast(WITHDRAWAL_SCHEMA)
 
 
-def _named(rows: pa.Table, column: str, whose: str | None) -> pa.Table:
-    golems = rows[whose] if whose else pa.nulls(rows.num_rows, pa.string())
+def _named(rows: pa.Table, column: str, owner: str | None) -> pa.Table:
+    golems = rows[owner] if owner else pa.nulls(rows.num_rows, pa.string())
     return pa.table({"golem_id": golems, "row_name": rows[column].cast(pa.string())})
 
 
 def _pair(rows: pa.Table) -> pa.Array:
-    found = pc.binary_join_element_wise(pc.fill_null(rows["golem_id"], ""), rows["row_name"], "\x1f")
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    pairs = pc.binary_join_element_wise(pc.fill_null(rows["golem_id"], ""), rows["row_name"], "\x1f")
+    return pairs.combine_chunks() if isinstance(pairs, pa.ChunkedArray) else pairs

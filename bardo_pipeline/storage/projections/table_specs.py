@@ -1,4 +1,4 @@
-"""Tables: the projections of a derivation, each with its grain, its key and what it grows by. Data.
+"""The projections of a derivation: schema, key and statistics of each table. Data.
 
 Source: P-2; architecture ("Projections").
 """
@@ -44,8 +44,7 @@ FACT_SCHEMA = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
-"""One row per (golem, protocol, metric) that is known: its level, one spread below and above it, how often it was
-reinforced."""
+"""One row per known (golem, protocol, metric): mean, one standard deviation below and above, reinforcements."""
 
 CANDIDATE_SCHEMA = pa.schema(
     [
