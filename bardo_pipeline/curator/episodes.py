@@ -42,7 +42,7 @@ EPISODE_SCHEMA = pa.schema(
         listed("vector", pa.float32()),
     ]
 )
-"""One row per episode; id "golem:tick" is that of its record.
+"""One row per episode; its id "golem:tick" names its record.
 
 importance: [0, 1]. curiosity: prediction error. may_go_at: time from which its retention is below the policy's minimum.
 *_micros: micro-dollars. vector: embedding of the text by `embedder`, L2-normalised."""

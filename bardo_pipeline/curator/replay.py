@@ -1,8 +1,8 @@
 """Replay: draw the episodes of a golem that a model prompt shows after a closed cycle. Pure.
 
-The utility of an episode is gain x need (Mattar and Daw, 2018): its surprise times its similarity to the newest
-episode. Of the places 70 % go to the closing cycle and 30 % to earlier ones, drawn with probability proportional to
-utility, which is never zero. Replay does not affect evidence, which counts every verified decision once.
+The utility of an episode is gain x need (Mattar and Daw, 2018): the distance between its importance and its prediction
+error, times its similarity to the newest episode. 70 % of the places go to the closing cycle and 30 % to earlier ones,
+drawn by utility, which is never zero. Replay does not affect evidence, which counts every verified decision once.
 Source: MEM (ConsolidationEngine, phase 1), canon 19.
 """
 

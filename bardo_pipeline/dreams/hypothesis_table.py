@@ -65,16 +65,10 @@ def hypothesis_id(golem_id: str, structure_key: str, change: str, begun_cycle: i
 
 def text_of(situation: Structure, change: str, sign: int, mean_ppm: int) -> str:
     """Return a sentence about a situation and a change, with the effect's size in bands."""
-    return counterfactual_text(
-        change=change,
-        protocol=situation.protocol,
-        pair=situation.pair,
-        regime=situation.regime or "unknown",
-        anomaly_band=situation.anomaly_band or "calm",
-        gas_band=situation.gas_band or "normal",
-        sign=sign,
-        mean_ppm=mean_ppm,
-    )
+    defaults = {"regime": "unknown", "anomaly_band": "calm", "gas_band": "normal"}
+    scene = {name: getattr(situation, name) or default for name, default in defaults.items()}
+    place = {"protocol": situation.protocol, "pair": situation.pair}
+    return counterfactual_text(change=change, **place, **scene, sign=sign, mean_ppm=mean_ppm)
 
 
 def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:

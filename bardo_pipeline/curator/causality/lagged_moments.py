@@ -53,7 +53,7 @@ fresh: upper triangles of matrices. tail and before are in a golem's first row o
 class Stretch:
     """Moments of the ticks between two tests, with the first and last tick.
 
-    cause: index of these two ticks in the cause ticks of the decisions being taken.
+    cause: row of these two ticks in the decision log's cause ticks.
     """
 
     moments: Int64Array

@@ -173,37 +173,19 @@ def size_bands(effect_ppm: Int64Array) -> Int64Array:
 
 
 @lru_cache(_TEXTS_KEPT)
-def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int, known: int) -> str:
+def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int, has_evidence: int) -> str:
+    pair, protocol = structure.pair, structure.protocol
     if structure.source == "baseline":
-        return baseline_text(
-            protocol=structure.protocol,
-            pair=structure.pair,
-            metric=structure.metric or "",
-            mean=mean,
-            low=low,
-            high=high,
-            known=bool(known),
-        )
+        figures = {"mean": mean, "low": low, "high": high}
+        metric = structure.metric or ""
+        return baseline_text(protocol=protocol, pair=pair, metric=metric, **figures, known=bool(has_evidence))
     if structure.source == "causal":
-        return causal_text(
-            cause=structure.cause or "",
-            effect=structure.effect or "",
-            lag_ticks=structure.lag_ticks or 0,
-            regime=structure.regime,
-            place=f"{structure.pair} on {structure.protocol}",
-            sign=sign,
-        )
-    return pattern_text(
-        kind=ENTRY_KINDS[kind],
-        action_type=structure.action_type or "",
-        protocol=structure.protocol,
-        pair=structure.pair,
-        regime=structure.regime or "",
-        anomaly_band=structure.anomaly_band or "",
-        gas_band=structure.gas_band or "",
-        sign=sign,
-        mean_ppm=mean,
-    )
+        cause, effect, lag = structure.cause or "", structure.effect or "", structure.lag_ticks or 0
+        place = f"{pair} on {protocol}"
+        return causal_text(cause=cause, effect=effect, lag_ticks=lag, regime=structure.regime, place=place, sign=sign)
+    names = ("action_type", "regime", "anomaly_band", "gas_band")
+    scene = {name: getattr(structure, name) or "" for name in names}
+    return pattern_text(kind=ENTRY_KINDS[kind], protocol=protocol, pair=pair, **scene, sign=sign, mean_ppm=mean)
 
 
 def entry_columns(

@@ -68,11 +68,11 @@ def verdicts(
     ----------
     arriving : pa.Table, CROSSING_SCHEMA, one row per entry of the bundle
     held : pa.Table, ENTRY_SCHEMA, the recipient's grimoire; quarantined entries count as held
-    at_us : int, the moment, UTC microseconds
+    at_us : int, time of comparison, UTC microseconds
     source : "import" or "replicant"; a replicant is expected to deviate, so its entries are never anomalous (INH S7.6)
     unproven : ids of entries with refuted claims about the chain
     """
-    known = as_known(held)
+    known = comparable_entries(held)
     ranking = ranked(arriving, known, at_us, policy)
     order = pc.index_in(ranking["entry_id"], value_set=arriving["entry_id"].combine_chunks())
     entries = arriving.take(order)
@@ -97,9 +97,8 @@ def verdicts(
         times = _times_larger(entries, known, policy)
         larger = np.array([f"states an effect {t:.0f} times the largest that it knows" for t in times], object)
         rule("anomalous", times > policy.reception.size_factor, larger)
-    turn = np.cumsum(verdict == "accepted")
-    most = policy.reception.entries_max
-    rule("deferred", turn > most, f"more than {most} came at once: give it again later")
+    rank, limit = np.cumsum(verdict == "accepted"), policy.reception.entries_max
+    rule("deferred", rank > limit, f"more than {limit} came at once: give it again later")
     rule("accepted", np.ones(len(relation), bool), "new to it: it waits in quarantine")
     entering = np.where(verdict == "accepted", entering_ppm(entries, at_us, source, policy), 0)
     columns = {"verdict": verdict.tolist(), "reason": reason.tolist(), "confidence_ppm": entering}
@@ -108,7 +107,7 @@ def verdicts(
     return ranking.select(VERDICT_SCHEMA.names).cast(VERDICT_SCHEMA)
 
 
-def as_known(held: pa.Table) -> pa.Table:
+def comparable_entries(held: pa.Table) -> pa.Table:
     """Return the entries that claims are compared with: active ones, and candidates that already make a claim."""
     candidate = pc.equal(held["status"], "candidate")
     came = pc.is_in(held["provenance"], value_set=pa.array(CAME_OVER, pa.string()))
@@ -125,13 +124,12 @@ def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) ->
     rules = policy.reception
     base = rules.replicant_confidence if source == "replicant" else rules.import_confidence
     crossings = np.maximum(int_column(arriving, "generation"), 1)
-    most = np.rint(ppm(base) * policy.inheritance.attenuation ** (crossings - 1)).astype(np.int64)
-    nothing = pa.array(np.zeros(arriving.num_rows, np.int64))
+    confidence_max = np.rint(ppm(base) * policy.inheritance.attenuation ** (crossings - 1)).astype(np.int64)
+    zeros = pa.array(np.zeros(arriving.num_rows, np.int64))
     for name in ("own_count", "pinned_ppm"):
         if name not in arriving.column_names:
-            arriving = arriving.append_column(name, nothing)
-    worth = confidence_of(arriving, at_us, policy.decay)
-    return np.minimum(most, worth)
+            arriving = arriving.append_column(name, zeros)
+    return np.minimum(confidence_max, confidence_of(arriving, at_us, policy.decay))
 
 
 def _retracted(arriving: pa.Table, held: pa.Table) -> BoolArray:

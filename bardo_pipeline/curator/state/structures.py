@@ -35,7 +35,7 @@ ACTION_CATEGORY = {
 class Structure(NamedTuple):
     """One structure. A pattern uses tool to gas_band, a baseline metric, a causal link cause to lag_ticks.
 
-    A dream entry uses a pattern's fields, and cause for the imagined change. Unused fields are None.
+    A dream entry uses a pattern's fields, and cause for the simulated change. Unused fields hold None.
     """
 
     source: str
