@@ -86,5 +86,4 @@ def within_quotas(is_new: BoolArray, policy: CuratorPolicy) -> BoolArray:
     for_new = min(new, max(round(policy.replay_new_share * places), places - old))
     for_old = min(old, places - for_new)
     rank = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
-    kept: BoolArray = rank <= np.where(is_new, for_new, for_old)
-    return kept
+    return np.asarray(rank <= np.where(is_new, for_new, for_old))

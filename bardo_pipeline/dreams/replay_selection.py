@@ -92,10 +92,8 @@ def dreams_due(cycles: Cycles, last_dreams: dict[int, LastDream], policy: DreamP
     """
     wait = round(policy.every_hours * HOUR_US)
     due: list[tuple[int, int]] = []
-    bounds = np.flatnonzero(np.r_[True, cycles.golem[1:] != cycles.golem[:-1]][: len(cycles.golem)])
-    stops = [*bounds[1:].tolist(), len(cycles.golem)][: len(bounds)]
-    for start, stop in zip(bounds.tolist(), stops, strict=True):
-        last = last_dreams[int(cycles.golem[start])]
+    for golem, last in last_dreams.items():
+        start, stop = np.searchsorted(cycles.golem, [golem, golem + 1]).tolist()
         first = start + int(np.searchsorted(cycles.cycle[start:stop], last.cycle, side="right"))
         idle = (first + np.flatnonzero(cycles.idle[first:stop])).tolist()
         times = cycles.at_us[idle].tolist()

@@ -234,5 +234,5 @@ def test_what_comes_after_birth_is_recorded_with_how_it_came_and_fits_the_golem_
     check_arrivals([("g-1", way)], contiguous=lambda _: 7, death=lambda _: None)
     with pytest.raises(RegressionError, match="give it again"):
         check_arrivals([("g-1", way)], contiguous=lambda _: 8, death=lambda _: None)
-    with pytest.raises(RegressionError, match="give it to the heirs"):
+    with pytest.raises(RegressionError, match="give it to its living heirs"):
         check_arrivals([("g-1", way)], contiguous=lambda _: 7, death=lambda _: 7)

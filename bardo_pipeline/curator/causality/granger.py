@@ -119,12 +119,9 @@ def tasks() -> tuple[Task, ...]:
     """Return one task per effect, in the order of EFFECTS."""
     effect_tasks = []
     for effect in EFFECTS:
-        own_variables = [
-            effect,
-            *(ALL_VARIABLES.index(f"{CAUSAL_VARIABLES[effect]}_{when}") for when in ("soon", "late")),
-        ]
-        target = COLUMNS.index(Column(effect, 0))
-        own_variables = own_variables[:1] if effect == PRICE_RETURN else own_variables
+        target, name = COLUMNS.index(Column(effect, 0)), CAUSAL_VARIABLES[effect]
+        means = () if effect == PRICE_RETURN else (f"{name}_soon", f"{name}_late")
+        own_variables = [effect, *(ALL_VARIABLES.index(mean) for mean in means)]
         own = [i for i, c in enumerate(COLUMNS) if c.variable in own_variables and i != target]
         clock = [i for i, c in enumerate(COLUMNS) if ALL_VARIABLES[c.variable].startswith("day_")]
         falling = [i for i, c in enumerate(COLUMNS) if c.variable in (CRASH, CRASH_SOON) and effect == PRICE_RETURN]

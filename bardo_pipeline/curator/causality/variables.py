@@ -160,8 +160,7 @@ def readings_of(
 
 
 def _ppm(values: Float64Array) -> Float64Array:
-    limited: Float64Array = np.clip(np.rint(values * 1e6), -_LIMIT_PPM * 10, _LIMIT_PPM * 10)
-    return limited
+    return np.asarray(np.clip(np.rint(values * 1e6), -_LIMIT_PPM * 10, _LIMIT_PPM * 10))
 
 
 def standardised(readings: Int64Array, age: Int64Array, rules: CausalPolicy) -> Int64Array:
@@ -237,16 +236,14 @@ def _running(values: NDArray[Any]) -> Int64Array:
 def _past_sum(values: Int64Array, age: Int64Array) -> Int64Array:
     """Return the sum over the WINDOW rows before each row, within its sequence, along the last axis."""
     total = _running(values)
-    summed: Int64Array = total[..., :-1] - total.take(np.arange(len(age)) - np.minimum(age, WINDOW), axis=-1)
-    return summed
+    return np.asarray(total[..., :-1] - total.take(np.arange(len(age)) - np.minimum(age, WINDOW), axis=-1))
 
 
 def _mean_between(values: Int64Array, age: Int64Array, nearest: int, farthest: int) -> Int64Array:
     """Return the mean of the rows from farthest to nearest before each row; rows outside its sequence count as 0."""
     total, row = _running(values), np.arange(len(age))
     near, far = row - np.minimum(age, nearest - 1), row - np.minimum(age, farthest)
-    mean: Int64Array = (total.take(near, axis=-1) - total.take(far, axis=-1)) // (farthest - nearest + 1)
-    return mean
+    return np.asarray((total.take(near, axis=-1) - total.take(far, axis=-1)) // (farthest - nearest + 1))
 
 
 def _over_hour(level: Int64Array, age: Int64Array) -> Int64Array:
@@ -259,8 +256,7 @@ def _lately(event: BoolArray, age: Int64Array, nearest: int, farthest: int) -> B
     """Return whether an event is in the rows from farthest to nearest before each row, within its sequence."""
     count, row = _running(event), np.arange(len(event))
     near, far = row - np.minimum(age, nearest - 1), row - np.minimum(age, farthest)
-    lately: BoolArray = count.take(near) > count.take(far)
-    return lately
+    return np.asarray(count.take(near) > count.take(far))
 
 
 def _deep_falls(
@@ -287,5 +283,4 @@ def _deep_falls(
 
 def _within(values: Float64Array, rules: CausalPolicy) -> Float64Array:
     limit = SCALE * rules.clip_sigma
-    limited: Float64Array = np.clip(np.rint(values), -limit, limit)
-    return limited
+    return np.asarray(np.clip(np.rint(values), -limit, limit))

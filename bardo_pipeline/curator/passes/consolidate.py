@@ -46,8 +46,7 @@ def consolidate(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 def _is_usual(state: GrimoireState, rows: Int64Array, level: Float64Array, policy: Policy) -> BoolArray:
     """Return whether each level is within `level_sigma` spreads of the mean that its baseline states."""
     spread = (state["effect_high_ppm"][rows] - state["effect_low_ppm"][rows]) / 2.0
-    usual: BoolArray = np.abs(level - state["effect_mean_ppm"][rows]) <= policy.curator.level_sigma * spread
-    return usual
+    return np.asarray(np.abs(level - state["effect_mean_ppm"][rows]) <= policy.curator.level_sigma * spread)
 
 
 def _restate(state: GrimoireState, rows: Int64Array, policy: Policy) -> None:

@@ -48,5 +48,4 @@ def _refuted(state: GrimoireState, rows: Int64Array, policy: Policy) -> Int64Arr
     count, total = state["own_count"][rows], state["own_sum"][rows]
     opposite = (np.sign(total) == -state["sign"][rows]) & (total != 0)
     total_min = policy.curator.effect_min_ppm * count
-    refuted: Int64Array = rows[opposite & (count >= policy.curator.cluster_min) & (np.abs(total) >= total_min)]
-    return refuted
+    return np.asarray(rows[opposite & (count >= policy.curator.cluster_min) & (np.abs(total) >= total_min)])

@@ -65,13 +65,11 @@ class GrimoireState:
     moments: Moments = field(default_factory=Moments)
 
     def __getitem__(self, name: str) -> Int64Array:
-        column: Int64Array = self.block[_LINE[name]]
-        return column
+        return np.asarray(self.block[_LINE[name]])
 
     def columns(self, names: tuple[str, ...], rows: Int64Array) -> Int64Array:
         """Return several columns of these rows. [names, rows]."""
-        columns: Int64Array = self.block[_lines(names), rows]
-        return columns
+        return np.asarray(self.block[_lines(names), rows])
 
     @property
     def rows(self) -> int:
@@ -159,8 +157,7 @@ def _lines(names: tuple[str, ...]) -> Int64Array:
 def is_quarantined(state: GrimoireState, rows: Int64Array | None = None) -> BoolArray:
     """Return which rows (all for None) are received candidates that wait for own outcomes."""
     chosen = slice(None) if rows is None else rows
-    waiting: BoolArray = (state["status"][chosen] == CANDIDATE) & _IS_RECEIVED[state["provenance"][chosen]]
-    return waiting
+    return np.asarray((state["status"][chosen] == CANDIDATE) & _IS_RECEIVED[state["provenance"][chosen]])
 
 
 _IS_RECEIVED = np.array([name in CAME_OVER for name in PROVENANCES])

@@ -119,12 +119,7 @@ class _DueDreams:
 
 
 def _due_dreams(context: DerivationContext, records: pa.Table, past: DreamState) -> _DueDreams:
-    """Find the dreams due at the ends of cycles.
-
-    Parameters
-    ----------
-    records : DROWSY_COLUMNS since each golem's last dream, in any order
-    """
+    """Find the dreams due at the ends of cycles. records: DROWSY_COLUMNS since each golem's last dream."""
     records = records.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     golems = sorted(set(records["golem_id"].to_pylist()))
     births, newest = _births(context, golems), _newest_dreams(past.dreams)
@@ -157,8 +152,7 @@ def _dream(context: DerivationContext, records: pa.Table, past: DreamState, left
 
 def _codes(rows: pa.Table, golems: list[str]) -> Int64Array:
     index = pc.index_in(rows["golem_id"], value_set=pa.array(golems, pa.string()))
-    codes: Int64Array = index.to_numpy().astype(np.int64)
-    return codes
+    return np.asarray(index.to_numpy().astype(np.int64))
 
 
 def _births(context: DerivationContext, golems: list[str]) -> dict[str, dict[str, Any]]:
