@@ -192,7 +192,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: P
     assert made is not None
     assert made.asked is not None
     stale = made.asked.model_copy(update={"tick_seen": 20, "prompt_hash": "another"})
-    with pytest.raises(RegressionError, match="tick 20 is not its newest any more, tick 21 is"):
+    with pytest.raises(RegressionError, match="tick 20 is no longer its newest tick: that is 21"):
         stores.log.record([life_event("g-0", START, stale)], NOW)
     for number, one in enumerate([G.part(22, 22), G.death]):
         deliver(stores, one, 5 + number)
