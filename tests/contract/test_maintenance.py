@@ -249,7 +249,7 @@ def test_files_that_do_not_hold_the_same_rows_never_replace_others(home: Home, g
         rows.set_column(0, rows.schema.field(0), pa.array([1] * 40)),
     ):
         added = [table.write(wrong)]
-        with pytest.raises(StoreError, match="not done"):
+        with pytest.raises(StoreError, match="cannot replace"):
             table.replace([files[0].path], added, at=NOW, lock=nullcontext())
         table.discard(added)
     right = [table.write(rows)]

@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import rebuild
-from bardo_pipeline.derivation.versions.side_derivations import build, drop, held, open_beside
+from bardo_pipeline.derivation.versions.side_derivations import build, drop, open_beside, stored_derivations
 from bardo_pipeline.derivation.versions.what_if import NAMING, WhatIf, what_if
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import CarePolicy, Policy
@@ -69,7 +69,7 @@ def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(store
     assert found.entries.num_rows == 0
     assert found.calibration[0] == found.calibration[1]
     assert found.calibration[0].belief_count > 0
-    assert [h.name for h in held(stores)] == [stores.derivation_id]
+    assert [h.name for h in stored_derivations(stores)] == [stores.derivation_id]
     looked_up = found.retrievals
     assert looked_up.reproduced == looked_up.decisions > 100, "the history gives other entries than golems retrieved"
     assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
@@ -109,7 +109,7 @@ def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: 
     for key, row in told.items():
         assert (row["kind_before"], row["before_ppm"]) == before.get(key, (None, None))
         assert (row["kind_after"], row["after_ppm"]) == after.get(key, (None, None))
-    assert found.known == (len(before), len(after))
+    assert found.active_counts == (len(before), len(after))
     assert found.retrievals.blocked_beside < found.retrievals.blocked_in_force
     assert found.retrievals.blocks > 0
     assert found.calibration[0] != found.calibration[1]
@@ -136,7 +136,7 @@ def test_asking_again_derives_nothing_and_says_the_same(stores: DerivationContex
 
 def _parts(found: WhatIf) -> list[Any]:
     scores = [(c.brier_held_ppm, c.brier_agreed_ppm, c.bands.to_pylist()) for c in found.calibration]
-    return [found.tables, found.entries.to_pylist(), found.retrievals, found.known, scores]
+    return [found.tables, found.entries.to_pylist(), found.retrievals, found.active_counts, scores]
 
 
 def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: DerivationContext) -> None:

@@ -30,7 +30,7 @@ from bardo_pipeline.derivation.memory.embed_texts import (
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
-from bardo_pipeline.derivation.versions.side_derivations import held
+from bardo_pipeline.derivation.versions.side_derivations import stored_derivations
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
@@ -226,7 +226,8 @@ def test_a_home_goes_to_another_model_whole_and_back(known: DerivationContext) -
     new = DerivationContext.open(known.home.root)
     assert new.embedder_name == "minilm-int8" == done.new
     assert new.derivation_id == done.derivation_id != known.derivation_id
-    assert {h.name: h.in_force for h in held(new)} == {new.derivation_id: True, known.derivation_id: False}
+    in_force = {stored.name: stored.in_force for stored in stored_derivations(new)}
+    assert in_force == {new.derivation_id: True, known.derivation_id: False}
     assert plain(new).equals(plain(known))
     assert {n for n, f in fingerprints(new).items() if f != before[n]} == {"episodes"}
     assert set(new.projections.read("episodes")["embedder"].to_pylist()) == {new.embedder.identity.key}

@@ -45,7 +45,7 @@ def test_what_is_set_to_what_it_is_gives_the_same_hash() -> None:
         ("curator.upvote=1.5", "less than or equal to 1"),
         ("inheritance.weismann=double", "'attenuate' or 'reset'"),
         ("care.grace_seconds=1", "no projection depends on the part 'care'"),
-        ("log.bucket_count=4", "settled when a home is made"),
+        ("log.bucket_count=4", "fixed when a home is created"),
     ],
 )
 def test_what_is_no_setting_or_no_value_is_refused_with_its_cure(text: str, said: str) -> None:

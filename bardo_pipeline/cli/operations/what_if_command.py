@@ -19,7 +19,12 @@ from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
-from bardo_pipeline.derivation.versions.side_derivations import Held, as_it_stands, drop, held
+from bardo_pipeline.derivation.versions.side_derivations import (
+    StoredDerivation,
+    drop,
+    open_read_only,
+    stored_derivations,
+)
 from bardo_pipeline.derivation.versions.what_if import WhatIf, compare, what_if
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -79,7 +84,7 @@ def ask_what_if(
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
     stores = DerivationContext.open(root_of(home))
     if listed:
-        _list(held(stores), json)
+        _list(stored_derivations(stores), json)
     elif dropped is not None:
         drop(stores, dropped)
         out.print(f"derivation {dropped} is deleted")
@@ -87,7 +92,7 @@ def ask_what_if(
         if not change and policy is None and against is None and stores.frozen is None:
             raise ConfigError("the policy is unchanged: give --set NAME=VALUE or --policy FILE")
         if against is not None:
-            comparison = compare(stores, as_it_stands(stores, against), horizon_us=horizon_us)
+            comparison = compare(stores, open_read_only(stores, against), horizon_us=horizon_us)
             print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
             return
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
@@ -165,7 +170,7 @@ def _history(stores: DerivationContext, json: bool) -> None:
         out.print(f"nothing was adopted: the specification's policy applies ({stores.derivation_id})")
 
 
-def _list(derivations: list[Held], json: bool) -> None:
+def _list(derivations: list[StoredDerivation], json: bool) -> None:
     if json:
         print_json([asdict(built) for built in derivations])
         return
@@ -208,7 +213,7 @@ def _comparison_facts(comparison: WhatIf) -> dict[str, Any]:
         "incomparable": comparison.incomparable,
         "adoptable": comparison.adoptable,
         "tables": [asdict(t) for t in comparison.tables],
-        "active_entries": dict(zip(("in_force", "beside"), comparison.known, strict=True)),
+        "active_entries": dict(zip(("in_force", "beside"), comparison.active_counts, strict=True)),
         "by_kind": query_tables(_BY_KIND, changes=comparison.entries).to_pylist(),
         "by_golem": query_tables(_BY_GOLEM, changes=comparison.entries).to_pylist(),
         "entries": comparison.entries.to_pylist(),
@@ -257,7 +262,8 @@ def _show(comparison: WhatIf, examples: int) -> None:
 
 def _show_entries(comparison: WhatIf, examples: int) -> None:
     out.print(
-        f"active entries: {comparison.known[0]:,}, compared {comparison.known[1]:,}; confidence as of {comparison.at}"
+        f"active entries: {comparison.active_counts[0]:,}, compared {comparison.active_counts[1]:,}; "
+        f"confidence as of {comparison.at}"
     )
     if not comparison.entries.num_rows:
         return

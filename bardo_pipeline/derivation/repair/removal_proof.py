@@ -1,8 +1,8 @@
-"""Proof: nothing that stands names a record which is left out, or rests on one.
+"""Proof that no valid row names a retracted record or depends on one.
 
-Two ways, so that neither has to be believed. What a row says of its causes is looked up: ticks, entries, bundles, by
-joins over whole tables. And what the log gives without those records is derived once more in memory, from birth on, for
-the golems concerned: a row that stands and is not in it is named. Source: X-4, EV-8, canon 20.
+Two independent methods: the causes that rows name (ticks, entries, bundles) are looked up by joins over whole tables,
+and the affected golems are derived again in memory from birth without the retracted records; valid rows that are
+missing there are reported. Source: X-4, EV-8, canon 20.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOT_GIVEN = "the log does not give it without what is left out: it rests on that
 
 
 class Remains(NamedTuple):
-    """Something that stands and should not: where, whose (None: nobody's), which row, and what is wrong with it."""
+    """A wrong row: its place, golem (None: without one), key and fault."""
 
     place: str
     golem_id: str | None
@@ -59,22 +59,22 @@ class Remains(NamedTuple):
 
 
 def remains(context: DerivationContext) -> list[Remains]:
-    """All that still names what is left out of the log, or rests on it: rows, vectors, files, marts. Empty: proven.
+    """Return all rows, vectors, files and marts that name or depend on a retracted record; empty if there are none.
 
-    Reads whole tables where a row does not say whose it is, and the records of golems of whom something is left out.
+    Reads whole tables of anonymous rows, and the records of golems with a retraction.
     """
     if not context.left_out().causes:
         return []
     proof = _Proof(context)
-    found: dict[tuple[str, str], Remains] = {}
+    faults: dict[tuple[str, str], Remains] = {}
     for check in CHECKS:
-        for one in check(proof):
-            found.setdefault((one.place, f"{one.golem_id}/{one.row}"), one)
-    return sorted(found.values(), key=lambda r: (r.place, r.golem_id or "", r.row))
+        for fault in check(proof):
+            faults.setdefault((fault.place, f"{fault.golem_id}/{fault.row}"), fault)
+    return sorted(faults.values(), key=lambda r: (r.place, r.golem_id or "", r.row))
 
 
 class _Proof:
-    """What the checks look things up in; each thing is read or derived once."""
+    """Inputs of the checks, each read or derived once."""
 
     def __init__(self, context: DerivationContext) -> None:
         self.context, self.left = context, context.left_out()
@@ -82,83 +82,83 @@ class _Proof:
         self.golems = sorted(born & set(self.left.golem_ids))
 
     def standing(self, name: str) -> pa.Table:
-        """Rows of these golems that stand."""
+        """Return the valid rows of the affected golems."""
         projections = self.context.projections
         if TABLES[name].grows:
             return projections.growing(name).read(golems=self.golems)
         table = projections.replaceable(name)
-        return self.mine(table.read(table.buckets(self.golems)))
+        return self.affected(table.read(table.buckets(self.golems)))
 
-    def mine(self, rows: pa.Table) -> pa.Table:
-        """Rows of these golems."""
+    def affected(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of the affected golems."""
         return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self.golems, pa.string())))
 
     @cached_property
-    def again(self) -> Curation:
-        """What the curator decides of these golems without what is left out, from birth on."""
+    def rederived(self) -> Curation:
+        """Curation of the affected golems from birth without retracted records."""
         upto = {g: done for g in self.golems if (done := curated_through(self.context, g)) is not None}
         return state_from_birth(self.context, upto, self.left).pending_curation()
 
     @cached_property
     def grimoire(self) -> pa.Table:
-        """What these golems know without what is left out."""
-        return fold(self.again.decisions)
+        """Grimoires of the affected golems without retracted records."""
+        return fold(self.rederived.decisions)
 
     @cached_property
     def deaths(self) -> pa.Table:
-        """Deaths of these golems on record."""
-        return self.mine(recorded_deaths(self.context))
+        """Recorded deaths of the affected golems."""
+        return self.affected(recorded_deaths(self.context))
 
     @cached_property
     def ballots(self) -> Ballots:
-        """What these golems vote without what is left out."""
+        """Votes of the affected golems without retracted records."""
         policy = self.context.policy
-        living = routine_votes(self.again.decisions, golem_owners(self.context), policy)
-        last = death_votes(self.grimoire, self.deaths, policy)
-        return Ballots(*(pa.concat_tables(pair) for pair in zip(living, last, strict=True)))
+        living = routine_votes(self.rederived.decisions, golem_owners(self.context), policy)
+        final = death_votes(self.grimoire, self.deaths, policy)
+        return Ballots(*(pa.concat_tables(pair) for pair in zip(living, final, strict=True)))
 
     @cached_property
     def cast(self) -> tuple[pa.Table, pa.Table]:
-        """Votes that stand: those that these golems cast, now or before something was left out, and all others."""
+        """Valid votes of the affected golems (also of retracted causes), and all other valid votes."""
         causes = self.context.projections.growing("vote_causes")
-        standing, taken = self.standing("vote_causes"), causes.taken_back(["vote_id"], golems=self.golems)
-        ids = pa.chunked_array([*standing["vote_id"].chunks, *taken["vote_id"].chunks], pa.string()).unique()
+        valid, retracted = self.standing("vote_causes"), causes.taken_back(["vote_id"], golems=self.golems)
+        ids = pa.chunked_array([*valid["vote_id"].chunks, *retracted["vote_id"].chunks], pa.string()).unique()
         votes = self.context.projections.growing("votes").read()
-        theirs = pc.is_in(votes["vote_id"], value_set=ids)
-        return votes.filter(theirs), votes.filter(pc.invert(theirs))
+        is_affected = pc.is_in(votes["vote_id"], value_set=ids)
+        return votes.filter(is_affected), votes.filter(pc.invert(is_affected))
 
     @cached_property
-    def dreamt(self) -> DreamResult:
-        """What these golems dream without what is left out, from birth on."""
+    def dream_result(self) -> DreamResult:
+        """Dreams of the affected golems from birth without retracted records."""
         return dream_again(self.context, self.golems, self.left)
 
     @cached_property
     def failures(self) -> pa.Table:
-        """What hurt these golems without what is left out, as far as it is told."""
+        """Failures of the affected golems without retracted records, up to the derived cycle."""
         failures, none = self.context.projections.growing("failures"), FAILURE_SCHEMA.empty_table()
         upto = {g: done for g in self.golems if (done := failures.done(g)) is not None}
         first = dict.fromkeys(upto, 1)
-        return rederive_failures(self.context, first, upto, self.left, earlier=none, decisions=self.again.decisions)
+        return rederive_failures(self.context, first, upto, self.left, earlier=none, decisions=self.rederived.decisions)
 
     @cached_property
     def lessons(self) -> pa.Table:
-        """What dreams taught these golems without what is left out."""
-        return lessons_of(self.dreamt.hypotheses, applied_orders(self.context, self.golems), self.context.policy)
+        """Lessons of the affected golems without retracted records."""
+        return lessons_of(self.dream_result.hypotheses, applied_orders(self.context, self.golems), self.context.policy)
 
     @property
-    def known(self) -> tuple[pa.Table, pa.Table]:
-        """Entries and decisions of these golems without what is left out."""
-        return self.grimoire, self.again.decisions
+    def knowledge(self) -> tuple[pa.Table, pa.Table]:
+        """Entries and decisions of the affected golems without retracted records."""
+        return self.grimoire, self.rederived.decisions
 
-    def is_out(self, rows: pa.Table, tick: str = "tick") -> pa.Array:
-        """Which of these rows (golem_id and a column of ticks) name a tick that is left out."""
+    def is_retracted(self, rows: pa.Table, tick: str = "tick") -> pa.Array:
+        """Return a mask of the rows (golem_id and a column of ticks) with a retracted tick."""
         if not rows.num_rows:
             return pa.array([], pa.bool_())
         return pa.array(self.left.records(rows["golem_id"], rows[tick].to_numpy()))
 
 
 def _extra(place: str, key: tuple[str, ...], standing: pa.Table, wanted: pa.Table) -> Iterator[Remains]:
-    """Rows that stand and are not wanted, named by their key."""
+    """Yield the valid rows that are not in `wanted`, by key."""
     wrong = standing.filter(pc.invert(_within(standing, wanted)))
     columns = [n for n in ("golem_id", *key) if n in wrong.column_names]
     for row in wrong.select(columns).to_pylist():
@@ -166,7 +166,7 @@ def _extra(place: str, key: tuple[str, ...], standing: pa.Table, wanted: pa.Tabl
 
 
 def _within(rows: pa.Table, wanted: pa.Table) -> pa.Array:
-    """Which of these rows are among the wanted ones, to the last value."""
+    """Return a mask of the rows that equal a row of `wanted`."""
     names = wanted.schema.names
     have, want = (digest_column(row_digests(t.select(names).cast(wanted.schema))) for t in (rows, wanted))
     return pc.is_in(have, value_set=want)
@@ -178,46 +178,46 @@ def _named(row: Mapping[str, Any], key: Iterable[str]) -> str:
 
 def _episodes(proof: _Proof) -> Iterator[Remains]:
     rows = proof.context.projections.growing("episodes").read(["episode_id", "golem_id", "tick"], golems=proof.golems)
-    for row in rows.filter(proof.is_out(rows)).to_pylist():
+    for row in rows.filter(proof.is_retracted(rows)).to_pylist():
         yield Remains("episodes", row["golem_id"], row["episode_id"], f"tick {row['tick']} is left out")
 
 
 def _curation(proof: _Proof) -> Iterator[Remains]:
     rows, key = proof.standing("curation"), ("entry_id", "revision", "cycle", "seq")
     named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
-    for out in named.filter(proof.is_out(named)).to_pylist():
+    for out in named.filter(proof.is_retracted(named)).to_pylist():
         row = rows.slice(out["row"], 1).to_pylist()[0]
         yield Remains("curation", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
     received = rows.filter(pc.equal(rows["operation"], "received"))
     for row in received.select(["golem_id", *key, "cause_bundle"]).to_pylist():
         if row["entry_id"] in proof.left.entries(row["golem_id"]):
-            said = f"was withdrawn from what bundle {row['cause_bundle']} gave"
-            yield Remains("curation", row["golem_id"], _named(row, key), said)
-    yield from _extra("curation", key, rows, proof.again.decisions)
+            fact = f"was withdrawn from what bundle {row['cause_bundle']} gave"
+            yield Remains("curation", row["golem_id"], _named(row, key), fact)
+    yield from _extra("curation", key, rows, proof.rederived.decisions)
 
 
 def _cycles(proof: _Proof) -> Iterator[Remains]:
     rows = proof.standing("cycles")
-    for row in rows.filter(proof.is_out(rows, "tick_last")).to_pylist():
-        said = f"ends with tick {row['tick_last']}, which is left out"
-        yield Remains("cycles", row["golem_id"], f"cycle {row['cycle']}", said)
-    yield from _extra("cycles", ("cycle",), rows, proof.again.cycles)
+    for row in rows.filter(proof.is_retracted(rows, "tick_last")).to_pylist():
+        fact = f"ends with tick {row['tick_last']}, which is left out"
+        yield Remains("cycles", row["golem_id"], f"cycle {row['cycle']}", fact)
+    yield from _extra("cycles", ("cycle",), rows, proof.rederived.cycles)
 
 
 def _grimoire(proof: _Proof) -> Iterator[Remains]:
     yield from _extra("grimoire", ("entry_id",), proof.standing("grimoire"), proof.grimoire)
 
 
-def _of_grimoire(proof: _Proof) -> Iterator[Remains]:
+def _grimoire_views(proof: _Proof) -> Iterator[Remains]:
     both, old = pa.concat_tables([proof.grimoire, proof.lessons]), elders(proof.context)
-    for name, made in GRIMOIRE_VIEWS.items():
+    for name, derive in GRIMOIRE_VIEWS.items():
         key = TABLES[name].key[1:]
-        yield from _extra(name, key, proof.standing(name), made(both, proof.context.policy, old))
+        yield from _extra(name, key, proof.standing(name), derive(both, proof.context.policy, old))
 
 
 def _playbooks(proof: _Proof) -> Iterator[Remains]:
-    yield from _extra("playbooks", ("version",), proof.standing("playbooks"), proof.again.playbooks)
-    last = proof.again.playbooks.sort_by([("golem_id", "ascending"), ("version", "ascending")])
+    yield from _extra("playbooks", ("version",), proof.standing("playbooks"), proof.rederived.playbooks)
+    last = proof.rederived.playbooks.sort_by([("golem_id", "ascending"), ("version", "ascending")])
     for golem_id, markdown in dict(
         zip(last["golem_id"].to_pylist(), last["markdown"].to_pylist(), strict=True)
     ).items():
@@ -229,36 +229,38 @@ def _playbooks(proof: _Proof) -> Iterator[Remains]:
 def _credits(proof: _Proof) -> Iterator[Remains]:
     rows, key = proof.standing("credits"), ("entry_id", "cycle")
     named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
-    for out in named.filter(proof.is_out(named)).to_pylist():
+    for out in named.filter(proof.is_retracted(named)).to_pylist():
         row = rows.slice(out["row"], 1).to_pylist()[0]
         yield Remains("credits", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
     credits = proof.context.projections.growing("credits")
     upto = {g: done for g in proof.golems if (done := credits.done(g)) is not None}
-    again = rederive_credits(proof.context, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.again.decisions))
-    yield from _extra("credits", key, rows, again)
+    expected = rederive_credits(
+        proof.context, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.rederived.decisions)
+    )
+    yield from _extra("credits", key, rows, expected)
 
 
 def _failures(proof: _Proof) -> Iterator[Remains]:
     rows = proof.standing("failures")
     named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
-    for out in named.filter(proof.is_out(named)).to_pylist():
+    for out in named.filter(proof.is_retracted(named)).to_pylist():
         row = rows.slice(out["row"], 1).to_pylist()[0]
-        says = f"names tick {out['tick']}, which is left out"
-        yield Remains("failures", row["golem_id"], _named(row, ("seq",)), says)
+        fact = f"names tick {out['tick']}, which is left out"
+        yield Remains("failures", row["golem_id"], _named(row, ("seq",)), fact)
     yield from _extra("failures", ("seq",), rows, proof.failures)
 
 
 def _scars(proof: _Proof) -> Iterator[Remains]:
-    """What a clade is told depends on what hurt any of its golems."""
+    """Check the scars of all clades; they depend on the failures of all golems."""
     failures = proof.context.projections.growing("failures").read()
     others = failures.filter(pc.invert(pc.is_in(failures["golem_id"], value_set=pa.array(proof.golems, pa.string()))))
-    told = pa.concat_tables([others, proof.failures])
-    wanted = scars_of(told, deaths_with_ticks(proof.context), proof.context.policy)
+    all_failures = pa.concat_tables([others, proof.failures])
+    wanted = scars_of(all_failures, deaths_with_ticks(proof.context), proof.context.policy)
     yield from _extra("scars", ("owner_id", "scar_id"), proof.context.projections.replaceable("scars").read(), wanted)
 
 
 def _votes(proof: _Proof) -> Iterator[Remains]:
-    """Votes say nobody's name: whose they are is in the causes, those that were taken back among them."""
+    """Check votes. They are anonymous; their golems are in the causes, including retracted ones."""
     yield from _extra("vote_causes", ("vote_id",), proof.standing("vote_causes"), proof.ballots.causes)
     yield from _extra("votes", ("vote_id",), proof.cast[0], proof.ballots.votes)
     projections = proof.context.projections
@@ -269,10 +271,10 @@ def _votes(proof: _Proof) -> Iterator[Remains]:
 
 
 def _consensus(proof: _Proof) -> Iterator[Remains]:
-    """Counted again from the votes that may stand, a proposition must come out as it is."""
+    """Check consensus against a new count of the valid votes."""
     causes, wanted = proof.context.projections.growing("vote_causes").read(), proof.ballots.votes
-    theirs, others = proof.cast
-    votes = pa.concat_tables([others, theirs.filter(_within(theirs, wanted))])
+    affected, others = proof.cast
+    votes = pa.concat_tables([others, affected.filter(_within(affected, wanted))])
     backed = backed_votes(votes, causes, recorded_deaths(proof.context))
     counted = consensus(votes, backed, proof.context.policy.katabasis)
     yield from _extra(
@@ -281,20 +283,20 @@ def _consensus(proof: _Proof) -> Iterator[Remains]:
 
 
 def _dreams(proof: _Proof) -> Iterator[Remains]:
-    """What a dream replayed and what a hypothesis rests on is looked up; then all is dreamt again."""
+    """Check replayed ticks and causes of hypotheses, and compare with dreams derived again."""
     rows = proof.standing("dreams")
     row, parts = flatten_lists(contiguous(rows["replayed"]))
     ticks = pa.table({"golem_id": rows["golem_id"].take(pa.array(row)), "tick": pc.struct_field(parts, "tick")})
-    for place in np.unique(row[np.asarray(proof.is_out(ticks), bool)]).tolist():
-        told = rows.slice(place, 1).to_pylist()[0]
-        yield Remains("dreams", told["golem_id"], f"cycle {told['cycle']}", "replayed a tick which is left out")
-    yield from _extra("dreams", ("cycle",), rows, proof.dreamt.dreams)
-    held, key = proof.standing("hypotheses"), ("hypothesis_id", "cycle", "seq")
-    named = named_ticks(held["golem_id"], contiguous(held["cause_ticks"]))
-    for out in named.filter(proof.is_out(named)).to_pylist():
-        told = held.slice(out["row"], 1).to_pylist()[0]
-        yield Remains("hypotheses", told["golem_id"], _named(told, key), f"names tick {out['tick']}, which is left out")
-    yield from _extra("hypotheses", key, held, proof.dreamt.hypotheses)
+    for place in np.unique(row[np.asarray(proof.is_retracted(ticks), bool)]).tolist():
+        dream = rows.slice(place, 1).to_pylist()[0]
+        yield Remains("dreams", dream["golem_id"], f"cycle {dream['cycle']}", "replayed a tick which is left out")
+    yield from _extra("dreams", ("cycle",), rows, proof.dream_result.dreams)
+    hypotheses, key = proof.standing("hypotheses"), ("hypothesis_id", "cycle", "seq")
+    named = named_ticks(hypotheses["golem_id"], contiguous(hypotheses["cause_ticks"]))
+    for out in named.filter(proof.is_retracted(named)).to_pylist():
+        row = hypotheses.slice(out["row"], 1).to_pylist()[0]
+        yield Remains("hypotheses", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
+    yield from _extra("hypotheses", key, hypotheses, proof.dream_result.hypotheses)
     yield from _extra("lessons", ("entry_id",), proof.standing("lessons"), proof.lessons)
 
 
@@ -302,19 +304,19 @@ def _testaments(proof: _Proof) -> Iterator[Remains]:
     rows = proof.standing("testaments")
     for category in CATEGORIES:
         row, items = flatten_lists(contiguous(rows[category]))
-        said = named_ticks(rows["golem_id"].take(pa.array(row)), pc.struct_field(items, "ticks"))
-        for named in said.filter(proof.is_out(said)).to_pylist():
-            told = f"{category} names tick {named['tick']}, which is left out"
-            yield Remains("testaments", named["golem_id"], "its row", told)
+        ticks = named_ticks(rows["golem_id"].take(pa.array(row)), pc.struct_field(items, "ticks"))
+        for named in ticks.filter(proof.is_retracted(ticks)).to_pylist():
+            fact = f"{category} names tick {named['tick']}, which is left out"
+            yield Remains("testaments", named["golem_id"], "its row", fact)
     dead = with_lives(proof.context, proof.deaths)
-    of_them = [pc.is_in(t["golem_id"], value_set=dead["golem_id"].combine_chunks()) for t in proof.known]
-    entries, decisions = (table.filter(mine) for table, mine in zip(proof.known, of_them, strict=True))
+    masks = [pc.is_in(t["golem_id"], value_set=dead["golem_id"].combine_chunks()) for t in proof.knowledge]
+    entries, decisions = (table.filter(mask) for table, mask in zip(proof.knowledge, masks, strict=True))
     yield from _extra("testaments", (), rows, testaments(entries, decisions, dead, proof.context.policy))
 
 
 def _candidates(proof: _Proof) -> Iterator[Remains]:
-    """A candidate says in its manifest what it was made without; what it holds must be known and remembered."""
-    known = set(zip(*(proof.grimoire[n].to_pylist() for n in ("golem_id", "entry_id")), strict=True))
+    """Check the retractions in the manifest of each candidate, and its entries and episodes."""
+    entries = set(zip(*(proof.grimoire[n].to_pylist() for n in ("golem_id", "entry_id")), strict=True))
     for row in proof.standing("candidates").to_pylist():
         golem_id, name = row["golem_id"], f"bundle_hash {row['bundle_hash']}"
         try:
@@ -324,7 +326,7 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
             continue
         if bundle.manifest.get("left_out") != proof.left.listing(golem_id):
             yield Remains("candidates", golem_id, name, "was made before all that is left out now was")
-        for entry in sorted(e for e in row["cause_entries"] if (golem_id, e) not in known):
+        for entry in sorted(e for e in row["cause_entries"] if (golem_id, e) not in entries):
             yield Remains("candidates", golem_id, name, f"holds entry {entry}: {NOT_GIVEN}")
         for tick in (e["tick"] for e in bundle.rows(EPISODES)):
             if proof.left.records(pa.array([golem_id]), np.array([tick])).any():
@@ -332,21 +334,21 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
 
 
 def _libraries(proof: _Proof) -> Iterator[Remains]:
-    for name, rows in remake_libraries(proof.context, proof.golems, proof.grimoire, proof.again).items():
+    for name, rows in remake_libraries(proof.context, proof.golems, proof.grimoire, proof.rederived).items():
         yield from _extra(name, TABLES[name].key, proof.context.projections.replaceable(name).read(), rows)
 
 
 def _index(proof: _Proof) -> Iterator[Remains]:
     episodes, texts = episode_index(proof.context).held()
-    for row in episodes.filter(proof.is_out(episodes)).to_pylist():
+    for row in episodes.filter(proof.is_retracted(episodes)).to_pylist():
         yield Remains("index of episodes", row["golem_id"], row["episode_id"], f"tick {row['tick']} is left out")
-    standing = proof.context.projections.growing("episodes").read(["text_hash"])["text_hash"].unique()
-    for text_hash in texts["text_hash"].filter(pc.invert(pc.is_in(texts["text_hash"], value_set=standing))).to_pylist():
+    valid = proof.context.projections.growing("episodes").read(["text_hash"])["text_hash"].unique()
+    for text_hash in texts["text_hash"].filter(pc.invert(pc.is_in(texts["text_hash"], value_set=valid))).to_pylist():
         yield Remains("index of episodes", None, f"text {text_hash}", "no episode that stands has this vector")
 
 
 def _marts(proof: _Proof) -> Iterator[Remains]:
-    """Marts are built whole: a row that names a tick, an entry or a proposition must find it where it stands now."""
+    """Check that each tick, entry and proposition in a mart is valid now."""
     home = proof.context.home
     if not home.warehouse.exists():
         return
@@ -354,24 +356,24 @@ def _marts(proof: _Proof) -> Iterator[Remains]:
     marts: dict[str, set[str]] = {}
     for table, column in columns:
         marts.setdefault(table, set()).add(column)
-    held = known_entries_of_buckets(
+    entries = known_entries_of_buckets(
         proof.context, proof.context.projections.replaceable("grimoire").buckets(proof.golems)
     )
-    active = held.filter(pc.equal(held["status"], "active"))
-    known = set(zip(*(active[n].to_pylist() for n in ("golem_id", "entry_id", "text")), strict=True))
+    active = entries.filter(pc.equal(entries["status"], "active"))
+    texts = set(zip(*(active[n].to_pylist() for n in ("golem_id", "entry_id", "text")), strict=True))
     beliefs = proof.context.projections.replaceable("consensus").read()
     agreed = set(zip(beliefs["proposition_id"].to_pylist(), beliefs["votes_hash"].to_pylist(), strict=True))
     for mart, names in sorted(marts.items()):
         if {"golem_id", "tick"} <= names and "died_at" not in names:
-            rows = _asked(proof, mart, "golem_id", "tick")
-            for row in rows.filter(proof.is_out(rows)).to_pylist():
+            rows = _mart_rows(proof, mart, "golem_id", "tick")
+            for row in rows.filter(proof.is_retracted(rows)).to_pylist():
                 yield Remains(mart, row["golem_id"], f"tick {row['tick']}", "is left out")
         if {"golem_id", "entry_id", "text"} <= names:
-            for row in proof.mine(_asked(proof, mart, "golem_id", "entry_id", "text")).to_pylist():
-                if tuple(row.values()) not in known:
+            for row in proof.affected(_mart_rows(proof, mart, "golem_id", "entry_id", "text")).to_pylist():
+                if tuple(row.values()) not in texts:
                     yield Remains(mart, row["golem_id"], f"entry_id {row['entry_id']}", NOT_GIVEN)
         if {"proposition_id", "votes_hash"} <= names:
-            for row in _asked(proof, mart, "proposition_id", "votes_hash").to_pylist():
+            for row in _mart_rows(proof, mart, "proposition_id", "votes_hash").to_pylist():
                 if tuple(row.values()) not in agreed:
                     yield Remains(mart, None, f"proposition_id {row['proposition_id']}", "was counted from other votes")
 
@@ -379,7 +381,7 @@ def _marts(proof: _Proof) -> Iterator[Remains]:
 MART_COLUMNS = "select table_name, column_name from duckdb_columns() where database_name = 'warehouse' and not internal"
 
 
-def _asked(proof: _Proof, mart: str, *columns: str) -> pa.Table:
+def _mart_rows(proof: _Proof, mart: str, *columns: str) -> pa.Table:
     names, rows = query(proof.context.home, f'select {", ".join(columns)} from "{mart}"')  # noqa: S608
     return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
 
@@ -389,7 +391,7 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _curation,
     _cycles,
     _grimoire,
-    _of_grimoire,
+    _grimoire_views,
     _playbooks,
     _credits,
     _failures,
@@ -403,4 +405,4 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _index,
     _marts,
 )
-"""Every place that is looked into, causes before effects."""
+"""All checks, causes before effects."""

@@ -1,9 +1,8 @@
-"""Repair: a record is struck, a reorg is observed, and what heirs hold of it is withdrawn, all as events.
+"""Repair: strike records, record chain reorganisations, and withdraw dependent entries from heirs, all as events.
 
-The events alone decide what counts as never having been; whoever derives next heeds them. What an heir loses is found
-in the bundle that it was born with, or given: the entries that rest on a record which that bundle was not made without,
-and so on from heir to heir. A kit from the library is a bundle of many: it rests on the lives of all who left it its
-rules. Source: EV-8, X-4, canon 20; architecture ("Heirs get `withdrawn` decisions").
+The next derivation applies the events. The entries that an heir loses are found in its bundles: entries with evidence
+in a record that was excluded after the bundle was made, and so on from heir to heir. A kit of the library depends on
+all golems that left its rules. Source: EV-8, X-4, canon 20; architecture ("Heirs get `withdrawn` decisions").
 """
 
 from __future__ import annotations
@@ -34,9 +33,13 @@ from bardo_pipeline.market.confirmation_depth import Depth, depth_at
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a repair put on record: the ticks that are left out by it, and the entries that heirs lose.
+    """Result of a repair.
 
-    event_ids: of the strike, or of the reorg's runs of ticks; none where all its ticks were left out already.
+    Parameters
+    ----------
+    event_ids : ids of the new events; empty if all ticks were excluded before
+    ticks : excluded runs, first and last tick
+    heirs : withdrawals from heirs
     """
 
     golem_id: str
@@ -46,13 +49,17 @@ class Recorded:
 
 
 def strike(context: DerivationContext, golem_id: str, tick: int, why: str, *, now: datetime) -> Recorded:
-    """Strike the record of one tick, and withdraw from heirs what came from it. now: the moment of recording.
+    """Strike the record of a tick and withdraw dependent entries from heirs. A second strike changes nothing.
 
-    Raises QueryError if the golem has no record of that tick. Struck a second time, nothing changes.
+    Raises QueryError if the golem has no record of the tick.
+
+    Parameters
+    ----------
+    now : recording time
     """
     if not context.log.read_stretch(["tick"], [golem_id], tick, tick).num_rows:
-        raise QueryError(f"golem {golem_id} has no record of tick {tick}: `bardo ticks` shows what is on record")
-    return _leave_out(context, golem_id, [Struck(tick=tick, why=why)], now)
+        raise QueryError(f"golem {golem_id} has no record of tick {tick}: `bardo ticks` shows its records")
+    return _exclude(context, golem_id, [Struck(tick=tick, why=why)], now)
 
 
 def reorg(
@@ -64,11 +71,14 @@ def reorg(
     ticks: tuple[int, int] | None = None,
     now: datetime,
 ) -> Recorded:
-    """Record that the chain took back blocks, and withdraw from heirs what came from records of them.
+    """Record a reorganisation of the chain and withdraw dependent entries from heirs.
 
-    blocks: first and last; an event for each run of ticks whose records saw the chain at one of them. ticks: first and
-    last, for records that do not name their block; the event names the blocks that they do name (0 for none).
-    Raises QueryError unless one of the two is given, and where no record answers.
+    Raises QueryError unless exactly one of blocks and ticks is given, and if no record matches.
+
+    Parameters
+    ----------
+    blocks : first and last block; one event for each run of ticks whose records name one of them
+    ticks : first and last tick, for records without a block; the event has the blocks that they name (0 for none)
     """
     if (blocks is None) == (ticks is None):
         raise QueryError("a reorg is named by its blocks or by ticks: give first and last of one of the two")
@@ -80,16 +90,16 @@ def reorg(
         hint = "; where records name no block, name the ticks" if blocks is not None else ""
         raise QueryError(f"golem {golem_id} has no record on {chain} at {by}s {first} to {last}{hint}")
     ends = pc.min_max(rows["block"]).as_py()
-    found = blocks or (ends["min"] or 0, ends["max"] or 0)
+    block_from, block_to = blocks or (ends["min"] or 0, ends["max"] or 0)
     runs = [(first, last)] if blocks is None else _runs(sorted(set(rows["tick"].to_pylist())))
     payloads = [
-        Reorg(chain=chain, block_from=found[0], block_to=found[1], tick_from=run[0], tick_to=run[1]) for run in runs
+        Reorg(chain=chain, block_from=block_from, block_to=block_to, tick_from=run[0], tick_to=run[1]) for run in runs
     ]
-    return _leave_out(context, golem_id, payloads, now)
+    return _exclude(context, golem_id, payloads, now)
 
 
 def _records(context: DerivationContext, golem_id: str) -> pa.Table:
-    """tick, chain and block of all records of a golem. QueryError if there is none."""
+    """Return tick, chain and block of all records of a golem. Raises QueryError without records."""
     columns = {"tick": "tick", "observation.chain": "chain", "observation.block_number": "block"}
     rows = context.log.read_cycles(list(columns), golems=[golem_id]).rename_columns(columns)
     if not rows.num_rows:
@@ -98,37 +108,39 @@ def _records(context: DerivationContext, golem_id: str) -> pa.Table:
 
 
 def _runs(ticks: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each run of ticks without a hole."""
+    """Return first and last of each contiguous run of ticks."""
     starts = [tick for i, tick in enumerate(ticks) if i == 0 or ticks[i - 1] != tick - 1]
     ends = [tick for i, tick in enumerate(ticks) if i + 1 == len(ticks) or ticks[i + 1] != tick + 1]
     return list(zip(starts, ends, strict=True))
 
 
 def depth_after(context: DerivationContext, chain: str, golem_id: str) -> Depth:
-    """How deep a block of this chain must lie now before it counts, by the reorgs on record (HB S10).
+    """Return the confirmation depth that blocks of this chain need now, by the recorded reorgs (HB S10).
 
-    golem_id: whose records say how far the chain has come. What several golems saw taken back is one reorg.
+    A reorg observed by several golems counts once.
+
+    Parameters
+    ----------
+    golem_id : golem whose records give the head of the chain
     """
-    told = [row["reorg"] for row in context.life("ReorgObserved").select(["reorg"]).to_pylist()]
-    seen = {(r["block_from"], r["block_to"]) for r in told if r["chain"] == chain}
+    recorded = [row["reorg"] for row in context.life("ReorgObserved").select(["reorg"]).to_pylist()]
+    seen = {(r["block_from"], r["block_to"]) for r in recorded if r["chain"] == chain}
     rows = _records(context, golem_id)
     newest = pc.max(rows.filter(pc.field("chain") == chain)["block"]).as_py() or 0
     head = max([newest, *(last for _, last in seen)])
     return depth_at(head, np.array([first for first, _ in seen], np.int64), context.policy.reorg)
 
 
-def _leave_out(
-    context: DerivationContext, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime
-) -> Recorded:
-    """Record the events at the golem's own last moment, and what heirs lose by them, together in one commit."""
-    left, at = context.left_out(), last_moment(context, golem_id)
-    known, said = left.of_golem(golem_id)[0], _said(context, golem_id)
+def _exclude(context: DerivationContext, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime) -> Recorded:
+    """Record the events at the golem's last event time, with the withdrawals from heirs, in one commit."""
+    retractions, at = context.left_out(), last_moment(context, golem_id)
+    excluded, reorgs = retractions.of_golem(golem_id)[0], _recorded_reorgs(context, golem_id)
     runs = tuple((p.tick, p.tick) if isinstance(p, Struck) else (p.tick_from, p.tick_to) for p in payloads)
-    fresh, causes = [], set(left.causes)
+    fresh, causes = [], set(retractions.causes)
     for payload, (first, last) in zip(payloads, runs, strict=True):
-        out = any(a <= first and last <= b for a, b in known)
-        # A reorg of other blocks is another reorg, though their records are out already: how often they come counts.
-        if not out or (isinstance(payload, Reorg) and payload not in said):
+        is_excluded = any(a <= first and last <= b for a, b in excluded)
+        # A reorg of other blocks is recorded even if its ticks are excluded, because reorgs are counted.
+        if not is_excluded or (isinstance(payload, Reorg) and payload not in reorgs):
             event = life_event(golem_id, at, payload)
             fresh.append(event)
             causes.add(Cause(golem_id, at, event.event_id, event.kind, first, last, ()))
@@ -137,17 +149,16 @@ def _leave_out(
     return Recorded(golem_id, tuple(event.event_id for event in fresh), runs, due.events)
 
 
-def _said(context: DerivationContext, golem_id: str) -> list[Reorg]:
-    """The reorgs that this golem is on record to have seen."""
-    told = context.life("ReorgObserved")
-    mine = told.filter(pc.equal(told["golem_id"], golem_id))["reorg"].to_pylist()
-    return [Reorg.model_validate(payload) for payload in mine]
+def _recorded_reorgs(context: DerivationContext, golem_id: str) -> list[Reorg]:
+    """Return the recorded reorgs of this golem."""
+    events = context.life("ReorgObserved", [golem_id])
+    return [Reorg.model_validate(payload) for payload in events["reorg"].to_pylist()]
 
 
 def last_moment(context: DerivationContext, golem_id: str) -> datetime:
-    """The last moment of a golem's stream: of its newest record, or of its birth.
+    """Return the event time of a golem's newest record, or of its birth.
 
-    What is said of a golem later happens there: event time goes on with its records, not with a clock on a wall.
+    Later events about the golem get this time, because event time advances with records only.
     """
     newest = context.log.head_of(golem_id).highest
     seen = context.log.read_stretch(["observed_at"], [golem_id], newest, newest)["observed_at"]
@@ -161,17 +172,17 @@ def last_moment(context: DerivationContext, golem_id: str) -> datetime:
 
 
 def withdraw(context: DerivationContext, *, now: datetime) -> list[LifeEvent]:
-    """Record what heirs lose by all that is left out and was not withdrawn from them yet. Returns the events."""
-    left = context.left_out()
-    if not left.causes:
+    """Record the missing withdrawals from heirs for all retractions; return the events."""
+    retractions = context.left_out()
+    if not retractions.causes:
         return []
-    due = withdrawals_due(context, left)
+    due = withdrawals_due(context, retractions)
     _record(context, (), due, now)
     return list(due.events)
 
 
 class _Loss(NamedTuple):
-    """Why an heir loses an entry: the event, whose record it was, and its first tick."""
+    """Reason for a withdrawal: event, golem of the excluded record, and its first tick."""
 
     because: str
     from_golem_id: str
@@ -179,93 +190,96 @@ class _Loss(NamedTuple):
 
 
 class Withdrawals(NamedTuple):
-    """Events to record, and the causes (event>heir>bundle) that need not be looked at again once they are."""
+    """Events to record, and the pairs (event>heir>bundle) that are handled by them."""
 
     events: tuple[LifeEvent, ...]
     pairs: frozenset[str]
 
 
-def withdrawals_due(context: DerivationContext, left: LeftOut) -> Withdrawals:
-    """What must be withdrawn from heirs, and from their heirs, so that nothing is left of what is left out.
+def withdrawals_due(context: DerivationContext, retractions: LeftOut) -> Withdrawals:
+    """Return the withdrawals from heirs, and from their heirs, that the retractions require.
 
-    Reads the records of a golem only where something of it is left out that an heir was not looked at for.
+    Reads records of a golem only for a retraction that was not yet handled for an heir.
     """
     births, seen, lost = _births(context), RetractionCursor(context, "heirs").handled_ids(), _withdrawn_already(context)
     heirs = _heirs(context, births)
     causes: dict[str, set[str]] = defaultdict(set)
-    for cause in left.causes:
+    for cause in retractions.causes:
         causes[cause.golem_id].add(cause.event_id)
     events: list[LifeEvent] = []
     pairs: set[str] = set()
     order = sorted(heirs, key=lambda g: (births[g]["generation"] if g in births else 0, g))
     waiting = [(golem_id, heir, bundle_hash) for golem_id in order for heir, bundle_hash in heirs[golem_id]]
     before = -1
-    while len(pairs) > before:  # what is given in life may go to an elder, whose heirs were looked at already
+    while len(pairs) > before:  # a bundle given during life may reach an older golem whose heirs were handled before
         before = len(pairs)
         for golem_id, heir, bundle_hash in waiting:
             new = {f"{event_id}>{heir}>{bundle_hash[:16]}" for event_id in causes[golem_id]} - seen - pairs
             if not new:
                 continue
             root = roots_of(load_bundle(context.home, bundle_hash)).get(golem_id)
-            losses = {} if root is None else _losses(context, root, left, lost[golem_id])
+            losses = {} if root is None else _losses(context, root, retractions, lost[golem_id])
             fresh = {entry: loss for entry, loss in losses.items() if entry not in lost[heir]}
             lost[heir] |= fresh
-            made = _events(context, heir, fresh)
-            causes[heir] |= {event.event_id for event in made}
-            events += made
+            withdrawn = _events(context, heir, fresh)
+            causes[heir] |= {event.event_id for event in withdrawn}
+            events += withdrawn
             pairs |= new
     return Withdrawals(tuple(events), frozenset(pairs))
 
 
 def _record(context: DerivationContext, first: Sequence[LifeEvent], due: Withdrawals, now: datetime) -> None:
-    """Record all in one commit: a strike is never on record without what its heirs lose by it."""
+    """Record the events in one commit, so that a strike is never recorded without its withdrawals."""
     context.log.record([*first, *due.events], now)
     RetractionCursor(context, "heirs").mark_handled(due.pairs)
 
 
-def _losses(context: DerivationContext, root: Root, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
-    """Entries of a bundle that rest on what is left out of a golem's life since, each with its reason.
+def _losses(context: DerivationContext, root: Root, retractions: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
+    """Return the entries of a bundle that depend on later retractions of a golem's records, with reasons.
 
-    root: what the bundle holds of that golem. lost: what was withdrawn from it.
+    Parameters
+    ----------
+    root : content of the bundle from that golem
+    lost : entries withdrawn from that golem
     """
     ids = root.entries["entry_id"].to_pylist()
-    known = root.made_without.entries(root.golem_id)
-    out = {entry: lost[entry] for entry in ids if entry in lost and entry not in known}
-    causes = [c for c in left.causes if c.golem_id == root.golem_id and c.tick_from]
-    for structure, cause in _resting_on(context, root, causes).items():
+    excluded = root.made_without.entries(root.golem_id)
+    losses = {entry: lost[entry] for entry in ids if entry in lost and entry not in excluded}
+    causes = [c for c in retractions.causes if c.golem_id == root.golem_id and c.tick_from]
+    for structure, cause in _dependent_structures(context, root, causes).items():
         for entry in root.entries.filter(pc.equal(root.entries["structure"], structure))["entry_id"].to_pylist():
-            out.setdefault(entry, _Loss(cause.event_id, cause.golem_id, cause.tick_from))
-    return out
+            losses.setdefault(entry, _Loss(cause.event_id, cause.golem_id, cause.tick_from))
+    return losses
 
 
-def _resting_on(context: DerivationContext, root: Root, causes: Sequence[Cause]) -> dict[str, Cause]:
-    """Structures that the golem had evidence of in ticks which are left out since its bundle was made, by key."""
+def _dependent_structures(context: DerivationContext, root: Root, causes: Sequence[Cause]) -> dict[str, Cause]:
+    """Return the structures, by key, with evidence in ticks that were excluded after the bundle was made."""
     runs, _ = root.made_without.of_golem(root.golem_id)
-    news = [c for c in causes if not any(first <= c.tick_from and c.tick_to <= last for first, last in runs)]
-    if not news:
+    later = [c for c in causes if not any(first <= c.tick_from and c.tick_to <= last for first, last in runs)]
+    if not later:
         return {}
-    first = min(cause.tick_from for cause in news)
+    first = min(cause.tick_from for cause in later)
     records = context.log.read_stretch(EVIDENCE_COLUMNS, [root.golem_id], first, root.source_watermark)
     records = without_retracted(records, root.made_without)
     structures, cycle = Structures(), cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
-    found = gather_evidence(
+    evidence = gather_evidence(
         records, golem=np.zeros(len(cycle), np.int64), cycle=cycle, structures=structures, policy=context.policy.curator
     )
-    out: dict[str, Cause] = {}
-    for cause in news:
-        hit = ((found.cause_tick >= cause.tick_from) & (found.cause_tick <= cause.tick_to)).any(axis=1)
-        groups = np.searchsorted(found.first, np.flatnonzero(hit), side="right") - 1
-        for code in np.unique(found.structure[groups]).tolist():
-            for key in {structures.rows[code].key, *_standing_for(structures, code)}:
-                out.setdefault(key, cause)
-    return out
+    cause_of: dict[str, Cause] = {}
+    for cause in later:
+        is_hit = ((evidence.cause_tick >= cause.tick_from) & (evidence.cause_tick <= cause.tick_to)).any(axis=1)
+        groups = np.searchsorted(evidence.first, np.flatnonzero(is_hit), side="right") - 1
+        for code in np.unique(evidence.structure[groups]).tolist():
+            for key in {structures.rows[code].key, *_wider_structures(structures, code)}:
+                cause_of.setdefault(key, cause)
+    return cause_of
 
 
-def _standing_for(structures: Structures, code: int) -> set[str]:
-    """The structures of wider rules that may stand for this one, by key."""
-    about = structures.rows[code]
-    wider = (span for span, bands in WIDE_GAS_BANDS.items() if about.gas_band in bands)
-    return {about._replace(gas_band=span).key for span in wider}
+def _wider_structures(structures: Structures, code: int) -> set[str]:
+    """Return the keys of the wider rules that may cover this structure."""
+    structure = structures.rows[code]
+    wider = (span for span, bands in WIDE_GAS_BANDS.items() if structure.gas_band in bands)
+    return {structure._replace(gas_band=span).key for span in wider}
 
 
 def _events(context: DerivationContext, heir: str, losses: dict[str, _Loss]) -> list[LifeEvent]:
@@ -280,28 +294,29 @@ def _events(context: DerivationContext, heir: str, losses: dict[str, _Loss]) -> 
 
 
 def _withdrawn_already(context: DerivationContext) -> defaultdict[str, dict[str, _Loss]]:
-    """Golem to the entries that it lost, each with its reason."""
-    out: defaultdict[str, dict[str, _Loss]] = defaultdict(dict)
+    """Return the withdrawn entries by golem, with reasons."""
+    losses: defaultdict[str, dict[str, _Loss]] = defaultdict(dict)
     for row in context.life("KnowledgeWithdrawn").select(["golem_id", "withdrawn"]).to_pylist():
-        said = row["withdrawn"]
-        loss = _Loss(said["because"], said["from_golem_id"], said["tick"])
-        out[row["golem_id"]] |= dict.fromkeys(said["entry_ids"], loss)
-    return out
+        payload = row["withdrawn"]
+        loss = _Loss(payload["because"], payload["from_golem_id"], payload["tick"])
+        losses[row["golem_id"]] |= dict.fromkeys(payload["entry_ids"], loss)
+    return losses
 
 
 def _heirs(context: DerivationContext, births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """Golem to those who have something of it, each with the hash of the bundle: heirs, who was given its bundle, and
-    who was equipped with a kit that holds what it left to its owner's library."""
-    out: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    """Return by golem the receivers of its knowledge, with bundle hashes: heirs, golems that were given its bundle, and
+    golems equipped with a kit that contains rules it left to the library."""
+    receivers: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for golem_id, birth in births.items():
         if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
-            out[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
-    kits = {said["bundle_hash"] for said in context.life("KitOrdered")["kit_ordered"].to_pylist()}
-    for one in context.arrivals().deliveries:
-        kit = roots_of(load_bundle(context.home, one.content_hash)) if one.content_hash in kits else ()
-        for golem_id in kit or (one.from_golem_id,):
-            out[golem_id].append((one.golem_id, one.content_hash))
-    return {golem_id: sorted(set(heirs)) for golem_id, heirs in out.items()}
+            receivers[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
+    kits = {order["bundle_hash"] for order in context.life("KitOrdered")["kit_ordered"].to_pylist()}
+    for delivery in context.arrivals().deliveries:
+        is_kit = delivery.content_hash in kits
+        roots = roots_of(load_bundle(context.home, delivery.content_hash)) if is_kit else ()
+        for golem_id in roots or (delivery.from_golem_id,):
+            receivers[golem_id].append((delivery.golem_id, delivery.content_hash))
+    return {golem_id: sorted(set(heirs)) for golem_id, heirs in receivers.items()}
 
 
 def _births(context: DerivationContext) -> dict[str, dict[str, Any]]:

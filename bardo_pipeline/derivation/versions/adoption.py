@@ -1,8 +1,8 @@
-"""Adoption: the home goes over to a derivation that was built beside, by one recorded event.
+"""Adoption of another derivation by one recorded event.
 
-First the derivation is brought up to the log, then the event is recorded: whoever is cut off before it has adopted
-nothing, whoever is cut off after it has adopted all. What follows (PLAYBOOK.md files, marts, the index) is made again
-by whoever derives next. A fleet under way lives on by what it began with, as its records say.
+The derivation is updated to the log first and then the event is recorded, so an interrupted adoption has no effect
+before the event and is complete after it. The next derivation updates PLAYBOOK.md files, marts and the index. A running
+fleet keeps the derivation that it began with.
 Source: X-10; architecture ("is switched to by a recorded `DerivationAdopted`").
 """
 
@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.derivation.versions.side_derivations import build, recorded
+from bardo_pipeline.derivation.versions.side_derivations import build, open_adoptable
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.storage.warehouse.build import build_warehouse
@@ -29,18 +29,18 @@ from bardo_pipeline.storage.warehouse.build import build_warehouse
 def adopt(
     context: DerivationContext, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
 ) -> LifeEvent:
-    """Bring a derivation that was built beside up to the log, and put it in force.
+    """Update a side derivation to the log and adopt it.
 
-    now: the moment of recording. Raises DerivationError without a reason, and for one that is in force, was not built,
-    holds some golems alone, or was made by another edition of the passes.
+    Raises DerivationError without a reason, and for a derivation that is in force, was not built, has only some golems,
+    or was made by another edition of the passes.
     """
     if not why.strip():
         raise DerivationError("an adoption is recorded with its reason: say why")
     with context.home.lock("adoption"):
-        standing = in_force(context.log.life("DerivationAdopted"))
-        if name == standing.derivation_id:
+        current = in_force(context.log.life("DerivationAdopted"))
+        if name == current.derivation_id:
             raise DerivationError(f"derivation {name} is in force already: `bardo whatif --list` shows the others")
-        chosen = recorded(context, name)
+        chosen = open_adoptable(context, name)
         build(context, chosen, now=now, tell=tell)
         return switch_to(context, chosen, why.strip(), now=now)
 
@@ -48,14 +48,14 @@ def adopt(
 def switch_to(
     context: DerivationContext, chosen: DerivationContext, why: str, *, now: datetime, at: datetime | None = None
 ) -> LifeEvent:
-    """Put a derivation in force that is up to the log: one recorded event. The caller holds the lock `adoption`.
+    """Record the adoption of an updated derivation. The caller holds the lock `adoption`.
 
-    at: its moment where nothing is on record yet, by default when the home was made.
+    at: event time in an empty log; default: creation time of the home.
     """
-    standing = in_force(context.log.life("DerivationAdopted"))
+    current = in_force(context.log.life("DerivationAdopted"))
     payload = Adopted(
         derivation_id=chosen.derivation_id,
-        previous_derivation_id=standing.derivation_id,
+        previous_derivation_id=current.derivation_id,
         policy_hash=chosen.policy.hash,
         passes_edition=PASSES_EDITION,
         embedder=chosen.embedder_name,
@@ -68,9 +68,9 @@ def switch_to(
 
 
 def log_moment(context: DerivationContext, kind: str, at: datetime | None = None) -> datetime:
-    """The log's last moment, in event time; later than any event of this kind, so that these have an order.
+    """Return the last event time of the log, or a later time if an event of this kind has it, to keep them ordered.
 
-    at: the moment where nothing is on record yet, by default when the home was made.
+    at: result for an empty log; default: creation time of the home.
     """
     earlier = pc.max(context.log.life(kind)["observed_at"]).as_py()
     newest = last_event_time(context) or at or context.home.created_at
@@ -78,14 +78,14 @@ def log_moment(context: DerivationContext, kind: str, at: datetime | None = None
 
 
 def adoptions(context: DerivationContext) -> pa.Table:
-    """The adoptions on record, oldest first: observed_at, recorded_at, and what each says."""
+    """Return the recorded adoptions, oldest first: event_id, observed_at, recorded_at, adopted."""
     rows = context.log.life("DerivationAdopted")
     ordered = rows.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
     return ordered.select(["event_id", "observed_at", "recorded_at", "adopted"])
 
 
 def settle(context: DerivationContext, *, now: datetime) -> None:
-    """Make again what follows from an adoption: files of playbooks, the index, and marts where there are any."""
+    """Update playbook files, index and existing marts after an adoption."""
     derive_everything(context, now=now)
     refresh_index(context)
     if context.home.warehouse.exists():

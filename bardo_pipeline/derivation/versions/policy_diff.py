@@ -1,4 +1,4 @@
-"""Altered: another policy from the one in force, by the dotted names of its settings. Pure.
+"""Changed policies and their differences, by the dotted names of settings. Pure.
 
 Source: X-3 (`bardo whatif --set decay.tactical_days=14`).
 """
@@ -16,11 +16,11 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import OPERATIONAL, Policy
 
 FIXED = "log"
-"""The part that is settled when a home is made."""
+"""The part of a policy that is fixed when a home is created."""
 
 
 class Setting(NamedTuple):
-    """One setting that differs."""
+    """A setting that differs."""
 
     name: str
     before: Any
@@ -28,24 +28,28 @@ class Setting(NamedTuple):
 
 
 def settings_of(policy: Policy) -> dict[str, Any]:
-    """Every setting by its dotted name."""
+    """Return all settings by dotted name."""
     return policy.settings
 
 
 def altered(policy: Policy, texts: Iterable[str], overlay: Mapping[str, Any] | None = None) -> Policy:
-    """The policy with settings changed. texts: NAME=VALUE, the value in JSON. overlay: part to settings, from a file.
+    """Return the policy with changed settings.
 
-    Raises ConfigError for an unknown name (with the nearest), a value that is not allowed, or a part by which nothing
-    is derived.
+    Raises ConfigError for an unknown name (with similar ones), an invalid value, or an operational or fixed part.
+
+    Parameters
+    ----------
+    texts : NAME=VALUE with the value in JSON
+    overlay : part -> settings, from a file
     """
-    known = settings_of(policy)
-    wanted = {name: value for name, value in _flat(overlay or {}) if name not in known or known[name] != value}
-    wanted |= dict(_parsed(text) for text in texts)
+    settings = settings_of(policy)
+    changes = {name: value for name, value in _flat(overlay or {}) if name not in settings or settings[name] != value}
+    changes |= dict(_parsed(text) for text in texts)
     parts = policy.model_dump(mode="json")
-    for name, value in wanted.items():
-        _check_name(name, known)
+    for name, value in changes.items():
+        _check_name(name, settings)
         if str(value).strip().lstrip("+-").lower() in ("inf", "infinity", "nan"):
-            raise ConfigError(f"{name} = {value}: a setting is finite; for what does not end, give a large number")
+            raise ConfigError(f"{name} = {value}: a setting is finite; use a large number instead")
         part, _, setting = name.partition(".")
         parts[part][setting] = value
     try:
@@ -53,12 +57,12 @@ def altered(policy: Policy, texts: Iterable[str], overlay: Mapping[str, Any] | N
         whole = Policy.model_validate_json(changed.model_dump_json())
     except ValidationError as error:
         raise ConfigError(_worded(error)) from error
-    assert whole == changed, "a policy is its JSON"
+    assert whole == changed, "a policy equals its JSON"
     return changed
 
 
 def differences(before: Policy, after: Policy) -> tuple[Setting, ...]:
-    """The settings in which two policies differ, by name; those that only say how a home is run are left out."""
+    """Return the settings in which two policies differ, by name, without operational settings."""
     old, new = settings_of(before), settings_of(after)
     return tuple(
         Setting(name, old[name], new[name])
@@ -68,10 +72,10 @@ def differences(before: Policy, after: Policy) -> tuple[Setting, ...]:
 
 
 def _flat(overlay: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    for part, held in overlay.items():
-        if not isinstance(held, Mapping):
+    for part, settings in overlay.items():
+        if not isinstance(settings, Mapping):
             raise ConfigError(f'{part}: a policy has parts with settings, as {{"decay": {{"tactical_days": 14}}}}')
-        for name, value in held.items():
+        for name, value in settings.items():
             yield f"{part}.{name}", value
 
 
@@ -85,19 +89,21 @@ def _parsed(text: str) -> tuple[str, Any]:
         return name.strip(), value.strip()
 
 
-def _check_name(name: str, known: Mapping[str, Any]) -> None:
+def _check_name(name: str, settings: Mapping[str, Any]) -> None:
     part = name.partition(".")[0]
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    if name not in settings:
+        near = difflib.get_close_matches(name, settings, n=4, cutoff=0.5)
         words = name.rsplit(".", maxsplit=1)[-1]
-        near += [k for k in known if k not in near and k.split(".")[-1] == words]
-        hint = ", ".join(near or sorted({k.partition(".")[0] for k in known}))
-        said = "the nearest are" if near else "its parts are"
-        raise ConfigError(f"the policy has no setting {name!r}: {said} {hint}")
+        near += [k for k in settings if k not in near and k.split(".")[-1] == words]
+        hint = ", ".join(near or sorted({k.partition(".")[0] for k in settings}))
+        intro = "the nearest are" if near else "its parts are"
+        raise ConfigError(f"the policy has no setting {name!r}: {intro} {hint}")
     if part in OPERATIONAL:
         raise ConfigError(f"{name}: no projection depends on the part {part!r}, so there is nothing to compare")
     if part == FIXED:
-        raise ConfigError(f"{name}: the part {part!r} is settled when a home is made: make another home to change it")
+        raise ConfigError(
+            f"{name}: the part {part!r} is fixed when a home is created: create another home to change it"
+        )
 
 
 def _worded(error: ValidationError) -> str:

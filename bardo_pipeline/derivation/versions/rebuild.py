@@ -1,6 +1,6 @@
-"""Rebuild: derive everything again from the log alone, beside what is in force, and compare fingerprints.
+"""Rebuild: derive all tables again from the log and compare their fingerprints with the tables in force.
 
-As of an earlier version or moment, what is in force is first cut to the cycles that were closed then.
+For an earlier version or time, the tables in force are first limited to the cycles that were closed then.
 Source: X-1; architecture, law 4 ("dropped and made again from the log, a projection has the same fingerprint").
 """
 
@@ -46,12 +46,12 @@ from bardo_pipeline.storage.projections.projections import Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
 BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams", "failures")
-"""Tables whose rows say which cycle of which golem they came from, and nothing of what is shared."""
+"""Tables whose rows depend on one golem and have a cycle."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One projection in force beside the same one rebuilt."""
+    """A projection in force compared with the rebuilt one."""
 
     table: str
     row_count: int
@@ -68,7 +68,7 @@ class Compared:
 def derive_everything(
     context: DerivationContext, *, now: datetime, tell: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Bring every projection up to the log, causes first. Verdicts and publications are events: not made here."""
+    """Update all projections to the log, causes first. Verdicts and publications are events and not derived here."""
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("curation", lambda: derive_curation(context)),
         ("credits", lambda: derive_credits(context)),
@@ -96,12 +96,15 @@ def rebuild(
     moment: datetime | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Compared]:
-    """Derive all tables beside and compare their rows with those in force, which are brought up to the log first.
+    """Update the tables in force, derive all tables again, and compare both. The rebuilt tables are deleted.
 
-    version, moment: compare as of an earlier version of the log, or moment of event time. What was rebuilt is removed.
-    Raises DerivationError if the log grew meanwhile, since the two sides would not have read the same.
+    Raises DerivationError if the log grew meanwhile, because both sides must read the same log.
+
+    Parameters
+    ----------
+    version, moment : compare as of an earlier version of the log or an earlier event time
     """
-    earlier = version is not None or moment is not None
+    is_earlier = version is not None or moment is not None
     derive_everything(context, now=now)
     seen = (context.log.version, context.log.life_version)
     folder = context.home.derivations / f"{context.derivation_id}.rebuild"
@@ -109,7 +112,7 @@ def rebuild(
     beside = replace(
         context,
         projections=Projections(folder, context.home.bucket_count, context.policy),
-        as_of=LogAsOf(context.log, version=version, moment=moment) if earlier else None,
+        as_of=LogAsOf(context.log, version=version, moment=moment) if is_earlier else None,
         _life=None,
         _life_seen=None,
         _left_out=None,
@@ -119,31 +122,31 @@ def rebuild(
     )
     try:
         derive_everything(beside, now=now, tell=tell)
-        standing = _as_of(context, beside) if earlier else {name: context.projections.read(name) for name in TABLES}
-        found = [_compared(n, Digest.of(standing[n]), Digest.of(beside.projections.read(n))) for n in TABLES]
-        if not earlier:
-            found.append(_compare_bundles(context, beside))
+        tables = _as_of(context, beside) if is_earlier else {name: context.projections.read(name) for name in TABLES}
+        compared = [_compared(n, Digest.of(tables[n]), Digest.of(beside.projections.read(n))) for n in TABLES]
+        if not is_earlier:
+            compared.append(_compare_bundles(context, beside))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if (context.log.version, context.log.life_version) != seen:
         raise DerivationError("the log grew while it was rebuilt: run it again, or as of a version (--as-of-version)")
-    return found
+    return compared
 
 
-def _compared(name: str, standing: Digest, rebuilt: Digest) -> Compared:
-    return Compared(name, standing.rows, standing.fingerprint, rebuilt.rows, rebuilt.fingerprint)
+def _compared(name: str, current: Digest, rebuilt: Digest) -> Compared:
+    return Compared(name, current.rows, current.fingerprint, rebuilt.rows, rebuilt.fingerprint)
 
 
 def _compare_bundles(context: DerivationContext, beside: DerivationContext) -> Compared:
-    """Published bundles beside the same golems' candidates, made again.
+    """Compare published bundles with the rebuilt candidates of the same golems.
 
-    Those that a repair overtook are left out, and those that another derivation published: they are its events.
+    Bundles that a repair made stale and those of other derivations are left out.
     """
-    overtaken, mine = set(stale_bundles(context)), bundles_published_by(context)
-    published = {g: h for g, h in published_bundles(context).items() if (g, h) not in overtaken and h in mine}
+    stale, own = set(stale_bundles(context)), bundles_published_by(context)
+    published = {g: h for g, h in published_bundles(context).items() if (g, h) not in stale and h in own}
     rows = beside.projections.growing("candidates").read(["golem_id", "bundle_hash"]).to_pylist()
-    again = {r["golem_id"]: r["bundle_hash"] for r in rows if r["golem_id"] in published}
-    return _compared("published bundles", _hashes(published), _hashes(again))
+    rebuilt = {r["golem_id"]: r["bundle_hash"] for r in rows if r["golem_id"] in published}
+    return _compared("published bundles", _hashes(published), _hashes(rebuilt))
 
 
 def _hashes(by_golem: dict[str, str]) -> Digest:
@@ -157,7 +160,7 @@ def _hashes(by_golem: dict[str, str]) -> Digest:
 
 
 def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, pa.Table]:
-    """What is in force, cut to the cycles and deaths that the other side can know of."""
+    """Return the tables in force, limited to the cycles and deaths that the rebuilt side knows."""
     closed = closed_through(beside)
     known, dead = set(closed), set(recorded_deaths(beside)["golem_id"].to_pylist())
     out = {name: _cut(context.projections.read(name), closed, known) for name in BY_CYCLE}
@@ -165,15 +168,15 @@ def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, p
     out["grimoire"], out["lessons"] = fold(out["curation"]), lessons_of(out["hypotheses"], orders, context.policy)
     both = pa.concat_tables([out["grimoire"], out["lessons"]])
     old = elders(beside, closed)
-    out |= {name: made(both, context.policy, old) for name, made in GRIMOIRE_VIEWS.items()}
+    out |= {name: derive(both, context.policy, old) for name, derive in GRIMOIRE_VIEWS.items()}
     cut_off = pc.equal(out["failures"]["confirmed"], "at_death")
     out["failures"] = out["failures"].filter(pc.or_(pc.invert(cut_off), _of(out["failures"], dead)))
     out["scars"] = scars_of(out["failures"], deaths_with_ticks(beside), context.policy)
     causes = context.projections.read("vote_causes")
     votes = context.projections.read("votes")
-    last_words = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()
-    spoken = pc.or_(pc.invert(pc.is_in(causes["vote_id"], value_set=last_words)), _of(causes, dead))
-    out["vote_causes"] = _cut(causes.filter(spoken), closed, known)
+    death_vote_ids = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()
+    is_cast = pc.or_(pc.invert(pc.is_in(causes["vote_id"], value_set=death_vote_ids)), _of(causes, dead))
+    out["vote_causes"] = _cut(causes.filter(is_cast), closed, known)
     cast = out["vote_causes"]["vote_id"].combine_chunks()
     out["votes"] = votes.filter(pc.is_in(votes["vote_id"], value_set=cast))
     backed = backed_votes(out["votes"], out["vote_causes"], recorded_deaths(beside))

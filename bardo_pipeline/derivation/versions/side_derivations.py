@@ -1,8 +1,8 @@
-"""Beside: derivations that are not in force, built to be compared and perhaps adopted.
+"""Side derivations: derivations that are not in force, built for comparison and adoption.
 
-They lie in folders of their own under their ids, so that building one again costs only what is new. What another policy
-leaves as it is, is not derived again: episodes, their vectors and their index are shared with the derivation in force
-by linking their files. Bundles are events: they are the same whatever is derived. Source: X-3, X-10.
+Each has a folder named by its id, so an update derives only new rows. If the policies agree in the settings of
+episodes, episodes, vectors and index are shared with the derivation in force by hard links. Bundles are events and
+independent of the derivation. Source: X-3, X-10.
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ EPISODE_SETTINGS = (
     "decay.notable_days", "decay.routine_days", "episode.critical", "episode.emergency",
     "episode.importance_balance_share", "episode.notable",
 )  # fmt: skip
-"""The settings by which episodes are derived: where two policies agree in these, they have the same episodes."""
+"""The settings that determine episodes."""
 
 SOME = ("curation", "cycles", "playbooks", "grimoire", *DREAM_TABLES, "lessons", *GRIMOIRE_VIEWS)
-"""What is derived of some golems alone: all else is a function of everyone."""
+"""Tables that can be derived for some golems only; all others depend on all golems."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A derivation on disk. changed: its settings beside the policy in force; None where it does not say them.
+class StoredDerivation:
+    """A derivation on disk.
 
-    fit: why it cannot be adopted, None where it can.
+    Parameters
+    ----------
+    changed : settings that differ from the policy in force; None without a description
+    fit : reason for which it cannot be adopted; None if it can
     """
 
     name: str
@@ -63,9 +66,9 @@ class Held:
 def open_beside(
     context: DerivationContext, policy: Policy, *, embedder: str | None = None, golems: Sequence[str] | None = None
 ) -> DerivationContext:
-    """The stores of the derivation of the same log under another policy; of some golems alone, in a folder of its own.
+    """Open the derivation of the same log under another policy, or of some golems in a separate folder.
 
-    Raises QueryError for a golem that the log does not know.
+    Raises QueryError for an unknown golem.
     """
     name = embedder or context.embedder_name
     identity = folder = derivation_id(policy, embedder_version(name))
@@ -92,10 +95,13 @@ def build(
     now: datetime,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
-    """Bring a derivation beside the one in force up to the log. Returns the tables that are shared, not derived.
+    """Update a side derivation to the log; return the tables that are shared with the derivation in force.
 
-    now: when vectors made here are recorded. Raises ConfigError where as many derivations lie beside as the policy
-    allows (care.derivations_beside_max).
+    Raises ConfigError if the number of side derivations exceeds care.derivations_beside_max.
+
+    Parameters
+    ----------
+    now : recording time of new vectors
     """
     _check_room(context, beside.projections.root.name)
     if isinstance(beside.as_of, LogOfGolems):
@@ -113,29 +119,29 @@ def build(
 
 
 def _check_room(context: DerivationContext, name: str) -> None:
-    most = context.policy.care.derivations_beside_max
-    others = [h.name for h in held(context) if not h.in_force and h.name != name]
-    if len(others) >= most:
+    limit = context.policy.care.derivations_beside_max
+    others = [d.name for d in stored_derivations(context) if not d.in_force and d.name != name]
+    if len(others) >= limit:
         raise ConfigError(
-            f"{len(others)} derivations lie beside the one in force already, at most {most} may: "
-            f"`bardo whatif --list` shows them, `bardo whatif --drop {others[0]}` takes one away"
+            f"there are {len(others)} side derivations already, the limit is {limit}: `bardo whatif --list` shows "
+            f"them, `bardo whatif --drop {others[0]}` deletes one"
         )
 
 
 def _share_episodes(context: DerivationContext, beside: DerivationContext) -> tuple[str, ...]:
-    """Link the episodes in force, their reader's place and their index, where the other policy makes the same ones."""
-    mine, other = settings_of(context.policy), settings_of(beside.policy)
-    alike = all(mine[name] == other[name] for name in EPISODE_SETTINGS)
+    """Link episodes, their cursor and their index if both policies have the same episode settings."""
+    own, other = settings_of(context.policy), settings_of(beside.policy)
+    is_same = all(own[name] == other[name] for name in EPISODE_SETTINGS)
     source, target = context.projections.root, beside.projections.root
-    if context.frozen or not alike or context.embedder_name != beside.embedder_name or source == target:
+    if context.frozen or not is_same or context.embedder_name != beside.embedder_name or source == target:
         return ()
     if not (source / "episodes").exists():
         return ()
     first, second = sorted((context, beside), key=lambda s: s.projections.root.name)
     with first.deriving(), second.deriving():
-        standing = context.projections.digest("episodes")
-        there = (target / "episodes").exists()
-        if not there or Projections(target, context.home.bucket_count, beside.policy).digest("episodes") != standing:
+        current = context.projections.digest("episodes")
+        exists = (target / "episodes").exists()
+        if not exists or Projections(target, context.home.bucket_count, beside.policy).digest("episodes") != current:
             beside.projections = Projections(target, context.home.bucket_count, beside.policy)
             (target / "readers").mkdir(exist_ok=True)
             link_tree(source / "episodes", target / "episodes")
@@ -153,28 +159,28 @@ def _share_index(context: DerivationContext, beside: DerivationContext) -> None:
         link_tree(source, target)
 
 
-def held(context: DerivationContext) -> list[Held]:
-    """The derivations on disk, the one in force first, then by name."""
-    now = in_force(context.log.life("DerivationAdopted"))
-    found = []
+def stored_derivations(context: DerivationContext) -> list[StoredDerivation]:
+    """Return the derivations on disk, the one in force first, then by name."""
+    current = in_force(context.log.life("DerivationAdopted"))
+    stored = []
     for folder in derivation_folders(context.home):
-        said = description(folder)
-        policy = None if said is None else understood(said.policy, folder.name)
-        found.append(
-            Held(
+        content = description(folder)
+        policy = None if content is None else understood(content.policy, folder.name)
+        stored.append(
+            StoredDerivation(
                 name=folder.name,
-                in_force=folder.name == now.derivation_id,
-                policy_hash=None if said is None else said.policy_hash,
-                passes_edition=None if said is None else said.passes_edition,
-                embedder=None if said is None else said.embedder,
-                golems=None if said is None else said.golems,
-                changed=None if policy is None else differences(now.policy, policy),
+                in_force=folder.name == current.derivation_id,
+                policy_hash=None if content is None else content.policy_hash,
+                passes_edition=None if content is None else content.passes_edition,
+                embedder=None if content is None else content.embedder,
+                golems=None if content is None else content.golems,
+                changed=None if policy is None else differences(current.policy, policy),
                 written_at=datetime.fromtimestamp(max(p.stat().st_mtime for p in _with_tables(folder)), UTC),
                 own_bytes=_own_bytes(folder),
                 fit=unfit(context, folder.name),
             )
         )
-    return sorted(found, key=lambda h: (not h.in_force, h.name))
+    return sorted(stored, key=lambda d: (not d.in_force, d.name))
 
 
 def _with_tables(folder: Any) -> list[Any]:
@@ -182,37 +188,37 @@ def _with_tables(folder: Any) -> list[Any]:
 
 
 def _own_bytes(folder: Any) -> int:
-    """Bytes of files that no other folder shares."""
+    """Return the size of files that no other folder links."""
     files = (path.stat() for path in folder.rglob("*") if path.is_file())
     return sum(s.st_size for s in files if s.st_nlink == 1)
 
 
 def unfit(context: DerivationContext, name: str) -> str | None:
-    """Why a derivation cannot be adopted; None for one that can. Raises DerivationError where none is called so."""
+    """Return the reason for which a derivation cannot be adopted; None if it can. Raises DerivationError if unknown."""
     folders = {path.name: path for path in derivation_folders(context.home)}
     if name not in folders:
         listed = ", ".join(folders) or "none"
         raise DerivationError(f"no derivation {name} was built: `bardo whatif` builds one; there are: {listed}")
-    said = description(folders[name])
-    if said is None:
-        return "it does not say by which policy it was made: build it again with `bardo whatif`"
-    if said.golems is not None:
-        return f"it was built of {len(said.golems)} golems alone: build it without --golem"
-    if said.passes_edition != PASSES_EDITION:
+    content = description(folders[name])
+    if content is None:
+        return "its description is missing: build it again with `bardo whatif`"
+    if content.golems is not None:
+        return f"it was built of {len(content.golems)} golems alone: build it without --golem"
+    if content.passes_edition != PASSES_EDITION:
         return (
-            f"edition {said.passes_edition} of the passes made it, this version has edition {PASSES_EDITION}: "
+            f"edition {content.passes_edition} of the passes made it, this version has edition {PASSES_EDITION}: "
             "build it again with `bardo whatif`"
         )
-    policy = understood(said.policy, name)
-    if derivation_id(policy, embedder_version(said.embedder)) != name:
+    policy = understood(content.policy, name)
+    if derivation_id(policy, embedder_version(content.embedder)) != name:
         return "another version's policy or embedder made it: build it again with `bardo whatif`"
     return None
 
 
 def drop(context: DerivationContext, name: str) -> None:
-    """Take a derivation away that is not in force, with its index. Raises DerivationError for another."""
+    """Delete a side derivation and its index. Raises DerivationError for the one in force or an unknown one."""
     unfit(context, name)
-    if name in {h.name for h in held(context) if h.in_force}:
+    if name in {d.name for d in stored_derivations(context) if d.in_force}:
         raise DerivationError(f"derivation {name} is in force: adopt another one first")
     with context.home.lock(f"derive-{name}"):
         take_out(context.home.derivation(name))
@@ -220,23 +226,23 @@ def drop(context: DerivationContext, name: str) -> None:
         shutil.rmtree(context.home.index / "episodes" / name, ignore_errors=True)
 
 
-def as_it_stands(context: DerivationContext, name: str) -> DerivationContext:
-    """The stores of a derivation on disk, to be read, whoever made it. Raises DerivationError for an unknown one."""
+def open_read_only(context: DerivationContext, name: str) -> DerivationContext:
+    """Open a derivation on disk for reading only. Raises DerivationError for an unknown one."""
     why = unfit(context, name)
-    said = description(context.home.derivation(name))
-    if said is None:
+    content = description(context.home.derivation(name))
+    if content is None:
         raise DerivationError(f"derivation {name} cannot be compared: {why}")
-    found = open_beside(context, understood(said.policy, name), embedder=said.embedder, golems=said.golems)
+    opened = open_beside(context, understood(content.policy, name), embedder=content.embedder, golems=content.golems)
     folder = context.home.derivation(name)
-    projections = Projections(folder, context.home.bucket_count, found.policy)
-    return replace(found, projections=projections, frozen=f"derivation {name} is only looked at: {why}")
+    projections = Projections(folder, context.home.bucket_count, opened.policy)
+    return replace(opened, projections=projections, frozen=f"derivation {name} is only looked at: {why}")
 
 
-def recorded(context: DerivationContext, name: str) -> DerivationContext:
-    """The stores of a derivation that was built beside. Raises DerivationError for one that cannot be adopted."""
+def open_adoptable(context: DerivationContext, name: str) -> DerivationContext:
+    """Open a side derivation for adoption. Raises DerivationError for one that cannot be adopted."""
     why = unfit(context, name)
     if why is not None:
         raise DerivationError(f"derivation {name} cannot be adopted: {why}")
-    said = description(context.home.derivation(name))
-    assert said is not None, "what is fit says what it is"
-    return replace(open_beside(context, understood(said.policy, name), embedder=said.embedder), beside=True)
+    content = description(context.home.derivation(name))
+    assert content is not None, "an adoptable derivation has a description"
+    return replace(open_beside(context, understood(content.policy, name), embedder=content.embedder), beside=True)

@@ -1,8 +1,8 @@
-"""What if: the same log under another policy, beside what is in force: what is known apart, and who was right.
+"""What-if: derive the same log under another policy and compare the results.
 
-Nothing golems did changes by it: the log is what it is. What is compared is what would be known of it, how sure each
-grimoire was beside what was judged afterwards, and what each would have put before a golem at its recorded decisions.
-Published bundles are events; heirs begin with the same ones under any policy. Source: X-3, X-10.
+The log, and so the actions of golems, stay the same. Compared are the tables, the calibration of both grimoires, and
+the entries that each would have retrieved at the recorded decisions. Published bundles are events and the same under
+any policy. Source: X-3, X-10.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
@@ -38,9 +39,9 @@ from bardo_pipeline.quality.grimoire_differences import CHANGE_SCHEMA, entry_cha
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
 NAMING = frozenset({"policy_hash", "bundle_hash", "cause_bundle", "derivation_id"})
-"""Columns that only name the policy, or a bundle whose manifest does: they differ always, whatever the content."""
+"""Columns that identify the policy, or a bundle that names it; they differ even for equal content."""
 
-_LOOKED_UP = {
+_RETRIEVAL_COLUMNS = {
     "golem_id": "golem_id",
     "tick": "tick",
     "observed_at": "observed_at",
@@ -55,7 +56,7 @@ _LOOKED_UP = {
 
 @dataclass(frozen=True)
 class TableDifference:
-    """A table of both derivations, by the content of its rows: how many each has, and has alone."""
+    """Row counts of a table in both derivations, and the numbers of rows that only one of them has."""
 
     table: str
     rows: int
@@ -67,11 +68,14 @@ class TableDifference:
 
 @dataclass(frozen=True)
 class Retrievals:
-    """Recorded decisions, and what the two grimoires would have put before them.
+    """Counts of recorded decisions by the entries that both grimoires would have retrieved.
 
-    reproduced: those whose recorded entries are what the derivation in force gives, which tells how far the log was
-    lived under it. differing: whose five best entries are not the same. warnings, blocks: where the number of warnings
-    among them differs, and where one grimoire would have barred re-centring and the other not.
+    Parameters
+    ----------
+    reproduced : recorded entries equal those of the derivation in force
+    differing : the five best entries differ
+    warnings : the number of warnings among them differs
+    blocks : only one of the grimoires would have blocked re-centring
     """
 
     decisions: int = 0
@@ -85,11 +89,17 @@ class Retrievals:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Two derivations of one log. changed: the settings in which they differ.
+    """Comparison of the derivation in force with a side derivation.
 
-    name: the folder of the one beside; adoptable: whether it may be put in force. frozen: why the one in force was not
-    brought up to the log; incomparable: why its tables cannot be read by this version, nothing being compared then.
-    entries: CHANGE_SCHEMA, confidence as of at. known: active entries in force and beside.
+    Parameters
+    ----------
+    name : folder of the side derivation
+    changed : settings that differ
+    frozen : reason for which the one in force was not updated; None if it was
+    entries : CHANGE_SCHEMA, confidence at `at`
+    active_counts : active entries in force and in the side derivation
+    adoptable : whether the side derivation may be adopted
+    incomparable : reason for which the tables in force cannot be read; nothing is compared then
     """
 
     in_force: str
@@ -100,7 +110,7 @@ class WhatIf:
     frozen: str | None
     tables: tuple[TableDifference, ...]
     entries: pa.Table
-    known: tuple[int, int]
+    active_counts: tuple[int, int]
     calibration: tuple[Calibration, Calibration]
     retrievals: Retrievals
     adoptable: bool = True
@@ -108,7 +118,7 @@ class WhatIf:
 
     @property
     def same(self) -> bool:
-        """Whether nothing that is derived differs."""
+        """Whether all tables are equal."""
         return not any(t.only_in_force or t.only_beside for t in self.tables)
 
 
@@ -121,10 +131,17 @@ def what_if(
     horizon_us: int = DAY_US,
     tell: Callable[[str], None] = lambda _: None,
 ) -> WhatIf:
-    """Derive the log under another policy beside what is in force, bring both up to it, and compare.
+    """Derive the log under another policy, update both derivations, and compare them.
 
-    golems: derive and compare only these. horizon_us: how long after a close decisions count that were judged.
-    Raises QueryError for an unknown golem, ConfigError where there is no room for another derivation.
+    Parameters
+    ----------
+    golems : derive and compare only these
+    horizon_us : horizon after a close in which judged decisions count, microseconds
+
+    Raises
+    ------
+    QueryError : a golem is unknown
+    ConfigError : there are too many side derivations
     """
     if context.frozen is None:
         tell("what is in force")
@@ -165,7 +182,7 @@ def _not_compared(context: DerivationContext, beside: DerivationContext, why: st
 def compare(
     context: DerivationContext, beside: DerivationContext, *, shared: Sequence[str] = (), horizon_us: int = DAY_US
 ) -> WhatIf:
-    """Compare two derivations as they stand. shared: tables that are the same files."""
+    """Compare two derivations without updating them. shared: tables with the same files."""
     golems = beside.description.golems
     changed = differences(context.policy, beside.policy)
     names = [n for n in TABLES if golems is None or n in SOME]
@@ -182,7 +199,7 @@ def compare(
         frozen=context.frozen,
         tables=tuple(_table(context, beside, n, golems, n in shared) for n in names),
         entries=entry_changes(before, after, at_us, context.policy.decay, beside.policy.decay),
-        known=(active[0], active[1]),
+        active_counts=(active[0], active[1]),
         calibration=(_calibrated(context, golems, horizon_us), _calibrated(beside, golems, horizon_us)),
         retrievals=retrievals(context, beside, golems),
         adoptable=beside.projections.root != context.projections.root
@@ -191,7 +208,7 @@ def compare(
 
 
 def _newest(context: DerivationContext) -> datetime | None:
-    """The last close of a cycle: the moment as of which confidence is compared."""
+    """Return the time of the last closed cycle, at which confidence is compared."""
     closes = context.projections.growing("cycles").read(["closed_at"])
     newest: datetime | None = pc.max(closes["closed_at"]).as_py()
     return newest
@@ -211,13 +228,14 @@ def _table(
         count = context.projections.digest(name).rows
         return TableDifference(name, count, count, 0, 0, True)
     columns = [n for n in TABLES[name].schema.names if n not in NAMING]
-    mine, other = (digest_column(row_digests(_read(s, name, golems).select(columns))) for s in (context, beside))
-    alone = tuple(pc.sum(pc.invert(pc.is_in(a, value_set=b))).as_py() or 0 for a, b in ((mine, other), (other, mine)))
-    return TableDifference(name, len(mine), len(other), alone[0], alone[1])
+    first, second = (digest_column(row_digests(_read(s, name, golems).select(columns))) for s in (context, beside))
+    pairs = ((first, second), (second, first))
+    only = tuple(pc.sum(pc.invert(pc.is_in(a, value_set=b))).as_py() or 0 for a, b in pairs)
+    return TableDifference(name, len(first), len(second), only[0], only[1])
 
 
 def _calibrated(context: DerivationContext, golems: Sequence[str] | None, horizon_us: int) -> Calibration:
-    """How sure a derivation was at each close, beside what was judged after it."""
+    """Return the calibration of a derivation over all closed cycles."""
     decisions = context.projections.growing("curation").read(golems=golems)
     closes = context.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
     beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
@@ -227,45 +245,47 @@ def _calibrated(context: DerivationContext, golems: Sequence[str] | None, horizo
 def retrievals(
     context: DerivationContext, beside: DerivationContext, golems: Sequence[str] | None = None
 ) -> Retrievals:
-    """What both grimoires would have put before golems at the decisions on record (T1 and T2: after the gate)."""
-    rows = _looked_up(context, golems)
+    """Compare the entries that both grimoires would have retrieved at the recorded decisions (tiers T1 and T2)."""
+    rows = _retrieving_records(context, golems)
     if not rows.num_rows:
         return Retrievals()
     names = EntryNames()
     span = context.policy.curator.cycle_ticks
-    mine, other = (_recalled(s, rows, names, golems, span) for s in (context, beside))
-    recorded = _recorded(rows, names, mine.entries.shape[0])
+    current, other = (_recalled(s, rows, names, golems, span) for s in (context, beside))
+    recorded = _recorded(rows, names, current.entries.shape[0])
     return Retrievals(
         decisions=rows.num_rows,
-        reproduced=int((recorded == mine.entries).all(axis=0).sum()),
-        differing=int((mine.entries != other.entries).any(axis=0).sum()),
-        warnings=int((mine.warnings != other.warnings).sum()),
-        blocks=int((mine.blocked != other.blocked).sum()),
-        blocked_in_force=int(mine.blocked.sum()),
+        reproduced=int((recorded == current.entries).all(axis=0).sum()),
+        differing=int((current.entries != other.entries).any(axis=0).sum()),
+        warnings=int((current.warnings != other.warnings).sum()),
+        blocks=int((current.blocked != other.blocked).sum()),
+        blocked_in_force=int(current.blocked.sum()),
         blocked_beside=int(other.blocked.sum()),
     )
 
 
-def _looked_up(context: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
-    """Records that retrieved, with the moment at which what their golem knew was laid out, by golem and tick."""
-    rows = context.log.read_cycles(list(_LOOKED_UP), golems=golems).rename_columns(_LOOKED_UP)
+def _retrieving_records(context: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
+    """Return the records with a retrieval, and the time of their recall table (`laid_out_us`), by golem and tick."""
+    rows = context.log.read_cycles(list(_RETRIEVAL_COLUMNS), golems=golems).rename_columns(_RETRIEVAL_COLUMNS)
     span = context.policy.curator.cycle_ticks
     at_us, tick = rows["observed_at"].cast(pa.int64()).to_numpy(), rows["tick"].to_numpy()
     golem = pc.index_in(rows["golem_id"], value_set=rows["golem_id"].unique()).to_numpy().astype(np.int64)
     chunk = (golem << 40) | ((tick - 1) // span)
     order = np.lexsort((tick, chunk))
-    found, first = np.unique(chunk[order], return_index=True)
-    laid_out = at_us[order][first][np.searchsorted(found, chunk)]
+    chunks, first = np.unique(chunk[order], return_index=True)
+    laid_out = at_us[order][first][np.searchsorted(chunks, chunk)]
     rows = rows.append_column("laid_out_us", pa.array(laid_out, pa.int64()))
-    out = context.left_out().records(rows["golem_id"], tick)
-    asked = pc.is_in(rows["tier"], value_set=pa.array(["T1", "T2"])).to_numpy(zero_copy_only=False)
-    return rows.filter(pa.array(asked & ~out)).sort_by([("golem_id", "ascending"), ("tick", "ascending")])
+    is_retracted = context.left_out().records(rows["golem_id"], tick)
+    has_retrieval = pc.is_in(rows["tier"], value_set=pa.array(["T1", "T2"])).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array(has_retrieval & ~is_retracted)).sort_by(
+        [("golem_id", "ascending"), ("tick", "ascending")]
+    )
 
 
 def _recalled(
     context: DerivationContext, rows: pa.Table, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
 ) -> Recalled:
-    """What one derivation would have given. Where its cycles have another length, others are the last closed ones."""
+    """Return the entries that a derivation would have retrieved; its cycles may have another length."""
     asked, span = Asked.of(rows), context.policy.curator.cycle_ticks
     if span != recorded_span:
         asked = replace(asked, cycle=(asked.tick - 1) // span)
@@ -273,13 +293,13 @@ def _recalled(
     return History(decisions, context.policy).recalled(asked, names)
 
 
-def _recorded(rows: pa.Table, names: EntryNames, most: int) -> np.ndarray:
-    """The entries that records say were retrieved, as `Recalled.entries`."""
+def _recorded(rows: pa.Table, names: EntryNames, count: int) -> Int64Array:
+    """Return the recorded entries in the form of `Recalled.entries`."""
     lists = contiguous(rows["retrieved_entries"])
     ids = pc.struct_field(lists.values, "entry_id").to_pylist()
     codes, offsets = names.codes(ids), lists.offsets.to_numpy()
-    out = np.full((most, rows.num_rows), -1, np.int64)
-    for place in range(most):
-        here = offsets[:-1] + place < offsets[1:]
-        out[place, here] = codes[offsets[:-1][here] + place]
-    return -np.sort(-out, axis=0)
+    entries = np.full((count, rows.num_rows), -1, np.int64)
+    for place in range(count):
+        exists = offsets[:-1] + place < offsets[1:]
+        entries[place, exists] = codes[offsets[:-1][exists] + place]
+    return -np.sort(-entries, axis=0)
