@@ -16,7 +16,7 @@ from bardo_pipeline.arrays import BoolArray, Float64Array
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import contiguous, to_bools
-from bardo_pipeline.mortality.random_streams import drawn, seed_of
+from bardo_pipeline.mortality.random_streams import seed_of, weighted_sample
 from bardo_pipeline.policy import CuratorPolicy
 
 REPLAY_COLUMNS = (
@@ -53,7 +53,7 @@ def replayed(episodes: pa.Table, cycle: int, policy: CuratorPolicy) -> pa.Table:
     is_new = episode_cycle == cycle
     golem_id = episodes["golem_id"][0].as_py()
     seed = np.full(len(tick), seed_of(f"{golem_id}/replay/{cycle}"), np.uint64)
-    order = drawn(np.where(is_new, 0, 1), seed, tick, utility, policy.replay_episodes, STREAM_CURATION)
+    order = weighted_sample(np.where(is_new, 0, 1), seed, tick, utility, policy.replay_episodes, STREAM_CURATION)
     at = order[within_quotas(is_new[order], policy)]
     at = at[np.lexsort((tick[at], -gain[at]))]
     return pa.table(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 from bardo_pipeline.grimoire.entry_columns import contiguous
-from bardo_pipeline.mortality.random_streams import drawn
+from bardo_pipeline.mortality.random_streams import weighted_sample
 from bardo_pipeline.policy import DreamPolicy, Policy
 
 DROWSY_COLUMNS = ("golem_id", "tick", "observed_at", "tier", "actions", "vitality", "dream_tag")
@@ -144,4 +144,4 @@ def draw_replays(
     dream: Int64Array, seed: UInt64Array, name: UInt64Array, weight: Float64Array, places: int
 ) -> Int64Array:
     """Draw up to `places` candidates of each dream by weight. Return their indices, sorted by dream."""
-    return drawn(dream, seed, name, weight, places, STREAM_REPLAY)
+    return weighted_sample(dream, seed, name, weight, places, STREAM_REPLAY)

@@ -1,1 +1,1 @@
-"""Gateway: the one way to a language model, whichever provider it has; whatever comes back is told as it came."""
+"""Gateway: sends one question to a language model of any provider and returns its reply or its failure."""

@@ -1,4 +1,4 @@
-"""What asking costs, in micro-dollars: by the provider's list price where it is known, else by the policy's."""
+"""Prices of model requests in micro-dollars: the provider's list price if it is known, else the policy's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bardo_pipeline.policy import GatewayPolicy
 
 
 def cost_micros(settings: ModelSettings, input_tokens: int, output_tokens: int, policy: GatewayPolicy) -> int:
-    """The price of so many tokens, rounded up."""
+    """Return the price of these token counts, rounded up."""
     from genai_prices import Usage, calc_price
 
     try:
@@ -21,10 +21,7 @@ def cost_micros(settings: ModelSettings, input_tokens: int, output_tokens: int, 
 
 
 def most_micros(settings: ModelSettings, prompt_bytes: int, policy: GatewayPolicy) -> int:
-    """The most that asking once may cost: every correction is made, and every answer is as long as it may be.
-
-    A request that is sent again because it broke on the way counts once.
-    """
-    given, taken = math.ceil(prompt_bytes / policy.bytes_per_token), policy.output_tokens_max
+    """Return the maximum price of one question: all corrections, each answer of maximum length, no HTTP retries."""
+    input_tokens, output_tokens = math.ceil(prompt_bytes / policy.bytes_per_token), policy.output_tokens_max
     rounds = range(policy.corrections_max + 1)
-    return sum(cost_micros(settings, given + 2 * taken * before, taken, policy) for before in rounds)
+    return sum(cost_micros(settings, input_tokens + 2 * output_tokens * n, output_tokens, policy) for n in rounds)

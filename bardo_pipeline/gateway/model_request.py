@@ -1,6 +1,6 @@
-"""Asking: one question to a language model with a structured answer, and every way in which it can go wrong.
+"""Sends one question to a language model and returns a structured answer or the kind of failure.
 
-Nothing is raised for what a model or its provider does: the reply says what happened, since failures are recorded too.
+Failures of the model or its provider are returned in the reply, not raised, because they are recorded as events too.
 Source: MEM-4; architecture ("What is an event": answers of a model).
 """
 
@@ -28,22 +28,24 @@ if TYPE_CHECKING:
 ANSWER_LENGTH_MAX = 65_536
 
 _SECRET, _SECRET_LENGTH_MIN = ("_KEY", "_TOKEN", "_SECRET"), 8
-"""How the environment names what is never recorded; shorter ones are words."""
+"""Suffixes of environment variables that hold secrets, and the minimum length of a value that is masked."""
 
 _TRIPPED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What a provider's library raises where an answer is JSON and no message: it trusts that it is one."""
+"""Errors that a provider's library raises if a response is JSON but not a valid message."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of asking. answer: the last answer as it came, None where none did. given: the same in the prompt's
-    schema, None where it is not in it. cost_micros: where the provider counted nothing though it may have answered, the
-    most that asking may have cost."""
+    """Result of one question.
+
+    answer: the last response as text, None without a response. parsed: the answer in the prompt's schema, None if it
+    is invalid. cost_micros: the maximum price if the provider may have answered without reporting its token counts.
+    """
 
     outcome: Outcome
     detail: str
     answer: str | None
-    given: BaseModel | None = None
+    parsed: BaseModel | None = None
     request_count: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -52,17 +54,17 @@ class Reply:
 
     @property
     def operations(self) -> tuple[ProposedOperation, ...]:
-        """What was proposed; none where something else was asked."""
-        return self.given.recorded() if isinstance(self.given, Proposals) else ()
+        """Return the proposed operations; empty for other kinds of questions."""
+        return self.parsed.recorded() if isinstance(self.parsed, Proposals) else ()
 
     @property
-    def told(self) -> dict[str, Any]:
-        """All of it but what was given, as an event carries it."""
-        return {name: value for name, value in vars(self).items() if name != "given"}
+    def event_fields(self) -> dict[str, Any]:
+        """Return the fields that an event stores: all except `parsed`."""
+        return {name: value for name, value in vars(self).items() if name != "parsed"}
 
 
 def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply:
-    """Ask once. Raises ConfigError if no such model can be asked at all (unknown provider, no key, no tools)."""
+    """Send one question. Raises ConfigError if the model is unusable (unknown provider, no key, no tool support)."""
     from pydantic_ai import Agent, capture_run_messages
     from pydantic_ai.exceptions import AgentRunError, UserError
 
@@ -79,26 +81,26 @@ def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply
         },
     )
     outcome: Outcome = "answered"
-    given: BaseModel | None = None
-    detail, broke, begun = "", False, time.monotonic()
+    parsed: BaseModel | None = None
+    detail, connection_broke, started = "", False, time.monotonic()
     with capture_run_messages() as messages:
         try:
-            given = agent.run_sync(prompt.question).output
+            parsed = agent.run_sync(prompt.question).output
         except UserError as error:
             raise ConfigError(f"{settings.provider}:{settings.model} cannot be asked for this: {error}") from error
         except (AgentRunError, *_TRIPPED) as error:
-            outcome, detail = _went_wrong(error)
-            broke = _broke(error)
+            outcome, detail = _failure(error)
+            connection_broke = _connection_broke(error)
     responses = _responses(messages)
     if outcome == "malformed" and any(response.finish_reason == "content_filter" for response in responses):
-        outcome, detail = "refused", _said(responses[-1])
+        outcome, detail = "refused", _text(responses[-1])
     return Reply(
         outcome=outcome,
         detail=_clip(" ".join(detail.split())),
-        answer=_clip(_said(responses[-1])) if responses else None,
-        given=given,
-        latency_ms=round((time.monotonic() - begun) * 1000),
-        **_spent(outcome, messages, prompt, settings, policy, broke=broke),
+        answer=_clip(_text(responses[-1])) if responses else None,
+        parsed=parsed,
+        latency_ms=round((time.monotonic() - started) * 1000),
+        **_usage(outcome, messages, prompt, settings, policy, connection_broke),
     )
 
 
@@ -109,7 +111,7 @@ def _responses(messages: list[ModelMessage]) -> list[ModelResponse]:
 
 
 def _model(settings: ModelSettings) -> Model:
-    """The model as pydantic-ai knows it; its provider takes the key from the environment."""
+    """Build the pydantic-ai model; its provider reads the key from the environment."""
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
@@ -117,8 +119,8 @@ def _model(settings: ModelSettings) -> Model:
     def provider(name: str) -> Provider[Any]:
         if settings.url is None:
             return infer_provider(name)
-        maker: Any = infer_provider_class(name)
-        return maker(base_url=settings.url)
+        provider_class: Any = infer_provider_class(name)
+        return provider_class(base_url=settings.url)
 
     try:
         return infer_model(f"{settings.provider}:{settings.model}", provider)
@@ -128,8 +130,8 @@ def _model(settings: ModelSettings) -> Model:
         raise ConfigError(f"{settings.provider} takes no other address: unset {URL}") from error
 
 
-def _went_wrong(error: Exception) -> tuple[Outcome, str]:
-    """The kind of failure, and what it was, in one line and without what was sent."""
+def _failure(error: Exception) -> tuple[Outcome, str]:
+    """Return the kind of failure and one line of detail without the prompt."""
     from pydantic_ai.exceptions import (
         ContentFilterError,
         ModelAPIError,
@@ -144,7 +146,7 @@ def _went_wrong(error: Exception) -> tuple[Outcome, str]:
     if isinstance(error, ModelRequestTimeout | ModelTimeoutError):
         return "timed_out", error.message
     if isinstance(error, UnexpectedModelBehavior):
-        return "malformed", f"{error.message}: {_why(error.__cause__)}" if error.__cause__ else error.message
+        return "malformed", f"{error.message}: {_cause_text(error.__cause__)}" if error.__cause__ else error.message
     if isinstance(error, _TRIPPED):
         return "malformed", f"the answer is no message of this provider's: {type(error).__name__}: {error}"
     if isinstance(error, ModelAPIError) and not isinstance(error, ModelHTTPError) and "JSON" in error.message:
@@ -152,34 +154,38 @@ def _went_wrong(error: Exception) -> tuple[Outcome, str]:
     return "failed", str(error)
 
 
-def _broke(error: Exception) -> bool:
-    """Whether a connection that stood broke: the provider may have answered, and nobody heard what it counts."""
+def _connection_broke(error: Exception) -> bool:
+    """Whether an established connection broke: the provider may have charged tokens that it did not report."""
     from pydantic_ai.exceptions import ModelConnectionError
 
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
-    return isinstance(error, ModelConnectionError) and not any(type(one).__name__ == "ConnectError" for one in chain)
+    return isinstance(error, ModelConnectionError) and not any(type(e).__name__ == "ConnectError" for e in chain)
 
 
-def _why(cause: BaseException) -> str:
-    """What a validation found, place by place."""
+def _cause_text(cause: BaseException) -> str:
+    """Return one phrase per validation error, with its location."""
     from pydantic import ValidationError
 
     if isinstance(cause, ValidationError):
-        found = cause.errors(include_url=False, include_context=False, include_input=True)
+        errors = cause.errors(include_url=False, include_context=False, include_input=True)
         return "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}, not {e['input']!r:.80}" for e in found
+            f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}, not {e['input']!r:.80}" for e in errors
         )
     return str(cause)
 
 
-def _said(response: ModelResponse) -> str:
-    """The text of an answer: the arguments of the call that carries it, or what it says instead."""
+def _text(response: ModelResponse) -> str:
+    """Return the text of a response: arguments of its tool calls, text parts, and the refusal."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 
     parts = [
-        part.content if isinstance(part, TextPart) else part.args if isinstance(part.args, str) else _json(part.args)
+        part.content
+        if isinstance(part, TextPart)
+        else part.args
+        if isinstance(part.args, str)
+        else json.dumps(part.args, ensure_ascii=False)
         for part in response.parts
         if isinstance(part, ToolCallPart | TextPart)
     ]
@@ -187,38 +193,30 @@ def _said(response: ModelResponse) -> str:
     return "\n".join([*parts, *([str(refusal)] if refusal else [])])
 
 
-def _json(arguments: object) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
-
-
-def _spent(
-    outcome: str,
-    messages: list[ModelMessage],
-    prompt: Prompt,
-    settings: ModelSettings,
-    policy: GatewayPolicy,
-    *,
-    broke: bool,
-) -> dict[str, int]:
+def _usage(
+    outcome: str, messages: list[ModelMessage], prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy,
+    connection_broke: bool,
+) -> dict[str, int]:  # fmt: skip
+    """Return token counts and price; the maximum price if the provider's counts are incomplete."""
     responses = _responses(messages)
-    given = sum(response.usage.input_tokens for response in responses)
-    taken = sum(response.usage.output_tokens for response in responses)
-    # One that could not be read at all is not among the responses, nor is what it counts.
+    input_tokens = sum(response.usage.input_tokens for response in responses)
+    output_tokens = sum(response.usage.output_tokens for response in responses)
+    # An unreadable response is missing from `responses`, and so are its token counts.
     unread = outcome == "malformed" and len(responses) <= policy.corrections_max
     unread = unread and messages[-1] not in responses
-    uncounted = broke or unread or outcome == "timed_out"
+    uncounted = connection_broke or unread or outcome == "timed_out"
     uncounted = uncounted or any(not response.usage.output_tokens for response in responses)
-    counted = cost_micros(settings, given, taken, policy)
+    counted = cost_micros(settings, input_tokens, output_tokens, policy)
     return {
         "request_count": len(responses),
-        "input_tokens": given,
-        "output_tokens": taken,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
         "cost_micros": max(counted, most_micros(settings, prompt.size_bytes, policy)) if uncounted else counted,
     }
 
 
 def _clip(text: str) -> str:
-    """As much as a text of the log may hold, only what can be stored as UTF-8, and no key that a provider repeats."""
+    """Mask secrets of the environment, replace invalid UTF-8, and cut to ANSWER_LENGTH_MAX."""
     for name, value in os.environ.items():
         if name.endswith(_SECRET) and len(value) >= _SECRET_LENGTH_MIN:
             text = text.replace(value, f"({name})")

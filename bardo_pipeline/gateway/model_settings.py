@@ -1,6 +1,6 @@
-"""Which language model is asked, as the environment says. Without BARDO_MODEL there is none, and nothing is asked.
+"""Settings of the language model, read from the environment. Without BARDO_MODEL no model is used.
 
-The key stays where the provider looks for it (OPENAI_API_KEY, ANTHROPIC_API_KEY, …) and is never recorded.
+The provider's library reads the key itself (OPENAI_API_KEY, ANTHROPIC_API_KEY, …). The key is never recorded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MODEL, URL = "BARDO_MODEL", "BARDO_MODEL_URL"
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """provider, model: as pydantic-ai names them (`openai-chat`, `anthropic`). url: in place of the provider's own."""
+    """provider, model: pydantic-ai names (`openai-chat`, `anthropic`). url: overrides the provider's own."""
 
     provider: str
     model: str
@@ -23,22 +23,22 @@ class ModelSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> ModelSettings | None:
-        """What the environment names, None where it names none. Raises ConfigError for what is no PROVIDER:MODEL."""
-        named = environment.get(MODEL, "").strip()
-        if not named:
+        """Read the settings; None if BARDO_MODEL is not set. Raises ConfigError if it is not PROVIDER:MODEL."""
+        value = environment.get(MODEL, "").strip()
+        if not value:
             return None
-        provider, _, model = named.partition(":")
+        provider, _, model = value.partition(":")
         if not provider or not model:
-            raise ConfigError(f"{MODEL} {named!r} is not PROVIDER:MODEL: for example anthropic:claude-haiku-4-5")
+            raise ConfigError(f"{MODEL} {value!r} is not PROVIDER:MODEL: for example anthropic:claude-haiku-4-5")
         return cls(provider, model, environment.get(URL, "").strip() or None)
 
     @classmethod
     def wanted(cls, environment: Mapping[str, str]) -> ModelSettings:
-        """The same where a model is needed. Raises ConfigError where the environment names none."""
-        found = cls.of(environment)
-        if found is None:
+        """Read the settings of a required model. Raises ConfigError if BARDO_MODEL is not set."""
+        settings = cls.of(environment)
+        if settings is None:
             raise ConfigError(
                 f"no language model is configured: set {MODEL} to PROVIDER:MODEL (and the provider's key, "
                 f"{URL} for another address)"
             )
-        return found
+        return settings

@@ -1,1 +1,1 @@
-"""Mortality: how a golem feels and how much life it has left."""
+"""Mortality: mood, vitality, death reserve and silence of golems, and their random streams."""

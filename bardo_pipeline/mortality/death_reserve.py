@@ -1,8 +1,7 @@
-"""The death reserve: what dying costs, and how far the reserve bears it. Pure, elementwise over golems.
+"""Costs of the death protocol, paid from the death reserve. Pure, elementwise over golems.
 
-The reserve is set aside at birth (vitality.py, `death_reserve_micros`), apart from the credits that a golem lives on:
-nothing in life can spend it. Dying is paid from it alone and never costs more than it holds. Where it bears no
-reflection at all, the cheapest death still leaves a snapshot, a handful of pushed insights and a notice.
+The reserve is set aside at birth (`vitality.death_reserve_micros`), apart from the spendable credits. It alone pays for
+the death protocol. If it is too small for a reflection, the death still leaves a snapshot, insights and a notice.
 Source: MEM ("The death moment: Thanatopsis Protocol"); INH-4.
 """
 
@@ -12,72 +11,81 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bardo_pipeline.mortality.vitality import Ints
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.policy import DyingPolicy
 
 
 class Reflection(NamedTuple):
-    """What phase II costs, each int64 [N] in micro-dollars: the reflection itself, and its compression."""
+    """Costs of phase II, micro-dollars [N]."""
 
-    reflection: Ints
-    compression: Ints
+    reflection: Int64Array
+    compression: Int64Array
 
 
 class Legacy(NamedTuple):
-    """What phase III costs, each int64 [N] in micro-dollars: the bundle's upload, and indexing what is pushed."""
+    """Costs of phase III, micro-dollars [N]: upload of the bundle, indexing of the pushed entries."""
 
-    upload: Ints
-    indexing: Ints
+    upload: Int64Array
+    indexing: Int64Array
 
 
-def bears_reflection(reserve_micros: Ints, policy: DyingPolicy) -> np.ndarray:
-    """Whether a reserve pays for every act of dying at its lowest price, reflection included. bool [N]."""
-    least = policy.reflection_micros_min + policy.compression_micros_min + _after_reflection(policy)
-    return reserve_micros >= least
+def bears_reflection(reserve_micros: Int64Array, policy: DyingPolicy) -> BoolArray:
+    """Whether each reserve pays for all steps, including the reflection, at their minimum prices."""
+    cost_min = policy.reflection_micros_min + policy.compression_micros_min + _after_reflection(policy)
+    return reserve_micros >= cost_min
 
 
 def reflection_costs(
-    reserve_micros: Ints, looked_over: np.ndarray, written: np.ndarray, policy: DyingPolicy
+    reserve_micros: Int64Array, entry_share: Float64Array, text_share: Float64Array, policy: DyingPolicy
 ) -> Reflection:
-    """What reflecting costs.
+    """Return the costs of phase II; the minimum cost of phase III stays in the reserve.
 
-    reserve_micros: >= 0, int64 [N]. looked_over: entries that it looks over, as a share of the most that may cross;
-    written: the testament's length as a share of the longest, float64 [N]. Both are clipped to [0, 1] and set each
-    price between its bounds. What phase III costs at least is left over. Without the means there is no reflection, and
-    the compression of a snapshot is paid as far as the reserve goes.
+    A reserve that cannot pay for a reflection pays only the compression of a snapshot, as far as it suffices.
+
+    Parameters
+    ----------
+    reserve_micros : >= 0
+    entry_share : reviewed entries over the maximum in a bundle; sets the reflection's price between its bounds
+    text_share : length of the testament over the maximum; sets the compression's price between its bounds
     """
     means = bears_reflection(reserve_micros, policy)
     after = _after_reflection(policy)
-    price = _price(looked_over, policy.reflection_micros_min, policy.reflection_micros_max)
+    price = _price(entry_share, policy.reflection_micros_min, policy.reflection_micros_max)
     reflection = np.where(means, np.minimum(price, reserve_micros - after - policy.compression_micros_min), 0)
-    price = _price(written, policy.compression_micros_min, policy.compression_micros_max)
+    price = _price(text_share, policy.compression_micros_min, policy.compression_micros_max)
     price = np.where(means, price, policy.compression_micros_min)
     return Reflection(reflection, _paid(price, policy.compression_micros_min, reserve_micros - reflection, after))
 
 
-def legacy_costs(left_micros: Ints, uploaded: np.ndarray, pushed: np.ndarray, policy: DyingPolicy) -> Legacy:
-    """What leaving costs.
+def legacy_costs(
+    balance_micros: Int64Array, bundle_share: Float64Array, pushed_share: Float64Array, policy: DyingPolicy
+) -> Legacy:
+    """Return the costs of phase III.
 
-    left_micros: what is left of the reserve, >= 0, int64 [N]. uploaded, pushed: entries in the bundle and entries
-    offered to the clade, as shares of the most that may cross, float64 [N], clipped to [0, 1].
+    Parameters
+    ----------
+    balance_micros : rest of the reserve after phase II, >= 0
+    bundle_share, pushed_share : entries in the bundle, and offered to the clade, over the maximum in a bundle
     """
-    price = _price(uploaded, policy.upload_micros_min, policy.upload_micros_max)
-    upload = _paid(price, policy.upload_micros_min, left_micros, policy.indexing_micros_min)
-    price = _price(pushed, policy.indexing_micros_min, policy.indexing_micros_max)
-    return Legacy(upload, np.minimum(price, left_micros - upload))
+    price = _price(bundle_share, policy.upload_micros_min, policy.upload_micros_max)
+    upload = _paid(price, policy.upload_micros_min, balance_micros, policy.indexing_micros_min)
+    price = _price(pushed_share, policy.indexing_micros_min, policy.indexing_micros_max)
+    return Legacy(upload, np.minimum(price, balance_micros - upload))
 
 
 def _after_reflection(policy: DyingPolicy) -> int:
     return policy.upload_micros_min + policy.indexing_micros_min
 
 
-def _price(share: np.ndarray, low: int, high: int) -> Ints:
-    """A price between its bounds by how much there is to do, rounded up."""
-    price: Ints = low + np.ceil(np.clip(share, 0.0, 1.0) * (high - low)).astype(np.int64)
+def _price(share: Float64Array, low: int, high: int) -> Int64Array:
+    """Interpolate a price between its bounds by the amount of work (clipped to [0, 1]), rounded up."""
+    price: Int64Array = low + np.ceil(np.clip(share, 0.0, 1.0) * (high - low)).astype(np.int64)
     return price
 
 
-def _paid(price: Ints, least: int, left: Ints, kept: int) -> Ints:
-    """As much of a price as is left beside what is kept for later; where both do not fit, the least, if that."""
-    paid: Ints = np.where(left >= least + kept, np.minimum(price, left - kept), np.minimum(least, left))
+def _paid(price: Int64Array, price_min: int, balance: Int64Array, later: int) -> Int64Array:
+    """Cap a price so that `later` stays in the balance; pay at most the minimum if the balance is too small."""
+    paid: Int64Array = np.where(
+        balance >= price_min + later, np.minimum(price, balance - later), np.minimum(price_min, balance)
+    )
     return paid

@@ -1,4 +1,4 @@
-"""Chance: uniform numbers from a golem's seed, tick and stream; nobody's luck depends on another's. Pure."""
+"""Random numbers by seed, tick and stream; each golem's numbers are independent of other golems. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 
+from bardo_pipeline.arrays import Float64Array, Int64Array, UInt64Array
 from bardo_pipeline.events.record.row_digest import mix64
 
 (
@@ -14,32 +15,40 @@ from bardo_pipeline.events.record.row_digest import mix64
 
 
 def seed_of(name: str) -> np.uint64:
-    """A 64-bit seed from a name."""
+    """Return the first 64 bits of a name's SHA-256."""
     return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
-def uniform(seed: np.ndarray, tick: np.ndarray, stream: int) -> np.ndarray:
-    """Numbers in [0, 1), one for each (seed, tick), independent between streams. float64."""
+def uniform(seed: UInt64Array, tick: Int64Array, stream: int) -> Float64Array:
+    """Return one number in [0, 1) per (seed, tick), independent between streams."""
     with np.errstate(over="ignore"):
         word = mix64(mix64(seed ^ (tick.astype(np.uint64) * np.uint64(0xD1342543DE82EF95))) + np.uint64(stream))
     return (word >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def drawn(
-    group: np.ndarray, seed: np.ndarray, name: np.ndarray, weight: np.ndarray, places: int, stream: int
-) -> np.ndarray:
-    """Draw for each group as many as it has places for, by weight, without putting back: positions, sorted by group.
+def weighted_sample(
+    group: Int64Array, seed: UInt64Array, name: Int64Array, weight: Float64Array, size: int, stream: int
+) -> Int64Array:
+    """Draw up to `size` candidates per group by weight, without replacement.
 
-    group, seed, name, weight: [candidates]; seed: of the group, name: a number of the candidate's own. Each has a
-    chance as long as its weight is above 0, so that nothing starves; the draw depends on nothing else. Those drawn
-    first stand first in their group. Source: Efraimidis and Spirakis 2006.
+    Source: Efraimidis and Spirakis 2006.
+
+    Parameters
+    ----------
+    group, weight : [candidates]
+    seed : seed of the candidate's group
+    name : number that identifies the candidate within its group
+
+    Returns
+    -------
+    positions of the drawn candidates, sorted by group, then by order of the draw
     """
     luck = 1.0 - uniform(seed, name, stream)
     order = np.lexsort((name, -np.log(luck) / np.maximum(weight, 1e-12), group))
-    return order[rank_within(group[order]) < places]
+    return order[rank_within(group[order]) < size]
 
 
-def rank_within(group: np.ndarray) -> np.ndarray:
+def rank_within(group: Int64Array) -> Int64Array:
     """Return each element's position, from 0, in its run of equal values."""
     start = np.flatnonzero(np.r_[True, group[1:] != group[:-1]][: len(group)])
     return np.arange(len(group)) - np.repeat(start, np.diff(np.r_[start, len(group)]))

@@ -1,7 +1,7 @@
-"""Silence: which golems have left no tick for longer than is borne. Pure, over columns.
+"""Selects golems without a tick for longer than the silence limit. Pure, over columns.
 
-Silence is measured against the newest event of the golem's own market, whose other golems lived on; or, where the
-moment is given, against that (a wall clock read at a door). Source: INH-2; architecture ("death (by silence, too)").
+Silence is measured up to the newest event in the golem's market, or up to a given moment (the wall clock of a caller).
+Source: INH-2; architecture ("death (by silence, too)").
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 
-HEARD_SCHEMA = pa.schema(
+LAST_TICK_SCHEMA = pa.schema(
     [
         pa.field("golem_id", pa.string(), nullable=False),
         pa.field("market", pa.string(), nullable=False),
@@ -22,25 +22,26 @@ HEARD_SCHEMA = pa.schema(
         pa.field("lives", pa.bool_(), nullable=False),
     ]
 )
-"""One row per golem: its market, its last tick (0 before the first), when it was heard of last (its birth, without a
-tick), whether it lives; in the time that silence is measured in."""
+"""One row per golem: its market, last tick (0 before the first), moment of that tick (else of the birth), alive."""
 
-SILENT_SCHEMA = pa.schema([*(HEARD_SCHEMA.field(n) for n in ("golem_id", "tick", "at")), pa.field("until", MOMENT)])
-"""One row per silent golem, by id: its last tick and moment, and the moment up to which nothing was heard of it."""
+SILENT_SCHEMA = pa.schema([*(LAST_TICK_SCHEMA.field(n) for n in ("golem_id", "tick", "at")), pa.field("until", MOMENT)])
+"""One row per silent golem, sorted by id: its last tick and moment, and the end of the silence (`until`)."""
 
 
-def silent(heard: pa.Table, *, silence: timedelta, at: datetime | None = None) -> pa.Table:
-    """The living golems that were silent for longer than this (SILENT_SCHEMA).
+def silent_golems(last_ticks: pa.Table, *, silence: timedelta, at: datetime | None = None) -> pa.Table:
+    """Return the living golems that were silent for longer than `silence` (SILENT_SCHEMA).
 
-    heard: HEARD_SCHEMA, the dead included, since their last moments are their market's, too. at: the moment up to which
-    nothing was heard; None for the newest moment of each golem's market. Exactly as long is not longer.
+    Parameters
+    ----------
+    last_ticks : LAST_TICK_SCHEMA, including dead golems, because their last ticks count as events of their market
+    at : end of the silence; None: the newest moment in each golem's market
     """
-    newest = heard.group_by("market", use_threads=False).aggregate([("at", "max")])
-    place = pc.index_in(heard["market"], value_set=newest["market"].combine_chunks())
+    newest = last_ticks.group_by("market", use_threads=False).aggregate([("at", "max")])
+    place = pc.index_in(last_ticks["market"], value_set=newest["market"].combine_chunks())
     until = newest["at_max"].take(place)
     if at is not None:
-        until = pa.chunked_array([pa.repeat(pa.scalar(at, MOMENT), heard.num_rows)])
-    table = heard.select(["golem_id", "tick", "at"]).append_column("until", until.cast(MOMENT))
-    borne = pa.scalar(silence, pa.duration("us"))
-    chosen = pc.and_(heard["lives"], pc.greater(pc.subtract(table["until"], table["at"]), borne))
+        until = pa.chunked_array([pa.repeat(pa.scalar(at, MOMENT), last_ticks.num_rows)])
+    table = last_ticks.select(["golem_id", "tick", "at"]).append_column("until", until.cast(MOMENT))
+    limit = pa.scalar(silence, pa.duration("us"))
+    chosen = pc.and_(last_ticks["lives"], pc.greater(pc.subtract(table["until"], table["at"]), limit))
     return table.filter(chosen).sort_by("golem_id").cast(SILENT_SCHEMA)

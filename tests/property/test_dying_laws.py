@@ -16,7 +16,7 @@ from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, Accepted, Bequeathed, Reflected, Settled
 from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_costs, reflection_costs
-from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, SILENT_SCHEMA, silent
+from bardo_pipeline.mortality.silence_limit import LAST_TICK_SCHEMA, SILENT_SCHEMA, silent_golems
 from bardo_pipeline.policy import Policy
 from tests.doubles.memory_event_log import MemoryEventLog
 from tests.reference.dying import costs_by_row, silent_by_row
@@ -137,7 +137,7 @@ minutes = st.integers(0, 300).map(lambda count: START + timedelta(minutes=count)
     st.none() | minutes,
 )
 def test_who_is_silent_is_who_its_twin_says(rows: list[tuple[Any, ...]], borne: int, at: datetime | None) -> None:
-    heard = [dict(zip(HEARD_SCHEMA.names, (f"g-{i}", *row), strict=True)) for i, row in enumerate(rows)]
-    found = silent(pa.Table.from_pylist(heard, schema=HEARD_SCHEMA), silence=timedelta(minutes=borne), at=at)
+    heard = [dict(zip(LAST_TICK_SCHEMA.names, (f"g-{i}", *row), strict=True)) for i, row in enumerate(rows)]
+    found = silent_golems(pa.Table.from_pylist(heard, schema=LAST_TICK_SCHEMA), silence=timedelta(minutes=borne), at=at)
     assert found.schema == SILENT_SCHEMA
     assert found.to_pylist() == silent_by_row(heard, timedelta(minutes=borne), at)

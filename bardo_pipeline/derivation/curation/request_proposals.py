@@ -191,14 +191,14 @@ def _record(
             model=settings.model,
             prompt_hash=prompt.hash,
             operations=reply.operations,
-            **reply.told,
+            **reply.event_fields,
         )
         event = life_event(golem_id, closed_at, asked)
         try:
             context.log.record([event], clock())
         except RegressionError:  # the stream advanced or the golem died meanwhile
             if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
-                reply = replace(reply, given=None, detail="the golem died while the model was asked")
+                reply = replace(reply, parsed=None, detail="the golem died while the model was asked")
         else:
             return event
 

@@ -23,7 +23,7 @@ from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
 from bardo_pipeline.events.record.model import PHASES
-from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, silent
+from bardo_pipeline.mortality.silence_limit import LAST_TICK_SCHEMA, silent_golems
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.leases import lease_path, leased, stale_leases
@@ -78,7 +78,9 @@ def declare_silent_golems(
         drain_once(context.home, context.log, clock=lambda: now, policy=context.policy)
     by_wall = (clock or rules.silence_clock) == "wall"
     tolerated = timedelta(hours=rules.silence_hours) if silence is None else silence
-    rows = silent(last_activity(context, by_wall=by_wall), silence=tolerated, at=now if by_wall else None).to_pylist()
+    rows = silent_golems(
+        last_activity(context, by_wall=by_wall), silence=tolerated, at=now if by_wall else None
+    ).to_pylist()
     if not rows:
         return []
     names = [row["golem_id"] for row in rows]
@@ -90,7 +92,7 @@ def declare_silent_golems(
 
 
 def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
-    """Return each golem's last activity (HEARD_SCHEMA) in event time, or in recording time with `by_wall`.
+    """Return each golem's last activity (LAST_TICK_SCHEMA) in event time, or in recording time with `by_wall`.
 
     Golems that no runtime has resumed since their birth are left out, because they cannot tick yet.
     """
@@ -100,7 +102,7 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
     births = births.filter(pc.invert(pc.is_in(births["golem_id"], value_set=waiting)))
     names = births["golem_id"].to_pylist()
     if not names:
-        return HEARD_SCHEMA.empty_table()
+        return LAST_TICK_SCHEMA.empty_table()
     born = births["born"].combine_chunks()
     market = pc.binary_join_element_wise(pc.struct_field(born, "market"), pc.struct_field(born, "market_hash"), "@")
     born_at = dict(zip(names, births[when].to_pylist(), strict=True))
@@ -118,7 +120,7 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
         [at[g] for g in names],
         [g not in died_at for g in names],
     ]
-    return pa.table(dict(zip(HEARD_SCHEMA.names, columns, strict=True))).cast(HEARD_SCHEMA)
+    return pa.table(dict(zip(LAST_TICK_SCHEMA.names, columns, strict=True))).cast(LAST_TICK_SCHEMA)
 
 
 def _held_golems(context: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:

@@ -93,8 +93,8 @@ def phrase_testament(
             provider=settings.provider,
             model=settings.model,
             prompt_hash=prompt.hash,
-            wordings=judged(sentences, reply.given) if isinstance(reply.given, Phrasing) else (),
-            **reply.told,
+            wordings=judged(sentences, reply.parsed) if isinstance(reply.parsed, Phrasing) else (),
+            **reply.event_fields,
         )
         event = life_event(golem_id, died_at, payload)
         context.log.record([event], clock())
