@@ -21,7 +21,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.fleet_run import Living, Run
+from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.warehouse.build import build_warehouse
@@ -84,7 +84,7 @@ def small_home(session_folder: Path) -> Path:
             run = Run(
                 name="small", market=market, golems=3, generations=2, founding=Founding(lifespan_ticks=(150, 300))
             )
-            ending = Living(stores, run, lambda: NOW).live()
+            ending = FleetRun(stores, run, lambda: NOW).live()
             stores.log.close()
             assert ending.births > 3, f"somebody must have succeeded somebody: {ending}"
             assert ending.deaths == ending.published > 3, f"every death must have left a bundle: {ending}"
@@ -174,7 +174,7 @@ def brief_home(session_folder: Path) -> Path:
             stores = DerivationContext.open(root)
             market = synthetic_market(seed=7, bars=300, start=datetime(2026, 1, 1, tzinfo=UTC))
             founding = Founding(lifespan_ticks=(100, 140))
-            Living(stores, Run("brief", market, golems=2, generations=2, founding=founding), lambda: NOW).live()
+            FleetRun(stores, Run("brief", market, golems=2, generations=2, founding=founding), lambda: NOW).live()
             derive_everything(stores, now=NOW)
             (root / "done").touch()
     return root
@@ -191,7 +191,7 @@ def lively_home(session_folder: Path) -> Path:
             stores = DerivationContext.open(root, policy=LIVELY)
             market = synthetic_market(seed=7, bars=600, start=datetime(2026, 1, 1, tzinfo=UTC))
             founding = Founding(lifespan_ticks=(200, 300))
-            Living(stores, Run("lively", market, golems=3, generations=2, founding=founding), lambda: NOW).live()
+            FleetRun(stores, Run("lively", market, golems=3, generations=2, founding=founding), lambda: NOW).live()
             derive_everything(stores, now=NOW)
             (root / "done").touch()
     return root

@@ -1,7 +1,7 @@
-"""Foresight: what the causal graph says of the next price, laid out once a cycle so that a tick only adds it up. Pure.
+"""Forecasts the next price from the causal graph, prepared once a cycle so that a tick only sums it up. Pure.
 
-Each confirmed link into the price adds its weight times what its cause did so many ticks before, in the price's own
-spread. A link is broken where the price went the other way, by far, when it should have moved.
+Each confirmed link into the price adds its weight times its cause's past change, in standard deviations of the price.
+A link is invalidated if the price moves far in the opposite direction.
 Source: HB S4 (forward propagation through the graph), HB S9 (causal graph probe).
 """
 
@@ -28,10 +28,12 @@ _LIMIT_SPREADS = 4.0
 
 @dataclass(frozen=True)
 class Foresight:
-    """Links into the price, of all golems: where each looks (variable, ticks before the predicted one; [links]), and
-    what each golem thinks a step of it moves, in spreads, 0 where it does not know it ([links, golems]).
+    """Links into the price of all golems.
 
-    knows: golems with a link. candidate: golems that consider one which nothing was said about yet.
+    variable, lag: a link's cause and its distance in ticks before the predicted tick, [links]. weight: effect per
+    standard
+    deviation of the cause, 0 for golems without the link, [links, golems]. knows: golems with a link. candidate: golems
+    with an untested candidate link.
     """
 
     variable: NDArray[np.int64]
@@ -41,16 +43,16 @@ class Foresight:
     candidate: NDArray[np.bool_]
 
     def shift(self, tape: Tape, t: int) -> Floats:
-        """How far the price is expected to move by the tick after t, in its spread, [golems]; 0 without a graph."""
+        """Return the expected move of the price by the tick after t, in standard deviations; 0 without a graph."""
         shift = np.zeros(len(self.knows))
         for variable, lag, weight in zip(self.variable.tolist(), self.lag.tolist(), self.weight, strict=True):
             shift += weight * (tape.told[max(t + 1 - lag, 0), variable] / SCALE)
         return np.clip(shift, -_LIMIT_SPREADS, _LIMIT_SPREADS)
 
     def look(self, tape: Tape, t: int, foreseen: Floats, policy: Policy) -> Floats:
-        """What the causal graph's probe reads at tick t, [golems]: NaN for who has no graph, 0 where it holds.
+        """Return the value of the causal probe at tick t, [golems]: NaN without a graph, 0 if it holds.
 
-        foreseen: the shift that was expected of this tick.
+        foreseen: the shift that was forecast for this tick.
         """
         if not (self.knows.any() or self.candidate.any()):
             return np.full(len(self.knows), np.nan)
@@ -63,13 +65,13 @@ class Foresight:
 
 
 def nothing_foreseen(size: int) -> Foresight:
-    """The foresight of golems without a graph."""
+    """Return the forecast of golems without a graph."""
     none = np.zeros(0, np.int64)
     return Foresight(none, none, np.zeros((0, size)), np.zeros(size, bool), np.zeros(size, bool))
 
 
 def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy: Policy) -> Foresight:
-    """Lay out the links into the price that these golems trust at a moment."""
+    """Collect the links into the price that these golems trust at `at_us`."""
     place = {golem_id: i for i, golem_id in enumerate(golem_ids)}
     links = {code: s for code, s in enumerate(state.structures.rows) if s.source == "causal"}
     empty = nothing_foreseen(len(golem_ids))
@@ -99,7 +101,7 @@ def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy:
 
 
 def _looks(cause: str | None, lag_ticks: int | None, task: Task) -> tuple[int, int] | None:
-    """(variable, ticks before the predicted one) that a link into the price looks at; None if nothing there does."""
+    """Return (variable, ticks before the predicted tick) of a link into the price; None if no column matches."""
     if cause not in CAUSAL_VARIABLES or lag_ticks is None:
         return None
     column = task.column(Column(CAUSAL_VARIABLES.index(cause), lag_ticks))

@@ -1,7 +1,8 @@
-"""Choose: retrieve, deliberate by rules, simulate, validate, execute (steps 2 and 5-8 of the nine). Pure, over columns.
+"""Deliberation by rules: retrieve, decide, simulate, validate, execute (steps 2 and 5-8 of the nine). Pure, over
+columns.
 
-Only golems that the gate let through come here; the others keep what they have. The playbook's threshold decides, a
-warning can stop it, the cage has the last word. Source: HB S3, S10; canon 24, 27; MEM (immune memory).
+Only golems that passed the gate deliberate; others keep their position. The playbook's threshold decides, a warning can
+block the decision, and the policy cage has the last word. Source: HB S3, S10; canon 24, 27; MEM (immune memory).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ VOLATILE = 3
 
 @dataclass
 class Choice:
-    """What the thinking golems chose, [thinkers]; recalled and its factors [RECALL, thinkers], -1 without an entry."""
+    """Choices of deliberating golems, [thinkers]; recalled entries and factors [RECALL, thinkers], -1 without entry."""
 
     golem: np.ndarray
     action: np.ndarray
@@ -79,9 +80,9 @@ def choose(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, recall: Recall, policy: Policy,
     settling: np.ndarray | None = None,
 ) -> Choice | None:  # fmt: skip
-    """Let the golems at T1 and T2 think, act and pay for it; None if the gate let nobody through.
+    """Let golems at T1 and T2 deliberate, act and pay for it; None if the gate passed no golem.
 
-    settling: whose loan is being liquidated, bool [golems]: they act when they think again.
+    settling: golems whose loan is being liquidated; they defer their action to the next deliberation.
     """
     golem = np.flatnonzero((tier == 1) | (tier == 2))
     if not len(golem):
@@ -108,7 +109,7 @@ def _cell(tape: Tape, t: int, score: np.ndarray, policy: Policy) -> np.ndarray:
 def _remember(
     fleet: Fleet, tape: Tape, t: int, golem: np.ndarray, cell: np.ndarray, recall: Recall, policy: Policy
 ) -> Choice:
-    """Retrieve by four factors: likeness of the situation, recency, importance, congruence with the mood."""
+    """Rank the recalled entries by likeness of the situation, recency, importance and mood congruence."""
     weights = policy.retrieval
     entry = recall.top[:, cell, golem]
     there = entry >= 0
@@ -150,7 +151,7 @@ def _remember(
 
 
 def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, block: np.ndarray, policy: Policy) -> None:
-    """The rules: leave a sinking position, enter when out, re-centre from the playbook's threshold, else hold."""
+    """Apply the rules: leave a losing position, enter without one, re-centre from the threshold on, else hold."""
     golem, regime = choice.golem, int(tape.regime[t])
     held, score = sight.open[golem], sight.score[golem]
     choice.threshold = fleet.rebalance_threshold[regime, golem]
@@ -171,9 +172,9 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
 
 @dataclass
 class Plan:
-    """What acting would take, [thinkers]. centre: re-centring, whatever was chosen; that is what goes on trial.
+    """Requirements of the chosen action, [thinkers]: micro-dollars to swap, gas in micro-dollars, slippage in ppm.
 
-    swap, slip, expected_slip: of the chosen action, 0 where it swaps nothing. gas: micro-dollars.
+    centre: re-centring, whichever action was chosen, because it is judged in a trial.
     """
 
     centre: Recentring
@@ -184,7 +185,7 @@ class Plan:
 
 
 def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
-    """What acting would take: a new range around the price (or none), the swap to get there, the gas."""
+    """Compute the new range around the price, the swap to reach it, and the gas."""
     golem, centre = choice.golem, recentring(fleet, tape, t, sight, choice.golem)
     mints = np.isin(choice.action, (REBALANCE, ENTER))
     swap = np.where(mints, centre.swap, np.where(choice.action == LEAVE, centre.value * centre.share, 0.0))
@@ -205,7 +206,7 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
 def _check(
     fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, held_up: np.ndarray, policy: Policy
 ) -> None:
-    """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and meet the slippage that comes."""
+    """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and apply the slippage on inclusion."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
     centre = plan.centre
@@ -237,7 +238,7 @@ def _check(
 def _try(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, recall: Recall, policy: Policy
 ) -> None:
-    """Put re-centring on trial against holding, whichever was chosen."""
+    """Open a paired trial of re-centring versus holding, whichever was chosen."""
     golem = choice.golem
     acted = (choice.action == REBALANCE) & (choice.status == EXECUTED)
     weighed = np.isin(choice.action, (HOLD, COLLECT)) & (sight.score[golem] >= policy.playbook.trial_score_min)
@@ -252,9 +253,9 @@ def _try(
 
 
 def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float, policy: Policy) -> None:
-    """Apply what was executed: collect fees into credits, swap with its slippage, mint, or stay in cash.
+    """Apply executed actions: collect fees into credits, swap with slippage, mint a new position or hold cash.
 
-    What is collected is withdrawn, not lost: the high-water mark falls by the same share as the net asset value.
+    Collected fees are withdrawals, not losses: the high-water mark falls by the same share as the net asset value.
     """
     done = (choice.action != HOLD) & (choice.status == EXECUTED)
     golem = choice.golem[done]
@@ -285,7 +286,7 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float
 
 
 def _price(choice: Choice, deep: np.ndarray, policy: Policy) -> None:
-    """What thinking cost, from the tokens of its context and its answer (HB S3's price classes)."""
+    """Compute the price of a deliberation from its input and output tokens (HB S3's price classes)."""
     cost = policy.cost
     entries = (choice.recalled >= 0).sum(axis=0)
     choice.input_tokens = np.where(deep, cost.t2_context_tokens, cost.t1_context_tokens) + cost.entry_tokens * entries
@@ -296,6 +297,6 @@ def _price(choice: Choice, deep: np.ndarray, policy: Policy) -> None:
 
 
 def worth_after(fleet: Fleet, root: float) -> np.ndarray:
-    """Net asset value in micro-dollars after acting, [golems]."""
+    """Return the net asset value after acting, in micro-dollars."""
     held = np.where(fleet.liquidity > 0, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
     return held + fleet.fees + fleet.idle + fleet.loan_value

@@ -1,4 +1,4 @@
-"""The fleet: living golems as columns, and how one enters it. Pure; a fleet of one is a fleet.
+"""State of a fleet as columns over golems, and births of golems. Pure.
 
 Source: architecture ("The fleet steps as columns over golems"); MEM (reserve), canon (lifespan drawn at birth).
 """
@@ -30,22 +30,22 @@ from bardo_pipeline.mortality.vitality import death_reserve_micros
 from bardo_pipeline.policy import Policy
 
 CHECK_SLOTS = 5
-"""What of a golem can be on trial at once: three acts at least, beside a decision to hold and inaction."""
+"""Maximum number of concurrent trials per golem: at least three acts, one decision to hold, one inaction."""
 
 RECALL = 5
 """Entries retrieved for a deliberation (HB S3: top five)."""
 
 CELLS = 5 * 5 * 3
-"""Situations: regime x anomaly band x gas band."""
+"""Number of situations: regime x anomaly band x gas band."""
 
 
 @dataclass(frozen=True)
 class Founding:
-    """How golems of a run are founded: owners, one budget in micro-dollars, bounds of the lifespan in ticks.
+    """Terms of founding a run's golems: owners, budget in micro-dollars, bounds of the lifespan in ticks, loan.
 
-    The budget is INH S13's 50 dollars; a part of it is credits, which pay for thought and gas (ours: a fortieth), the
-    rest is put to work. The lifespan's bounds are ours: a day and a half to six days of minutes. loan: what everyone
-    may borrow; None, which is the default: nobody borrows unless its owner says so.
+    The budget is 50 dollars (INH S13). Credits are 1/40 of it (ours) and pay for inference and gas; the rest is
+    capital.
+    The lifespan of 2,000 to 8,000 minutes is ours. loan: terms that every golem may borrow at; None: no borrowing.
     """
 
     owners: tuple[str, ...] = ("owner-1", "owner-2")
@@ -56,7 +56,7 @@ class Founding:
 
     @property
     def credits_micros(self) -> int:
-        """Credits at birth, reserve included."""
+        """Credits at birth, including the death reserve."""
         return round(self.budget_micros * self.credit_share)
 
     @property
@@ -66,7 +66,7 @@ class Founding:
 
 
 def golem_name(lineage_id: str, generation: int) -> str:
-    """A golem's id: g- and 8 hex characters of its lineage and generation."""
+    """Return g- and 8 hex characters of the hash of lineage and generation."""
     return "g-" + hashlib.sha256(f"{lineage_id}/{generation}".encode()).hexdigest()[:8]
 
 
@@ -84,9 +84,9 @@ def born(
     bundle_hash: str | None = None,
     traits: Traits | None = None,
 ) -> tuple[str, Born]:
-    """(golem id, its birth event). Traits come from the lineage's founder; lifespan from the golem's own seed.
+    """Build a golem's id and birth event. Lifespan and default traits are drawn from the golem's own seed.
 
-    Raises ConfigError where the budget leaves no credits beside the death reserve.
+    Raises ConfigError if the credits do not exceed the death reserve.
     """
     golem_id = golem_name(lineage_id, generation)
     seed, zero = np.array([seed_of(golem_id)]), np.zeros(1, np.int64)
@@ -147,9 +147,9 @@ def _whole(values: list[int]) -> np.ndarray:
 
 
 class Fleet:
-    """State of living golems, arrays [golems] (more axes first). Moments in microseconds, money in micro-dollars.
+    """State of golems, arrays [golems] (further axes first). Times in microseconds, money in micro-dollars.
 
-    rebalance_threshold [regimes, golems] and the recall tables are what the golem sees of its last closed cycle.
+    rebalance_threshold [regimes, golems], playbook_version and cycle_seen come from the golem's last closed cycle.
     """
 
     def __init__(self, golem_ids: list[str], births: list[Born], policy: Policy) -> None:
@@ -162,7 +162,7 @@ class Fleet:
         self._init_trials()
 
     def _init_life(self) -> None:
-        """Who they are, what they were born with, and what they saw of their last closed cycle."""
+        """Seeds, birth data, and the playbook of the last closed cycle."""
         births = self.births
         self.seed = np.array([seed_of(g) for g in self.golem_ids], dtype=np.uint64)
         self.alive = np.ones(self.size, bool)
@@ -179,7 +179,7 @@ class Fleet:
         self.playbook_version, self.cycle_seen = self._ints(), self._ints()
 
     def _init_position(self) -> None:
-        """No position yet: all capital is idle."""
+        """No position: all capital is idle."""
         self.liquidity = self._reals()
         self.root_lower, self.root_upper = self._reals(fill=1.0), self._reals(fill=2.0)
         self.lower, self.upper = self._ints(), self._ints(fill=1)
@@ -190,10 +190,11 @@ class Fleet:
         self.cooldown = self._ints()
 
     def _init_loan(self) -> None:
-        """No loan: nothing supplied, nothing owed (in shares of the reserves), and nothing allowed.
+        """No loan. Collateral and debt are in shares of the reserves.
 
-        collateral_asset: a position in ASSETS; the debt is in the other. loan_value, loan_health: net of the debt, at
-        the newest price; loan_cost: interest and lost bonuses so far, in micro-dollars.
+        collateral_asset: a position in ASSETS; the debt is in the other asset. loan_value: net of the debt. loan_cost:
+        interest
+        and liquidation bonuses so far. loan_ratio: allowed loan to value, 0 if the golem may not borrow.
         """
         self.loan_ratio, self.collateral_asset = self._reals(), self._ints()
         self.collateral_shares, self.debt_shares = self._reals(), self._reals()
@@ -201,7 +202,7 @@ class Fleet:
         self.loan_tick = self._ints()
 
     def _init_mind(self, policy: Policy) -> None:
-        """Mood, belief, forecasts, homeostasis."""
+        """Mood, confidence, forecasts, homeostatic means, attention."""
         rules = policy.prediction
         self.pad = self._reals(3)
         self.confidence = self._reals(fill=rules.first_confidence)
@@ -220,11 +221,11 @@ class Fleet:
         self.thoughts, self.vain = self._reals(PLACES), self._reals(PLACES)
 
     def _init_ending(self) -> None:
-        """How it will have ended: components of vitality, net asset value, position on the tape."""
+        """Vitality, net asset value and position on the tape at death."""
         self.final_life, self.final_nav, self.final_at = self._reals(4), self._ints(), self._ints(fill=-1)
 
     def _init_trials(self) -> None:
-        """Decisions on trial, [slots, golems]; two branches each."""
+        """Open trials [slots, golems], each with two branches."""
         self.trial_due, self.trial_tick = self._ints(CHECK_SLOTS, fill=-1), self._ints(CHECK_SLOTS)
         self.trial_chosen, self.trial_thought = self._flags(CHECK_SLOTS), self._flags(CHECK_SLOTS)
         self.trial_regime = self._ints(CHECK_SLOTS)
@@ -251,7 +252,7 @@ class Fleet:
 
     @property
     def size(self) -> int:
-        """Number of golems, dead ones included until the fleet is formed anew."""
+        """Number of golems, including dead ones that `keep` has not removed."""
         return len(self.golem_ids)
 
     def begin_with(
@@ -260,10 +261,11 @@ class Fleet:
         forecast_variance: Sequence[float | None],
         attention: tuple[Sequence[float], Sequence[float]] = ((), ()),
     ) -> None:
-        """Let golem i begin with what its predecessor's learning came to.
+        """Start golem i with its predecessor's learning state.
 
-        forecast_variance: of price, gas, health; None stays as it is. attention: thoughts and those in vain by
-        situation (PLACES each), or nothing.
+        forecast_variance: price, gas, health; None keeps the default. attention: (thoughts, vain thoughts) by
+        situation, or
+        empty.
         """
         for count, told in zip((self.thoughts, self.vain), attention, strict=True):
             if len(told):
@@ -273,11 +275,11 @@ class Fleet:
                 self.forecast_var[quantity, i] = variance
 
     def grant(self, i: int, loan: LoanGranted) -> None:
-        """Let golem i borrow on these terms."""
+        """Allow golem i to borrow on these terms."""
         self.loan_ratio[i], self.collateral_asset[i] = loan.loan_to_value, ASSETS.index(loan.collateral)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Leave out every golem that the mask (bool [golems]) does not hold."""
+        """Remove the golems outside the mask."""
         count = self.size
         chosen = np.flatnonzero(mask)
         self.golem_ids = [self.golem_ids[i] for i in chosen]
@@ -287,7 +289,7 @@ class Fleet:
                 setattr(self, name, np.ascontiguousarray(value[..., chosen]))
 
     def join(self, other: Fleet) -> None:
-        """Take in the golems of another fleet, after one's own."""
+        """Append the golems of another fleet."""
         self.golem_ids += other.golem_ids
         self.births += other.births
         for name, value in vars(self).items():

@@ -1,4 +1,4 @@
-"""Gate: how surprising this tick is, and how much thought it gets. Pure, elementwise over golems.
+"""Gate: surprise of a tick and the tier of deliberation that it gets. Pure, elementwise over golems.
 
 Source: HB S3-S5; canon 25 (the sum, the fallback), canon 26 (the threshold).
 """
@@ -23,7 +23,7 @@ SOURCES = ("price", "regime", "health", "threat", "interventions", "anomalies")
 """Rows of the sources, in the order of PredictionErrorSources."""
 
 FORCES = ("steer", "phase_transition", "birth", "reorg")
-"""Why a tick is deliberated whatever it holds; codes are positions, -1 is nothing."""
+"""Reasons that force T2; codes are positions, -1 is none."""
 
 UNFORCED, STEER, PHASE_TRANSITION, BIRTH, REORG = -1, 0, 1, 2, 3
 
@@ -38,11 +38,17 @@ def prediction_error(
     anomaly_count: Counts,
     policy: Policy,
 ) -> tuple[Floats, Floats]:
-    """Sum of six weighted sources, capped at 1 (HB S4, canon 25: summed as written).
+    """Return the sum of six weighted sources, capped at 1, and the sources (HB S4, canon 25).
 
-    price_expected: what the golem predicted, NaN (or not positive) without a prediction. health_change: signed, of the
-    position, NaN without one now or before. threat: [0, 1], NaN without a pheromone field. Counts are >= 0.
-    Returns the total [N] in [0, 1] and the weighted sources [6, N], NaN where a source is absent.
+    Parameters
+    ----------
+    price_expected : the golem's prediction; NaN or not positive without one
+    health_change : signed change of the position's health, NaN without a position now or before
+    threat : in [0, 1], NaN without a pheromone field
+
+    Returns
+    -------
+    total [N] in [0, 1]; weighted sources [6, N], NaN for an absent source
     """
     rules = policy.gate
     sources = np.empty((len(SOURCES), len(price_expected)))
@@ -65,11 +71,10 @@ def prediction_error(
 def prediction_error_fallback(
     regime_changed: Bools, health_change: Floats, threat: Floats | float, anomaly_count: Counts, policy: Policy
 ) -> tuple[Floats, Floats]:
-    """The largest of four signals, for a golem without an oracle (HB S3, canon 25).
+    """Return the largest of four signals, for a golem without an oracle (HB S3, canon 25).
 
-    Regime change 0.4; min(d, 0.5) / 0.5 of the position's health; threat; min(n, 5) / 5 of the anomalies.
-    Returns as prediction_error does: the total [N], which is the largest source, and the sources [6, N]. Price is
-    absent (NaN), and interventions count 0: a steer forces T2 as it is.
+    Signals: regime change 0.4; min(d, 0.5) / 0.5 of the position's health; threat; min(n, 5) / 5 of the anomalies.
+    Returns total and sources as `prediction_error` does. Price is NaN; interventions are 0, because a steer forces T2.
     """
     rules = policy.gate
     sources = np.empty((len(SOURCES), len(health_change)))
@@ -84,10 +89,11 @@ def prediction_error_fallback(
 
 
 def adaptive_threshold(vitality: Floats, arousal: Floats, confidence: Floats, policy: Policy) -> Floats:
-    """Surprise from which a golem thinks: base x confidence x mortality x arousal, within [0.05, 0.8] (HB S5).
+    """Return the surprise from which a golem deliberates, within [0.05, 0.8] (HB S5).
 
-    vitality, confidence in [0, 1]. arousal in [-1, 1]: below zero it counts as zero, so calm never lowers the threshold
-    (canon 26; HB took its absolute value).
+    The threshold is base x confidence x mortality x arousal. Negative arousal counts as zero, so calm does not lower
+    the
+    threshold (canon 26; HB took its absolute value).
     """
     rules = policy.gate
     trusting = 1.0 + confidence * rules.confidence_gain
@@ -98,12 +104,11 @@ def adaptive_threshold(vitality: Floats, arousal: Floats, confidence: Floats, po
 
 
 def transition_imminent(composite: Floats, policy: Policy) -> Bools:
-    """Whether a golem is about to enter its terminal phase: not in it yet, and within a margin above its bound.
+    """Whether a golem's vitality is at most a margin above the bound of the terminal phase.
 
-    HB S5 forces full thought on "imminent phase transitions" and gives one reason: "entering Terminal requires full
-    deliberation". So the other bounds do not count, though they are crossed too: a golem that hovers around one for
-    days would pay for an Opus-class call at every tick, which itself shortens its life. Below the bound nothing is
-    imminent any more.
+    HB S5 forces T2 on imminent phase transitions because "entering Terminal requires full deliberation". Other bounds
+    are
+    excluded: a golem hovering around one for days would pay for T2 at every tick, which shortens its life.
     """
     bound = policy.mortality.declining
     return (composite >= bound) & (composite <= bound + policy.gate.transition_margin)
@@ -118,12 +123,18 @@ def gate(
     policy: Policy,
     reorg: Bools | None = None,
 ) -> tuple[Codes, Codes]:
-    """Tier by surprise: T0 below the threshold, T1 below twice of it, T2 from there on or if forced (HB S5).
+    """Assign tiers: T0 below the threshold, T1 below twice the threshold, else T2; forced golems get T2 (HB S5).
 
-    steer: the owner waits for an answer. transition: see transition_imminent. birth: the first tick of a life. reorg:
-    the chain took back what the golem had seen (HB S10); None: of nobody.
-    Returns tier codes [N] (positions in TIERS) and what forced them [N] (positions in FORCES, -1 nothing; a steer is
-    named before a reorg, that before a transition, that before a birth).
+    Parameters
+    ----------
+    steer : the owner awaits an answer
+    transition : result of transition_imminent
+    birth : first tick of a life
+    reorg : the chain took back observed blocks (HB S10); None: of no golem
+
+    Returns
+    -------
+    positions in TIERS; positions in FORCES, -1 unforced (precedence: steer, reorg, transition, birth)
     """
     tier = (error >= threshold).astype(np.int8)
     tier += error >= threshold * policy.gate.deliberate_ratio
@@ -150,9 +161,9 @@ _FORCE_WORDS = (
 
 
 def gating_reasons(error: Floats, threshold: Floats, tier: Codes, forced: Codes) -> pa.Array:
-    """Why each tick got its tier, one sentence each: "T1: surprise 0.4100 reaches the threshold 0.3036".
+    """Return one sentence per tick: "T1: surprise 0.4100 reaches the threshold 0.3036".
 
-    A forced tick names what forced it, then where its surprise stood.
+    A forced tick names the force first.
     """
     surprise, limit = fixed(error, 4), fixed(threshold, 4)
     tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))

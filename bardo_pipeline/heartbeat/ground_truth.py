@@ -1,7 +1,7 @@
-"""Outcomes: what acting was worth beside holding, decision by decision, for a fleet that learns nothing. Pure.
+"""Measures the true effects of acting versus holding with a fleet that does not learn. Pure.
 
-A grader's yardstick: the same step and the same trials (paired_trial.py) as the runtime's, but nothing is
-remembered, recorded or derived, nobody dies of age or poverty, and a long market costs seconds.
+The fleet uses the same step and the same trials (paired_trial.py) as a run, without memory, records, derivations or
+deaths by age or poverty, so a long market takes seconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _CHUNK_TICKS = 1_000
 
 
 def outcomes(market: Market, founding: Founding, golems: int, policy: Policy, *, number: int = 0) -> Judged:
-    """Let a fleet without a memory live through a market and keep every verdict. The same arguments, the same result.
+    """Return all trial verdicts of a memoryless fleet in a market. Deterministic.
 
-    The golems' traits are drawn as those of any founders; founding: give credits and a lifespan that last.
-    number: the market's, in what is judged.
+    founding: must give enough credits and lifespan for the whole market. number: identifies the market in the result.
     """
     tape = tape_of(market, policy)
     lives = [
@@ -48,7 +47,7 @@ def outcomes(market: Market, founding: Founding, golems: int, policy: Policy, *,
 
 
 def _judged(out: Buffers, at_us: np.ndarray, number: int) -> Judged:
-    """The verdicts of a chunk, in the order in which they fell. A golem's tick t fell on the tape's position t - 1."""
+    """Return a chunk's verdicts, sorted by tick. A golem's tick t is at the tape's position t - 1."""
     if "trial_due" not in out:
         none = np.zeros(0, np.int64)
         return Judged(none, none, none, none, np.zeros(0), np.zeros(0), none)
@@ -67,7 +66,7 @@ def _judged(out: Buffers, at_us: np.ndarray, number: int) -> Judged:
 
 
 def usual_levels(markets: Sequence[Market], policy: Policy) -> dict[str, tuple[float, float]]:
-    """The least and the highest that each metric of a baseline is on 98 of 100 ticks, in the metric's unit."""
+    """Return each baseline metric's range over 98 of 100 ticks, in the metric's unit."""
     tapes = [tape_of(market, policy) for market in markets]
     gas = np.concatenate([t.gas_gwei for t in tapes])
     volume = np.concatenate([t.volume_micros for t in tapes]) / 1e6

@@ -1,4 +1,4 @@
-"""Sense: observe, and compare with what was predicted (steps 1 and 3 of the nine). Pure, over columns.
+"""Observation of the market and comparison with predictions (steps 1 and 3 of the nine). Pure, over columns.
 
 Source: HB S3, S4, S9; HB adaptive clock (predict before observing); canon ("oracle", "homeostatic variables").
 """
@@ -16,16 +16,14 @@ from bardo_pipeline.market.uniswap_v3 import fees_micros, share_in_range, worth
 from bardo_pipeline.policy import Policy
 
 PRICE, GAS, HEALTH = range(3)
-"""The three quantities that a golem predicts."""
+"""The three predicted quantities."""
 
 
 @dataclass
 class Sight:
-    """What the golems see of themselves this tick, [golems]; health NaN and score 0 without a position.
+    """Observations of this tick before acting, [golems]; without a position health is NaN and score is 0.
 
-    health: of the weakest of what they hold, range_health of the pool's position alone.
-    position: liquidity and fees owed, [2, golems]. money: idle micro-dollars, bounds and opening tick of the position,
-    [4, golems]. Both as they were before acting.
+    health: minimum over position and loan. range_health: of the pool position alone. loss: impermanent loss.
     """
 
     value: np.ndarray
@@ -41,7 +39,7 @@ class Sight:
 
 
 def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
-    """Bring positions up to the tick: fees flow in, worth and health follow."""
+    """Update positions to the tick: fees, value, health, anomaly score."""
     root, tick = tape.root[t], tape.pool_tick[t]
     held = fleet.liquidity > 0
     inside = share_in_range(fleet.lower, fleet.upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tick)
@@ -72,7 +70,7 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
 
 @dataclass
 class Comparison:
-    """Predictions beside what came, [3, golems]: NaN and False where nothing was predicted."""
+    """Resolved predictions, [3, golems]: NaN and False without a prediction."""
 
     expected: np.ndarray
     half: np.ndarray
@@ -84,7 +82,7 @@ class Comparison:
 
 
 def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> Comparison:
-    """Resolve the predictions made a tick ago, learn from their residuals, count them towards fitness."""
+    """Resolve the predictions of the last tick, update forecast variances and fitness counts."""
     actual = np.empty_like(fleet.expected)
     actual[PRICE], actual[GAS], actual[HEALTH] = tape.price[t], tape.gas_gwei[t], sight.health
     residual = actual - fleet.expected
@@ -112,7 +110,7 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
 
 
 def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) -> None:
-    """Keep the share of the last `window` resolved predictions that held, by a ring a golem."""
+    """Count how many of the last `window` resolved predictions held, with one ring buffer per golem."""
     golem = np.arange(fleet.size)
     for first in range(0, len(resolved), window):  # as many quantities at once as a ring has places
         mask, now = resolved[first : first + window], held[first : first + window]
@@ -130,8 +128,10 @@ def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) ->
 def forecast(
     fleet: Fleet, tape: Tape, t: int, health: np.ndarray, policy: Policy, foresight: Foresight | None = None
 ) -> None:
-    """Predict the next tick: a random walk, moved by what the causal graph says of the price; its spread is learned
-    from past residuals at the golem's own pace."""
+    """Predict the next tick: a random walk, shifted by the causal graph's forecast of the price.
+
+    The interval's width comes from past residuals, weighted by the golem's own forecast memory.
+    """
     rules = policy.prediction
     floors = np.array([[rules.sigma_floor_price], [rules.sigma_floor_gas], [rules.sigma_floor_health]])
     sigma = np.maximum(np.sqrt(fleet.forecast_var), floors)
@@ -148,30 +148,31 @@ def forecast(
 
 
 def health_now(fleet: Fleet, pool_tick: float) -> np.ndarray:
-    """Health of the weakest of what each golem holds, position or loan; NaN with neither."""
+    """Return the minimum health over position and loan; NaN without both."""
     weakest: np.ndarray = np.fmin(_range_health(fleet, pool_tick), fleet.loan_health)
     return weakest
 
 
 def _range_health(fleet: Fleet, pool_tick: float) -> np.ndarray:
-    """Health of each position, NaN without one: 2 at the centre, 1 at the edge, 0 from a width beyond."""
+    """Return the health of each position: 2 at the centre of its range, 1 at the edge, 0 from two half-widths; else
+    NaN."""
     return np.where(fleet.liquidity > 0, np.maximum(2.0 - _away(fleet, pool_tick), 0.0), np.nan)
 
 
 def _away(fleet: Fleet, pool_tick: float) -> np.ndarray:
-    """Distance of the price from the centre of the range, in half-widths."""
+    """Return the distance of the price from the centre of the range, in half-widths."""
     return np.abs(pool_tick - (fleet.lower + fleet.upper) * 0.5) / ((fleet.upper - fleet.lower) * 0.5)
 
 
 def deviation(fleet: Fleet, policy: Policy) -> np.ndarray:
-    """Largest absolute z of the five homeostatic variables; NaN while their means are young."""
+    """Return the largest absolute z-score of the five homeostatic variables; NaN during the first ticks."""
     spread = np.sqrt(np.maximum(fleet.home_var, 1e-12))
     largest = np.max(np.abs(fleet.home_last - fleet.home_mean) / spread, axis=0)
     return np.where(fleet.home_seen >= policy.probes.homeostatic_ticks_min, largest, np.nan)
 
 
 def settle(fleet: Fleet, values: np.ndarray, policy: Policy) -> None:
-    """Take burn rate, inference cost, gas spend, action and prediction error [5, golems] into their means."""
+    """Update the moving means of burn rate, inference cost, gas spend, action and prediction error, [5, golems]."""
     memory = policy.probes.homeostatic_memory
     delta = values - fleet.home_mean
     first = fleet.home_seen == 0

@@ -1,8 +1,7 @@
-"""Trial: what was decided is carried on beside its alternative, and after thirty ticks the two are compared. Pure.
+"""Paired trials: an action and its alternative (holding) continue side by side and are compared after 30 ticks. Pure.
 
-The branch that acted and the branch that held start from the same position; both then hold, earn their fees and follow
-the market. Their difference, costs included, is the effect of acting: ground truth from the trace, not an opinion.
-Source: KAT (deferred check after 30 ticks), HB S3 step 8, canon 47.
+Both branches start from the same position, then hold, earn fees and follow the market. Their difference, including
+costs, is the measured effect of acting. Source: KAT (deferred check after 30 ticks), HB S3 step 8, canon 47.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ LIMIT_PPM = 10**6
 
 @dataclass
 class Verdicts:
-    """Decisions judged this tick, [slots, golems]; only where `due`."""
+    """Trials closed this tick, [slots, golems]; valid where `due`."""
 
     due: np.ndarray
     decision_tick: np.ndarray
@@ -36,7 +35,7 @@ class Verdicts:
 
 
 def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
-    """Let every branch earn, close the trials that are due (None if none is), learn how often one chose well."""
+    """Accrue the branches' fees, close the due trials (None if there is none), and update the golems' confidence."""
     running = fleet.trial_due >= 0
     if running.any():
         inside = share_in_range(
@@ -89,11 +88,16 @@ def open_trials(
     recalled: np.ndarray,
     policy: Policy,
 ) -> None:
-    """Put decisions of these golems on trial.
+    """Open trials of these golems' decisions, as far as slots are free.
 
-    act, hold: liquidity, lower, upper, root_lower, root_upper, idle of each branch. thought: whether they were thought
-    about. An act takes any free slot; a decision to hold is judged only while no other decision of the golem is, and
-    inaction on a suppressed tick, which was none, only while nothing is: so windows of a kind do not overlap.
+    An act takes any free slot. A decision to hold needs that no other decision of the golem is on trial, and inaction
+    on a
+    suppressed tick needs that no trial is open: so trials of one kind do not overlap.
+
+    Parameters
+    ----------
+    act, hold : liquidity, lower, upper, root_lower, root_upper, idle of each branch
+    thought : whether the golems deliberated
     """
     free = fleet.trial_due[:, golem] < 0
     alone = free | ~fleet.trial_thought[:, golem] if thought else free

@@ -1,7 +1,6 @@
-"""Probes: the twelve cheap looks that a golem takes at every tick. Pure, elementwise over golems.
+"""The twelve probes that a golem evaluates at every tick. Pure, elementwise over golems.
 
-A probe says how bad it is, what it saw, and by which limit. A source that is absent is not the same as a quiet one: it
-has severity -1 and a value of NaN. Source: HB S9.
+A probe has a value, a limit and a severity. A probe without a source is absent: value NaN, severity -1. Source: HB S9.
 """
 
 from dataclasses import dataclass
@@ -23,18 +22,19 @@ ABSENT, NONE, LOW, HIGH = -1, 0, 1, 2
 """Severity codes. An anomaly is a probe at HIGH."""
 
 LINK_CANDIDATE, LINK_INVALIDATED = 1.0, 2.0
-"""What the causal graph's probe reads: a new link to consider, a link that no longer holds."""
+"""Severity codes. An anomaly is a probe at HIGH."""
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeInputs:
-    """What the probes look at, one element a golem, or a number for all of them; NaN: this source is absent.
+    """Inputs of the probes, one element per golem or one number for all; NaN: the source is absent.
 
-    price_change, liquidity_change: since the last tick, as shares, signed. health_factor: >= 0, NaN without a position.
-    gas_hour_ratio: gas over its hour's mean. credit_share: credits over first credits. rsi: [0, 100]; macd: histogram
-    as a share of price, signed. nav_drawdown: share below the high-water mark. kill_switch: thrown or not.
-    threat: strongest pheromone, [0, 1]. deviation_sigma: largest absolute z of the homeostatic variables.
-    drift: error of the world model, share. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
+    price_change, liquidity_change: signed shares since the last tick. gas_hour_ratio: gas over its hourly mean.
+    credit_share: credits over first credits. macd: histogram as a signed share of the price. nav_drawdown: share below
+    the
+    high-water mark. threat: strongest pheromone, [0, 1]. deviation_sigma: largest absolute z of the homeostatic
+    variables.
+    drift: mean relative forecast error. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
     """
 
     price_change: Floats | float
@@ -54,9 +54,9 @@ class ProbeInputs:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Twelve rows in the order of PROBES, one column a golem, held against the limits of these rules.
+    """Probe values [12, golems] in the order of PROBES, and their limits.
 
-    value: what was compared, a size without sign, NaN if absent.
+    value: compared size without sign, NaN if absent.
     """
 
     value: Floats
@@ -64,20 +64,20 @@ class Probes:
 
     @cached_property
     def anomalies(self) -> Bools:
-        """Which probes stand at HIGH: bool [12, N]. A limit is crossed beyond it, not at it ("> 2 %", "< 1.5")."""
+        """Whether each probe is at HIGH [12, N]: its value is beyond the limit ("> 2 %", "< 1.5")."""
         limits = _limits(self.rules)
         high: Bools = self.value * limits.sign > limits.signed_high
         return high
 
     @property
     def anomaly_count(self) -> NDArray[np.int64]:
-        """How many of them: int64 [N]."""
+        """Number of anomalies of each golem."""
         count: NDArray[np.int64] = self.anomalies.sum(axis=0)
         return count
 
     @cached_property
     def severity(self) -> NDArray[np.int8]:
-        """ABSENT, NONE, LOW or HIGH: int8 [12, N]."""
+        """ABSENT, NONE, LOW or HIGH, [12, N]."""
         limits = _limits(self.rules)
         severity = (self.value * limits.sign > limits.signed_low).astype(np.int8)
         severity[self.anomalies] = HIGH
@@ -86,7 +86,7 @@ class Probes:
 
     @cached_property
     def threshold(self) -> Floats:
-        """The limit that counts: the high one at HIGH, else the low one; NaN if absent. [12, N]."""
+        """The applicable limit [12, N]: the high one at HIGH, else the low one; NaN if absent."""
         limits = _limits(self.rules)
         threshold = np.where(self.anomalies, limits.high, limits.low)
         threshold[np.isnan(self.value)] = np.nan
@@ -94,11 +94,11 @@ class Probes:
 
 
 def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
-    """Take the twelve looks.
+    """Evaluate the twelve probes.
 
-    RSI and MACD share a probe and must agree: RSI says how one-sided the moves are, MACD how far they went, in RSI
-    points; the smaller counts. RSI alone means little on minute bars of which most do not trade: over the recorded
-    market it lies beyond 20 or 80 on 39 % of the bars, together with MACD on 1 %. Without either, the probe is absent.
+    RSI and MACD share a probe whose value is the smaller of both, MACD in RSI points, because RSI alone is noisy on
+    minute
+    bars without trades: over the recorded market RSI is beyond 20 or 80 on 39 % of the bars, both are on 1 %.
     """
     value = np.empty((len(PROBES), len(inputs.credit_share)))
     value[0] = np.abs(inputs.price_change)
@@ -118,7 +118,7 @@ def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
 
 @dataclass(frozen=True, eq=False)
 class _Limits:
-    """Limits as columns [12, 1]; the signed ones are such that more is worse for each probe."""
+    """Limits as columns [12, 1]; signed limits are multiplied by `sign`, so that larger is worse for each probe."""
 
     low: Floats
     high: Floats
@@ -167,9 +167,9 @@ _WORDING: dict[str, tuple[float, tuple[str, str, str]]] = {
 
 
 def detail_arrow(probes_code: NDArray[Any], severity: NDArray[Any], value: Floats, threshold: Floats) -> pa.Array:
-    """A sentence for each probe result at LOW or HIGH, null else: "price moved 2.31 % (limit 2.00 %)".
+    """Return one sentence per result at LOW or HIGH, else null: "price moved 2.31 % (limit 2.00 %)".
 
-    Four columns of one length: position in PROBES, severity code, value and limit as evaluate gave them.
+    probes_code: positions in PROBES; the other columns as `evaluate` computes them.
     """
     said = np.flatnonzero(severity >= LOW)
     place = np.full(len(severity), -1, dtype=np.int64)
@@ -196,6 +196,6 @@ def _sentences(name: str, severity: NDArray[Any], value: Floats, threshold: Floa
 
 
 def fixed(values: Floats, decimals: int) -> pa.Array:
-    """Numbers as strings with a fixed number of decimals, "2.00"; sizes up to 1e15."""
+    """Format numbers with a fixed count of decimals ("2.00"); clipped to 1e15."""
     bounded = pa.array(np.clip(values, -1e15, 1e15))
     return pc.cast(pc.cast(bounded, pa.decimal128(30, decimals)), pa.string())

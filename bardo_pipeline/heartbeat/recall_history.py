@@ -1,8 +1,8 @@
-"""Recalled: what a grimoire's history would have put before its golems, tick for tick. Pure.
+"""Recomputes which entries a golem would have recalled at past ticks, from the history of a grimoire. Pure.
 
-A golem's decisions, in their order, are all that it ever knew. At a tick it knows what the last closed cycle left, and
-`recall_of` lays that out as it does for a living fleet; so two histories of the same golems can be asked the same.
-Source: X-3 ("retrievals that would have differed"); HB S3, canon 24.
+A golem's decisions in their order determine its state at each closed cycle, and `recall_of` builds the same tables as
+for a living fleet. So two histories of the same golems can be compared. Source: X-3 ("retrievals that would have
+differed"); HB S3, canon 24.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ _NEVER = 2**62
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Moments at which golems looked something up, one element each.
+class Lookups:
+    """Retrievals of golems, one element each.
 
-    golem: place in golem_ids. cycle: the last closed cycle that it knew. laid_out_us: when that was laid out, for all
-    golems of a fleet at once. regime, score, gas: the situation.
+    golem: position in golem_ids. cycle: last closed cycle. laid_out_us: when the fleet's recall tables were built.
     """
 
     golem_ids: list[str]
@@ -40,8 +39,8 @@ class Asked:
     gas: np.ndarray
 
     @classmethod
-    def of(cls, rows: pa.Table) -> Asked:
-        """From rows of golem_id, tick, cycle_seen, laid_out_us, regime, anomaly_score and gas_hour_ratio."""
+    def of(cls, rows: pa.Table) -> Lookups:
+        """Build from rows of golem_id, tick, cycle_seen, laid_out_us, regime, anomaly_score and gas_hour_ratio."""
         names = pa.array(sorted(rows["golem_id"].unique().to_pylist()), pa.string())
         code = pc.index_in(rows["golem_id"], value_set=names).to_numpy().astype(np.int64)
         regime = pc.index_in(rows["regime"], value_set=pa.array(REGIMES)).to_numpy().astype(np.int64)
@@ -51,10 +50,10 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Recalled:
-    """What each moment would have met. entries: codes of up to RECALL entries, descending, -1 fills, [RECALL, asked].
+class RecallResults:
+    """Results of lookups. entries: codes of up to RECALL entries, descending, -1 fills, [RECALL, lookups].
 
-    warnings: how many of them are warnings. blocked: whether one of them would have barred re-centring.
+    warnings: number of warnings among them. blocked: whether one of them blocks re-centring.
     """
 
     entries: np.ndarray
@@ -62,8 +61,8 @@ class Recalled:
     blocked: np.ndarray
 
 
-class History:
-    """Everything that golems ever knew under one policy, to be looked at as of any cycle."""
+class RecallHistory:
+    """The states of golems' grimoires at every cycle, under one policy."""
 
     def __init__(self, decisions: pa.Table, policy: Policy) -> None:
         keys = [(n, "ascending") for n in ("cycle", "revision", "seq")]
@@ -79,7 +78,7 @@ class History:
         self._until[:-1][same] = self._cycle[1:][same]
 
     def at(self, cycle: dict[str, int]) -> GrimoireState:
-        """What these golems knew at the close of these cycles."""
+        """Return the golems' state at the close of these cycles."""
         state = self._state
         seen = np.array([cycle.get(g, -1) for g in state.golems], np.int64)
         then = seen[state["golem"]] if state.rows else np.zeros(0, np.int64)
@@ -87,10 +86,10 @@ class History:
         block = state.block.compress(standing, axis=1)
         return GrimoireState(list(state.golems), state.structures, block, dict(state._golem_codes))
 
-    def recalled(self, asked: Asked, names: EntryNames) -> Recalled:
-        """What each of these moments would have met. names: the same for all histories that are compared."""
+    def recalled(self, asked: Lookups, names: EntryNames) -> RecallResults:
+        """Return the result of each lookup. names: the same for all compared histories."""
         count = len(asked.golem)
-        out = Recalled(np.full((RECALL, count), -1, np.int64), np.zeros(count, np.int64), np.zeros(count, bool))
+        out = RecallResults(np.full((RECALL, count), -1, np.int64), np.zeros(count, np.int64), np.zeros(count, bool))
         cell = self._cells(asked)
         order = np.lexsort((asked.golem, asked.laid_out_us))
         starts = np.flatnonzero(np.diff(asked.laid_out_us[order], prepend=-1))
@@ -98,14 +97,16 @@ class History:
             self._recall(asked, rows, cell[rows], names, out)
         return out
 
-    def _cells(self, asked: Asked) -> np.ndarray:
+    def _cells(self, asked: Lookups) -> np.ndarray:
         rules = self.policy.curator
         band = np.searchsorted(rules.anomaly_edges, asked.score, side="right")
         gas = np.searchsorted(rules.gas_edges, asked.gas, side="right")
         return (asked.regime * 5 + band) * 3 + gas
 
-    def _recall(self, asked: Asked, rows: np.ndarray, cell: np.ndarray, names: EntryNames, out: Recalled) -> None:
-        """Lay out what is known at one moment, and look up what was asked then."""
+    def _recall(
+        self, asked: Lookups, rows: np.ndarray, cell: np.ndarray, names: EntryNames, out: RecallResults
+    ) -> None:
+        """Build the recall tables of one moment and run its lookups."""
         here, place = np.unique(asked.golem[rows], return_inverse=True)
         golems = [asked.golem_ids[g] for g in here.tolist()]
         seen = dict(
@@ -121,7 +122,7 @@ class History:
 
 
 def _first_sight(column: pa.ChunkedArray) -> np.ndarray:
-    """A number for each value, in the order in which values first come."""
+    """Return dictionary codes in order of first occurrence."""
     array = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
     found: np.ndarray = array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return found

@@ -1,9 +1,8 @@
-"""Recall: what a golem knows of a situation, laid out once a cycle so that a tick only looks it up. Pure.
+"""Recall tables: the best entries of each golem by situation, prepared once a cycle for lookup in a tick. Pure.
 
-A situation is a cell (regime, anomaly band, gas band). For each golem and cell the best entries stand ready, with the
-warning that would block acting there. What has faded below MEM's 0.5 is not among them: a thought does not pay for
-knowledge that nobody has borne out for long. Source: MEM (four factors, minConfidence), HB S3 (top five), canon 21-24,
-"immune memory".
+A situation is a cell (regime, anomaly band, gas band). Each golem and cell has its best entries, and the warning that
+blocks acting there. Entries with a decayed confidence below MEM's 0.5 are excluded. Source: MEM (four factors,
+minConfidence), HB S3 (top five), canon 21-24, "immune memory".
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
 
 
 class EntryNames:
-    """Every entry id that golems of a run have met, by a code that stays the same from cycle to cycle."""
+    """Codes of the entry ids of a run's golems, stable from cycle to cycle."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
         self._codes: dict[str, int] = {}
 
     def codes(self, ids: list[str]) -> np.ndarray:
-        """Codes of these ids, given out on first sight."""
+        """Return codes of these ids; new ids get the next codes."""
         for entry in ids:
             if entry not in self._codes:
                 self._codes[entry] = len(self.ids)
@@ -45,9 +44,9 @@ class EntryNames:
 
 @dataclass(frozen=True)
 class Recall:
-    """Entries [entries] of all golems, and tables over (place, cell, golem); -1 where there is none.
+    """Entry columns [entries] of all golems, and tables over (rank, cell, golem) of positions in them, -1 for none.
 
-    names: the run's entry ids; code: where each entry stands in them.
+    names: the run's entry ids. code: each entry's code in names.
     """
 
     names: EntryNames
@@ -65,12 +64,12 @@ class Recall:
     foresight: Foresight
 
     def factors(self, entry: np.ndarray, at_us: int) -> tuple[np.ndarray, np.ndarray]:
-        """(recency, importance) of these entries at a moment; entry may hold -1."""
+        """Return (recency, importance) of these entries at `at_us`; -1 is allowed."""
         return recency(at_us, self.validated_us[entry], self.half_life_us[entry]), self.importance[entry]
 
 
 def nothing_known(size: int, names: EntryNames) -> Recall:
-    """The recall of golems that know nothing."""
+    """Return the recall of golems without entries."""
     none = np.zeros(1, np.int64)
     return Recall(
         names,
@@ -90,7 +89,7 @@ def nothing_known(size: int, names: EntryNames) -> Recall:
 
 
 def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy) -> Recall:
-    """Lay out what these golems know at a moment."""
+    """Build the recall tables of these golems at `at_us`."""
     size = len(golem_ids)
     place = np.full(len(state.golems), -1)
     for i, golem_id in enumerate(golem_ids):
@@ -136,7 +135,7 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
 
 
 def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np.ndarray:
-    """How much each entry resembles each cell, [entries, cells] in [0, 1]; a baseline is a little like any."""
+    """Return the likeness of each entry to each cell, [entries, cells] in [0, 1]; constant for baselines."""
     regime, anomaly, gas, _ = state.structures.bands()
     r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
     rules, near = policy.retrieval, 1.0 - np.abs(a - CELL_ANOMALY) / 4.0
@@ -146,14 +145,16 @@ def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np
 
 
 def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
-    """Confidence x validation ratio (canon 15), boosted for bloodstains."""
+    """Return confidence x validation ratio (canon 15), boosted for bloodstains."""
     ratio = validation_ratio(state["validations"][rows], state["contradictions"][rows])
     return importance(confidence, ratio, state["is_bloodstain"][rows] == 1, policy.retrieval)
 
 
 def _believed(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
-    """Which entries are still sure enough to be put before their golem; of what came in the midst of its life, which
-    enters below that whatever it is worth, its publisher's confidence counts (canon 23). bool [entries]."""
+    """Whether each entry's confidence reaches the minimum for recall.
+
+    For entries received during life, the publisher's confidence counts, because they are admitted below it (canon 23).
+    """
     came = state["provenance"][rows] >= PROVENANCES.index(CAME_OVER[0])
     published = np.where(came, state["confidence_origin_ppm"][rows], confidence)
     sure: np.ndarray = published >= ppm(policy.retrieval.confidence_min)
@@ -161,8 +162,8 @@ def _believed(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, po
 
 
 def _best(golem: np.ndarray, score: np.ndarray, able: np.ndarray, size: int) -> np.ndarray:
-    """The RECALL best entries by golem and cell [place, cell, golem] of those that are able to be recalled, ties to the
-    earlier entry; -1 fills."""
+    """Select the RECALL best eligible entries by golem and cell, [rank, cell, golem]; ties to the earlier entry, -1
+    fills."""
     counts = np.bincount(golem, minlength=size)
     starts = np.cumsum(counts) - counts
     most = int(counts.max())
@@ -192,7 +193,7 @@ def _blocks(
     size: int,
     policy: Policy,
 ) -> np.ndarray:
-    """The surest warning against re-centring in exactly that cell, [cells, golems]; -1 without one."""
+    """Select the surest warning against re-centring in exactly each cell, [cells, golems]; -1 for none."""
     moves = state.structures.bands()[3][state["structure"][rows]]
     bars = (state["kind"][rows] == WARNING) & moves & (confidence >= ppm(policy.playbook.block_confidence_min))
     entry, cell = np.nonzero(bars[:, None] & (likeness >= 1.0 - 1e-9))

@@ -1,7 +1,7 @@
-"""Step: one heartbeat of a whole fleet, nine steps in order. Pure, over columns.
+"""Steps a whole fleet by one tick, in nine steps (HB S3). Pure, over columns.
 
-observe, compare, gate, retrieve and deliberate, simulate, validate, execute, verify, reflect (HB S3; retrieval
-after the gate, canon 24). What no golem can change is on the tape; what they leave behind goes into buffers.
+Steps: observe, compare, gate, retrieve and deliberate, simulate, validate, execute, verify, reflect. Retrieval follows
+the gate (canon 24). Inputs that golems cannot change come from the tape; results go into column buffers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from bardo_pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class Interventions:
-    """What owners want of golems this tick, and whose chain took back blocks (None: nobody's): bool, counts, bool."""
+    """Owner interventions due this tick, and golems whose chain was reorganised (None: none); [golems]."""
 
     steer: np.ndarray
     follow_up: np.ndarray
@@ -55,7 +55,7 @@ class Interventions:
 
     @classmethod
     def none(cls, golems: int) -> Interventions:
-        """Nobody wants anything."""
+        """Return no interventions."""
         return cls(np.zeros(golems, bool), np.zeros(golems, np.int64))
 
 
@@ -72,11 +72,18 @@ def step(
     at: int,
     oracle: bool = True,
 ) -> np.ndarray:
-    """Live one tick. Returns the cause of death of each golem, [golems]: a position in CAUSES, or -1.
+    """Step the fleet by one tick. Dead golems keep their state and write nothing.
 
-    t: position on the tape. asked: interventions due now. killed: the kill switch is thrown. at: position in the
-    buffers. oracle: whether golems predict; without it their surprise is the fallback's, and their fitness stays at
-    its prior. Golems that are dead already keep their state and leave nothing.
+    Parameters
+    ----------
+    t : position on the tape
+    killed : state of the kill switch
+    at : position in the buffers
+    oracle : whether golems predict; without it the gate uses the fallback surprise, and fitness stays at its prior
+
+    Returns
+    -------
+    cause of death by golem: a position in CAUSES, -1 for survivors
     """
     fleet.tick += fleet.alive
     loans = grow(fleet, tape, t, policy)
@@ -121,7 +128,7 @@ def step(
 
 @dataclass
 class Waking:
-    """How surprising the tick is to each golem, and how much it thinks; [golems], sources [6, golems]."""
+    """Surprise, threshold and tier of each golem, [golems]; sources [6, golems]."""
 
     steer: np.ndarray
     follow_ups: np.ndarray
@@ -142,7 +149,7 @@ def _wake(
     policy: Policy,
     oracle: bool,
 ) -> Waking:
-    """Measure the surprise and pass it through the gate. Follow-ups wait until somebody thinks."""
+    """Compute the surprise and apply the gate. Follow-ups stay pending until the golem deliberates."""
     size = fleet.size
     steer = asked.steer if asked is not None else np.zeros(size, bool)
     if asked is not None:
@@ -170,7 +177,7 @@ def _wake(
 
 
 def _bury(fleet: Fleet, t: int, life: Vitality, dying: np.ndarray) -> None:
-    """Keep how it ended for those who die in this tick."""
+    """Store the final vitality, net asset value and position on the tape of golems that die in this tick."""
     if dying.any():
         fleet.final_life = np.where(dying, _components(life), fleet.final_life)
         fleet.final_nav = np.where(dying, np.floor(fleet.nav).astype(np.int64), fleet.final_nav)
@@ -185,7 +192,7 @@ def _components(life: Vitality) -> np.ndarray:
 def _probe_inputs(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, graph: np.ndarray, policy: Policy
 ) -> ProbeInputs:
-    """What the twelve probes look at. Pheromones have no source here: absent, not quiet."""
+    """Collect the inputs of the twelve probes. Pheromones have no source here, so they are absent."""
     return ProbeInputs(
         price_change=np.expm1(tape.price_return[t]),
         liquidity_change=tape.liquidity_change[t],
@@ -205,7 +212,7 @@ def _probe_inputs(
 
 @dataclass
 class Bill:
-    """What a tick cost, in micro-dollars: thought, gas, and what was really taken from the credits; and who acted."""
+    """Costs of a tick in micro-dollars: inference, gas, credits really consumed; and whether the golem acted."""
 
     inference: np.ndarray
     gas: np.ndarray
@@ -214,7 +221,7 @@ class Bill:
 
 
 def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Bill:
-    """Pay for thought and gas from the credits, as far as they reach: who cannot pay dies of it."""
+    """Charge inference and gas to the credits, down to zero; a golem without credits dies."""
     bill = Bill(*(np.zeros(fleet.size, np.int64) for _ in range(4)))
     if choice is not None:
         bill.inference[choice.golem] = choice.cost_micros
@@ -229,7 +236,7 @@ def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Bill
 
 
 def _put_position(out: Buffers, at: int, fleet: Fleet) -> None:
-    """Leave what is held before anybody acts."""
+    """Write the position before any action of this tick."""
     names = ("liquidity", "fees", "idle", "lower", "upper", "opened_tick")
     out.put(at, **{name: getattr(fleet, name) for name in names})
 
@@ -237,7 +244,7 @@ def _put_position(out: Buffers, at: int, fleet: Fleet) -> None:
 def _put_senses(
     out: Buffers, at: int, sight: Sight, seen: Comparison, probes: Probes, verdicts: Verdicts | None
 ) -> None:
-    """Leave what was seen, what had been predicted, what the probes said, and what was judged."""
+    """Write observations, resolved predictions, probe values and closed trials."""
     out.put(
         at,
         nav_seen=sight.nav,
@@ -259,7 +266,7 @@ def _put_senses(
 
 
 def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: np.ndarray, bill: Bill, life: Vitality) -> None:
-    """Leave who lives, in what mood, at what cost."""
+    """Write vitality, mood and costs."""
     out.put(
         at,
         alive=fleet.alive,
@@ -295,7 +302,7 @@ _RECALL_FIELDS = ("recalled", "likeness", "recency", "importance", "affect", "sc
 
 
 def _put_loans(out: Buffers, at: int, fleet: Fleet, loans: LoanActs | None) -> None:
-    """Leave what loans looked like before acting; nothing where nobody can borrow."""
+    """Write loans before any action of this tick; nothing in a market without reserves."""
     if loans is not None:
         shares = np.stack([fleet.collateral_shares, fleet.debt_shares])
         told = {"value": fleet.loan_value, "health": fleet.loan_health, "cost": fleet.loan_cost, "shares": shares}
@@ -304,7 +311,7 @@ def _put_loans(out: Buffers, at: int, fleet: Fleet, loans: LoanActs | None) -> N
 
 
 def _put_choice(out: Buffers, at: int, choice: Choice | None, loans: LoanActs | None, size: int) -> None:
-    """Scatter what the thinkers chose into the fleet's columns, and leave what became of loans."""
+    """Scatter the choices of deliberating golems into fleet columns, and write the actions on loans."""
     if loans is not None:
         out.put(at, **{f"lent_{name}": value for name, value in vars(loans).items()})
     if choice is None:

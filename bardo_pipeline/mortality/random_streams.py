@@ -19,7 +19,7 @@ def seed_of(name: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
-def uniform(seed: UInt64Array, tick: Int64Array, stream: int) -> Float64Array:
+def uniform(seed: UInt64Array, tick: Int64Array | UInt64Array, stream: int) -> Float64Array:
     """Return one number in [0, 1) per (seed, tick), independent between streams."""
     with np.errstate(over="ignore"):
         word = mix64(mix64(seed ^ (tick.astype(np.uint64) * np.uint64(0xD1342543DE82EF95))) + np.uint64(stream))
@@ -27,7 +27,7 @@ def uniform(seed: UInt64Array, tick: Int64Array, stream: int) -> Float64Array:
 
 
 def weighted_sample(
-    group: Int64Array, seed: UInt64Array, name: Int64Array, weight: Float64Array, size: int, stream: int
+    group: Int64Array, seed: UInt64Array, name: Int64Array | UInt64Array, weight: Float64Array, size: int, stream: int
 ) -> Int64Array:
     """Draw up to `size` candidates per group by weight, without replacement.
 

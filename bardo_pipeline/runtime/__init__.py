@@ -1,1 +1,1 @@
-"""Runtime: a fleet living through a market, from birth to succession."""
+"""Runtime: runs fleets through markets, from birth to succession, and evaluates their memory."""

@@ -1,9 +1,8 @@
-"""Squeezing: what is lost when less and less of a grimoire may cross a death.
+"""Measures what survives if a budget limits the entries that pass a death.
 
-What fleets learned in markets of which the truth is known, each of a pair of its own, is taken together as one golem's
-grimoire, which says one thing about a thing. For each budget it is chosen what crosses: by the bottleneck, by
-confidence alone, and by lot. Counted is what survives of the truths that it held rightly, of the questions that it
-answered, and of what heirs make of it in the days that follow.
+Fleets learn in markets with planted truths, one market per pair; their entries become one pooled grimoire with one
+entry per structure. For each budget, entries are chosen by the bottleneck, by confidence, and at random. The measures
+are: planted truths still stated, questions still answered, and worth of heirs in the following days.
 Source: issue 5 ("Bottleneck"), X-5 ("size against loss at the bottleneck").
 """
 
@@ -37,29 +36,31 @@ from bardo_pipeline.quality.grimoire_precision import RIGHT, VERDICTS, Ground, l
 from bardo_pipeline.quality.known_questions import questions
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
-from bardo_pipeline.runtime.in_memory_fleet import Brood, Start
+from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Start
 from bardo_pipeline.runtime.memory_evaluation import DAY_BARS, START, Tell, lasting
 from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
 from bardo_pipeline.storage.home import Home
 
 BUDGETS = tuple(16 << doubling for doubling in range(10))
-"""Entries that may cross: 16 to 8,192."""
+"""Maximum numbers of entries that pass: 16 to 8,192."""
 
 WAYS = ("bottleneck", "confidence", "random")
-"""How it is chosen what crosses."""
+"""Methods of choosing the entries that pass."""
 
 POOL = "g-pool"
 _APART = 1_000_003
 
-Asked = tuple[str, str | None, tuple[str, int]]
-"""A question: its words, the regime in which it is asked, and what is to be answered (structure, sign)."""
+Question = tuple[str, str | None, tuple[str, int]]
+"""A question: its words, its regime, and the expected answer (structure, sign)."""
 
 
 @dataclass(frozen=True)
 class Squeeze:
-    """What is squeezed: the first market's seed, how many golems learn for how many days, how many days heirs live in
-    the first market after it, heirs of each choice, markets that the truth is measured on, and pairs, each traded in a
-    market of its own, that the golems are shared out to."""
+    """Settings: seed of the first market, learning golems and days, days of heirs in the first market, heirs per
+    choice.
+
+    markets: markets on which the true effects are measured. pairs: traded pairs, one market each, shared by the golems.
+    """
 
     seed: int
     golems: int = 32
@@ -81,8 +82,10 @@ class Squeeze:
 
 
 class Kept(NamedTuple):
-    """What one choice kept: entries, and the shares of truths held rightly, of questions answered, and of what heirs
-    with the whole grimoire are worth after their days (1: as much as with all of it)."""
+    """Result of one choice: entries, shares of truths stated and questions answered, and relative worth of heirs.
+
+    worth: 1 for heirs of the bottleneck's choice at the largest budget.
+    """
 
     budget: int
     way: str
@@ -94,8 +97,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Squeezed:
-    """Of a whole grimoire: its entries, the truths that it holds rightly and the questions that it answers; and what
-    each choice kept, by budget and way."""
+    """The pooled grimoire: its entries, correct truths, answered questions; and the results by budget and way."""
 
     entries: int
     truths: int
@@ -104,10 +106,7 @@ class Squeezed:
 
 
 def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Callable[[], datetime]) -> Squeezed:
-    """Let a fleet learn, choose at every budget, and count what survives. root: an empty folder for a home.
-
-    Same seed and policy, same answer.
-    """
+    """Run the evaluation in `root`, an empty folder for a home. Deterministic in seed and policy."""
     spec, tape = graded_spec(None), _tape(asked, 0, policy)
     stop = _stop(tape, asked)
     others = [Other(asked.seed + _APART * (1 + n), spec, asked.days * DAY_BARS, START, n) for n in range(asked.markets)]
@@ -150,25 +149,25 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
 
 
 def _tape(asked: Squeeze, number: int, policy: Policy) -> Tape:
-    """The market of a pair, the first being 0: each has a seed of its own."""
+    """Build the market of a pair, each with its own seed; pair 0 is the first market."""
     bars = (asked.days + asked.heir_days) * DAY_BARS
     market = synthetic_market(seed=asked.seed + number, bars=bars, start=START, spec=graded_spec(None))
     return tape_of(replace(market, pair=f"T{number}/USDC") if number else market, policy)
 
 
 def _stop(tape: Tape, asked: Squeeze) -> int:
-    """Where on a tape the days of learning are over."""
+    """Return the position on a tape at which the days of learning end."""
     return int(np.searchsorted(tape.at_us, int(tape.at_us[0]) + asked.days * DAY_BARS * 60_000_000))
 
 
 def _pool(asked: Squeeze, policy: Policy, tell: Tell) -> pa.Table:
-    """What all of them know when the days are over, as one golem's: ENTRY_SCHEMA, all active."""
+    """Let all golems learn and return their entries as one golem's: ENTRY_SCHEMA, all active."""
     known = []
     for number, mine in enumerate(np.array_split(np.arange(asked.golems), asked.pairs)):
         tell("living", number / asked.pairs)
         tape = _tape(asked, number, policy)
         births = [_born(tape, f"squeeze/{i}", lasting(tape.market.bars), policy) for i in mine.tolist()]
-        brood = Brood(tape, 0, births, policy)
+        brood = InMemoryFleet(tape, 0, births, policy)
         brood.begin(ENTRY_SCHEMA.empty_table())
         brood.live(_stop(tape, asked))
         known.append(brood.grimoire())
@@ -176,9 +175,9 @@ def _pool(asked: Squeeze, policy: Policy, tell: Tell) -> pa.Table:
 
 
 def as_one(grimoires: pa.Table) -> pa.Table:
-    """What living entries several golems hold, as one golem's: ENTRY_SCHEMA, sorted by entry.
+    """Merge the active entries of several golems into one golem's: ENTRY_SCHEMA, sorted by entry.
 
-    A golem holds one entry about a thing (canon 17); of what several say of it, the surest.
+    Of several entries about one structure, the surest remains, because a golem holds one (canon 17).
     """
     living = grimoires.filter(pc.equal(grimoires["status"], "active"))
     mine = with_columns(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
@@ -198,7 +197,7 @@ def _born(tape: Tape, lineage: str, founding: Founding, policy: Policy) -> Start
 
 
 def chosen(pool: pa.Table, deaths: pa.Table, budget: int, way: str, at_us: int, seed: int, policy: Policy) -> pa.Table:
-    """What crosses: ENTRY_SCHEMA, at most as many entries as the budget says."""
+    """Choose the entries that pass: ENTRY_SCHEMA, at most `budget` rows."""
     if way == "bottleneck":
         rules = policy.model_copy(update={"inheritance": policy.inheritance.model_copy(update={"budget": budget})})
         return bottleneck(pool, deaths, rules).select(ENTRY_SCHEMA.names)
@@ -209,7 +208,7 @@ def chosen(pool: pa.Table, deaths: pa.Table, budget: int, way: str, at_us: int, 
 
 
 def _truths(right: pa.Table) -> dict[str, tuple[str, str, int]]:
-    """Entry to the truth that it states rightly: equal statements are one truth, whoever made them."""
+    """Map each entry to the truth that it states; equal statements are one truth."""
     names = ("entry_id", "structure", "subject", "sign")
     columns = [right[name].to_pylist() for name in names]
     return {entry: (structure, subject, sign) for entry, structure, subject, sign in zip(*columns, strict=True)}
@@ -218,9 +217,9 @@ def _truths(right: pa.Table) -> dict[str, tuple[str, str, int]]:
 def _answers(
     context: DerivationContext, pool: pa.Table, verdicts: pa.Table, choices: dict[tuple[int, str], pa.Table], at_us: int
 ) -> dict[tuple[int, str], int]:
-    """Of the questions that the whole grimoire answers rightly among the first, how many each choice still does.
+    """Count the questions that each choice still answers, of those that the whole grimoire answers.
 
-    An answer is any entry that states the same (structure and sign). (0, "all"): the whole.
+    An answer is an entry with the expected structure and sign among the first results. Key (0, "all"): the whole.
     """
     first = context.policy.worth.questions_in_first
     said = dict(zip(pool["entry_id"].to_pylist(), zip(pool["structure"].to_pylist(), pool["sign"].to_pylist(),
@@ -229,8 +228,8 @@ def _answers(
     texts = sorted({*pool["text"].to_pylist(), *(words for words, _, _ in put)})
     vectors = dict(zip(texts, np.asarray(context.embedder.embed(texts), np.float32), strict=True))
 
-    def answered(entries: pa.Table, asked: set[Asked]) -> set[Asked]:
-        """Those of these questions of which these entries hold the answer among the first."""
+    def answered(entries: pa.Table, asked: set[Question]) -> set[Question]:
+        """Return the questions whose answer is among the first results from these entries."""
         told = entries["text"].to_pylist()
         distinct = sorted(set(told))
         rows = {text: i for i, text in enumerate(distinct)}
@@ -240,7 +239,7 @@ def _answers(
             entries.combine_chunks(), np.stack([vectors[t] for t in distinct]),
             np.array([rows[t] for t in told], np.int64), context.policy,
         )  # fmt: skip
-        out: set[Asked] = set()
+        out: set[Question] = set()
         for one in asked:
             words, regime, answer = one
             hits = known.retrieve(vectors[words], Situation(at_us, regime=regime), first, may_skip=False).hits
@@ -258,9 +257,9 @@ def _answers(
 def _heirs(
     tape: Tape, start: int, choices: dict[tuple[int, str], pa.Table], deaths: pa.Table, heirs: int, policy: Policy
 ) -> dict[tuple[int, str], float]:
-    """Mean worth (net asset value and credits) of the heirs of each choice at the end, in micro-dollars.
+    """Return the mean final worth (net asset value plus credits, micro-dollars) of the heirs of each choice.
 
-    Heirs of one number have the same traits and luck whatever they inherit.
+    Heirs with the same number have the same traits and luck in all choices.
     """
     founding = Founding(lifespan_ticks=(2 * tape.ticks, 2 * tape.ticks))
     starts, given = [], []
@@ -271,7 +270,7 @@ def _heirs(
             name = f"{one.golem_id}-{budget}-{way}"
             starts.append(one._replace(golem_id=name))
             given.append(as_inherited(with_columns(crossed, golem_id=pa.array([name] * crossed.num_rows)), policy))
-    brood = Brood(tape, start, starts, policy)
+    brood = InMemoryFleet(tape, start, starts, policy)
     brood.begin(pa.concat_tables(given))
     worth = brood.live(tape.ticks).worth.reshape(len(choices), heirs).mean(axis=1)
     return dict(zip(choices, worth.tolist(), strict=True))

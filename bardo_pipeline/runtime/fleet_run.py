@@ -1,13 +1,12 @@
-"""Living: a fleet goes through a market, from birth to succession, leaving nothing but events.
+"""Runs a fleet through a market, from birth to succession; all results are events in the log.
 
-A chunk is a cycle: golems step fifty ticks, the records are appended, closed cycles are curated, and what was
-learned is what they see in the next chunk. The dead are judged between chunks, and their heirs begin with the next one.
+A chunk is a curation cycle: golems step 50 ticks, the records are appended, closed cycles are curated, and the next
+chunk uses the result. Deaths are completed between chunks, and heirs start with the next chunk.
 
-What is struck, reorged or withdrawn while golems live is heeded between chunks, too: from the next one on they know
-what they would know if it had never been, and who saw a reorg deliberates that chunk's first tick in full. What was on
-record when the run began is heeded in the first chunk after the event's own moment, so that the same run again lives
-the same. One exception: an event that came in the middle of a chunk was heeded a chunk later the first time than it
-would be now, and where that shows in a record the log refuses the fork.
+Strikes, reorgs and withdrawals are applied between chunks too: golems forget retracted knowledge, and a golem with a
+reorg deliberates the chunk's first tick at T2. Events on record at the start of the run are applied in the first chunk
+after their own time, so that a repeated run gives the same records. Exception: an event that arrived in the middle of a
+chunk was applied one chunk later the first time. If this changes a record, the log rejects the fork.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run_settings import Ending, Progress, Run
 
 COMMIT_CHUNKS = 8
-"""Chunks between commits of what was curated; a death commits at once."""
+"""Chunks between commits of curation; a death commits at once."""
 
 
-class Living:
-    """One run over one home. The clock is only asked for the moment of recording, which no content depends on."""
+class FleetRun:
+    """One run in one home. The clock gives recording times only; no content depends on it."""
 
     def __init__(self, context: DerivationContext, run: Run, clock: Callable[[], datetime]) -> None:
         if run.golems < (0 if run.heirs else 1) or run.generations < 1:
@@ -69,7 +68,7 @@ class Living:
         self._told = frozenset(cause.event_id for cause in context.left_out().causes)
 
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
-        """Go through the whole market, or until nobody is left."""
+        """Run through the whole market, or until no golem is left."""
         span = self.context.policy.curator.cycle_ticks
         self._found()
         for start in range(0, self.tape.ticks, span):
@@ -92,9 +91,9 @@ class Living:
         return Ending(self.records, self.births, self.deaths, self.published, self.refused)
 
     def _commit(self) -> None:
-        """Write what was learned, while nobody else derives.
+        """Write the curation while holding the derivation lock.
 
-        What rests on something that is left out since is not written: it is derived again from the log.
+        The state of golems with retracted inputs is discarded and derived again from the log.
         """
         with self.context.deriving():
             stale = self.mind.stale_golems(self.context)
@@ -111,7 +110,7 @@ class Living:
     # birth
 
     def _found(self) -> None:
-        """The first generation: owners in turn, each golem the founder of a lineage."""
+        """Found the first generation: one lineage per golem, owners in turn."""
         owners = self.run.founding.owners
         births = [self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)]
         self._welcome(births, self._boundary(0))
@@ -136,7 +135,7 @@ class Living:
         )
 
     def _welcome(self, births: list[tuple[str, Born]], at: datetime) -> None:
-        """Record births and what comes with them; the newborn join the fleet for the next chunk."""
+        """Record births with their accompanying events; the newborn join the fleet for the next chunk."""
         events: list[LifeEvent] = []
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.context.policy)
         for i, (golem_id, birth) in enumerate(births):
@@ -167,7 +166,7 @@ class Living:
         self.births += len(births)
 
     def _take_up(self, start: int) -> None:
-        """Let those join the fleet who were born before, between runs, by this moment."""
+        """Let golems that were born between runs, by this moment, join the fleet."""
         now = self._moment(start)
         ready = [heir for heir in self._waiting if heir.at <= now]
         for heir in ready:
@@ -177,7 +176,7 @@ class Living:
     # life
 
     def _see(self) -> None:
-        """Put the playbooks of the last closed cycle before the golems."""
+        """Load the playbooks of the last closed cycle into the fleet."""
         for i, golem_id in enumerate(self.fleet.golem_ids):
             version, thresholds = self.mind.playbooks.of(golem_id, self.context.policy)
             self.fleet.playbook_version[i] = version
@@ -185,9 +184,9 @@ class Living:
             self.fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
 
     def _heed(self, start: int) -> np.ndarray | None:
-        """Forget what is left out of the log by now. Returns whose chain took back blocks, [golems], None for nobody.
+        """Forget what was retracted by now; return the golems with a reorg as a mask, None for none.
 
-        What golems knew at their last closed cycle is made again from their own records, as it is in the log.
+        The affected golems' state is derived again from their remaining records.
         """
         at, mine = self._moment(start), set(self.fleet.golem_ids)
         causes = [c for c in self.context.left_out().causes if c.golem_id in mine and c.event_id not in self._heeded]
@@ -206,9 +205,9 @@ class Living:
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
 
     def _chunk(self, start: int, stop: int, reorged: np.ndarray | None) -> dict[str, int]:
-        """Live from start to stop, record it, and curate what closed. Returns the cause of death by golem.
+        """Step from start to stop, append the records, curate closed cycles; return causes of death by golem.
 
-        reorged: whose first tick is forced because its chain took back blocks.
+        reorged: golems whose first tick is forced to T2.
         """
         fleet, policy = self.fleet, self.context.policy
         recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
@@ -254,7 +253,7 @@ class Living:
         return dead
 
     def _asked(self, t: int, column: int, rows: dict[int, list[dict[str, str]]], ticks: int) -> Interventions | None:
-        """Interventions that fall due at this tick, recorded as events and shown in the record."""
+        """Collect the interventions due at this tick; record them as events and as record fields."""
         if not self.run.steers:
             return None
         fleet = self.fleet
@@ -280,12 +279,12 @@ class Living:
         return Interventions(steer, follow)
 
     def _mutations(self, out: Buffers) -> pa.Array:
-        """What the last closed cycle changed in each golem's grimoire, told in the first record after it."""
+        """Build the last closed cycle's changes to each grimoire, for the first record after it."""
         rows = {i * out.ticks: self._learned.get(g, []) for i, g in enumerate(self.fleet.golem_ids)}
         return _lists("grimoire_mutations", rows, out)
 
     def _curate(self, records: pa.Table, dead: dict[str, int]) -> None:
-        """Close the cycle of whoever finished it or died in it."""
+        """Close the cycles of golems that finished one or died in one."""
         span = self.context.policy.curator.cycle_ticks
         tick = {g: int(t) for g, t in zip(self.fleet.golem_ids, self.fleet.tick, strict=True)}
         upto = {g: int(cycle_of(np.array(t), span)) for g, t in tick.items() if t % span == 0 or g in dead}
@@ -304,7 +303,7 @@ class Living:
     # death
 
     def _bury(self, dead: dict[str, int], stop: int) -> list[tuple[str, Born]]:
-        """Record the deaths, let the dead bequeath, and name the heirs of those whose bundle was published."""
+        """Record the deaths, complete them, and return births of heirs of golems with a published bundle."""
         gone = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
         lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in gone}
         self.context.log.record([self._death(i, dead) for i in gone], self.clock())
@@ -347,7 +346,7 @@ class Living:
         return life_event(golem_id, self._moment(int(fleet.final_at[i])), payload)
 
     def _boundary(self, stop: int) -> datetime:
-        """The moment at which who is born before this tick begins: the tape's last one at its end."""
+        """Return the birth moment of golems that start at this tick: at most the tape's last moment."""
         return self._moment(min(stop, self.tape.ticks - 1))
 
     def _moment(self, t: int) -> datetime:
@@ -360,7 +359,7 @@ def _vitality(fleet: Fleet, i: int) -> Vitality:
 
 
 def _lists(name: str, rows: Mapping[int, list[dict[str, str]]], out: Buffers) -> pa.Array | None:
-    """Lists of structs by flat position in the buffers, as the record's column of that name; None if all are empty."""
+    """Build the record field `name` from lists of structs by position in the buffers; None if all are empty."""
     if not any(rows.values()):
         return None
     values: list[list[dict[str, str]]] = [[] for _ in range(out.golems * out.ticks)]

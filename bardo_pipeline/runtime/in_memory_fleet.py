@@ -1,8 +1,7 @@
-"""A brood: golems that live through a stretch of a tape and learn as they go, in memory.
+"""Runs golems through a part of a market in memory, for evaluations.
 
-The same steps, records and curation as those of a run (living.py), without a log: nothing is kept but what they know,
-what they did and how they ended. A golem's life depends on no other's, so those that are to be compared live side by
-side. Source: issue 5 ("Proof of worth").
+Steps, records and curation are those of a run (fleet_run.py), without a log. Golems do not influence each other, so
+golems under different conditions run side by side. Source: issue 5 ("Proof of worth").
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from bardo_pipeline.policy import Policy
 
 
 class Start(NamedTuple):
-    """How one golem begins: its name and birth, whose luck it has, and what its forecasts begin with.
+    """Initial state of one golem: birth, learning state, and `luck`, the seed of its random numbers.
 
-    luck: a number that its draws come from; golems with the same one meet the same chances.
+    Golems with equal luck meet the same chances.
     """
 
     golem_id: str
@@ -49,8 +48,8 @@ class Start(NamedTuple):
 
 @dataclass
 class Ledger:
-    """What golems spent and did, [golems]: micro-dollars for thought and gas, thoughts by tier, times re-centred and
-    times that a warning stopped it."""
+    """Totals by golem: inference and gas in micro-dollars, thoughts at T1 and T2, re-centrings, and those blocked by a
+    warning."""
 
     thought: np.ndarray
     gas: np.ndarray
@@ -61,11 +60,11 @@ class Ledger:
 
     @classmethod
     def empty(cls, size: int) -> Ledger:
-        """Nothing yet."""
+        """Return zeros."""
         return cls(*(np.zeros(size, np.int64) for _ in range(6)))
 
     def add(self, out: Buffers) -> None:
-        """Take in a chunk of ticks."""
+        """Add a chunk of ticks."""
         self.thought += out["inference"].sum(axis=1)
         self.gas += out["gas"].sum(axis=1)
         self.shallow += (out["tier"] == 1).sum(axis=1)
@@ -78,11 +77,12 @@ class Ledger:
 
 @dataclass
 class Lives:
-    """How golems lived, [golems]: ticks, cause of death (a position in CAUSES, -1 for who lives), the tape's position
-    of the last tick, worth (net asset value and credits) at the end and at the start in micro-dollars, and the ledger.
+    """Results of golems, [golems]: ticks, cause of death (a position in CAUSES, -1 alive), and worth in micro-dollars.
 
-    course: worth after each cycle, [cycles, golems], of the dead as they died. forecast_variance [3, golems], attention
-    [2, situations, golems]: what their learning came to.
+    Worth is net asset value plus credits. course: worth after each cycle [cycles, golems], constant after death.
+    last_at:
+    position of the last tick on the tape. forecast_variance [3, golems] and attention [2, situations, golems]: final
+    learning state.
     """
 
     golem_ids: tuple[str, ...]
@@ -97,18 +97,18 @@ class Lives:
     ledger: Ledger
 
     def returns_at(self, ticks: np.ndarray, cycle_ticks: int) -> np.ndarray:
-        """Worth after so many ticks of life, [golems], to the cycle, over worth at the start, less one."""
+        """Return the relative gain of worth after so many ticks of life, rounded up to the cycle."""
         cycle = np.minimum((ticks + cycle_ticks - 1) // cycle_ticks, len(self.course)) - 1
         worth: np.ndarray = self.course[cycle, np.arange(len(ticks))]
         return worth / self.first_worth - 1.0
 
     @property
     def returns(self) -> np.ndarray:
-        """Worth at the end over worth at the start, less one."""
+        """Relative gain of worth over the whole life."""
         return self.worth / self.first_worth - 1.0
 
     def some(self, part: slice) -> Lives:
-        """Those of some golems."""
+        """Select golems."""
         ledger = Ledger(*(column[part] for column in vars(self.ledger).values()))
         ticks, cause, last_at, worth, first = (
             c[part] for c in (self.ticks, self.cause, self.last_at, self.worth, self.first_worth)
@@ -119,13 +119,13 @@ class Lives:
         )  # fmt: skip
 
     def causes(self) -> list[str]:
-        """What each died of."""
+        """Return the names of the causes of death."""
         return [CAUSES[code] if code >= 0 else "alive" for code in self.cause.tolist()]
 
 
 @dataclass
-class Brood:
-    """Golems born together at a position of a tape. remember: keep every state that their entries were in."""
+class InMemoryFleet:
+    """Golems born together at a position of a tape. remember: keep all past states of their entries."""
 
     tape: Tape
     start: int
@@ -138,7 +138,7 @@ class Brood:
     _ever: list[pa.Table] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Form the fleet; nobody knows anything."""
+        """Build the fleet, without knowledge."""
         self.mind, self.ledger = CuratorState(self.policy), Ledger.empty(len(self.starts))
         self.fleet = Fleet([s.golem_id for s in self.starts], [s.birth for s in self.starts], self.policy)
         self.fleet.seed = np.array([s.luck for s in self.starts], np.uint64)
@@ -147,7 +147,7 @@ class Brood:
         self._names = EntryNames()
 
     def begin(self, inherited: pa.Table) -> None:
-        """Give them what they know at birth: ENTRY_SCHEMA of these golems; who has no row there knows nothing."""
+        """Give golems their inherited entries: ENTRY_SCHEMA; golems without rows start with none."""
         at = self._moment(self.start)
         for one in self.starts:
             mine = inherited.filter(pc.equal(inherited["golem_id"], one.golem_id))
@@ -156,7 +156,7 @@ class Brood:
         self._keep()
 
     def live(self, stop: int) -> Lives:
-        """Live until a position of the tape, or until nobody is left."""
+        """Run to a position of the tape, or until no golem is left."""
         span, fleet = self.policy.curator.cycle_ticks, self.fleet
         self._see()
         cause, course = np.full(fleet.size, -1), []
@@ -176,15 +176,15 @@ class Brood:
         )  # fmt: skip
 
     def grimoire(self) -> pa.Table:
-        """What they know by now, of every status: ENTRY_SCHEMA."""
+        """Return the current entries of any status: ENTRY_SCHEMA."""
         return to_table(self.mind.state, self.policy.curator, self.policy.decay)
 
     def ever(self) -> pa.Table:
-        """Every state that a decision left an entry in: ENTRY_SCHEMA, several rows an entry."""
+        """Return all past states of entries: ENTRY_SCHEMA, several rows per entry."""
         return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *self._ever])
 
     def _chunk(self, start: int, stop: int) -> np.ndarray:
-        """One cycle: live, record, curate, see. Returns causes of death, [golems], -1 for who lives on."""
+        """Run one cycle: step, record, curate. Return causes of death, -1 for survivors."""
         fleet, policy = self.fleet, self.policy
         recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self._names, policy)
         out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
@@ -203,7 +203,7 @@ class Brood:
         return cause
 
     def _curate(self, records: pa.Table, lived: np.ndarray) -> None:
-        """Close the cycle of whoever finished it or died in it: all of them, since they began together."""
+        """Close the cycle of all living golems, whose cycles are synchronous."""
         span, fleet = self.policy.curator.cycle_ticks, self.fleet
         upto = {fleet.golem_ids[i]: int(cycle_of(fleet.tick[i : i + 1], span)[0]) for i in np.flatnonzero(lived)}
         self.mind.advance(records, cycle_of(records["tick"].to_numpy(), span), upto)

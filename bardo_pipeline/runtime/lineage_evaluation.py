@@ -1,9 +1,8 @@
-"""Lineage: whether heirs live longer and do better than those who inherit nothing, or everything.
+"""Compares heirs with golems that inherit nothing or everything, over lineages in a market.
 
-Generations live through a market, each the heirs of the one before, and die; then the market turns, and the next one
-lives under each condition, side by side: same traits, budget, lifespan and luck, another beginning. Nobody is told what
-is to come. It has days enough that poverty ends its lives: those that age ends are alike whatever was inherited.
-Source: issue 5 ("Proof of worth"), X-5.
+Generations of ancestors live one after another. Then the market changes, and the judged generation lives under each
+condition side by side, with equal traits, budget, lifespan and luck. Its days suffice for deaths by poverty, because
+deaths by age are equal under all conditions. Source: issue 5 ("Proof of worth"), X-5.
 """
 
 from __future__ import annotations
@@ -33,19 +32,21 @@ from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import Gain, LifeResults, gains, lineage_bounds
 from bardo_pipeline.quality.memory_targets import Bound
-from bardo_pipeline.runtime.in_memory_fleet import Brood, Lives, Start
+from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Lives, Start
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY_BARS = 1_440
 _DAY_US = 86_400_000_000
 LIFESPAN_SHARE_MIN = 0.75
-"""A generation's lifespans are drawn between this share of its stretch of the market, and all of it."""
+"""Minimum lifespan as a share of the generation's part of the market; the maximum is the whole part."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """What a lineage lives through: a market's seed, how many lineages, days of each generation of ancestors and of the
-    judged one, generations of ancestors, and whether the market turns before the judged one begins."""
+    """Settings: seed, number of lineages, days of each ancestor generation and of the judged one, ancestor generations.
+
+    turns: whether the market changes before the judged generation.
+    """
 
     seed: int
     golems: int = 4
@@ -62,8 +63,11 @@ class Descent:
 
 
 @dataclass(frozen=True)
-class Told:
-    """How the judged generation lived under each condition: condition to lives, golem by golem in the same order."""
+class LineageLives:
+    """Results of the judged generation by condition, golems in the same order.
+
+    known: initial active entries by condition, summed over golems.
+    """
 
     market: str
     lives: dict[str, Lives]
@@ -72,8 +76,10 @@ class Told:
 
 @dataclass(frozen=True)
 class Graded:
-    """What lineages gave: how each condition's golems lived, pair by pair, what heirs gained, and the bounds. known: of
-    each condition, entries a golem began with; spent: micro-dollars a golem spent on thought and on gas."""
+    """Comparison over lineages: results by condition, gains of heirs, and bounds.
+
+    known: mean initial entries by condition. spent: mean micro-dollars for inference and for gas by condition.
+    """
 
     markets: tuple[str, ...]
     lived: dict[str, LifeResults]
@@ -91,9 +97,9 @@ class Graded:
 def grade_lineages(
     descents: Sequence[Descent], policy: Policy, tell: Callable[[float], None], *, workers: int | None = None
 ) -> Graded:
-    """Live all of these lineages and compare. Same lineages and policy, same answer, however many workers.
+    """Run all lineages and compare them. The result does not depend on `workers`.
 
-    workers: processes at once; None: as many as there are processors; 1: none but this one.
+    workers: processes; None: one per processor; 1: this process only.
     """
     count = min(workers or os.cpu_count() or 1, len(descents))
     if count == 1:
@@ -103,7 +109,7 @@ def grade_lineages(
         return graded(_gathered(told, len(descents), tell), policy)
 
 
-def _gathered(told: Iterable[Told], number: int, tell: Callable[[float], None]) -> list[Told]:
+def _gathered(told: Iterable[LineageLives], number: int, tell: Callable[[float], None]) -> list[LineageLives]:
     out = []
     for one in told:
         out.append(one)
@@ -111,8 +117,8 @@ def _gathered(told: Iterable[Told], number: int, tell: Callable[[float], None]) 
     return out
 
 
-def graded(told: Sequence[Told], policy: Policy) -> Graded:
-    """Compare what was lived in these markets. Worth is compared at the age that both of a pair reached."""
+def graded(told: Sequence[LineageLives], policy: Policy) -> Graded:
+    """Compare the results. Worth is compared at the age that all golems of a pair reached."""
     span = policy.curator.cycle_ticks
     lives = {c: [one.lives[c] for one in told] for c in CONDITIONS}
     market = np.concatenate([np.full(len(one.ticks), i) for i, one in enumerate(lives[HEIRS])])
@@ -143,14 +149,14 @@ def _mean(parts: Sequence[np.ndarray]) -> float:
     return float(np.concatenate(parts).mean())
 
 
-def live_recorded(market: Market, golems: int, ancestors: int, policy: Policy) -> Told:
-    """The same on a recorded market: its days are shared out equally between all generations."""
+def live_recorded(market: Market, golems: int, ancestors: int, policy: Policy) -> LineageLives:
+    """Run a lineage on a recorded market, its days divided equally among the generations."""
     edges = np.linspace(int(market.at_us[0]), int(market.at_us[-1]), ancestors + 2).astype(np.int64)
     return lived(market, edges[:-1].tolist(), golems, policy)
 
 
-def live_synthetic(descent: Descent, policy: Policy) -> Told:
-    """The generations of a synthetic market's seed, the judged one under every condition."""
+def live_synthetic(descent: Descent, policy: Policy) -> LineageLives:
+    """Run the generations on a seed's synthetic market, the judged one under every condition."""
     before = descent.ancestors * descent.days
     spec = graded_spec(before * DAY_BARS if descent.turns else None)
     bars = (before + descent.judged_days) * DAY_BARS
@@ -160,15 +166,14 @@ def live_synthetic(descent: Descent, policy: Policy) -> Told:
     return lived(market, bounds, descent.golems, policy)
 
 
-def lived(market: Market, bounds_us: Sequence[int], golems: int, policy: Policy) -> Told:
-    """Live the generations of ancestors between these moments, and the judged one from the last of them on.
+def lived(market: Market, bounds_us: Sequence[int], golems: int, policy: Policy) -> LineageLives:
+    """Run the ancestors between these moments, and the judged generation from the last moment on.
 
-    Ancestors die of age within their stretch if of nothing else before, and so does the judged generation within the
-    market's days.
+    All golems die within their generation's part of the market, at the latest of age.
     """
     tape = tape_of(market, policy)
     edges = [*np.searchsorted(tape.at_us, bounds_us).tolist(), tape.ticks]
-    left: Left | None = None
+    left: Generation | None = None
     for generation, (start, stop) in enumerate(pairwise(edges[:-1])):
         births = _births(market, golems, generation, stop - start, left, policy)
         left = _ancestors(tape, start, stop, births, left, policy)
@@ -178,9 +183,11 @@ def lived(market: Market, bounds_us: Sequence[int], golems: int, policy: Policy)
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a generation left, of golems in the order of their lineages: names, births, deaths (golem_id, at), grimoires
-    as they died, every state that an entry of theirs or their ancestors' was in, and the spread of their forecasts."""
+class Generation:
+    """What a generation of ancestors leaves, by lineage: births, deaths, entries at death, and learning state.
+
+    ever: all past states of entries, including those of earlier ancestors.
+    """
 
     golem_ids: list[str]
     births: list[Born]
@@ -192,9 +199,9 @@ class Left:
 
 
 def _births(
-    market: Market, golems: int, generation: int, ticks: int, left: Left | None, policy: Policy
+    market: Market, golems: int, generation: int, ticks: int, left: Generation | None, policy: Policy
 ) -> list[tuple[str, Born]]:
-    """Births of a generation whose lifespans end within so many ticks; traits are those of each lineage's founder."""
+    """Build a generation's births: lifespans end within `ticks`, traits are those of the lineage's founder."""
     founding = Founding(lifespan_ticks=(round(ticks * LIFESPAN_SHARE_MIN), ticks))
     return [
         born(
@@ -208,25 +215,25 @@ def _births(
 
 
 def _ancestors(
-    tape: Tape, start: int, stop: int, births: list[tuple[str, Born]], before: Left | None, policy: Policy
-) -> Left:
-    """Live a generation of ancestors, heirs of the one before them."""
+    tape: Tape, start: int, stop: int, births: list[tuple[str, Born]], before: Generation | None, policy: Policy
+) -> Generation:
+    """Run one generation of ancestors, heirs of the generation before."""
     names = [g for g, _ in births]
-    brood = Brood(tape, start, _starts(births, names, HEIRS, before), policy, remember=True)
+    brood = InMemoryFleet(tape, start, _starts(births, names, HEIRS, before), policy, remember=True)
     heirs = {} if before is None else dict(zip(before.golem_ids, names, strict=True))
     brood.begin(_endowed(HEIRS, before, heirs, policy))
     lives = brood.live(stop)
     at = pa.array(tape.at_us[lives.last_at]).cast(MOMENT)
     ever = [brood.ever()] if before is None else [renamed(before.ever, heirs), brood.ever()]
-    return Left(
+    return Generation(
         names, [b for _, b in births], pa.table({"golem_id": pa.array(names), "at": at}), brood.grimoire(),
         pa.concat_tables(ever), lives.forecast_variance,
         lives.attention,
     )  # fmt: skip
 
 
-def _judged(tape: Tape, start: int, births: list[tuple[str, Born]], left: Left, policy: Policy) -> Told:
-    """Live the judged generation under every condition, side by side."""
+def _judged(tape: Tape, start: int, births: list[tuple[str, Born]], left: Generation, policy: Policy) -> LineageLives:
+    """Run the judged generation under every condition, side by side."""
     starts, given, known = [], [], {}
     for condition in CONDITIONS:
         names = [golem_name(f"{b.lineage_id}/{condition}", b.generation) for _, b in births]
@@ -234,19 +241,19 @@ def _judged(tape: Tape, start: int, births: list[tuple[str, Born]], left: Left, 
         mine = _endowed(condition, left, dict(zip(left.golem_ids, names, strict=True)), policy)
         known[condition] = pc.sum(pc.equal(mine["status"], "active")).as_py() or 0
         given.append(mine)
-    brood = Brood(tape, start, starts, policy)
+    brood = InMemoryFleet(tape, start, starts, policy)
     brood.begin(pa.concat_tables(given))
     lives = brood.live(tape.ticks)
     size = len(births)
-    return Told(
+    return LineageLives(
         tape.market.name,
         {c: lives.some(slice(i * size, (i + 1) * size)) for i, c in enumerate(CONDITIONS)},
         known,
     )
 
 
-def _starts(births: list[tuple[str, Born]], names: list[str], condition: str, left: Left | None) -> list[Start]:
-    """How these golems begin: the same luck whatever the condition, forecasts as wide as the predecessor's, or new."""
+def _starts(births: list[tuple[str, Born]], names: list[str], condition: str, left: Generation | None) -> list[Start]:
+    """Build initial states: equal luck under all conditions; learning state of the predecessor, except for orphans."""
     if left is None or condition == ORPHANS:
         return [Start(name, birth, seed_of(g)) for name, (g, birth) in zip(names, births, strict=True)]
     return [
@@ -261,7 +268,7 @@ def _starts(births: list[tuple[str, Born]], names: list[str], condition: str, le
     ]
 
 
-def _endowed(condition: str, left: Left | None, heirs: dict[str, str], policy: Policy) -> pa.Table:
+def _endowed(condition: str, left: Generation | None, heirs: dict[str, str], policy: Policy) -> pa.Table:
     if left is None:
         return ENTRY_SCHEMA.empty_table()
     return endowment(condition, left.entries, left.ever, left.deaths, heirs, policy)

@@ -1,6 +1,6 @@
-"""Worth: a fleet lives through a market whose truths are known, and what it learned is graded day by day.
+"""Grades day by day what a fleet learns in a market with planted truths.
 
-The pipeline is the real one: records into a log, curation, grimoire. Only the grader knows what was planted.
+The fleet uses the real pipeline: log, curation, grimoire. Only the grader knows the planted truths.
 Source: X-5, issue 4 ("Proof of worth").
 """
 
@@ -29,7 +29,7 @@ from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
 from bardo_pipeline.quality.known_questions import QuestionScore
 from bardo_pipeline.quality.memory_targets import Bound, Discoveries, bounds
 from bardo_pipeline.quality.true_effects import windows_met
-from bardo_pipeline.runtime.fleet_run import Living
+from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.question_evaluation import questioned
 from bardo_pipeline.runtime.run_settings import Run
 from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
@@ -39,16 +39,18 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY_BARS = 1_440
 _DAY_US = 86_400_000_000
 _APART = 1_000_003
-"""Seeds of yardsticks and of the null market lie this far from the graded market's and from each other."""
+"""Distance between the seeds of the graded market, the yardstick markets and the null market."""
 
 Tell = Callable[[str, float], None]
-"""Told what is being done, and which share of it is."""
+"""Progress callback: name of the step, share done."""
 
 
 @dataclass(frozen=True)
 class Grading:
-    """What is graded: a seed, how many golems, how many days. markets: how many independent ones make the yardstick of
-    either half; None: as the policy says."""
+    """Settings: seed, number of golems, number of days.
+
+    markets: independent markets for the yardstick of either half; None: the policy's number.
+    """
 
     seed: int
     golems: int = 64
@@ -57,14 +59,13 @@ class Grading:
 
     @property
     def turn_bar(self) -> int:
-        """The bar at which the market turns: half-way."""
+        """The bar at which the market changes: half-way."""
         return self.days * DAY_BARS // 2
 
 
 @dataclass(frozen=True)
 class Report:
-    """What grading gave: looks day by day, what faded, what was found where there is nothing, how asking went, how well
-    confidence foretold the following day, and the bounds."""
+    """Results: daily looks, fade times, discoveries in the null market, answers, calibration, bounds."""
 
     grading: Grading
     records: int
@@ -82,9 +83,9 @@ class Report:
 
 
 def lasting(bars: int) -> Founding:
-    """Golems whom neither age nor poverty takes before the market ends: what is graded is learning, not dying.
+    """Return founding terms under which golems survive the market, because learning is graded, not dying.
 
-    The capital is that of any golem (Founding), so that gas weighs as much.
+    The capital is the default, so that gas has its usual weight.
     """
     plain = Founding()
     credits = plain.capital_micros // 4
@@ -95,10 +96,7 @@ def lasting(bars: int) -> Founding:
 
 
 def grade_memory(root: Path, grading: Grading, *, policy: Policy, clock: Callable[[], datetime], tell: Tell) -> Report:
-    """Live through the graded market and through one with nothing to learn, and grade what was learned.
-
-    root: an empty folder for two homes. Same grading and policy, same report.
-    """
+    """Run the graded and the null market in `root` (an empty folder) and grade the memory. Deterministic."""
     bars, spec = grading.days * DAY_BARS, graded_spec(grading.turn_bar)
     market = synthetic_market(seed=grading.seed, bars=bars, start=START, spec=spec)
     others = _others(grading, policy)
@@ -129,16 +127,16 @@ def lived(
     clock: Callable[[], datetime],
     tell: Callable[[float], None],
 ) -> DerivationContext:
-    """A home in which a fleet has lived through a market."""
+    """Create a home, run a fleet through a market in it, and return its context."""
     Home.create(root, policy, clock())
     context = DerivationContext.open(root, policy=policy)
-    life = Living(context, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
+    life = FleetRun(context, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
     life.live(lambda progress: tell(progress.ticks_done / progress.ticks_total))
     return context
 
 
 def foretelling(context: DerivationContext, judged: pa.Table) -> Calibration:
-    """Of what was believed with which confidence at the close of a cycle, how much held on the following day."""
+    """Compare confidence at the close of each cycle with the share of verdicts that held on the following day."""
     decisions, closes = (context.projections.growing(name).read() for name in ("curation", "cycles"))
     beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
     return calibration(judge_beliefs(beliefs, judged))
@@ -147,7 +145,7 @@ def foretelling(context: DerivationContext, judged: pa.Table) -> Calibration:
 def looks_of(
     context: DerivationContext, ground: Ground, judged: pa.Table, days: int
 ) -> tuple[tuple[Look, ...], pa.Table]:
-    """The grimoire of each day's end, judged; and the last of them. judged: JUDGEMENT_SCHEMA."""
+    """Judge the grimoire at each day's end; return the looks and the last grimoire. judged: JUDGEMENT_SCHEMA."""
     decisions = context.projections.growing("curation").read()
     at_us = decisions["at"].cast(pa.int64()).to_numpy()
     looks, grimoire = [], decisions.slice(0, 0)
@@ -159,8 +157,8 @@ def looks_of(
 
 
 @dataclass(frozen=True)
-class Foretold:
-    """What a recorded market gave: its name, the records that golems left there, and how well confidence foretold."""
+class RecordedCalibration:
+    """Calibration on a recorded market."""
 
     market: str
     golems: int
@@ -170,20 +168,17 @@ class Foretold:
 
 def foretell(
     root: Path, market: Market, golems: int, *, policy: Policy, clock: Callable[[], datetime], tell: Tell
-) -> Foretold:
-    """Live through a market of which nobody knows the truth, and hold what was believed against the following day.
-
-    root: an empty folder for a home.
-    """
+) -> RecordedCalibration:
+    """Run a fleet through a recorded market in `root` (an empty folder) and measure its calibration."""
     context = lived(root / "recorded", market, golems, policy, clock, lambda done: tell("living", done))
     told = foretelling(context, judgements(context))
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
     context.log.close()
-    return Foretold(market.name, golems, records, told)
+    return RecordedCalibration(market.name, golems, records, told)
 
 
 def _others(grading: Grading, policy: Policy) -> list[list[Other]]:
-    """The markets of the yardstick before the turn, and of that after it: none of which the graded fleet sees."""
+    """List the yardstick markets before and after the change; the graded fleet does not live in them."""
     count = grading.markets or policy.worth.yardstick_markets
     return [
         [
@@ -195,7 +190,7 @@ def _others(grading: Grading, policy: Policy) -> list[list[Other]]:
 
 
 def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], datetime], tell: Tell) -> Discoveries:
-    """What a fleet learns in a market with nothing to learn: a quarter as many golems, at least four."""
+    """Run a quarter of the golems (at least four) in a market without effects, and count their discoveries."""
     golems = max(grading.golems // 4, min(grading.golems, 4))
     market = null_market(seed=grading.seed + _APART * 1_000, bars=grading.days * DAY_BARS, start=START)
     context = lived(root, market, golems, policy, clock, lambda done: tell("null market", done))
@@ -205,7 +200,7 @@ def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], d
 
 
 def found_in(decisions: pa.Table, golems: int) -> Discoveries:
-    """What was tested (a rule or link that gathered evidence), what of it is held, and what was at any time."""
+    """Count tested rules and links, those active at the end, and those active at any time."""
     told = decisions.filter(pc.not_equal(decisions["source"], "baseline"))
     living, ever = (_held(rows) for rows in (fold(told), told))
     tested, ever_held = (rows.group_by(["golem_id", "entry_id"]).aggregate([]).num_rows for rows in (told, ever))

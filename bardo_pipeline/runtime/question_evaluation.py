@@ -1,4 +1,4 @@
-"""Questioning: golems are asked what they know rightly, and whether it is among what comes first is counted.
+"""Measures how often golems retrieve an entry that answers a question about it.
 
 Source: X-5 ("retrieval on questions with known answers").
 """
@@ -20,9 +20,9 @@ from bardo_pipeline.retrieval.situation import Situation
 
 
 def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> QuestionScore:
-    """Ask every golem for each entry that it holds rightly, in other words, where that entry's situation is at hand.
+    """Ask each golem about its correct entries, in other words, in the entry's situation.
 
-    grimoire: ENTRY_SCHEMA, as it stood at the last look. now: when vectors made here are recorded.
+    grimoire: ENTRY_SCHEMA at the last look. now: recording time of new vectors.
     """
     first = context.policy.worth.questions_in_first
     living = grimoire.filter(pc.equal(grimoire["status"], "active"))

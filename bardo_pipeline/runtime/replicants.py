@@ -1,10 +1,10 @@
-"""Replicants: short-lived offspring that golems send out to find out what they cannot tell, while they live on.
+"""Replicants: short-lived offspring that test a golem's open hypothesis. Source: INH S7.6.
 
-No document says when one is sent. Here, where a run allows it, a golem sends one when a cycle closes and something that
-it met is still open: one at a time, about what it has most evidence of, and never twice about the same. A replicant is
-founded by its parent's owner in the same market. It knows nothing, acts a little more readily than its parent, since an
-act is judged and what is left alone seldom is, and soon dies of age. What it leaves is its report: it comes to its
-parent, if that lives, with the next cycle that closes. A replicant has no heirs. Source: INH S7.6.
+The documents do not say when a golem sends one. Here, if the run allows it, a golem sends one at the close of a cycle
+about the candidate with most evidence: one at a time, each hypothesis once. A replicant has its parent's owner and
+market, no knowledge, and a slightly lower rebalance threshold, because acts are judged more often than inaction. It
+dies
+of age after 200 to 400 ticks. Its report reaches a living parent at the next close of a cycle. It has no heirs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIFESPAN_TICKS = (200, 400)
 
 
 class Replicants:
-    """The replicants of one run, who sent them and what for."""
+    """The replicants of one run, with their parents and hypotheses."""
 
     def __init__(self, context: DerivationContext, run: Run) -> None:
         self._context, self._run = context, run
@@ -42,7 +42,7 @@ class Replicants:
         return golem_id in self._words
 
     def sent(self, fleet: Fleet, mind: CuratorState) -> list[tuple[str, Born]]:
-        """Who is sent out now: their births."""
+        """Return the births of replicants that are sent now."""
         if not self._run.replicants:
             return []
         lives = dict(zip(fleet.golem_ids, fleet.births, strict=True))
@@ -51,7 +51,7 @@ class Replicants:
         return [self._born(g, lives[g], asked) for g, asked in sorted(self._open(mind, ready).items())]
 
     def beginning(self, golem_id: str, birth: Born, at: datetime) -> BirthRecord | None:
-        """What a replicant's life begins with; None for who is none."""
+        """Return a replicant's birth record; None for other golems."""
         if golem_id not in self:
             return None
         return BirthRecord(
@@ -61,7 +61,7 @@ class Replicants:
     def report(
         self, dead: Collection[str], left: Mapping[str, str], fleet: Fleet, *, at: datetime, now: datetime
     ) -> None:
-        """Record what those who died have to tell their parents. left: the bundles that the dead left, as published."""
+        """Record the reports of dead replicants to living parents. left: published bundles of the dead."""
         ticks = dict(zip(fleet.golem_ids, fleet.tick.tolist(), strict=True))
         back = sorted(self._away.intersection(dead))
         self._away.difference_update(back)
@@ -75,7 +75,7 @@ class Replicants:
         return {word.hypothesis for word in self._words.values() if word.parent_id == golem_id}
 
     def _open(self, mind: CuratorState, golems: Collection[str]) -> dict[str, str]:
-        """What each of these golems has most evidence of and cannot tell, and asked nobody before, in words."""
+        """Return each golem's candidate rule with most evidence, in words, except those tested before."""
         state = mind.state
         is_rule = np.array([one.source == "pattern" for one in state.structures.rows], bool)
         codes = [state.golem_code(golem_id) for golem_id in golems]

@@ -1,7 +1,8 @@
-"""Taking up: golems that were born between runs live in the next run of their market.
+"""Lets golems that were born between runs live in the next run of their market. Source: INH S13, step 7.
 
-They live in passes of their own beside the run's founders, so that the founders of a run are the same whoever waits; a
-pass is named on record, so that the same run again lives the same golems and writes nothing. Source: INH S13, step 7.
+They live in separate passes, so that a run's founders do not depend on waiting golems. A recorded event names each
+pass,
+so that a repeated run gives the same golems and writes nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from bardo_pipeline.runtime.run_settings import Heir, Run
 
 
 def waiting(context: DerivationContext) -> list[Heir]:
-    """Golems that were born between runs and have not lived yet, by id."""
+    """Return golems that were born between runs and have not lived yet, by id."""
     births = births_of(context, waiting_golems(context))
     return [Heir(golem_id, *births[golem_id]) for golem_id in sorted(births)]
 
 
 def passes(context: DerivationContext, run: Run, last: datetime, *, now: datetime) -> list[Run]:
-    """The passes of a run beside its founders: those that it made before, and one for who waits now.
+    """Return a run's passes: those that it made before, and one for golems that wait now. Records the latter.
 
-    last: the market's last moment: who is born later waits for another run. Records who is taken up.
+    last: the market's last moment; golems born later wait for another run.
     """
     taken = context.life("GolemTakenUp").select(["golem_id", "taken_up"]).to_pylist()
     births = births_of(context, [row["golem_id"] for row in taken])

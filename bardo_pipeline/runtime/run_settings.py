@@ -1,4 +1,4 @@
-"""What a run is told, and what it tells: settings, progress, ending."""
+"""Settings, progress and result of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bardo_pipeline.market.market import Market
 
 
 class Heir(NamedTuple):
-    """A golem that was born between runs, and when."""
+    """A golem that was born between runs, and its moment of birth."""
 
     golem_id: str
     birth: Born
@@ -21,17 +21,17 @@ class Heir(NamedTuple):
 
 
 Succeed = Callable[[Mapping[str, Born], datetime], list[tuple[str, Born]]]
-"""From the dead whose heirs may follow in this run, with their births, and the moment of birth, to the heirs."""
+"""Maps dead golems that may have heirs (with their births) and the moment of birth to births of heirs."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is told.
+    """Settings of a run.
 
-    steers: (golem id or *, tick) to (severity, intent). killed: asked once a tick, whether the kill switch is thrown.
-    oracle: whether golems predict; without it they judge surprise by the fallback (HB S3). heirs: born between runs,
-    to be lived in this one. succeed: who decides on the heirs of the dead, in place of a run's own way. replicants: how
-    many each golem may send out (replicants.py).
+    steers: (golem id or *, tick) -> (severity, intent). killed: returns the kill switch, called once a tick. oracle:
+    whether
+    golems predict; without it the gate uses the fallback surprise (HB S3). heirs: golems born between runs. succeed:
+    replaces the run's own succession. replicants: maximum number per golem (replicants.py).
     """
 
     name: str
@@ -49,7 +49,7 @@ class Run:
 
 @dataclass
 class Progress:
-    """How a run goes: for whoever shows it."""
+    """Progress of a run."""
 
     ticks_done: int
     ticks_total: int
@@ -63,7 +63,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended."""
+    """Result of a run."""
 
     records: int
     births: int

@@ -1,7 +1,4 @@
-"""Measuring: what the graded market really holds, on others of its kind, beside the fleet that lives through it.
-
-The markets are independent of each other, so a second processor takes them while the first is with the fleet.
-"""
+"""Measures the true effects in markets of the graded kind, in a second process while the fleet runs."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.true_effects import Judged, Yardstick, measure
 
 _ALONE_BARS = 50_000
-"""Fewer bars are measured sooner than another process starts."""
+"""Below this number of bars, measuring takes less time than starting a process."""
 
 
 @dataclass(frozen=True)
 class Other:
-    """A market to measure on: its seed and spec, its length, and its number among those of its spec."""
+    """A market to measure on; number: its index among the markets of its spec."""
 
     seed: int
     spec: SyntheticSpec
@@ -36,13 +33,13 @@ class Other:
 
 
 def judged_on(other: Other, founding: Founding, policy: Policy) -> Judged:
-    """Every verdict of a fleet without a memory in this market."""
+    """Return all verdicts of a memoryless fleet in this market."""
     market = synthetic_market(seed=other.seed, bars=other.bars, start=other.start, spec=other.spec)
     return outcomes(market, founding, policy.worth.yardstick_golems, policy, number=other.number)
 
 
 def levels_on(others: Sequence[Other], policy: Policy) -> dict[str, tuple[float, float]]:
-    """The usual range of each metric of a baseline in these markets."""
+    """Return the usual range of each baseline metric in these markets."""
     markets = [synthetic_market(seed=o.seed, bars=o.bars, start=o.start, spec=o.spec) for o in others]
     return usual_levels(markets, policy)
 
@@ -51,7 +48,7 @@ def levels_on(others: Sequence[Other], policy: Policy) -> dict[str, tuple[float,
 def measuring(
     groups: Sequence[Sequence[Other]], founding: Founding, policy: Policy
 ) -> Iterator[Callable[[Callable[[float], None]], list[Yardstick]]]:
-    """Begin to measure groups of markets; what is given waits for their yardsticks, telling which share is done."""
+    """Start to measure groups of markets; yield a function that waits for their yardsticks."""
     if sum(o.bars for group in groups for o in group) < _ALONE_BARS or (os.cpu_count() or 1) < 2:
         yield lambda tell: _gathered(groups, lambda other: judged_on(other, founding, policy), policy, tell)
         return

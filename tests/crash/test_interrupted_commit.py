@@ -9,7 +9,7 @@ import pytest
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.runtime.fleet_run import Living
+from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW, copy_home, home_without_verdicts
@@ -75,7 +75,7 @@ def test_the_same_run_again_cut_off_half_way_moves_nothing_back(succeeded: Path,
 
     again = DerivationContext.open(root)
     with pytest.raises(PowerCut):
-        Living(again, run_of(), lambda: NOW).live(stop)
+        FleetRun(again, run_of(), lambda: NOW).live(stop)
     derive_curation(again)
     assert {name: again.projections.digest(name) for name in CURATED} == before
 

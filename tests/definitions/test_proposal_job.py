@@ -40,7 +40,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Home.create(root, Policy(), NOW)
     stores = DerivationContext.open(root)
     founding = Founding(credit_share=0.03, lifespan_ticks=(2_000, 2_000))
-    fleet_run.Living(stores, fleet_run.Run("run", lively_market(330), 2, 1, founding), lambda: NOW).live()
+    fleet_run.FleetRun(stores, fleet_run.Run("run", lively_market(330), 2, 1, founding), lambda: NOW).live()
     stores.log.close()
     assert len(living_golems(stores)) == 2
     return root

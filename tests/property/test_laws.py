@@ -454,10 +454,10 @@ def small_run(name: str) -> fleet_run.Run:
 @pytest.mark.row("P-2")
 def test_a_job_that_derives_while_golems_live_finds_what_they_find(tmp_path: Path) -> None:
     undisturbed = stores_at(tmp_path / "alone", POLICY)
-    ending = fleet_run.Living(undisturbed, small_run("run"), lambda: NOW).live()
+    ending = fleet_run.FleetRun(undisturbed, small_run("run"), lambda: NOW).live()
     derive_all(undisturbed)
     busy, job = stores_at(tmp_path / "busy", POLICY), with_hashes(DerivationContext.open(tmp_path / "busy"))
-    assert fleet_run.Living(busy, small_run("run"), lambda: NOW).live(lambda _: derive_all(job)) == ending
+    assert fleet_run.FleetRun(busy, small_run("run"), lambda: NOW).live(lambda _: derive_all(job)) == ending
     derive_all(job)
     assert ending.deaths >= 2
     assert ending.births >= 4
@@ -480,7 +480,7 @@ def test_whoever_commits_keeps_everybody_else_out(tmp_path: Path, monkeypatch: p
         return commit_curation(stores, mind)
 
     monkeypatch.setattr(fleet_run, "commit_curation", watched)
-    fleet_run.Living(stores, small_run("run"), lambda: NOW).live()
+    fleet_run.FleetRun(stores, small_run("run"), lambda: NOW).live()
     assert len(held) >= 2
     assert all(held)
 

@@ -228,7 +228,7 @@ def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_besi
                     asking = propose(job, golem_id, provider.settings, clock=lambda: NOW)
                     asked.extend([asking] if asking.event is not None else [])
 
-        fleet_run.Living(stores, RUN, lambda: NOW).live(meanwhile)
+        fleet_run.FleetRun(stores, RUN, lambda: NOW).live(meanwhile)
         all_again(stores)
         requests = len(provider.requests)
         assert requests == len(asked) > 2
@@ -238,6 +238,6 @@ def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_besi
         assert judged <= {asking.event.event_id for asking in asked}
         assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
         version = stores.log.version
-        fleet_run.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
+        fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
         assert stores.log.version == version, "the same run again lives the same"
         assert len(provider.requests) == requests, "neither a rebuild nor a repeated run asks"

@@ -294,7 +294,7 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
         if progress.ticks_done % 150 == 0:
             derive_curation(job)
 
-    fleet_run.Living(stores, RUN, lambda: NOW).live(meanwhile)
+    fleet_run.FleetRun(stores, RUN, lambda: NOW).live(meanwhile)
     all_again(stores)
     assert len(said) > 4
     decided = stores.projections.read("curation")
@@ -303,7 +303,7 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
     assert heeded <= {one.event_id for one in said}
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
     version = stores.log.version
-    fleet_run.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
+    fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
     assert stores.log.version == version, "the same run again lives the same"
 
 
@@ -312,15 +312,15 @@ def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, owner = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    bury, said = fleet_run.Living._bury, list[record_overrides.RecordedOverride]()
+    bury, said = fleet_run.FleetRun._bury, list[record_overrides.RecordedOverride]()
 
-    def speak_and_bury(self: fleet_run.Living, dead: dict[str, int], stop: int) -> Any:
+    def speak_and_bury(self: fleet_run.FleetRun, dead: dict[str, int], stop: int) -> Any:
         for golem_id in dead:
             said.append(record_overrides.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW))
         return bury(self, dead, stop)
 
-    monkeypatch.setattr(fleet_run.Living, "_bury", speak_and_bury)
-    fleet_run.Living(stores, RUN, lambda: NOW).live()
+    monkeypatch.setattr(fleet_run.FleetRun, "_bury", speak_and_bury)
+    fleet_run.FleetRun(stores, RUN, lambda: NOW).live()
     all_again(stores)
     decided = stores.projections.growing("curation").read()
     heeded = set(decided["cause_event"].to_pylist()) - {None}

@@ -312,7 +312,7 @@ def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(two_lineag
 def test_what_an_heir_left_to_its_own_heir_is_withdrawn_there_too(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
     founding = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(90, 120))
-    fleet_run.Living(stores, fleet_run.Run("run", lively_market(400), 1, 4, founding), lambda: NOW).live()
+    fleet_run.FleetRun(stores, fleet_run.Run("run", lively_market(400), 1, 4, founding), lambda: NOW).live()
     all_again(stores)
     by_generation = {b["generation"]: g for g, b in births(stores).items()}
     founder, heir = by_generation[0], by_generation[1]
@@ -349,7 +349,7 @@ def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> 
             strike(job, golem, 7, "a lie", now=NOW)
             said.append(golem)
 
-    life = fleet_run.Living(stores, small_run("run"), lambda: NOW)
+    life = fleet_run.FleetRun(stores, small_run("run"), lambda: NOW)
     life.live(meanwhile)
     rows = stores.log.read_cycles(["golem_id", "tick", "tier", "forced_by", "cycle_seen"], golems=said).sort_by("tick")
     forced = [r for r in rows.to_pylist() if r["forced_by"] == "reorg"]
@@ -361,7 +361,7 @@ def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> 
     assert set(revised.filter(pc.equal(revised["cycle"], 1))["revision"].to_pylist()) == {1}
     assert set(revised.filter(pc.greater(revised["cycle"], 2))["revision"].to_pylist()) == {5}
     version = stores.log.version
-    fleet_run.Living(stores_at(tmp_path / "home", POLICY), small_run("run"), lambda: NOW).live()
+    fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), small_run("run"), lambda: NOW).live()
     assert stores.log.version == version, "the same run again lives the same"
 
 
@@ -380,7 +380,7 @@ def test_what_a_fleet_learned_not_knowing_of_a_strike_that_a_job_heeded_is_not_w
         return False
 
     run = replace(small_run("run"), killed=in_the_middle_of_the_third_cycle)
-    fleet_run.Living(stores, run, lambda: NOW).live()
+    fleet_run.FleetRun(stores, run, lambda: NOW).live()
     all_again(stores)
     assert remains(stores) == []
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
@@ -395,7 +395,7 @@ def test_a_reorg_that_comes_while_golems_live_is_heeded_whatever_moment_it_names
             payload = Reorg(chain=CHAIN, block_from=1, block_to=2, tick_from=49, tick_to=50)
             stores.log.record([life_event(sorted(births(stores))[0], NOW, payload)], NOW)
 
-    fleet_run.Living(stores, small_run("run"), lambda: NOW).live(meanwhile)
+    fleet_run.FleetRun(stores, small_run("run"), lambda: NOW).live(meanwhile)
     rows = stores.log.read_cycles(["golem_id", "tick", "forced_by"]).to_pylist()
     assert [(r["golem_id"], r["tick"]) for r in rows if r["forced_by"] == "reorg"] == [(sorted(births(stores))[0], 51)]
 
@@ -418,7 +418,7 @@ def test_a_golem_that_lives_on_knows_what_it_would_know_without_the_struck_recor
             )
             seen.append(again)
 
-    life = fleet_run.Living(stores, small_run("run"), lambda: NOW)
+    life = fleet_run.FleetRun(stores, small_run("run"), lambda: NOW)
     life.live(meanwhile)
     assert seen[0].num_rows
     assert seen[0].equals(seen[1])

@@ -26,7 +26,7 @@ from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.fleet_run import Living, Run
+from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.home import Home
 from tests.conftest import LIVELY, NOW
 
@@ -41,7 +41,7 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     stores = DerivationContext.open(root, policy=LIVELY)
     founding = Founding(budget_micros=25_000_000, lifespan_ticks=(5_000, 6_000))
     run = Run("poor", synthetic_market(seed=7, bars=150, start=START), golems=2, generations=1, founding=founding)
-    Living(stores, run, lambda: NOW).live()
+    FleetRun(stores, run, lambda: NOW).live()
     return stores
 
 

@@ -12,7 +12,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.fleet_run import Living, Run
+from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.conftest import NOW
@@ -25,7 +25,7 @@ def deaths(root: Path, market: Market, golems: int) -> tuple[DerivationContext, 
     """Golems of default founding live through a market; their deaths."""
     Home.create(root, Policy(), NOW)
     stores = DerivationContext.open(root)
-    Living(stores, Run("recorded", market, golems, 3, Founding()), lambda: NOW).live()
+    FleetRun(stores, Run("recorded", market, golems, 3, Founding()), lambda: NOW).live()
     return stores, stores.log.life("DeathDeclared")["died"].to_pylist()
 
 

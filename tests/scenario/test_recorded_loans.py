@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.fleet_run import Living, Run
+from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.conftest import NOW
@@ -33,7 +33,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     Home.create(root, Policy(), NOW)
     stores = DerivationContext.open(root)
     founding = Founding(owners=("owner-1",), lifespan_ticks=(385, 395), loan=loan(0.75))
-    Living(stores, Run("indebted", market.slice(5_200, 5_720), 3, 2, founding), lambda: NOW).live()
+    FleetRun(stores, Run("indebted", market.slice(5_200, 5_720), 3, 2, founding), lambda: NOW).live()
     derive_everything(stores, now=NOW)
     return stores
 

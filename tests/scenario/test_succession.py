@@ -39,7 +39,7 @@ def lived(root: Path) -> tuple[DerivationContext, fleet_run.Ending]:
     if not root.exists():
         Home.create(root, Policy(), NOW)
     stores = DerivationContext.open(root)
-    return stores, fleet_run.Living(stores, run_of(), lambda: NOW).live()
+    return stores, fleet_run.FleetRun(stores, run_of(), lambda: NOW).live()
 
 
 @pytest.fixture(scope="session")

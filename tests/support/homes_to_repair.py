@@ -22,7 +22,7 @@ RENEWED = tuple(name for name, spec in TABLES.items() if not spec.grows)
 def lived_home(root: Path) -> DerivationContext:
     """Two lineages that lived, learned, died and bequeathed over some hours, everything derived."""
     stores = stores_at(root, POLICY)
-    fleet_run.Living(stores, small_run("run"), lambda: NOW).live()
+    fleet_run.FleetRun(stores, small_run("run"), lambda: NOW).live()
     all_again(stores)
     return stores
 

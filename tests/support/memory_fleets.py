@@ -96,7 +96,7 @@ class Lived:
         return self.records.filter(pa.compute.equal(self.records["golem_id"], golem_id))
 
 
-class Unhoused(fleet_run.Living):
+class Unhoused(fleet_run.FleetRun):
     """The runtime without a home. lineages: which founders of the run are in this fleet."""
 
     def __init__(

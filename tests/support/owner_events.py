@@ -33,7 +33,7 @@ def live_until(stores: DerivationContext, tick: int | None, at: datetime) -> Non
             raise Interrupted
 
     with suppress(Interrupted):
-        fleet_run.Living(stores, RUN, lambda: at).live(stop)
+        fleet_run.FleetRun(stores, RUN, lambda: at).live(stop)
     stores.log.close()
 
 

@@ -133,7 +133,7 @@ def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], pr
     if run.golems < 1 and not heir_runs:
         raise ConfigError(f"no golem waits for a run of {run.market.name}: give --golems")
     for part in [*([run] if run.golems else []), *heir_runs]:
-        life = fleet_run.Living(stores, part, clock)
+        life = fleet_run.FleetRun(stores, part, clock)
         task = progress.add_task("living heirs" if part.heirs else "living", total=life.tape.ticks, now="")
         heirs = {heir.golem_id for heir in part.heirs}
 

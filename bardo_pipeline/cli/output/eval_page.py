@@ -11,7 +11,7 @@ from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.quality.grimoire_precision import VERDICTS, Look
 from bardo_pipeline.quality.memory_targets import Bound
-from bardo_pipeline.runtime.memory_evaluation import Foretold, Report
+from bardo_pipeline.runtime.memory_evaluation import RecordedCalibration, Report
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2327; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
@@ -48,7 +48,7 @@ def worth_page(report: Report, policy: WorthPolicy) -> str:
     return page("Proof of worth: memory", head, sections)
 
 
-def foretold_page(result: Foretold) -> str:
+def foretold_page(result: RecordedCalibration) -> str:
     """Return the page of a recorded market, graded against the following day."""
     head = f"{result.golems} golems lived through {result.market} and wrote {result.records:,} records."
     return page("Proof of worth: calibration", head, [f"<h2>Calibration</h2>{_calibration(result.calibration)}"])

@@ -25,7 +25,7 @@ from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entry_columns import contiguous
-from bardo_pipeline.heartbeat.recall_history import Asked, History, Recalled
+from bardo_pipeline.heartbeat.recall_history import Lookups, RecallHistory, RecallResults
 from bardo_pipeline.heartbeat.recall_table import EntryNames
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import (
@@ -284,17 +284,17 @@ def _retrieving_records(context: DerivationContext, golems: Sequence[str] | None
 
 def _recalled(
     context: DerivationContext, rows: pa.Table, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
-) -> Recalled:
+) -> RecallResults:
     """Return the entries that a derivation would have retrieved; its cycles may have another length."""
-    asked, span = Asked.of(rows), context.policy.curator.cycle_ticks
+    asked, span = Lookups.of(rows), context.policy.curator.cycle_ticks
     if span != recorded_span:
         asked = replace(asked, cycle=(asked.tick - 1) // span)
     decisions = context.projections.growing("curation").read(golems=golems)
-    return History(decisions, context.policy).recalled(asked, names)
+    return RecallHistory(decisions, context.policy).recalled(asked, names)
 
 
 def _recorded(rows: pa.Table, names: EntryNames, count: int) -> Int64Array:
-    """Return the recorded entries in the form of `Recalled.entries`."""
+    """Return the recorded entries in the form of `RecallResults.entries`."""
     lists = contiguous(rows["retrieved_entries"])
     ids = pc.struct_field(lists.values, "entry_id").to_pylist()
     codes, offsets = names.codes(ids), lists.offsets.to_numpy()

@@ -1,8 +1,8 @@
-"""Lending: loans beside the pool's positions, how they grow, their worth, who is liquidated. Pure, over columns.
+"""Aave loans: interest, value, health and liquidation. Pure, over columns.
 
-A golem supplies one of the pool's tokens and owes the other. Both grow by the recorded indexes; health is collateral x
-liquidation threshold / debt at the bar's price. Below 1, the protocol repays a part of the debt out of the collateral
-and pays whoever does it a bonus: nobody is asked. Source: Aave v3; HB S9 (health factor), canon ("health guard").
+A golem supplies one of the pool's tokens and borrows the other. Both grow by the recorded indexes. Health is
+collateral x liquidation threshold / debt at the bar's price. Below 1 the protocol repays a part of the debt out of the
+collateral and pays the liquidator a bonus. Source: Aave v3; HB S9 (health factor), canon ("health guard").
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LOAN_ACTIONS = (None, "borrow", "repay", "liquidated")
 
 @dataclass
 class LoanActs:
-    """What became of loans this tick, [golems], at most one thing each; money in micro-dollars.
+    """Loan actions of this tick, [golems], at most one each; money in micro-dollars.
 
-    action: NOTHING, BORROW, REPAY or LIQUIDATED, which the protocol does. status, why: as of any action. value: what it
-    moved. loss: what it cost beside gas: slippage, or the bonus.
+    action: NOTHING, BORROW, REPAY or LIQUIDATED (by the protocol). value: moved amount. loss: slippage or liquidation
+    bonus.
     """
 
     action: np.ndarray
@@ -41,19 +41,19 @@ class LoanActs:
 
     @classmethod
     def none(cls, golems: int) -> LoanActs:
-        """Nothing happened yet."""
+        """Return no actions."""
         return cls(*(np.zeros(golems, np.int64) for _ in range(8)))
 
     @property
     def executed(self) -> np.ndarray:
-        """Whose loan was changed: bool [golems]."""
+        """Whether each loan was changed by its golem or the protocol."""
         done: np.ndarray = (self.action != NOTHING) & (self.status == EXECUTED)
         return done
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What the protocol asks of each golem's loan, [golems], by its collateral."""
+    """The protocol's loan terms by each golem's collateral, [golems]."""
 
     loan_to_value: np.ndarray
     threshold: np.ndarray
@@ -61,7 +61,7 @@ class Terms:
 
     @classmethod
     def of(cls, asset: np.ndarray, rules: LendingPolicy) -> Terms:
-        """The terms for collateral in these tokens (positions in ASSETS)."""
+        """Look up the terms by collateral (positions in ASSETS)."""
         told = {name.lower(): name for name in ASSETS}
         columns = (
             np.array([getattr(rules, f"{asset}_{term}") for asset in told])
@@ -72,14 +72,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Shares:
-    """What a share of each golem's two reserves is worth now, [golems], in micro-dollars."""
+    """Value of one share of each golem's two reserves, in micro-dollars, [golems]."""
 
     supplied: np.ndarray
     owed: np.ndarray
 
     @classmethod
     def at(cls, tape: Tape, t: int, asset: np.ndarray) -> Shares:
-        """At a tick of the tape. asset: of the collateral; the debt is in the other."""
+        """Compute the values at a tick. asset: the collateral; the debt is in the other asset."""
         assert tape.reserves is not None, "only a market with reserves lends"
         unit = np.array([1.0, tape.price[t]])
         supplied, owed = tape.reserves.supply_index[:, t] * unit, tape.reserves.borrow_index[:, t] * unit
@@ -87,9 +87,9 @@ class Shares:
 
 
 def health_of(collateral: np.ndarray, debt: np.ndarray, threshold: np.ndarray, rules: LendingPolicy) -> np.ndarray:
-    """Health of loans: collateral x threshold / debt, both in the same money; NaN where nothing is supplied.
+    """Return collateral x threshold / debt, both in the same money; NaN without collateral and debt.
 
-    At most `health_free`, which is what collateral that owes nothing has.
+    The maximum is `health_free`, which is also the health of collateral without debt.
     """
     owing = debt > 0.0
     plain = np.where(owing, collateral * threshold / np.where(owing, debt, 1.0), rules.health_free)
@@ -98,8 +98,10 @@ def health_of(collateral: np.ndarray, debt: np.ndarray, threshold: np.ndarray, r
 
 @dataclass(frozen=True)
 class Seized:
-    """What liquidations repaid and took, [golems], in the money of the loans, 0 where nobody was; whose collateral it
-    emptied, bool: what they still owe is the protocol's loss."""
+    """Results of liquidations, [golems]: amounts repaid and taken, 0 without a liquidation.
+
+    emptied: golems whose whole collateral was taken; the protocol bears their remaining debt.
+    """
 
     repaid: np.ndarray
     taken: np.ndarray
@@ -109,9 +111,9 @@ class Seized:
 def liquidation(
     collateral: np.ndarray, debt: np.ndarray, health: np.ndarray, bonus: np.ndarray, rules: LendingPolicy
 ) -> Seized:
-    """Who is liquidated and by how much: the close factor of the debt, all of it where health is very low.
+    """Liquidate loans with health below 1: the close factor of the debt, all of it at very low health.
 
-    What is taken is worth what was repaid and the bonus on it, and no more than the collateral.
+    The taken collateral is worth the repaid debt plus the bonus, at most the whole collateral.
     """
     share = np.where(health <= rules.full_close_health, 1.0, rules.close_factor)
     due, most = debt * share, collateral / (1.0 + bonus)
@@ -120,7 +122,7 @@ def liquidation(
 
 
 def grow(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> LoanActs | None:
-    """Let loans come to this tick: interest, price, liquidation where health is below 1. None: nobody can borrow."""
+    """Update loans to this tick: interest, price, liquidation below health 1. None in a market without reserves."""
     if tape.reserves is None:
         return None
     acts = LoanActs.none(fleet.size)
@@ -144,7 +146,7 @@ def grow(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> LoanActs | None:
 
 
 def _pay_interest(fleet: Fleet, tape: Tape, t: int) -> None:
-    """Count what debt grew by more than collateral since the tick before, at this tick's price."""
+    """Add interest since the last tick to loan_cost: the debt's minus the collateral's, at this tick's price."""
     if t == 0:
         return
     assert tape.reserves is not None, "only a market with reserves lends"
@@ -157,9 +159,9 @@ def _pay_interest(fleet: Fleet, tape: Tape, t: int) -> None:
 
 
 def revalue(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> None:
-    """What loans are worth, net, and how healthy they are at this tick's price.
+    """Update net value and health of loans at this tick's price.
 
-    Worth no less than nothing: a debt beyond its collateral is the protocol's loss, nobody can be made to pay it.
+    The value is at least 0, because a debt beyond its collateral is the protocol's loss.
     """
     share = Shares.at(tape, t, fleet.collateral_asset)
     collateral, debt = fleet.collateral_shares * share.supplied, fleet.debt_shares * share.owed

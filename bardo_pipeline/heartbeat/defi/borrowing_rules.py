@@ -1,9 +1,9 @@
-"""Borrowing: how thinking golems take a loan and deleverage, under the cage and the health guard. Pure, over columns.
+"""Borrowing and deleveraging of deliberating golems, under the policy cage and the health guard. Pure, over columns.
 
-Whose owner allows it borrows before its first position, so that the position is made of what it owns and what it owes.
-Below the guard's health it takes a part of its position back and repays, unless gas for that is dearer than what a
-liquidation would take. The gas gate, the simulation at T2 and the slippage on inclusion hold as for any action. Source:
-canon ("five-layer risk engine": exposure cap, health guard; "PolicyCage": leverage), HB S3, S10.
+A golem that may borrow does so before its first position, so that the position includes the borrowed money. Below the
+guard's health it withdraws a part of its position and repays, unless the gas costs more than a liquidation would. Gas
+gate, simulation at T2 and slippage on inclusion apply as to any action. Source: canon ("five-layer risk engine":
+exposure cap, health guard; "PolicyCage": leverage), HB S3, S10.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ LOAN_WHY = (
 QUOTE, BASE = ASSETS.index("USDC"), ASSETS.index("WETH")
 
 Stop = tuple[np.ndarray, int, int]
-"""Whom it stops (bool), with which status, for which reason."""
+"""(golems it stops, status, reason)."""
 
 
 def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | None, policy: Policy) -> None:
-    """Let thinking golems that are allowed to, and hold nothing yet, supply a part of their idle money and borrow."""
+    """Let deliberating golems that may borrow and have no position supply a part of their idle money and borrow."""
     if acts is None:
         return
     rules, thinks = policy.lending, (tier == 1) | (tier == 2)
@@ -80,7 +80,7 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | 
 
 
 def guard_health(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | None, policy: Policy) -> None:
-    """Let thinking golems whose loan is below the guard's health repay up to its target, as far as they can."""
+    """Let deliberating golems below the guard's health repay up to its target, as far as their money suffices."""
     if acts is None:
         return
     rules, thinks = policy.lending, (tier == 1) | (tier == 2)
@@ -120,10 +120,9 @@ def _send(
     fleet: Fleet, tape: Tape, t: int, who: np.ndarray, acts: LoanActs, action: int, swap: np.ndarray,
     value: np.ndarray, gas: np.ndarray, stops: tuple[Stop, ...], tier: np.ndarray, policy: Policy,
 ) -> None:  # fmt: skip
-    """Simulate (T2), validate, and meet the slippage that comes: leaves in acts what becomes of it.
+    """Simulate (T2), validate and apply the slippage on inclusion; write the result into `acts`.
 
-    swap, value: micro-dollars to be swapped, and moved at all. gas: what sending costs. stops: what may forbid it,
-    beside protocols and slippage.
+    swap, value: micro-dollars swapped, and moved in total. stops: further conditions, besides protocol and slippage.
     """
     limit = round(policy.cage.slippage_max * 1e6)
     expected = slips(tape, t, swap, MEDIAN_LUCK)

@@ -1,7 +1,7 @@
-"""Re-centring: what putting a position around the price takes, and its trial against holding. Pure, over columns.
+"""Re-centring: its requirements and its paired trial versus holding. Pure, over columns.
 
-Whoever decided about it, and whoever the gate kept from deciding, is judged by the same two branches. Source: HB S3
-(step 8), HB adaptive clock (predictions for inaction on suppressed ticks), HB-24; KAT (deferred check).
+Deliberating golems and golems suppressed by the gate are judged by the same two branches. Source: HB S3 (step 8), HB
+adaptive clock (predictions for inaction on suppressed ticks), HB-24; KAT (deferred check).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from bardo_pipeline.market.uniswap_v3 import (
 from bardo_pipeline.policy import Policy
 
 MEDIAN_LUCK = 0.5
-"""The luck that a simulation expects of an execution: half of all go better."""
+"""Luck of the median execution, which simulations assume."""
 
 
 @dataclass
 class Recentring:
-    """A new range around the price for each of some golems, [golems].
+    """New ranges around the price, [golems].
 
-    value: what would be put into it, in micro-dollars: the position, or idle money. share: of it that is in token1 now.
-    swap, expected_slip: micro-dollars to be swapped on the way, and what of it that is expected to cost, in ppm.
+    value: micro-dollars to put into the range: the position, or idle money. share: share of value now in token1.
+    swap: micro-dollars to swap. expected_slip: expected slippage of the swap in ppm.
     """
 
     golem: np.ndarray
@@ -46,12 +46,12 @@ class Recentring:
     expected_slip: np.ndarray
 
     def take(self, some: np.ndarray) -> Recentring:
-        """Those of some golems. some: positions in the plan, or bool [golems]."""
+        """Select golems by positions in the plan or by mask."""
         return Recentring(*(column[some] for column in vars(self).values()))
 
 
 def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: np.ndarray) -> Recentring:
-    """What re-centring would take for these golems (positions)."""
+    """Compute the re-centring of these golems (positions)."""
     root, held = tape.root[t], sight.open[golem]
     lower, upper = range_around(tape.pool_tick[t], fleet.half_width[golem])
     root_lower, root_upper = sqrt_price(lower), sqrt_price(upper)
@@ -63,7 +63,7 @@ def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: np.ndarray
 
 
 def slips(tape: Tape, t: int, swap: np.ndarray, luck: np.ndarray | float) -> np.ndarray:
-    """What swaps of so many micro-dollars lose on the way, in ppm; nothing where nothing is swapped."""
+    """Return the slippage of swaps in ppm; 0 without a swap."""
     span = tape.price_high[t] / tape.price_low[t] - 1.0
     slip = slippage_ppm(swap, tape.liquidity[t], tape.root[t], tape.market.fee_ppm, span, luck)
     out: np.ndarray = np.where(swap > 0, slip, 0)
@@ -71,7 +71,7 @@ def slips(tape: Tape, t: int, swap: np.ndarray, luck: np.ndarray | float) -> np.
 
 
 def gas_micros(tape: Tape, t: int, units: np.ndarray | int) -> np.ndarray:
-    """What so many units of gas cost at this tick."""
+    """Return the price of gas units at this tick, in micro-dollars."""
     return np.rint(units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros))
 
 
@@ -79,10 +79,13 @@ def try_recentring(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, plan: Recentring, acted: np.ndarray, slip: np.ndarray,
     recalled: np.ndarray | None, policy: Policy,
 ) -> None:  # fmt: skip
-    """Put re-centring on trial against holding for the golems of a plan, as far as they have room.
+    """Open trials of re-centring versus holding for the golems of a plan, as far as slots are free.
 
-    acted: who did it. slip: ppm of the swap that acting costs. recalled: codes of the entries that each had before it,
-    [RECALL, golems], -1 without one; None: nobody thought about it.
+    Parameters
+    ----------
+    acted : golems that re-centred
+    slip : ppm of the swap that acting costs
+    recalled : codes of the entries in the deliberation [RECALL, golems], -1 for none; None: no golem deliberated
     """
     who, count = plan.golem, len(plan.golem)
     kept = plan.value - plan.swap * slip * 1e-6
@@ -103,9 +106,9 @@ def try_recentring(
 
 
 def try_inaction(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, policy: Policy) -> None:
-    """Put holding still on trial for whom the gate let not think, where a thinker would be judged for it.
+    """Open trials of inaction for suppressed golems, at the anomaly scores at which decisions are judged.
 
-    One of a golem at a time, and none beside a decision's: so nobody has more than one in `check_ticks`.
+    A golem needs to have no open trial, so it has at most one such trial in `check_ticks`.
     """
     still = fleet.alive & (tier != 1) & (tier != 2) & sight.open & (sight.score >= policy.playbook.trial_score_min)
     who = np.flatnonzero(still & (fleet.trial_due < 0).all(axis=0))
