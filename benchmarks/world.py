@@ -65,7 +65,7 @@ class World:
             out = Buffers(self.golems, SPAN)
             for j in range(SPAN):
                 step(
-                    fleet, self.tape, start + j, recall=recall, asked=None, killed=False, policy=self.policy,
+                    fleet, self.tape, start + j, recall=recall, interventions=None, killed=False, policy=self.policy,
                     out=out, at=j,
                 )  # fmt: skip
             records = records_of(Chunk(out, self.tape, start, ids, recall, "bench", self.policy))

@@ -30,15 +30,15 @@ def passed(fleet: Fleet, regime: int, sight: Sight, policy: Policy) -> np.ndarra
 
     Golems without a position, and those with a high drawdown, ignore none.
     """
-    here, golem = places(regime, sight.score, policy), np.arange(fleet.size)
-    chance = fleet.vain[here, golem] / (fleet.thoughts[here, golem] + policy.gate.attention_prior_weight)
+    situation, golem = places(regime, sight.score, policy), np.arange(fleet.size)
+    chance = fleet.vain[situation, golem] / (fleet.thoughts[situation, golem] + policy.gate.attention_prior_weight)
     calm = sight.open & (sight.drawdown < policy.probes.nav_high)
-    out: np.ndarray = calm & (uniform(fleet.seed, fleet.tick, STREAM_ATTENTION) < chance)
-    return out
+    ignores: np.ndarray = calm & (uniform(fleet.seed, fleet.tick, STREAM_ATTENTION) < chance)
+    return ignores
 
 
 def note(fleet: Fleet, regime: int, sight: Sight, golem: np.ndarray, acted: np.ndarray, policy: Policy) -> None:
     """Count the thoughts of these golems (positions), and those without an action as vain."""
-    here, kept = places(regime, sight.score[golem], policy), policy.gate.attention_memory
-    fleet.thoughts[here, golem] = kept * fleet.thoughts[here, golem] + 1.0
-    fleet.vain[here, golem] = kept * fleet.vain[here, golem] + ~acted
+    situation, memory = places(regime, sight.score[golem], policy), policy.gate.attention_memory
+    fleet.thoughts[situation, golem] = memory * fleet.thoughts[situation, golem] + 1.0
+    fleet.vain[situation, golem] = memory * fleet.vain[situation, golem] + ~acted

@@ -60,8 +60,8 @@ class Foresight:
         rules = policy.causal
         broken = (np.abs(foreseen) >= rules.probe_shift) & (np.abs(moved - foreseen) >= rules.probe_sigma)
         broken &= np.sign(foreseen) == -np.sign(moved)
-        read = np.where(broken & self.knows, LINK_INVALIDATED, np.where(self.candidate, LINK_CANDIDATE, 0.0))
-        return np.where(self.knows | self.candidate, read, np.nan)
+        values = np.where(broken & self.knows, LINK_INVALIDATED, np.where(self.candidate, LINK_CANDIDATE, 0.0))
+        return np.where(self.knows | self.candidate, values, np.nan)
 
 
 def nothing_foreseen(size: int) -> Foresight:
@@ -82,16 +82,18 @@ def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy:
     if not len(rows):
         return empty
     task = tasks()[EFFECTS.index(PRICE_RETURN)]
-    sure = state.confidence_at(rows, np.full(len(rows), at_us), policy.decay) >= ppm(policy.causal.predict_confidence)
+    trusted_rows = state.confidence_at(rows, np.full(len(rows), at_us), policy.decay) >= ppm(
+        policy.causal.predict_confidence
+    )
     weights: dict[tuple[int, int], Floats] = {}
-    for row, trusted in zip(rows.tolist(), sure.tolist(), strict=True):
-        about, golem = links[int(state["structure"][row])], place[state.golems[state["golem"][row]]]
+    for row, trusted in zip(rows.tolist(), trusted_rows.tolist(), strict=True):
+        link, golem = links[int(state["structure"][row])], place[state.golems[state["golem"][row]]]
         status = int(state["status"][row])
         if status == CANDIDATE and state["own_sumsq"][row] == 0 and not is_quarantined(state, np.array([row]))[0]:
             empty.candidate[golem] = True
-        looks = _looks(about.cause, about.lag_ticks, task) if about.effect == CAUSAL_VARIABLES[PRICE_RETURN] else None
-        if status == ACTIVE and trusted and looks is not None:
-            weights.setdefault(looks, np.zeros(len(golem_ids)))[golem] = state["effect_mean_ppm"][row] / PPM
+        column = _looks(link.cause, link.lag_ticks, task) if link.effect == CAUSAL_VARIABLES[PRICE_RETURN] else None
+        if status == ACTIVE and trusted and column is not None:
+            weights.setdefault(column, np.zeros(len(golem_ids)))[golem] = state["effect_mean_ppm"][row] / PPM
     if not weights:
         return empty
     ordered = sorted(weights)

@@ -47,6 +47,10 @@ WHY = (
     "its loan is being liquidated",
 )
 VOLATILE = 3
+_INTEGER_FIELDS = (
+    "action", "status", "why", "gas_micros", "slip_ppm", "expected_slip_ppm", "moved_micros", "swap_micros",
+    "input_tokens", "output_tokens", "cost_micros",
+)  # fmt: skip
 
 
 @dataclass
@@ -92,8 +96,8 @@ def choose(
     choice = _remember(fleet, tape, t, golem, cell, recall, policy)
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
-    held_up = np.zeros(len(golem), bool) if settling is None else settling[golem]
-    _check(fleet, tape, t, choice, plan, deep, held_up, policy)
+    liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
+    _check(fleet, tape, t, choice, plan, deep, liquidating, policy)
     _try(fleet, tape, t, sight, choice, plan, recall, policy)
     _execute(fleet, choice, plan, sight, tape.root[t], policy)
     _price(choice, deep, policy)
@@ -112,41 +116,30 @@ def _remember(
     """Rank the recalled entries by likeness of the situation, recency, importance and mood congruence."""
     weights = policy.retrieval
     entry = recall.top[:, cell, golem]
-    there = entry >= 0
+    exists = entry >= 0
     recency, importance = recall.factors(entry, int(tape.at_us[t]))
     likeness = recall.likeness[:, cell, golem]
     mood = np.broadcast_to(fleet.pad[:, None, golem], (3, *entry.shape))
     affect = pad_congruence(recall.pad[:, entry], mood)
     score = weights.semantic * likeness + weights.recency * recency
     score = np.minimum(score + weights.importance * importance + weights.affect * affect, 1.0)
-    order = np.argsort(np.where(there, -score, 1.0), axis=0, kind="stable")
+    order = np.argsort(np.where(exists, -score, 1.0), axis=0, kind="stable")
 
     def take(values: np.ndarray) -> np.ndarray:
-        return np.take_along_axis(np.where(there, values, 0.0), order, axis=0)
+        return np.take_along_axis(np.where(exists, values, 0.0), order, axis=0)
 
-    zeros = np.zeros(len(golem), np.int64)
     return Choice(
         golem=golem,
-        action=zeros.copy(),
-        status=zeros.copy(),
-        why=zeros.copy(),
         threshold=np.zeros(len(golem)),
-        blocker=zeros - 1,
+        blocker=np.full(len(golem), -1),
         recalled=np.take_along_axis(entry, order, axis=0),
         likeness=take(likeness),
         recency=take(recency),
         importance=take(importance),
         affect=take(affect),
         score=take(score),
-        gas_micros=zeros.copy(),
-        slip_ppm=zeros.copy(),
-        expected_slip_ppm=zeros.copy(),
-        moved_micros=zeros.copy(),
-        swap_micros=zeros.copy(),
         certainty=np.zeros(len(golem)),
-        input_tokens=zeros.copy(),
-        output_tokens=zeros.copy(),
-        cost_micros=zeros.copy(),
+        **{name: np.zeros(len(golem), np.int64) for name in _INTEGER_FIELDS},
     )
 
 
@@ -165,8 +158,8 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     choice.blocker = np.where(warned, block, -1)
     choice.status[warned], choice.why[warned] = BLOCKED, WHY_WARNING
     rules = policy.playbook
-    plain = np.minimum(np.abs(score - choice.threshold) / rules.sure_distance, 1.0)
-    sureness = np.where(held, plain, rules.sureness_away)
+    distance = np.minimum(np.abs(score - choice.threshold) / rules.sure_distance, 1.0)
+    sureness = np.where(held, distance, rules.sureness_away)
     choice.certainty = rules.certainty_past * fleet.confidence[golem] + (1.0 - rules.certainty_past) * sureness
 
 
@@ -204,25 +197,34 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
 
 
 def _check(
-    fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, held_up: np.ndarray, policy: Policy
+    fleet: Fleet,
+    tape: Tape,
+    t: int,
+    choice: Choice,
+    plan: Plan,
+    deep: np.ndarray,
+    liquidating: np.ndarray,
+    policy: Policy,
 ) -> None:
     """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and apply the slippage on inclusion."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
     centre = plan.centre
     fits = liquidity_for(centre.value, centre.root_lower, centre.root_upper, tape.root[t])
-    crowd = np.isin(choice.action, (REBALANCE, ENTER)) & (fits / (tape.liquidity[t] + fits) > cage.pool_share_max)
-    dear = plan.gas > cage.gas_share_max * centre.value
-    poor = plan.gas > cage.gas_credit_share_max * fleet.credits[golem]
+    exceeds_pool_share = np.isin(choice.action, (REBALANCE, ENTER)) & (
+        fits / (tape.liquidity[t] + fits) > cage.pool_share_max
+    )
+    exceeds_value_share = plan.gas > cage.gas_share_max * centre.value
+    exceeds_credit_share = plan.gas > cage.gas_credit_share_max * fleet.credits[golem]
     urgent = choice.action == LEAVE
-    foreign = np.full(len(golem), tape.market.protocol not in cage.protocols)
+    forbidden_protocol = np.full(len(golem), tape.market.protocol not in cage.protocols)
     for mask, status, why in (
-        (foreign, BLOCKED, WHY_PROTOCOL),
-        (held_up, DEFERRED, WHY_LOAN),
+        (forbidden_protocol, BLOCKED, WHY_PROTOCOL),
+        (liquidating, DEFERRED, WHY_LOAN),
         (deep & (plan.expected_slip > limit), BLOCKED, WHY_SIMULATED),
-        (crowd, BLOCKED, WHY_POOL),
-        (dear & ~urgent, DEFERRED, WHY_GAS_VALUE),
-        (poor & ~urgent, DEFERRED, WHY_GAS_CREDIT),
+        (exceeds_pool_share, BLOCKED, WHY_POOL),
+        (exceeds_value_share & ~urgent, DEFERRED, WHY_GAS_VALUE),
+        (exceeds_credit_share & ~urgent, DEFERRED, WHY_GAS_CREDIT),
         (plan.slip > limit, REVERTED, WHY_SLIPPED),
     ):
         hit = mask & (choice.action != HOLD) & (choice.why == WHY_NONE)
@@ -257,18 +259,18 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float
 
     Collected fees are withdrawals, not losses: the high-water mark falls by the same share as the net asset value.
     """
-    done = (choice.action != HOLD) & (choice.status == EXECUTED)
-    golem = choice.golem[done]
+    executed = (choice.action != HOLD) & (choice.status == EXECUTED)
+    golem = choice.golem[executed]
     if not len(golem):
         return
-    action = choice.action[done]
+    action = choice.action[executed]
     collected = np.floor(fleet.fees[golem]).astype(np.int64)
     fleet.credits[golem] += collected
     fleet.earned[golem] += collected
     fleet.fees[golem] -= collected
     fleet.high_water[golem] *= 1.0 - collected / np.maximum(sight.nav[golem], 1.0)
-    centre = plan.centre.take(done)
-    kept = centre.value - plan.swap[done] * choice.slip_ppm[done] * 1e-6
+    centre = plan.centre.take(executed)
+    kept = centre.value - plan.swap[executed] * choice.slip_ppm[executed] * 1e-6
     mint = np.isin(action, (REBALANCE, ENTER))
     to, value = golem[mint], kept[mint]
     lower, upper = centre.root_lower[mint], centre.root_upper[mint]

@@ -114,19 +114,19 @@ def born(
 
 
 def _too_poor(founding: Founding, reserve: int, policy: Policy) -> str:
-    said = (
+    problem = (
         f"a budget of ${founding.budget_micros / 1e6:,.2f} gives ${founding.credits_micros / 1e6:,.2f} of credits, "
         f"and the death reserve alone takes ${reserve / 1e6:,.2f}"
     )
     if founding.credit_share <= 0.0 or policy.mortality.reserve_share >= 1.0:
-        return f"{said}: no budget is enough with this share of credits or of reserve"
+        return f"{problem}: no budget is enough with this share of credits or of reserve"
     cent = 10_000
-    least = math.floor((policy.mortality.reserve_min_micros + 1) / founding.credit_share / cent) * cent
+    budget_min = math.floor((policy.mortality.reserve_min_micros + 1) / founding.credit_share / cent) * cent
     while True:
-        richer = replace(founding, budget_micros=least)
-        if richer.credits_micros > int(death_reserve_micros(np.array([richer.credits_micros]), policy)[0]):
-            return f"{said}: give --budget {least / 1e6:.2f} or more"
-        least += cent
+        larger = replace(founding, budget_micros=budget_min)
+        if larger.credits_micros > int(death_reserve_micros(np.array([larger.credits_micros]), policy)[0]):
+            return f"{problem}: give --budget {budget_min / 1e6:.2f} or more"
+        budget_min += cent
 
 
 def _drawn_traits(seed: np.ndarray, zero: np.ndarray, policy: Policy) -> Traits:
@@ -267,9 +267,9 @@ class Fleet:
         situation, or
         empty.
         """
-        for count, told in zip((self.thoughts, self.vain), attention, strict=True):
-            if len(told):
-                count[:, i] = told
+        for count, values in zip((self.thoughts, self.vain), attention, strict=True):
+            if len(values):
+                count[:, i] = values
         for quantity, variance in enumerate(forecast_variance):
             if variance is not None:
                 self.forecast_var[quantity, i] = variance

@@ -56,9 +56,9 @@ def prediction_error(
     np.minimum(np.abs((price - expected) / expected), 1.0, out=sources[0])
     sources[0] *= rules.price_weight
     np.multiply(regime_changed, rules.regime_weight, out=sources[1])
-    size = np.abs(health_change)
+    change = np.abs(health_change)
     # Multiplied by the condition, not selected by it, so that NaN stays NaN.
-    np.multiply(np.minimum(size, rules.health_delta_max), size > rules.health_delta_min, out=sources[2])
+    np.multiply(np.minimum(change, rules.health_delta_max), change > rules.health_delta_min, out=sources[2])
     sources[2] *= rules.health_weight
     np.multiply(threat, rules.threat_weight, out=sources[3])
     np.multiply(np.minimum(intervention_count, rules.intervention_max), rules.intervention_weight, out=sources[4])
@@ -168,6 +168,6 @@ def gating_reasons(error: Floats, threshold: Floats, tier: Codes, forced: Codes)
     surprise, limit = fixed(error, 4), fixed(threshold, 4)
     tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
     forces = pa.array(_FORCE_WORDS).take(pa.array(np.where(forced == UNFORCED, len(FORCES), forced)))
-    stood = np.where(forced == UNFORCED, tier, error >= threshold)
-    words = pa.array(_TIER_WORDS).take(pa.array(stood))
+    word_codes = np.where(forced == UNFORCED, tier, error >= threshold)
+    words = pa.array(_TIER_WORDS).take(pa.array(word_codes))
     return pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")

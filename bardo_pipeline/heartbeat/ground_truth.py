@@ -41,7 +41,7 @@ def outcomes(market: Market, founding: Founding, golems: int, policy: Policy, *,
         stop = min(start + _CHUNK_TICKS, tape.ticks)
         out = Buffers(golems, stop - start)
         for t in range(start, stop):
-            step(fleet, tape, t, recall=recall, asked=None, killed=False, policy=policy, out=out, at=t - start)
+            step(fleet, tape, t, recall=recall, policy=policy, out=out, at=t - start)
         parts.append(_judged(out, tape.at_us, number))
     return Judged.together(parts)
 

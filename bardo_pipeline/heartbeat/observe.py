@@ -52,8 +52,8 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
     range_health = np.where(held, np.maximum(2.0 - away, 0.0), np.nan)
     away = np.where(held, away, 0.0)
     rules = policy.anomaly
-    stir = tape.sigma_ratio[t] - 1.0
-    stir = 0.0 if np.isnan(stir) else min(max(stir, 0.0), 1.0)
+    volatility = tape.sigma_ratio[t] - 1.0
+    volatility = 0.0 if np.isnan(volatility) else min(max(volatility, 0.0), 1.0)
     return Sight(
         value=value,
         loss=np.where(held, fleet.hold0 + fleet.hold1 / (root * root) - value, 0.0),
@@ -62,7 +62,7 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
         inside=inside,
         health=np.fmin(range_health, fleet.loan_health),
         range_health=range_health,
-        score=np.where(held, np.minimum(rules.away_gain * away + rules.stir_gain * stir, 1.0), 0.0),
+        score=np.where(held, np.minimum(rules.away_gain * away + rules.stir_gain * volatility, 1.0), 0.0),
         change=change,
         open=held,
     )
@@ -113,16 +113,16 @@ def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) ->
     """Count how many of the last `window` resolved predictions held, with one ring buffer per golem."""
     golem = np.arange(fleet.size)
     for first in range(0, len(resolved), window):  # as many quantities at once as a ring has places
-        mask, now = resolved[first : first + window], held[first : first + window]
-        upto = mask.cumsum(axis=0)
-        slot = (fleet.ring_at + upto - mask) % window
+        mask, held_now = resolved[first : first + window], held[first : first + window]
+        resolved_before = mask.cumsum(axis=0)
+        slot = (fleet.ring_at + resolved_before - mask) % window
         was_used = mask & fleet.ring_used[slot, golem]
         was_held = was_used & fleet.ring[slot, golem]
-        fleet.resolved_count += upto[-1] - was_used.sum(axis=0)
-        fleet.held_count += now.sum(axis=0) - was_held.sum(axis=0)
+        fleet.resolved_count += resolved_before[-1] - was_used.sum(axis=0)
+        fleet.held_count += held_now.sum(axis=0) - was_held.sum(axis=0)
         where = slot[mask], mask.nonzero()[1]
-        fleet.ring[where], fleet.ring_used[where] = now[mask], True
-        fleet.ring_at += upto[-1]
+        fleet.ring[where], fleet.ring_used[where] = held_now[mask], True
+        fleet.ring_at += resolved_before[-1]
 
 
 def forecast(

@@ -35,7 +35,7 @@ class Verdicts:
 
 
 def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
-    """Accrue the branches' fees, close the due trials (None if there is none), and update the golems' confidence."""
+    """Accrue the branches' fees, close due trials and update confidence; None without due trials."""
     running = fleet.trial_due >= 0
     if running.any():
         inside = share_in_range(

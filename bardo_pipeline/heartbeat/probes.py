@@ -171,11 +171,11 @@ def detail_arrow(probes_code: NDArray[Any], severity: NDArray[Any], value: Float
 
     probes_code: positions in PROBES; the other columns as `evaluate` computes them.
     """
-    said = np.flatnonzero(severity >= LOW)
+    reported = np.flatnonzero(severity >= LOW)
     place = np.full(len(severity), -1, dtype=np.int64)
     parts, done = [pa.array([], pa.string())], 0
     for code, name in enumerate(PROBES):
-        rows = said[probes_code[said] == code]
+        rows = reported[probes_code[reported] == code]
         place[rows] = np.arange(done, done + len(rows))
         parts.append(_sentences(name, severity[rows], value[rows], threshold[rows]))
         done += len(rows)

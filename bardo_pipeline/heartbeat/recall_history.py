@@ -81,48 +81,48 @@ class RecallHistory:
         """Return the golems' state at the close of these cycles."""
         state = self._state
         seen = np.array([cycle.get(g, -1) for g in state.golems], np.int64)
-        then = seen[state["golem"]] if state.rows else np.zeros(0, np.int64)
-        standing = (self._cycle <= then) & (then < self._until)
-        block = state.block.compress(standing, axis=1)
+        cycle_seen = seen[state["golem"]] if state.rows else np.zeros(0, np.int64)
+        is_current = (self._cycle <= cycle_seen) & (cycle_seen < self._until)
+        block = state.block.compress(is_current, axis=1)
         return GrimoireState(list(state.golems), state.structures, block, dict(state._golem_codes))
 
-    def recalled(self, asked: Lookups, names: EntryNames) -> RecallResults:
+    def recalled(self, lookups: Lookups, names: EntryNames) -> RecallResults:
         """Return the result of each lookup. names: the same for all compared histories."""
-        count = len(asked.golem)
+        count = len(lookups.golem)
         out = RecallResults(np.full((RECALL, count), -1, np.int64), np.zeros(count, np.int64), np.zeros(count, bool))
-        cell = self._cells(asked)
-        order = np.lexsort((asked.golem, asked.laid_out_us))
-        starts = np.flatnonzero(np.diff(asked.laid_out_us[order], prepend=-1))
+        cell = self._cells(lookups)
+        order = np.lexsort((lookups.golem, lookups.laid_out_us))
+        starts = np.flatnonzero(np.diff(lookups.laid_out_us[order], prepend=-1))
         for rows in np.split(order, starts[1:]) if count else []:
-            self._recall(asked, rows, cell[rows], names, out)
+            self._recall(lookups, rows, cell[rows], names, out)
         return out
 
-    def _cells(self, asked: Lookups) -> np.ndarray:
+    def _cells(self, lookups: Lookups) -> np.ndarray:
         rules = self.policy.curator
-        band = np.searchsorted(rules.anomaly_edges, asked.score, side="right")
-        gas = np.searchsorted(rules.gas_edges, asked.gas, side="right")
-        return (asked.regime * 5 + band) * 3 + gas
+        band = np.searchsorted(rules.anomaly_edges, lookups.score, side="right")
+        gas = np.searchsorted(rules.gas_edges, lookups.gas, side="right")
+        return (lookups.regime * 5 + band) * 3 + gas
 
     def _recall(
-        self, asked: Lookups, rows: np.ndarray, cell: np.ndarray, names: EntryNames, out: RecallResults
+        self, lookups: Lookups, rows: np.ndarray, cell: np.ndarray, names: EntryNames, out: RecallResults
     ) -> None:
         """Build the recall tables of one moment and run its lookups."""
-        here, place = np.unique(asked.golem[rows], return_inverse=True)
-        golems = [asked.golem_ids[g] for g in here.tolist()]
+        golem_codes, place = np.unique(lookups.golem[rows], return_inverse=True)
+        golems = [lookups.golem_ids[g] for g in golem_codes.tolist()]
         seen = dict(
-            zip((asked.golem_ids[g] for g in asked.golem[rows].tolist()), asked.cycle[rows].tolist(), strict=True)
+            zip((lookups.golem_ids[g] for g in lookups.golem[rows].tolist()), lookups.cycle[rows].tolist(), strict=True)
         )
-        recall = recall_of(self.at(seen), golems, int(asked.laid_out_us[rows[0]]), names, self.policy)
+        recall = recall_of(self.at(seen), golems, int(lookups.laid_out_us[rows[0]]), names, self.policy)
         top, block = recall.top[:, cell, place], recall.block[cell, place]
-        there = top >= 0
-        codes = np.where(there, recall.code[top], -1)
+        exists = top >= 0
+        codes = np.where(exists, recall.code[top], -1)
         out.entries[:, rows] = -np.sort(-codes, axis=0)
-        out.warnings[rows] = (there & (recall.kind[top] == WARNING)).sum(axis=0)
+        out.warnings[rows] = (exists & (recall.kind[top] == WARNING)).sum(axis=0)
         out.blocked[rows] = block >= 0
 
 
 def _first_sight(column: pa.ChunkedArray) -> np.ndarray:
     """Return dictionary codes in order of first occurrence."""
     array = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
-    found: np.ndarray = array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    codes_by_row: np.ndarray = array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes_by_row

@@ -113,8 +113,8 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
         np.int64
     )
     top = _best(golem, score, _believed(state, rows, confidence, policy), size)
-    taken = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
-    half = recency_half_life(state.half_life(rows, policy.decay), policy.retrieval)
+    top_likeness = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
+    half_life = recency_half_life(state.half_life(rows, policy.decay), policy.retrieval)
     count = np.maximum(state["own_count"][rows], 1)
     pad = np.stack([state[f"{n}_sum_milli"][rows] / count / 1000.0 for n in ("pleasure", "arousal", "dominance")])
     return Recall(
@@ -124,11 +124,11 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
         state["sign"][rows],
         confidence,
         worth,
-        half,
+        half_life,
         state["validated_us"][rows],
         pad,
         top,
-        taken,
+        top_likeness,
         _blocks(state, rows, golem, confidence, likeness, size, policy),
         foresight_of(state, golem_ids, at_us, policy),
     )
@@ -139,9 +139,9 @@ def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np
     regime, anomaly, gas, _ = state.structures.bands()
     r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
     rules, near = policy.retrieval, 1.0 - np.abs(a - CELL_ANOMALY) / 4.0
-    there = COVERS[g, CELL_GAS]
-    like = rules.like_regime * (r == CELL_REGIME) + rules.like_anomaly * near + rules.like_gas * there
-    return np.where(r >= 0, like, rules.like_baseline)
+    covered = COVERS[g, CELL_GAS]
+    likeness = rules.like_regime * (r == CELL_REGIME) + rules.like_anomaly * near + rules.like_gas * covered
+    return np.where(r >= 0, likeness, rules.like_baseline)
 
 
 def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
@@ -157,24 +157,24 @@ def _believed(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, po
     """
     came = state["provenance"][rows] >= PROVENANCES.index(CAME_OVER[0])
     published = np.where(came, state["confidence_origin_ppm"][rows], confidence)
-    sure: np.ndarray = published >= ppm(policy.retrieval.confidence_min)
-    return sure
+    reaches_minimum: np.ndarray = published >= ppm(policy.retrieval.confidence_min)
+    return reaches_minimum
 
 
-def _best(golem: np.ndarray, score: np.ndarray, able: np.ndarray, size: int) -> np.ndarray:
+def _best(golem: np.ndarray, score: np.ndarray, eligible: np.ndarray, size: int) -> np.ndarray:
     """Select the RECALL best eligible entries by golem and cell, [rank, cell, golem]; ties to the earlier entry, -1
     fills."""
     counts = np.bincount(golem, minlength=size)
     starts = np.cumsum(counts) - counts
-    most = int(counts.max())
-    key = np.full((size, most, CELLS), -1, np.int64)
+    count_max = int(counts.max())
+    key = np.full((size, count_max, CELLS), -1, np.int64)
     position = np.arange(len(golem)) - starts[golem]
-    key[golem[able], position[able]] = (score * 65_536 + (65_535 - position)[:, None])[able]
-    keep = min(RECALL, most)
+    key[golem[eligible], position[eligible]] = (score * 65_536 + (65_535 - position)[:, None])[eligible]
+    keep = min(RECALL, count_max)
     chosen = (
         np.argpartition(-key, keep - 1, axis=1)[:, :keep]
-        if most > keep
-        else np.repeat(np.arange(most)[None, :, None], size, 0).repeat(CELLS, 2)
+        if count_max > keep
+        else np.repeat(np.arange(count_max)[None, :, None], size, 0).repeat(CELLS, 2)
     )
     picked = np.take_along_axis(key, chosen, axis=1)
     order = np.argsort(-picked, axis=1, kind="stable")

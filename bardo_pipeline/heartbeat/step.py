@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.heartbeat import attention
 from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
@@ -65,11 +67,11 @@ def step(
     t: int,
     *,
     recall: Recall,
-    asked: Interventions | None,
-    killed: bool,
     policy: Policy,
     out: Buffers,
     at: int,
+    interventions: Interventions | None = None,
+    killed: bool = False,
     oracle: bool = True,
 ) -> np.ndarray:
     """Step the fleet by one tick. Dead golems keep their state and write nothing.
@@ -93,7 +95,8 @@ def step(
     graph = recall.foresight.look(tape, t, fleet.foreseen, policy)
     probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed, graph, policy), policy)
     verdicts = judge(fleet, tape, t, policy)
-    waking = _wake(fleet, tape, t, sight, probes, asked, policy, oracle)
+    interventions = interventions or Interventions.none(fleet.size)
+    waking = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle)
     pad_before = fleet.pad
 
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
@@ -145,15 +148,13 @@ def _wake(
     t: int,
     sight: Sight,
     probes: Probes,
-    asked: Interventions | None,
+    interventions: Interventions,
     policy: Policy,
     oracle: bool,
 ) -> Waking:
     """Compute the surprise and apply the gate. Follow-ups stay pending until the golem deliberates."""
-    size = fleet.size
-    steer = asked.steer if asked is not None else np.zeros(size, bool)
-    if asked is not None:
-        fleet.follow_ups += asked.follow_up
+    steer = interventions.steer
+    fleet.follow_ups += interventions.follow_up
     turned = (fleet.tick > 1) & bool(t > 0 and tape.regime[t] != tape.regime[t - 1])
     health_change = sight.health - fleet.health
     anomaly_count, threat = probes.anomaly_count, math.nan
@@ -166,11 +167,11 @@ def _wake(
         error, sources = prediction_error_fallback(turned, health_change, threat, anomaly_count, policy)
     follow_ups = fleet.follow_ups
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
-    imminent, reorg = transition_imminent(fleet.composite, policy), None if asked is None else asked.reorg
-    tier, forced = gate(error, threshold, steer, imminent, fleet.tick == 1, policy, reorg)
-    dull = (tier == 1) & (forced == UNFORCED) & (fleet.follow_ups == 0)
-    if dull.any():
-        tier[dull & attention.passed(fleet, int(tape.regime[t]), sight, policy)] = 0
+    imminent = transition_imminent(fleet.composite, policy)
+    tier, forced = gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
+    unforced_t1 = (tier == 1) & (forced == UNFORCED) & (fleet.follow_ups == 0)
+    if unforced_t1.any():
+        tier[unforced_t1 & attention.passed(fleet, int(tape.regime[t]), sight, policy)] = 0
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced)
@@ -235,78 +236,39 @@ def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Bill
     return bill
 
 
+def _fields(source: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
+
+
 def _put_position(out: Buffers, at: int, fleet: Fleet) -> None:
     """Write the position before any action of this tick."""
-    names = ("liquidity", "fees", "idle", "lower", "upper", "opened_tick")
-    out.put(at, **{name: getattr(fleet, name) for name in names})
+    out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
 
 
 def _put_senses(
     out: Buffers, at: int, sight: Sight, seen: Comparison, probes: Probes, verdicts: Verdicts | None
 ) -> None:
     """Write observations, resolved predictions, probe values and closed trials."""
-    out.put(
-        at,
-        nav_seen=sight.nav,
-        score=sight.score,
-        open=sight.open,
-        value=sight.value,
-        loss=sight.loss,
-        health=sight.range_health,
-        inside=sight.inside > 0,
-        probes=probes.value,
-        expected=seen.expected,
-        half=seen.half,
-        actual=seen.actual,
-        resolved=seen.resolved,
-        held=seen.held,
-    )
+    out.put(at, nav_seen=sight.nav, health=sight.range_health, inside=sight.inside > 0, probes=probes.value)
+    out.put(at, **_fields(sight, "score", "open", "value", "loss"))
+    out.put(at, **_fields(seen, "expected", "half", "actual", "resolved", "held"))
     if verdicts is not None:
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
 
 
-def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: np.ndarray, bill: Bill, life: Vitality) -> None:
+def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: Float64Array, bill: Bill, life: Vitality) -> None:
     """Write vitality, mood and costs."""
-    out.put(
-        at,
-        alive=fleet.alive,
-        tick=fleet.tick,
-        cycle_seen=fleet.cycle_seen,
-        playbook_version=fleet.playbook_version,
-        pad_before=pad_before,
-        pad_after=fleet.pad,
-        **vars(life),
-        credits=fleet.credits,
-        inference=bill.inference,
-        gas=bill.gas,
-        consumed=bill.consumed,
-    )
-
-
-_CHOICE_FIELDS = (
-    "action",
-    "status",
-    "why",
-    "blocker",
-    "gas_micros",
-    "slip_ppm",
-    "expected_slip_ppm",
-    "moved_micros",
-    "swap_micros",
-    "input_tokens",
-    "output_tokens",
-    "cost_micros",
-    "certainty",
-)
-_RECALL_FIELDS = ("recalled", "likeness", "recency", "importance", "affect", "score")
+    out.put(at, pad_before=pad_before, pad_after=fleet.pad, **vars(life))
+    out.put(at, **_fields(fleet, "alive", "tick", "cycle_seen", "playbook_version", "credits"))
+    out.put(at, **_fields(bill, "inference", "gas", "consumed"))
 
 
 def _put_loans(out: Buffers, at: int, fleet: Fleet, loans: LoanActs | None) -> None:
     """Write loans before any action of this tick; nothing in a market without reserves."""
     if loans is not None:
         shares = np.stack([fleet.collateral_shares, fleet.debt_shares])
-        told = {"value": fleet.loan_value, "health": fleet.loan_health, "cost": fleet.loan_cost, "shares": shares}
-        out.put(at, **{f"loan_{name}": value for name, value in told.items()})
+        columns = {"value": fleet.loan_value, "health": fleet.loan_health, "cost": fleet.loan_cost, "shares": shares}
+        out.put(at, **{f"loan_{name}": value for name, value in columns.items()})
         out.put(at, loan_asset=fleet.collateral_asset, loan_tick=fleet.loan_tick)
 
 
@@ -316,13 +278,8 @@ def _put_choice(out: Buffers, at: int, choice: Choice | None, loans: LoanActs | 
         out.put(at, **{f"lent_{name}": value for name, value in vars(loans).items()})
     if choice is None:
         return
-    for name in (*_CHOICE_FIELDS, "threshold"):
-        value = getattr(choice, name)
-        column = np.zeros(size, value.dtype)
-        column[choice.golem] = value
-        out.put(at, **{f"choice_{name}": column})
-    for name in _RECALL_FIELDS:
-        value = getattr(choice, name)
-        table = np.full((len(value), size), -1 if name == "recalled" else 0, value.dtype)
-        table[:, choice.golem] = value
-        out.put(at, **{f"choice_{name}": table})
+    for name, value in vars(choice).items():
+        if name != "golem":
+            column = np.full((*value.shape[:-1], size), -1 if name == "recalled" else 0, value.dtype)
+            column[..., choice.golem] = value
+            out.put(at, **{f"choice_{name}": column})

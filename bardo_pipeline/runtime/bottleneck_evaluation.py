@@ -105,23 +105,26 @@ class Squeezed:
     kept: tuple[Kept, ...]
 
 
-def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Callable[[], datetime]) -> Squeezed:
+def squeeze(root: Path, settings: Squeeze, *, policy: Policy, tell: Tell, clock: Callable[[], datetime]) -> Squeezed:
     """Run the evaluation in `root`, an empty folder for a home. Deterministic in seed and policy."""
-    spec, tape = graded_spec(None), _tape(asked, 0, policy)
-    stop = _stop(tape, asked)
-    others = [Other(asked.seed + _APART * (1 + n), spec, asked.days * DAY_BARS, START, n) for n in range(asked.markets)]
+    spec, tape = graded_spec(None), _tape(settings, 0, policy)
+    stop = _stop(tape, settings)
+    others = [
+        Other(settings.seed + _APART * (1 + n), spec, settings.days * DAY_BARS, START, n)
+        for n in range(settings.markets)
+    ]
     with measuring([others], lasting(tape.market.bars), policy) as measured:
-        pool = _pool(asked, policy, tell)
-        (yard,) = measured(lambda done: tell("yardstick", done))
+        pool = _pool(settings, policy, tell)
+        (yardstick,) = measured(lambda done: tell("yardstick", done))
     at_us = int(tape.at_us[stop])
-    ground = Ground(yard, yard, planted_truths(spec), int(tape.at_us[0]), None, levels_on(others, policy))
-    met = pa.table({"golem_id": pa.array([], pa.string()), "cell": pa.array([], pa.int64()),
+    ground = Ground(yardstick, yardstick, planted_truths(spec), int(tape.at_us[0]), None, levels_on(others, policy))
+    windows = pa.table({"golem_id": pa.array([], pa.string()), "cell": pa.array([], pa.int64()),
                     "windows": pa.array([], pa.int64())})  # fmt: skip
-    verdicts = look(pool, met, at_us, ground, policy).verdicts
+    verdicts = look(pool, windows, at_us, ground, policy).verdicts
     deaths = pa.table({"golem_id": [POOL], "at": pa.array([at_us]).cast(MOMENT)})
     left = leave_bloodstains(pool, deaths, policy)
     choices = {
-        (budget, way): chosen(left, deaths, budget, way, at_us, asked.seed, policy)
+        (budget, way): chosen(left, deaths, budget, way, at_us, settings.seed, policy)
         for budget in BUDGETS
         for way in WAYS
     }
@@ -131,7 +134,7 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
     answers = _answers(context, pool, verdicts, choices, at_us)
     context.log.close()
     tell("heirs", 0.0)
-    worth = _heirs(tape, stop, choices, deaths, asked.heirs, policy)
+    worth = _heirs(tape, stop, choices, deaths, settings.heirs, policy)
     right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
     truths = _truths(right)
     whole = len(set(truths.values()))
@@ -148,30 +151,30 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
     return Squeezed(pool.num_rows, whole, answers[0, "all"], tuple(kept))
 
 
-def _tape(asked: Squeeze, number: int, policy: Policy) -> Tape:
+def _tape(settings: Squeeze, number: int, policy: Policy) -> Tape:
     """Build the market of a pair, each with its own seed; pair 0 is the first market."""
-    bars = (asked.days + asked.heir_days) * DAY_BARS
-    market = synthetic_market(seed=asked.seed + number, bars=bars, start=START, spec=graded_spec(None))
+    bars = (settings.days + settings.heir_days) * DAY_BARS
+    market = synthetic_market(seed=settings.seed + number, bars=bars, start=START, spec=graded_spec(None))
     return tape_of(replace(market, pair=f"T{number}/USDC") if number else market, policy)
 
 
-def _stop(tape: Tape, asked: Squeeze) -> int:
+def _stop(tape: Tape, settings: Squeeze) -> int:
     """Return the position on a tape at which the days of learning end."""
-    return int(np.searchsorted(tape.at_us, int(tape.at_us[0]) + asked.days * DAY_BARS * 60_000_000))
+    return int(np.searchsorted(tape.at_us, int(tape.at_us[0]) + settings.days * DAY_BARS * 60_000_000))
 
 
-def _pool(asked: Squeeze, policy: Policy, tell: Tell) -> pa.Table:
+def _pool(settings: Squeeze, policy: Policy, tell: Tell) -> pa.Table:
     """Let all golems learn and return their entries as one golem's: ENTRY_SCHEMA, all active."""
-    known = []
-    for number, mine in enumerate(np.array_split(np.arange(asked.golems), asked.pairs)):
-        tell("living", number / asked.pairs)
-        tape = _tape(asked, number, policy)
-        births = [_born(tape, f"squeeze/{i}", lasting(tape.market.bars), policy) for i in mine.tolist()]
+    grimoires = []
+    for number, golems in enumerate(np.array_split(np.arange(settings.golems), settings.pairs)):
+        tell("living", number / settings.pairs)
+        tape = _tape(settings, number, policy)
+        births = [_born(tape, f"squeeze/{i}", lasting(tape.market.bars), policy) for i in golems.tolist()]
         brood = InMemoryFleet(tape, 0, births, policy)
         brood.begin(ENTRY_SCHEMA.empty_table())
-        brood.live(_stop(tape, asked))
-        known.append(brood.grimoire())
-    return as_one(pa.concat_tables(known))
+        brood.live(_stop(tape, settings))
+        grimoires.append(brood.grimoire())
+    return as_one(pa.concat_tables(grimoires))
 
 
 def as_one(grimoires: pa.Table) -> pa.Table:
@@ -180,11 +183,11 @@ def as_one(grimoires: pa.Table) -> pa.Table:
     Of several entries about one structure, the surest remains, because a golem holds one (canon 17).
     """
     living = grimoires.filter(pc.equal(grimoires["status"], "active"))
-    mine = with_columns(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
-    order = np.argsort(-mine["confidence_ppm"].to_numpy(), kind="stable")
-    keys = mine["structure"].take(pa.array(order)).combine_chunks().dictionary_encode().indices.to_numpy()
+    entries = with_columns(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
+    order = np.argsort(-entries["confidence_ppm"].to_numpy(), kind="stable")
+    keys = entries["structure"].take(pa.array(order)).combine_chunks().dictionary_encode().indices.to_numpy()
     _, first = np.unique(keys, return_index=True)
-    return mine.take(pa.array(np.sort(order[first])))
+    return entries.take(pa.array(np.sort(order[first])))
 
 
 def _born(tape: Tape, lineage: str, founding: Founding, policy: Policy) -> Start:
@@ -222,32 +225,31 @@ def _answers(
     An answer is an entry with the expected structure and sign among the first results. Key (0, "all"): the whole.
     """
     first = context.policy.worth.questions_in_first
-    said = dict(zip(pool["entry_id"].to_pylist(), zip(pool["structure"].to_pylist(), pool["sign"].to_pylist(),
+    statements = dict(zip(pool["entry_id"].to_pylist(), zip(pool["structure"].to_pylist(), pool["sign"].to_pylist(),
                                                       strict=True), strict=True))  # fmt: skip
-    put = {(q.words, q.regime, said[q.entry_id]) for q in questions(pool, verdicts)}
-    texts = sorted({*pool["text"].to_pylist(), *(words for words, _, _ in put)})
+    answerable = {(q.words, q.regime, statements[q.entry_id]) for q in questions(pool, verdicts)}
+    texts = sorted({*pool["text"].to_pylist(), *(words for words, _, _ in answerable)})
     vectors = dict(zip(texts, np.asarray(context.embedder.embed(texts), np.float32), strict=True))
 
-    def answered(entries: pa.Table, asked: set[Question]) -> set[Question]:
+    def answered(entries: pa.Table, candidates: set[Question]) -> set[Question]:
         """Return the questions whose answer is among the first results from these entries."""
-        told = entries["text"].to_pylist()
-        distinct = sorted(set(told))
+        entry_texts = entries["text"].to_pylist()
+        distinct = sorted(set(entry_texts))
         rows = {text: i for i, text in enumerate(distinct)}
         if not distinct:
             return set()
-        known = Grimoire(
+        grimoire = Grimoire(
             entries.combine_chunks(), np.stack([vectors[t] for t in distinct]),
-            np.array([rows[t] for t in told], np.int64), context.policy,
+            np.array([rows[t] for t in entry_texts], np.int64), context.policy,
         )  # fmt: skip
         out: set[Question] = set()
-        for one in asked:
-            words, regime, answer = one
-            hits = known.retrieve(vectors[words], Situation(at_us, regime=regime), first, may_skip=False).hits
-            if answer in {said[entry] for entry in hits["entry_id"].to_pylist()}:
-                out.add(one)
+        for words, regime, answer in candidates:
+            hits = grimoire.retrieve(vectors[words], Situation(at_us, regime=regime), first, may_skip=False).hits
+            if answer in {statements[entry] for entry in hits["entry_id"].to_pylist()}:
+                out.add((words, regime, answer))
         return out
 
-    whole = answered(pool, put)
+    whole = answered(pool, answerable)
     counts: dict[tuple[int, str], int] = {(0, "all"): len(whole)}
     for key, rows in choices.items():
         counts[key] = len(answered(rows, whole))
@@ -266,9 +268,9 @@ def _heirs(
     for (budget, way), rows in choices.items():
         crossed = shed(attenuate(rows, policy), policy) if rows.num_rows else rows
         for number in range(heirs):
-            one = _born(tape, f"heir/{number}", founding, policy)
-            name = f"{one.golem_id}-{budget}-{way}"
-            starts.append(one._replace(golem_id=name))
+            heir = _born(tape, f"heir/{number}", founding, policy)
+            name = f"{heir.golem_id}-{budget}-{way}"
+            starts.append(heir._replace(golem_id=name))
             given.append(as_inherited(with_columns(crossed, golem_id=pa.array([name] * crossed.num_rows)), policy))
     brood = InMemoryFleet(tape, start, starts, policy)
     brood.begin(pa.concat_tables(given))

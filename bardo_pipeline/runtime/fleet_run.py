@@ -33,7 +33,7 @@ from bardo_pipeline.events.record.model import PHASES, Vitality
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
-from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, kind
+from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, record_type
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.inheritance.learning_state import attention_of, forecast_variances
@@ -62,10 +62,10 @@ class FleetRun:
         self.fleet = Fleet([], [], context.policy)
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
         self._learned: dict[str, list[dict[str, str]]] = {}
-        self._heeded: set[str] = set()
+        self._applied_causes: set[str] = set()
         self._waiting = list(run.heirs)
         self._replicants = Replicants(context, run)
-        self._told = frozenset(cause.event_id for cause in context.left_out().causes)
+        self._first_causes = frozenset(cause.event_id for cause in context.left_out().causes)
 
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
         """Run through the whole market, or until no golem is left."""
@@ -82,8 +82,8 @@ class FleetRun:
             heirs = self._bury(dead, stop) if dead else []
             if heirs:
                 self._welcome(heirs, self._boundary(stop))
-            if stop < self.tape.ticks and (sent := self._replicants.sent(self.fleet, self.mind)):
-                self._welcome(sent, self._boundary(stop))
+            if stop < self.tape.ticks and (births := self._replicants.sent(self.fleet, self.mind)):
+                self._welcome(births, self._boundary(stop))
             if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
                 self._commit()
             tell(self._progress(stop))
@@ -145,8 +145,8 @@ class FleetRun:
             if begun.loan is not None:
                 newborn.grant(i, begun.loan)
             if begun.bundle is not None:
-                told = begun.bundle.learning
-                newborn.begin_with(i, forecast_variances(told), attention_of(told))
+                learning = begun.bundle.learning
+                newborn.begin_with(i, forecast_variances(learning), attention_of(learning))
             events += begun.events
             self.mind.begin_life(
                 golem_id,
@@ -188,20 +188,24 @@ class FleetRun:
 
         The affected golems' state is derived again from their remaining records.
         """
-        at, mine = self._moment(start), set(self.fleet.golem_ids)
-        causes = [c for c in self.context.left_out().causes if c.golem_id in mine and c.event_id not in self._heeded]
-        news = [c for c in causes if c.at <= at or c.event_id not in self._told]
-        if not news:
+        at, present = self._moment(start), set(self.fleet.golem_ids)
+        causes = [
+            c
+            for c in self.context.left_out().causes
+            if c.golem_id in present and c.event_id not in self._applied_causes
+        ]
+        new_causes = [c for c in causes if c.at <= at or c.event_id not in self._first_causes]
+        if not new_causes:
             return None
         self._commit()  # what was decided before is written, or discarded as stale, while it is known to be so
-        self._heeded |= {c.event_id for c in news}
-        self.mind.left_out = self.context.left_out().only({*self.mind.left_out.causes, *news})
-        golems = sorted({c.golem_id for c in news})
+        self._applied_causes |= {c.event_id for c in new_causes}
+        self.mind.left_out = self.context.left_out().only({*self.mind.left_out.causes, *new_causes})
+        golems = sorted({c.golem_id for c in new_causes})
         self.mind.replace_golems(
             state_from_birth(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left_out)
         )
         self._see()
-        reorged = {c.golem_id for c in news if c.kind == "ReorgObserved"}
+        reorged = {c.golem_id for c in new_causes if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
 
     def _chunk(self, start: int, stop: int, reorged: np.ndarray | None) -> dict[str, int]:
@@ -213,17 +217,17 @@ class FleetRun:
         recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
         out = Buffers(fleet.size, stop - start)
         dead: dict[str, int] = {}
-        asked_rows: dict[int, list[dict[str, str]]] = {}
+        intervention_rows: dict[int, list[dict[str, str]]] = {}
         for t in range(start, stop):
-            asked = self._asked(t, t - start, asked_rows, stop - start)
+            interventions = self._due_interventions(t, t - start, intervention_rows, stop - start)
             if t == start and reorged is not None:
-                asked = replace(asked or Interventions.none(fleet.size), reorg=reorged)
+                interventions = replace(interventions or Interventions.none(fleet.size), reorg=reorged)
             cause = step(
                 fleet,
                 self.tape,
                 t,
                 recall=recall,
-                asked=asked,
+                interventions=interventions,
                 killed=self.run.killed(),
                 policy=policy,
                 out=out,
@@ -243,7 +247,7 @@ class FleetRun:
             self.context.derivation_id,
             policy,
             mutations=self._mutations(out),
-            interventions=_lists("active_interventions", asked_rows, out),
+            interventions=_lists("active_interventions", intervention_rows, out),
         )
         records = records_of(chunk)
         self.segment += 1
@@ -252,7 +256,9 @@ class FleetRun:
         self._curate(records, dead)
         return dead
 
-    def _asked(self, t: int, column: int, rows: dict[int, list[dict[str, str]]], ticks: int) -> Interventions | None:
+    def _due_interventions(
+        self, t: int, column: int, rows: dict[int, list[dict[str, str]]], ticks: int
+    ) -> Interventions | None:
         """Collect the interventions due at this tick; record them as events and as record fields."""
         if not self.run.steers:
             return None
@@ -260,10 +266,10 @@ class FleetRun:
         steer, follow = np.zeros(fleet.size, bool), np.zeros(fleet.size, np.int64)
         for i, golem_id in enumerate(fleet.golem_ids):
             due = int(fleet.tick[i]) + 1
-            told = self.run.steers.get((golem_id, due)) or self.run.steers.get(("*", due))
-            if told is None or not fleet.alive[i]:
+            steer_order = self.run.steers.get((golem_id, due)) or self.run.steers.get(("*", due))
+            if steer_order is None or not fleet.alive[i]:
                 continue
-            severity, intent = told
+            severity, intent = steer_order
             steer[i], follow[i] = severity == "high", severity == "low"
             name = f"{golem_id}-{due}"
             rows.setdefault(i * ticks + column, []).append(
@@ -293,9 +299,8 @@ class FleetRun:
         closed = records if ready.all() else records.filter(pa.array(ready))
         self.mind.refresh_inputs(self.context)
         made = self.mind.advance(closed, cycle_of(closed["tick"].to_numpy(), span), upto)
-        told = made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist()
         self._learned = {}
-        for row in told:
+        for row in made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist():
             if row["operation"] != "staged":
                 self._learned.setdefault(row.pop("golem_id"), []).append(row)
         self._see()
@@ -304,27 +309,27 @@ class FleetRun:
 
     def _bury(self, dead: dict[str, int], stop: int) -> list[tuple[str, Born]]:
         """Record the deaths, complete them, and return births of heirs of golems with a published bundle."""
-        gone = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
-        lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in gone}
-        self.context.log.record([self._death(i, dead) for i in gone], self.clock())
+        dead_positions = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
+        lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in dead_positions}
+        self.context.log.record([self._death(i, dead) for i in dead_positions], self.clock())
         self._commit()
         complete_deaths(self.context, now=self.clock())
-        left = published_bundles(self.context, lives)
-        self.deaths += len(gone)
-        self.published += len(left)
-        self.refused += len(gone) - len(left)
-        self.fleet.keep(~np.isin(np.arange(self.fleet.size), gone))
+        bundles = published_bundles(self.context, lives)
+        self.deaths += len(dead_positions)
+        self.published += len(bundles)
+        self.refused += len(dead_positions) - len(bundles)
+        self.fleet.keep(~np.isin(np.arange(self.fleet.size), dead_positions))
         self.mind.remove_golems(set(dead))
         if stop >= self.tape.ticks:
             return []
-        self._replicants.report(dead, left, self.fleet, at=self._moment(stop - 1), now=self.clock())
-        lives = {g: b for g, b in lives.items() if g in left and b.generation + 1 < self.run.generations}
+        self._replicants.report(dead, bundles, self.fleet, at=self._moment(stop - 1), now=self.clock())
+        lives = {g: b for g, b in lives.items() if g in bundles and b.generation + 1 < self.run.generations}
         lives = {g: b for g, b in lives.items() if g not in self._replicants}
         if self.run.succeed is not None:
             return self.run.succeed(lives, self._boundary(stop))
         summoned = succeeded_golems(self.context)
         return [
-            self._birth(b.lineage_id, b.generation + 1, b.owner_id, predecessor=(g, b, left[g]))
+            self._birth(b.lineage_id, b.generation + 1, b.owner_id, predecessor=(g, b, bundles[g]))
             for g, b in lives.items()
             if g not in summoned
         ]
@@ -365,4 +370,4 @@ def _lists(name: str, rows: Mapping[int, list[dict[str, str]]], out: Buffers) ->
     values: list[list[dict[str, str]]] = [[] for _ in range(out.golems * out.ticks)]
     for place, items in rows.items():
         values[place] = items
-    return pa.array(values, kind(name))
+    return pa.array(values, record_type(name))

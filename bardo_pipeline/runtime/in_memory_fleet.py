@@ -142,17 +142,17 @@ class InMemoryFleet:
         self.mind, self.ledger = CuratorState(self.policy), Ledger.empty(len(self.starts))
         self.fleet = Fleet([s.golem_id for s in self.starts], [s.birth for s in self.starts], self.policy)
         self.fleet.seed = np.array([s.luck for s in self.starts], np.uint64)
-        for i, one in enumerate(self.starts):
-            self.fleet.begin_with(i, one.forecast_variance, one.attention)
+        for i, start in enumerate(self.starts):
+            self.fleet.begin_with(i, start.forecast_variance, start.attention)
         self._names = EntryNames()
 
     def begin(self, inherited: pa.Table) -> None:
         """Give golems their inherited entries: ENTRY_SCHEMA; golems without rows start with none."""
         at = self._moment(self.start)
-        for one in self.starts:
-            mine = inherited.filter(pc.equal(inherited["golem_id"], one.golem_id))
-            base = one.birth.traits.rebalance_threshold
-            self.mind.begin_life(one.golem_id, at=at, base_threshold=base, inherited=mine, bundle_hash="-")
+        for start in self.starts:
+            entries = inherited.filter(pc.equal(inherited["golem_id"], start.golem_id))
+            base = start.birth.traits.rebalance_threshold
+            self.mind.begin_life(start.golem_id, at=at, base_threshold=base, inherited=entries, bundle_hash="-")
         self._keep()
 
     def live(self, stop: int) -> Lives:
@@ -190,9 +190,7 @@ class InMemoryFleet:
         out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
         lived = fleet.alive.copy()
         for t in range(start, stop):
-            died = step(
-                fleet, self.tape, t, recall=recall, asked=None, killed=False, policy=policy, out=out, at=t - start
-            )
+            died = step(fleet, self.tape, t, recall=recall, policy=policy, out=out, at=t - start)
             cause = np.where(died >= 0, died, cause)
             if not fleet.alive.any():
                 out.cut(t - start + 1)

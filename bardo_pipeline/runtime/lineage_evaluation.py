@@ -105,43 +105,43 @@ def grade_lineages(
     if count == 1:
         return graded(_gathered((live_synthetic(d, policy) for d in descents), len(descents), tell), policy)
     with ProcessPoolExecutor(max_workers=count, mp_context=get_context("spawn")) as pool:
-        told = pool.map(live_synthetic, descents, [policy] * len(descents))
-        return graded(_gathered(told, len(descents), tell), policy)
+        results = pool.map(live_synthetic, descents, [policy] * len(descents))
+        return graded(_gathered(results, len(descents), tell), policy)
 
 
-def _gathered(told: Iterable[LineageLives], number: int, tell: Callable[[float], None]) -> list[LineageLives]:
+def _gathered(results: Iterable[LineageLives], number: int, tell: Callable[[float], None]) -> list[LineageLives]:
     out = []
-    for one in told:
-        out.append(one)
+    for result in results:
+        out.append(result)
         tell(len(out) / number)
     return out
 
 
-def graded(told: Sequence[LineageLives], policy: Policy) -> Graded:
+def graded(results: Sequence[LineageLives], policy: Policy) -> Graded:
     """Compare the results. Worth is compared at the age that all golems of a pair reached."""
     span = policy.curator.cycle_ticks
-    lives = {c: [one.lives[c] for one in told] for c in CONDITIONS}
-    market = np.concatenate([np.full(len(one.ticks), i) for i, one in enumerate(lives[HEIRS])])
-    shortest = [np.minimum.reduce([lives[c][i].ticks for c in CONDITIONS]) for i in range(len(told))]
+    lives = {c: [result.lives[c] for result in results] for c in CONDITIONS}
+    market = np.concatenate([np.full(len(result.ticks), i) for i, result in enumerate(lives[HEIRS])])
+    shortest = [np.minimum.reduce([lives[c][i].ticks for c in CONDITIONS]) for i in range(len(results))]
     lived = {
         c: LifeResults(
             market,
-            np.concatenate([one.ticks for one in mine]),
-            np.concatenate([one.returns_at(age, span) for one, age in zip(mine, shortest, strict=True)]),
-            tuple(cause for one in mine for cause in one.causes()),
+            np.concatenate([part.ticks for part in parts]),
+            np.concatenate([part.returns_at(age, span) for part, age in zip(parts, shortest, strict=True)]),
+            tuple(cause for part in parts for cause in part.causes()),
         )
-        for c, mine in lives.items()
+        for c, parts in lives.items()
     }
-    found = gains(lived, HEIRS, 0, policy.worth)
+    gain_rows = gains(lived, HEIRS, 0, policy.worth)
     golems = len(market)
     return Graded(
-        tuple(one.market for one in told), lived,
-        {c: sum(one.known[c] for one in told) / golems for c in CONDITIONS},
+        tuple(result.market for result in results), lived,
+        {c: sum(result.known[c] for result in results) / golems for c in CONDITIONS},
         {
-            c: (_mean([one.ledger.thought for one in mine]), _mean([one.ledger.gas for one in mine]))
-            for c, mine in lives.items()
+            c: (_mean([part.ledger.thought for part in parts]), _mean([part.ledger.gas for part in parts]))
+            for c, parts in lives.items()
         },
-        found, lineage_bounds(found, policy.worth),
+        gain_rows, lineage_bounds(gain_rows, policy.worth),
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def lived(market: Market, bounds_us: Sequence[int], golems: int, policy: Policy)
 
 @dataclass(frozen=True)
 class Generation:
-    """What a generation of ancestors leaves, by lineage: births, deaths, entries at death, and learning state.
+    """State that a generation of ancestors leaves, by lineage: births, deaths, entries at death, learning state.
 
     ever: all past states of entries, including those of earlier ancestors.
     """
@@ -238,17 +238,15 @@ def _judged(tape: Tape, start: int, births: list[tuple[str, Born]], left: Genera
     for condition in CONDITIONS:
         names = [golem_name(f"{b.lineage_id}/{condition}", b.generation) for _, b in births]
         starts += _starts(births, names, condition, left)
-        mine = _endowed(condition, left, dict(zip(left.golem_ids, names, strict=True)), policy)
-        known[condition] = pc.sum(pc.equal(mine["status"], "active")).as_py() or 0
-        given.append(mine)
+        entries = _endowed(condition, left, dict(zip(left.golem_ids, names, strict=True)), policy)
+        known[condition] = pc.sum(pc.equal(entries["status"], "active")).as_py() or 0
+        given.append(entries)
     brood = InMemoryFleet(tape, start, starts, policy)
     brood.begin(pa.concat_tables(given))
     lives = brood.live(tape.ticks)
     size = len(births)
     return LineageLives(
-        tape.market.name,
-        {c: lives.some(slice(i * size, (i + 1) * size)) for i, c in enumerate(CONDITIONS)},
-        known,
+        tape.market.name, {c: lives.some(slice(i * size, (i + 1) * size)) for i, c in enumerate(CONDITIONS)}, known
     )
 
 

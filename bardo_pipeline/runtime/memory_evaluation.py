@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_decisions import judgements
+from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.planted_truths import planted_truths
@@ -26,11 +28,12 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
 from bardo_pipeline.quality.fade_times import Fade, fades
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
-from bardo_pipeline.quality.known_questions import QuestionScore
+from bardo_pipeline.quality.known_questions import Question, QuestionScore, questions, score_answers
 from bardo_pipeline.quality.memory_targets import Bound, Discoveries, bounds
 from bardo_pipeline.quality.true_effects import windows_met
+from bardo_pipeline.retrieval.retrieve import Grimoire
+from bardo_pipeline.retrieval.situation import Situation
 from bardo_pipeline.runtime.fleet_run import FleetRun
-from bardo_pipeline.runtime.question_evaluation import questioned
 from bardo_pipeline.runtime.run_settings import Run
 from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
 from bardo_pipeline.storage.home import Home
@@ -171,10 +174,10 @@ def foretell(
 ) -> RecordedCalibration:
     """Run a fleet through a recorded market in `root` (an empty folder) and measure its calibration."""
     context = lived(root / "recorded", market, golems, policy, clock, lambda done: tell("living", done))
-    told = foretelling(context, judgements(context))
+    result = foretelling(context, judgements(context))
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
     context.log.close()
-    return RecordedCalibration(market.name, golems, records, told)
+    return RecordedCalibration(market.name, golems, records, result)
 
 
 def _others(grading: Grading, policy: Policy) -> list[list[Other]]:
@@ -201,11 +204,38 @@ def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], d
 
 def found_in(decisions: pa.Table, golems: int) -> Discoveries:
     """Count tested rules and links, those active at the end, and those active at any time."""
-    told = decisions.filter(pc.not_equal(decisions["source"], "baseline"))
-    living, ever = (_held(rows) for rows in (fold(told), told))
-    tested, ever_held = (rows.group_by(["golem_id", "entry_id"]).aggregate([]).num_rows for rows in (told, ever))
+    learned = decisions.filter(pc.not_equal(decisions["source"], "baseline"))
+    living, ever = _held(fold(learned)), _held(learned)
+    tested, ever_held = (rows.group_by(["golem_id", "entry_id"]).aggregate([]).num_rows for rows in (learned, ever))
     return Discoveries(tested, living.num_rows, ever_held, golems, len(living["golem_id"].unique()))
 
 
 def _held(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.and_(pc.equal(rows["status"], "active"), pc.not_equal(rows["sign"], 0)))
+
+
+def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> QuestionScore:
+    """Ask each golem about its correct entries, in other words, in the entry's situation.
+
+    grimoire: ENTRY_SCHEMA at the last look. now: recording time of new vectors.
+    """
+    first = context.policy.worth.questions_in_first
+    living = grimoire.filter(pc.equal(grimoire["status"], "active"))
+    asked_questions = questions(living, last.verdicts)
+    if not asked_questions:
+        return score_answers([], first)
+    words = sorted({question.words for question in asked_questions})
+    vectors = dict(zip(words, np.asarray(context.embedder.embed(words), np.float32), strict=True))
+    by_golem: dict[str, list[Question]] = {}
+    for question in asked_questions:
+        by_golem.setdefault(question.golem_id, []).append(question)
+    ranks: list[int | None] = []
+    for golem_id, own_questions in sorted(by_golem.items()):
+        entries = living.filter(pc.equal(living["golem_id"], golem_id)).combine_chunks()
+        index = Grimoire(entries, *text_vectors(context, entries["text"], now), context.policy)
+        for question in own_questions:
+            situation = Situation(last.at_us, regime=question.regime)
+            hits = index.retrieve(vectors[question.words], situation, first, may_skip=False).hits
+            ids = hits["entry_id"].to_pylist()
+            ranks.append(ids.index(question.entry_id) + 1 if question.entry_id in ids else None)
+    return score_answers(ranks, first)

@@ -1,6 +1,6 @@
 """Replicants: short-lived offspring that test a golem's open hypothesis. Source: INH S7.6.
 
-The documents do not say when a golem sends one. Here, if the run allows it, a golem sends one at the close of a cycle
+The documents leave open when a golem sends one. Here, if the run allows it, a golem sends one at the close of a cycle
 about the candidate with most evidence: one at a time, each hypothesis once. A replicant has its parent's owner and
 market, no knowledge, and a slightly lower rebalance threshold, because acts are judged more often than inaction. It
 dies
@@ -59,14 +59,18 @@ class Replicants:
         )
 
     def report(
-        self, dead: Collection[str], left: Mapping[str, str], fleet: Fleet, *, at: datetime, now: datetime
+        self, dead: Collection[str], bundles: Mapping[str, str], fleet: Fleet, *, at: datetime, now: datetime
     ) -> None:
         """Record the reports of dead replicants to living parents. left: published bundles of the dead."""
         ticks = dict(zip(fleet.golem_ids, fleet.tick.tolist(), strict=True))
-        back = sorted(self._away.intersection(dead))
-        self._away.difference_update(back)
-        heard = [(g, self._words[g].parent_id) for g in back if g in left and self._words[g].parent_id in ticks]
-        events = [replicant_report(self._context, g, left[g], tick_seen=ticks[parent], at=at) for g, parent in heard]
+        returned = sorted(self._away.intersection(dead))
+        self._away.difference_update(returned)
+        reports = [
+            (g, self._words[g].parent_id) for g in returned if g in bundles and self._words[g].parent_id in ticks
+        ]
+        events = [
+            replicant_report(self._context, g, bundles[g], tick_seen=ticks[parent], at=at) for g, parent in reports
+        ]
         if events:
             self._context.log.record(events, now)
             withdraw(self._context, now=now)  # what it rests on may be left out since
@@ -77,16 +81,16 @@ class Replicants:
     def _open(self, mind: CuratorState, golems: Collection[str]) -> dict[str, str]:
         """Return each golem's candidate rule with most evidence, in words, except those tested before."""
         state = mind.state
-        is_rule = np.array([one.source == "pattern" for one in state.structures.rows], bool)
+        is_rule = np.array([row.source == "pattern" for row in state.structures.rows], bool)
         codes = [state.golem_code(golem_id) for golem_id in golems]
-        open_ = (state["status"] == CANDIDATE) & (state["own_count"] > 0) & ~is_quarantined(state)
-        rows = np.flatnonzero(open_ & np.isin(state["golem"], codes))
+        is_open = (state["status"] == CANDIDATE) & (state["own_count"] > 0) & ~is_quarantined(state)
+        rows = np.flatnonzero(is_open & np.isin(state["golem"], codes))
         rows = rows[is_rule[state["structure"][rows]]]
         out: dict[str, str] = {}
-        told = zip(
+        candidates = zip(
             state["own_count"][rows].tolist(), rule_texts(state, rows), state["golem"][rows].tolist(), strict=True
         )
-        for _, text, code in sorted(told, key=lambda one: (-one[0], one[1])):
+        for _, text, code in sorted(candidates, key=lambda row: (-row[0], row[1])):
             if text not in self._asked_by(state.golems[code]):
                 out.setdefault(state.golems[code], text)
         return out

@@ -38,13 +38,13 @@ def passes(context: DerivationContext, run: Run, last: datetime, *, now: datetim
         if row["taken_up"]["began_with"] == run.name:
             heir = Heir(row["golem_id"], *births[row["golem_id"]])
             groups.setdefault(row["taken_up"]["run"], []).append(heir)
-    fresh = [heir for heir in waiting(context) if heir.birth.market == run.market.name and heir.at < last]
-    if fresh:
-        content = orjson.dumps([run.name, [heir.golem_id for heir in fresh]])
+    waiting_heirs = [heir for heir in waiting(context) if heir.birth.market == run.market.name and heir.at < last]
+    if waiting_heirs:
+        content = orjson.dumps([run.name, [heir.golem_id for heir in waiting_heirs]])
         name = hashlib.sha256(content).hexdigest()[:8]
-        said = TakenUp(run=name, began_with=run.name, market=run.market.name, market_hash=run.market.content_hash)
-        context.log.record([life_event(heir.golem_id, heir.at, said) for heir in fresh], now)
-        groups[name] = fresh
+        payload = TakenUp(run=name, began_with=run.name, market=run.market.name, market_hash=run.market.content_hash)
+        context.log.record([life_event(heir.golem_id, heir.at, payload) for heir in waiting_heirs], now)
+        groups[name] = waiting_heirs
     return [
         replace(run, name=name, golems=0, heirs=tuple(sorted(heirs, key=lambda heir: heir.golem_id)))
         for name, heirs in groups.items()

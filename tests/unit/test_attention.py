@@ -43,7 +43,7 @@ def lived(fleet: Fleet, tape: Tape, start: int, stop: int) -> pa.Table:
     """The records of these ticks."""
     out, recall = Buffers(fleet.size, stop - start), nothing_known(fleet.size, EntryNames())
     for t in range(start, stop):
-        step(fleet, tape, t, recall=recall, asked=None, killed=False, policy=POLICY, out=out, at=t - start)
+        step(fleet, tape, t, recall=recall, interventions=None, killed=False, policy=POLICY, out=out, at=t - start)
     return records_of(Chunk(out, tape, start, fleet.golem_ids, recall, None, POLICY))
 
 

@@ -62,9 +62,9 @@ class Terms:
     @classmethod
     def of(cls, asset: np.ndarray, rules: LendingPolicy) -> Terms:
         """Look up the terms by collateral (positions in ASSETS)."""
-        told = {name.lower(): name for name in ASSETS}
+        assets = {name.lower(): name for name in ASSETS}
         columns = (
-            np.array([getattr(rules, f"{asset}_{term}") for asset in told])
+            np.array([getattr(rules, f"{asset}_{term}") for asset in assets])
             for term in ("loan_to_value", "threshold", "bonus")
         )
         return cls(*(column[asset] for column in columns))
@@ -91,9 +91,9 @@ def health_of(collateral: np.ndarray, debt: np.ndarray, threshold: np.ndarray, r
 
     The maximum is `health_free`, which is also the health of collateral without debt.
     """
-    owing = debt > 0.0
-    plain = np.where(owing, collateral * threshold / np.where(owing, debt, 1.0), rules.health_free)
-    return np.where((collateral > 0.0) | owing, np.minimum(plain, rules.health_free), np.nan)
+    has_debt = debt > 0.0
+    health = np.where(has_debt, collateral * threshold / np.where(has_debt, debt, 1.0), rules.health_free)
+    return np.where((collateral > 0.0) | has_debt, np.minimum(health, rules.health_free), np.nan)
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ def liquidation(
     The taken collateral is worth the repaid debt plus the bonus, at most the whole collateral.
     """
     share = np.where(health <= rules.full_close_health, 1.0, rules.close_factor)
-    due, most = debt * share, collateral / (1.0 + bonus)
-    repaid = np.where(health < 1.0, np.minimum(due, most), 0.0)
-    return Seized(repaid, repaid * (1.0 + bonus), (health < 1.0) & (due >= most))
+    debt_due, repaid_max = debt * share, collateral / (1.0 + bonus)
+    repaid = np.where(health < 1.0, np.minimum(debt_due, repaid_max), 0.0)
+    return Seized(repaid, repaid * (1.0 + bonus), (health < 1.0) & (debt_due >= repaid_max))
 
 
 def grow(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> LoanActs | None:
@@ -126,17 +126,17 @@ def grow(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> LoanActs | None:
     if tape.reserves is None:
         return None
     acts = LoanActs.none(fleet.size)
-    owing = fleet.collateral_shares > 0.0
-    if not owing.any():
+    has_debt = fleet.collateral_shares > 0.0
+    if not has_debt.any():
         return acts
     _pay_interest(fleet, tape, t)
     terms, share = Terms.of(fleet.collateral_asset, policy.lending), Shares.at(tape, t, fleet.collateral_asset)
     collateral, debt = fleet.collateral_shares * share.supplied, fleet.debt_shares * share.owed
     health = health_of(collateral, debt, terms.threshold, policy.lending)
-    seized = liquidation(collateral, debt, np.where(owing, health, np.nan), terms.bonus, policy.lending)
-    left = ~seized.emptied
-    fleet.collateral_shares = np.maximum(fleet.collateral_shares - seized.taken / share.supplied, 0.0) * left
-    fleet.debt_shares = np.maximum(fleet.debt_shares - seized.repaid / share.owed, 0.0) * left
+    seized = liquidation(collateral, debt, np.where(has_debt, health, np.nan), terms.bonus, policy.lending)
+    remaining = ~seized.emptied
+    fleet.collateral_shares = np.maximum(fleet.collateral_shares - seized.taken / share.supplied, 0.0) * remaining
+    fleet.debt_shares = np.maximum(fleet.debt_shares - seized.repaid / share.owed, 0.0) * remaining
     lost = seized.taken - seized.repaid
     fleet.loan_cost += lost
     acts.action = np.where(seized.repaid > 0.0, LIQUIDATED, NOTHING)

@@ -50,11 +50,11 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | 
         return
     rules, thinks = policy.lending, (tier == 1) | (tier == 2)
     new = (fleet.loan_ratio > 0.0) & (fleet.loan_tick == 0) & (fleet.liquidity <= 0.0) & (fleet.idle > 0)
-    who = np.flatnonzero(thinks & new & (acts.action == NOTHING))
-    if not len(who):
+    acting = np.flatnonzero(thinks & new & (acts.action == NOTHING))
+    if not len(acting):
         return
-    asset, ratio = fleet.collateral_asset[who], fleet.loan_ratio[who]
-    supplied = np.floor(fleet.idle[who] * rules.collateral_share)
+    asset, ratio = fleet.collateral_asset[acting], fleet.loan_ratio[acting]
+    supplied = np.floor(fleet.idle[acting] * rules.collateral_share)
     owed = supplied * ratio
     swap = np.where(asset == BASE, supplied, owed)  # one side is not the idle money's token
     gas = gas_micros(tape, t, rules.borrow_gas_units)
@@ -64,12 +64,12 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | 
         (beyond, BLOCKED, WHY_RATIO),
         (tape.reserves.borrow_rate[1 - asset, t] > rules.rate_max, BLOCKED, WHY_RATE),
         (gas > policy.cage.gas_share_max * supplied, DEFERRED, WHY_GAS_VALUE),
-        (gas > policy.cage.gas_credit_share_max * fleet.credits[who], DEFERRED, WHY_GAS_CREDIT),
+        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, WHY_GAS_CREDIT),
     )
-    _send(fleet, tape, t, who, acts, BORROW, swap, supplied, gas, stops, tier, policy)
-    done = acts.executed[who]
-    golem, share = who[done], Shares.at(tape, t, asset[done])
-    paid = (swap * acts.slip_ppm[who] * 1e-6)[done]
+    _send(fleet, tape, t, acting, acts, BORROW, swap, supplied, gas, stops, tier, policy)
+    done = acts.executed[acting]
+    golem, share = acting[done], Shares.at(tape, t, asset[done])
+    paid = (swap * acts.slip_ppm[acting] * 1e-6)[done]
     bought = supplied[done] - np.where(asset[done] == BASE, paid, 0.0)
     fleet.collateral_shares[golem] = bought / share.supplied
     fleet.debt_shares[golem] = owed[done] / share.owed
@@ -84,40 +84,40 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanA
     if acts is None:
         return
     rules, thinks = policy.lending, (tier == 1) | (tier == 2)
-    who = np.flatnonzero(thinks & (fleet.loan_health < rules.health_guard) & (acts.action == NOTHING))
-    if not len(who):
+    acting = np.flatnonzero(thinks & (fleet.loan_health < rules.health_guard) & (acts.action == NOTHING))
+    if not len(acting):
         return
-    asset, root = fleet.collateral_asset[who], tape.root[t]
+    asset, root = fleet.collateral_asset[acting], tape.root[t]
     share, terms = Shares.at(tape, t, asset), Terms.of(asset, rules)
-    collateral, debt = fleet.collateral_shares[who] * share.supplied, fleet.debt_shares[who] * share.owed
+    collateral, debt = fleet.collateral_shares[acting] * share.supplied, fleet.debt_shares[acting] * share.owed
     held = np.where(
-        fleet.liquidity[who] > 0.0,
-        worth(fleet.liquidity[who], fleet.root_lower[who], fleet.root_upper[who], root), 0.0,
+        fleet.liquidity[acting] > 0.0,
+        worth(fleet.liquidity[acting], fleet.root_lower[acting], fleet.root_upper[acting], root), 0.0,
     )  # fmt: skip
     wanted = debt - collateral * terms.threshold / rules.health_target
-    cash = np.minimum(np.floor(wanted), fleet.idle[who])
+    cash = np.minimum(np.floor(wanted), fleet.idle[acting])
     taken = np.minimum(wanted - cash, held)
-    base = taken * token1_share(fleet.root_lower[who], fleet.root_upper[who], root)
+    base = taken * token1_share(fleet.root_lower[acting], fleet.root_upper[acting], root)
     swap = np.where(asset == BASE, base, taken - base + cash)
     gas = gas_micros(tape, t, rules.repay_gas_units)
     stops: tuple[Stop, ...] = (
         (gas > debt * rules.close_factor * terms.bonus, DEFERRED, WHY_DEAR),
-        (gas > policy.cage.gas_credit_share_max * fleet.credits[who], DEFERRED, WHY_GAS_CREDIT),
+        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, WHY_GAS_CREDIT),
     )
-    _send(fleet, tape, t, who, acts, REPAY, swap, cash + taken, gas, stops, tier, policy)
-    done = acts.executed[who]
-    golem = who[done]
+    _send(fleet, tape, t, acting, acts, REPAY, swap, cash + taken, gas, stops, tier, policy)
+    done = acts.executed[acting]
+    golem = acting[done]
     kept = 1.0 - (taken / np.where(held > 0.0, held, 1.0))[done]
     for column in (fleet.liquidity, fleet.hold0, fleet.hold1):
         column[golem] *= kept
     fleet.idle[golem] -= cash[done].astype(np.int64)
-    repaid = (cash + taken - swap * acts.slip_ppm[who] * 1e-6)[done]
+    repaid = (cash + taken - swap * acts.slip_ppm[acting] * 1e-6)[done]
     fleet.debt_shares[golem] = np.maximum(fleet.debt_shares[golem] - repaid / share.owed[done], 0.0)
     revalue(fleet, tape, t, policy)
 
 
 def _send(
-    fleet: Fleet, tape: Tape, t: int, who: np.ndarray, acts: LoanActs, action: int, swap: np.ndarray,
+    fleet: Fleet, tape: Tape, t: int, acting: np.ndarray, acts: LoanActs, action: int, swap: np.ndarray,
     value: np.ndarray, gas: np.ndarray, stops: tuple[Stop, ...], tier: np.ndarray, policy: Policy,
 ) -> None:  # fmt: skip
     """Simulate (T2), validate and apply the slippage on inclusion; write the result into `acts`.
@@ -126,18 +126,18 @@ def _send(
     """
     limit = round(policy.cage.slippage_max * 1e6)
     expected = slips(tape, t, swap, MEDIAN_LUCK)
-    slip = slips(tape, t, swap, uniform(fleet.seed[who], fleet.tick[who], STREAM_LOAN))
-    foreign = np.full(len(who), tape.market.protocol not in policy.cage.protocols)
-    simulated = ((tier[who] == 2) & (expected > limit), BLOCKED, WHY_SIMULATED)
-    status, why = np.zeros(len(who), np.int64), np.full(len(who), WHY_NONE)
+    slip = slips(tape, t, swap, uniform(fleet.seed[acting], fleet.tick[acting], STREAM_LOAN))
+    foreign = np.full(len(acting), tape.market.protocol not in policy.cage.protocols)
+    simulated = ((tier[acting] == 2) & (expected > limit), BLOCKED, WHY_SIMULATED)
+    status, why = np.zeros(len(acting), np.int64), np.full(len(acting), WHY_NONE)
     for mask, state, reason in (
         (foreign, BLOCKED, WHY_PROTOCOL), simulated, *stops, (slip > limit, REVERTED, WHY_SLIPPED),
     ):  # fmt: skip
         hit = mask & (why == WHY_NONE)
         status[hit], why[hit] = state, reason
-    acts.action[who], acts.status[who], acts.why[who] = action, status, why
+    acts.action[acting], acts.status[acting], acts.why[acting] = action, status, why
     executed, sent = why == WHY_NONE, (why == WHY_NONE) | (why == WHY_SLIPPED)
-    acts.gas[who] = np.where(sent, gas, 0)
-    acts.slip_ppm[who], acts.expected_slip_ppm[who] = np.where(executed, slip, 0), expected
-    acts.value[who] = np.rint(value).astype(np.int64)
-    acts.loss[who] = np.where(executed, np.rint(swap).astype(np.int64) * slip // 1_000_000, 0)
+    acts.gas[acting] = np.where(sent, gas, 0)
+    acts.slip_ppm[acting], acts.expected_slip_ppm[acting] = np.where(executed, slip, 0), expected
+    acts.value[acting] = np.rint(value).astype(np.int64)
+    acts.loss[acting] = np.where(executed, np.rint(swap).astype(np.int64) * slip // 1_000_000, 0)

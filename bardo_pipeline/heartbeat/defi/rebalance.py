@@ -14,13 +14,7 @@ from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.paired_trial import open_trials
 from bardo_pipeline.market.tick_series import Tape
-from bardo_pipeline.market.uniswap_v3 import (
-    liquidity_for,
-    range_around,
-    slippage_ppm,
-    sqrt_price,
-    token1_share,
-)
+from bardo_pipeline.market.uniswap_v3 import liquidity_for, range_around, slippage_ppm, sqrt_price, token1_share
 from bardo_pipeline.policy import Policy
 
 MEDIAN_LUCK = 0.5
@@ -87,7 +81,7 @@ def try_recentring(
     slip : ppm of the swap that acting costs
     recalled : codes of the entries in the deliberation [RECALL, golems], -1 for none; None: no golem deliberated
     """
-    who, count = plan.golem, len(plan.golem)
+    golem, count = plan.golem, len(plan.golem)
     kept = plan.value - plan.swap * slip * 1e-6
     act = {
         "liquidity": liquidity_for(kept, plan.root_lower, plan.root_upper, tape.root[t]),
@@ -97,9 +91,9 @@ def try_recentring(
         "root_upper": plan.root_upper,
         "idle": np.full(count, -gas_micros(tape, t, policy.cost.rebalance_gas_units)),
     }
-    hold = {n: getattr(fleet, n)[who].astype(np.float64) for n in act if n != "idle"} | {"idle": np.zeros(count)}
+    hold = {n: getattr(fleet, n)[golem].astype(np.float64) for n in act if n != "idle"} | {"idle": np.zeros(count)}
     open_trials(
-        fleet, who, acted=acted, thought=recalled is not None, regime=int(tape.regime[t]), score=sight.score[who],
+        fleet, golem, acted=acted, thought=recalled is not None, regime=int(tape.regime[t]), score=sight.score[golem],
         gas_ratio=float(tape.gas_hour_ratio[t]), value=plan.value, act=act, hold=hold,
         recalled=np.full((RECALL, count), -1) if recalled is None else recalled, policy=policy,
     )  # fmt: skip
@@ -111,7 +105,7 @@ def try_inaction(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarra
     A golem needs to have no open trial, so it has at most one such trial in `check_ticks`.
     """
     still = fleet.alive & (tier != 1) & (tier != 2) & sight.open & (sight.score >= policy.playbook.trial_score_min)
-    who = np.flatnonzero(still & (fleet.trial_due < 0).all(axis=0))
-    if len(who):
-        plan = recentring(fleet, tape, t, sight, who)
-        try_recentring(fleet, tape, t, sight, plan, np.zeros(len(who), bool), plan.expected_slip, None, policy)
+    golem = np.flatnonzero(still & (fleet.trial_due < 0).all(axis=0))
+    if len(golem):
+        plan = recentring(fleet, tape, t, sight, golem)
+        try_recentring(fleet, tape, t, sight, plan, np.zeros(len(golem), bool), plan.expected_slip, None, policy)

@@ -1,1 +1,1 @@
-"""Records: the columns of a stepped chunk as DecisionCycleRecords."""
+"""Records: builds DecisionCycleRecords from the columns of a chunk of ticks."""

@@ -1,4 +1,4 @@
-"""Columns: small builders of nested Arrow arrays from numpy. Pure."""
+"""Builders of nested Arrow arrays from numpy arrays. Pure."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import ArrayLike
+
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.events.record.upcast import absent
 
 
-def real(values: np.ndarray) -> pa.Array:
-    """float64 with NaN as null."""
+def floats(values: ArrayLike) -> pa.Array:
+    """Build float64 values; NaN becomes null."""
     array = np.ascontiguousarray(values, dtype=np.float64)
     missing = np.isnan(array)
     return pa.array(array, mask=missing) if missing.any() else pa.array(array)
 
 
-def whole(values: np.ndarray, missing: np.ndarray | None = None) -> pa.Array:
-    """int64, null where missing."""
+def integers(values: ArrayLike, missing: BoolArray | None = None) -> pa.Array:
+    """Build int64 values, null where `missing`."""
     return pa.array(np.ascontiguousarray(values, dtype=np.int64), mask=missing)
 
 
-def flag(values: np.ndarray) -> pa.Array:
-    """bool."""
+def booleans(values: ArrayLike) -> pa.Array:
+    """Build boolean values."""
     return pa.array(np.ascontiguousarray(values, dtype=bool))
 
 
-def word(choices: tuple[str | None, ...] | pa.Array, codes: np.ndarray) -> pa.Array:
-    """Strings by code; -1 is null."""
+def text_of(choices: tuple[str | None, ...] | pa.Array, codes: ArrayLike) -> pa.Array:
+    """Look up strings by code; -1 becomes null."""
     table = choices if isinstance(choices, pa.Array) else pa.array(choices, pa.string())
     codes = np.asarray(codes, dtype=np.int64)
     missing = codes < 0
@@ -36,37 +40,31 @@ def word(choices: tuple[str | None, ...] | pa.Array, codes: np.ndarray) -> pa.Ar
     return table.take(pa.array(codes, mask=missing) if missing.any() else pa.array(codes))
 
 
-def same(value: object, count: int, kind: pa.DataType | None = None) -> pa.Array:
-    """One value, count times."""
-    return pa.repeat(pa.scalar(value, kind) if kind is not None else pa.scalar(value), count)
+def constant(value: object, count: int, type_: pa.DataType | None = None) -> pa.Array:
+    """Repeat one value."""
+    return pa.repeat(pa.scalar(value, type_) if type_ is not None else pa.scalar(value), count)
 
 
-def struct(kind: pa.DataType, parts: Mapping[str, pa.Array], missing: np.ndarray | None = None) -> pa.Array:
-    """A struct array of exactly this type, its children given by name; null where missing."""
-    children = [_as(parts[f.name], f.type) for f in kind]
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=None if missing is None else pa.array(missing))
+def struct(type_: pa.DataType, parts: Mapping[str, pa.Array | str], missing: BoolArray | None = None) -> pa.Array:
+    """Build structs from children by name: arrays, or one value for all rows; children not given are null.
+
+    missing: rows whose struct is null.
+    """
+    count = next(len(part) for part in parts.values() if isinstance(part, pa.Array))
+    children = [_child(parts.get(f.name), f.type, count) for f in type_]
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=None if missing is None else pa.array(missing))
 
 
-def absent(kind: pa.DataType, count: int) -> pa.Array:
-    """Nulls of a struct type, their children valid where they have to be."""
-    mask = pa.array(np.ones(count, bool))
-    return pa.StructArray.from_arrays([_blank(f, count) for f in kind], fields=list(kind), mask=mask)
+def _child(part: pa.Array | str | None, type_: pa.DataType, count: int) -> pa.Array:
+    if isinstance(part, pa.Array):
+        return part if part.type == type_ else part.cast(type_)
+    return pa.nulls(count, type_) if part is None else constant(part, count, type_)
 
 
-def _blank(field: pa.Field, count: int) -> pa.Array:
-    if field.nullable:
-        return pa.nulls(count, field.type)
-    if pa.types.is_struct(field.type):
-        return pa.StructArray.from_arrays([_blank(f, count) for f in field.type], fields=list(field.type))
-    if pa.types.is_list(field.type):
-        return empty_lists(field.type, count)
-    return same("" if pa.types.is_string(field.type) else 0, count).cast(field.type)
+def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
+    """Build one struct per row: values[place[i]] for row i, null for -1.
 
-
-def scattered(values: pa.Array, place: np.ndarray) -> pa.Array:
-    """Structs put at their places: place[i] is the position in values of row i, or -1 for null.
-
-    Children of a null stay valid, since a field that may not be null may not be null even where its parent is.
+    Children of a null struct stay valid, because a non-nullable field needs a value even if its parent is null.
     """
     missing = place < 0
     if not len(values):
@@ -77,36 +75,29 @@ def scattered(values: pa.Array, place: np.ndarray) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(values.type), mask=pa.array(null))
 
 
-def listed(kind: pa.DataType, counts: np.ndarray, values: pa.Array) -> pa.Array:
-    """A list array of exactly this type: counts [rows], values in row order."""
+def list_array(type_: pa.DataType, counts: Int64Array, values: pa.Array) -> pa.Array:
+    """Build lists from their lengths and their values in row order."""
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), _as(values, kind.value_type), type=kind)
+    return pa.ListArray.from_arrays(pa.array(offsets), _child(values, type_.value_type, len(values)), type=type_)
 
 
-def lists_beside(first: np.ndarray, one: pa.Array, second: np.ndarray, other: pa.Array) -> pa.Array:
-    """The values of two lists a row as those of one, the first list's before the second's.
-
-    first, second: lengths [rows]; one, other: the values of each, in row order.
-    """
-    rows = np.concatenate([np.repeat(np.arange(len(first)), first), np.repeat(np.arange(len(second)), second)])
-    return pa.concat_arrays([one, other]).take(pa.array(np.argsort(rows, kind="stable")))
+def concat_lists(counts_a: Int64Array, values_a: pa.Array, counts_b: Int64Array, values_b: pa.Array) -> pa.Array:
+    """Return the values of the concatenated lists a + b of each row, in row order."""
+    rows = np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts in (counts_a, counts_b)])
+    return pa.concat_arrays([values_a, values_b]).take(pa.array(np.argsort(rows, kind="stable")))
 
 
-def empty_lists(kind: pa.DataType, count: int) -> pa.Array:
-    """count empty lists."""
-    return listed(kind, np.zeros(count, np.int64), pa.array([], kind.value_type))
+def empty_lists(type_: pa.DataType, count: int) -> pa.Array:
+    """Build `count` empty lists."""
+    return list_array(type_, np.zeros(count, np.int64), pa.array([], type_.value_type))
 
 
-def percent(values: np.ndarray, digits: int = 2) -> pa.Array:
-    """Rounded decimal text."""
-    return pc.cast(pa.array(np.round(np.nan_to_num(values), digits)), pa.string())
+def percent(values: Float64Array) -> pa.Array:
+    """Format numbers with at most two decimals; NaN counts as 0."""
+    return pc.cast(pa.array(np.round(np.nan_to_num(values), 2)), pa.string())
 
 
-def joined(*parts: pa.Array | str) -> pa.Array:
-    """Text parts joined without a separator; a null part makes null."""
+def concat_text(*parts: pa.Array | str) -> pa.Array:
+    """Concatenate text columns and literals; null if a part is null."""
     return pc.binary_join_element_wise(*parts, "")
-
-
-def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array if array.type == kind else array.cast(kind)

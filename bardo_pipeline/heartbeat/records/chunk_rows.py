@@ -1,16 +1,19 @@
-"""Rows: the living rows of a chunk of ticks, and how to read its columns at them. Pure."""
+"""Reads the columns of a chunk of ticks at its rows: one row per tick of a living golem. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.probes import Probes
 from bardo_pipeline.heartbeat.recall_table import Recall
+from bardo_pipeline.heartbeat.records.arrow_builders import text_of
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
@@ -18,7 +21,7 @@ from bardo_pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a stretch of ticks needs to become records."""
+    """Consecutive ticks of a fleet with everything that their records need; `start` is a position on the tape."""
 
     out: Buffers
     tape: Tape
@@ -31,45 +34,55 @@ class Chunk:
     interventions: pa.Array | None = None
 
 
-def kind(name: str) -> pa.DataType:
-    """Arrow type of one part of a record."""
+def record_type(name: str) -> pa.DataType:
+    """Return the Arrow type of a record's field."""
     return RECORD_SCHEMA.field(name).type
 
 
 class Rows:
-    """The living rows of a chunk, and how to read a column at them."""
+    """Rows of a chunk, golem by golem; `rows["tick"]` is a column at all rows."""
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk, self.out = chunk, chunk.out
-        self.at = np.flatnonzero(self.out["alive"].reshape(-1))
-        self.golem, self.column = np.divmod(self.at, chunk.out.ticks)
+        self.position = np.flatnonzero(self.out["alive"].reshape(-1))
+        self.golem, self.column = np.divmod(self.position, chunk.out.ticks)
         self.t = chunk.start + self.column
-        self.count = len(self.at)
+        self.count = len(self.position)
         self.ids = pa.array(chunk.golem_ids, pa.string()).take(pa.array(self.golem))
         self.thinking = np.isin(self["tier"], (1, 2))
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        column: np.ndarray = self.out[name][self.golem, self.column]
-        return column
+    def __getitem__(self, name: str) -> Any:
+        return self.out[name][self.golem, self.column]
 
-    def of(self, name: str, where: np.ndarray) -> np.ndarray:
-        """A column at some of the living rows."""
-        column: np.ndarray = self.out[name][self.golem[where], self.column[where]]
-        return column
+    def of(self, name: str, where: Int64Array) -> Any:
+        """Return a column at some rows."""
+        return self.out[name][self.golem[where], self.column[where]]
+
+    def text(self, name: str, where: Int64Array) -> pa.Array:
+        """Return an integer column at some rows, as text."""
+        return pa.array(self.of(name, where).astype(np.int64)).cast(pa.string())
+
+    def golem_ids(self, where: Int64Array) -> pa.Array:
+        """Return the golem ids of some rows."""
+        return self.ids.take(pa.array(where))
+
+    def entry_ids(self, codes: Int64Array) -> pa.Array:
+        """Return entry ids by code; -1 becomes null."""
+        return text_of(pa.array(self.chunk.recall.names.ids, pa.string()), codes)
 
     @cached_property
     def probes(self) -> Probes:
-        """What the probes said, [12, rows]."""
+        """The probe results, [12, rows]."""
         return Probes(self["probes"].T, self.chunk.policy.probes)
 
     def has(self, name: str) -> bool:
-        """Whether any tick of the chunk left this column."""
+        """Whether a tick of the chunk wrote this column."""
         return name in self.out
 
 
-def owing(rows: Rows) -> np.ndarray:
-    """How many loans each living row has: 0 or 1, int64 [rows]."""
+def loan_counts(rows: Rows) -> Int64Array:
+    """Return the number of loans of each row, 0 or 1."""
     if not rows.has("loan_shares"):
         return np.zeros(rows.count, np.int64)
-    count: np.ndarray = (rows["loan_shares"][:, 0] > 0.0).astype(np.int64)
-    return count
+    counts: Int64Array = (rows["loan_shares"][:, 0] > 0.0).astype(np.int64)
+    return counts
