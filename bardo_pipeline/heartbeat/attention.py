@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.inheritance.learning_state import BANDS
@@ -19,13 +20,13 @@ from bardo_pipeline.mortality.random_streams import STREAM_ATTENTION, uniform
 from bardo_pipeline.policy import Policy
 
 
-def places(regime: int, score: np.ndarray, policy: Policy) -> np.ndarray:
+def places(regime: int, score: Float64Array, policy: Policy) -> Int64Array:
     """Return each golem's situation: regime x 5 + anomaly band."""
-    band: np.ndarray = np.searchsorted(policy.curator.anomaly_edges, score, side="right")
+    band: Int64Array = np.searchsorted(policy.curator.anomaly_edges, score, side="right")
     return regime * BANDS + band
 
 
-def passed(fleet: Fleet, regime: int, sight: Sight, policy: Policy) -> np.ndarray:
+def passed(fleet: Fleet, regime: int, sight: Sight, policy: Policy) -> BoolArray:
     """Draw which golems ignore a surprise, with the share of vain thoughts in their situation as probability.
 
     Golems without a position, and those with a high drawdown, ignore none.
@@ -33,11 +34,11 @@ def passed(fleet: Fleet, regime: int, sight: Sight, policy: Policy) -> np.ndarra
     situation, golem = places(regime, sight.score, policy), np.arange(fleet.size)
     chance = fleet.vain[situation, golem] / (fleet.thoughts[situation, golem] + policy.gate.attention_prior_weight)
     calm = sight.open & (sight.drawdown < policy.probes.nav_high)
-    ignores: np.ndarray = calm & (uniform(fleet.seed, fleet.tick, STREAM_ATTENTION) < chance)
+    ignores: BoolArray = calm & (uniform(fleet.seed, fleet.tick, STREAM_ATTENTION) < chance)
     return ignores
 
 
-def note(fleet: Fleet, regime: int, sight: Sight, golem: np.ndarray, acted: np.ndarray, policy: Policy) -> None:
+def note(fleet: Fleet, regime: int, sight: Sight, golem: Int64Array, acted: BoolArray, policy: Policy) -> None:
     """Count the thoughts of these golems (positions), and those without an action as vain."""
     situation, memory = places(regime, sight.score[golem], policy), policy.gate.attention_memory
     fleet.thoughts[situation, golem] = memory * fleet.thoughts[situation, golem] + 1.0

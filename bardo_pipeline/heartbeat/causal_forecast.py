@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.causality.granger import EFFECTS, Task, tasks
 from bardo_pipeline.curator.causality.variables import COLUMNS, PRICE_RETURN, SCALE, Column
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, CANDIDATE, GrimoireState, is_quarantined
@@ -20,8 +20,6 @@ from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE, LINK_INVALIDATED
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
-
-Floats = NDArray[np.float64]
 
 _LIMIT_SPREADS = 4.0
 
@@ -36,20 +34,20 @@ class Foresight:
     with an untested candidate link.
     """
 
-    variable: NDArray[np.int64]
-    lag: NDArray[np.int64]
-    weight: Floats
-    knows: NDArray[np.bool_]
-    candidate: NDArray[np.bool_]
+    variable: Int64Array
+    lag: Int64Array
+    weight: Float64Array
+    knows: BoolArray
+    candidate: BoolArray
 
-    def shift(self, tape: Tape, t: int) -> Floats:
+    def shift(self, tape: Tape, t: int) -> Float64Array:
         """Return the expected move of the price by the tick after t, in standard deviations; 0 without a graph."""
         shift = np.zeros(len(self.knows))
         for variable, lag, weight in zip(self.variable.tolist(), self.lag.tolist(), self.weight, strict=True):
             shift += weight * (tape.told[max(t + 1 - lag, 0), variable] / SCALE)
         return np.clip(shift, -_LIMIT_SPREADS, _LIMIT_SPREADS)
 
-    def look(self, tape: Tape, t: int, foreseen: Floats, policy: Policy) -> Floats:
+    def look(self, tape: Tape, t: int, foreseen: Float64Array, policy: Policy) -> Float64Array:
         """Return the value of the causal probe at tick t, [golems]: NaN without a graph, 0 if it holds.
 
         foreseen: the shift that was forecast for this tick.
@@ -85,7 +83,7 @@ def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy:
     trusted_rows = state.confidence_at(rows, np.full(len(rows), at_us), policy.decay) >= ppm(
         policy.causal.predict_confidence
     )
-    weights: dict[tuple[int, int], Floats] = {}
+    weights: dict[tuple[int, int], Float64Array] = {}
     for row, trusted in zip(rows.tolist(), trusted_rows.tolist(), strict=True):
         link, golem = links[int(state["structure"][row])], place[state.golems[state["golem"][row]]]
         status = int(state["status"][row])

@@ -1,5 +1,4 @@
-"""Deliberation by rules: retrieve, decide, simulate, validate, execute (steps 2 and 5-8 of the nine). Pure, over
-columns.
+"""Deliberation by rules: retrieve, decide, simulate, validate, execute (steps 2 and 5-8). Pure, over columns.
 
 Only golems that passed the gate deliberate; others keep their position. The playbook's threshold decides, a warning can
 block the decision, and the policy cage has the last word. Source: HB S3, S10; canon 24, 27; MEM (immune memory).
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat.defi.rebalance import (
     MEDIAN_LUCK,
     Recentring,
@@ -57,32 +57,32 @@ _INTEGER_FIELDS = (
 class Choice:
     """Choices of deliberating golems, [thinkers]; recalled entries and factors [RECALL, thinkers], -1 without entry."""
 
-    golem: np.ndarray
-    action: np.ndarray
-    status: np.ndarray
-    why: np.ndarray
-    threshold: np.ndarray
-    blocker: np.ndarray
-    recalled: np.ndarray
-    likeness: np.ndarray
-    recency: np.ndarray
-    importance: np.ndarray
-    affect: np.ndarray
-    score: np.ndarray
-    gas_micros: np.ndarray
-    slip_ppm: np.ndarray
-    expected_slip_ppm: np.ndarray
-    moved_micros: np.ndarray
-    swap_micros: np.ndarray
-    certainty: np.ndarray
-    input_tokens: np.ndarray
-    output_tokens: np.ndarray
-    cost_micros: np.ndarray
+    golem: Int64Array
+    action: Int64Array
+    status: Int64Array
+    why: Int64Array
+    threshold: Float64Array
+    blocker: Int64Array
+    recalled: Int64Array
+    likeness: Float64Array
+    recency: Float64Array
+    importance: Float64Array
+    affect: Float64Array
+    score: Float64Array
+    gas_micros: Int64Array
+    slip_ppm: Int64Array
+    expected_slip_ppm: Int64Array
+    moved_micros: Int64Array
+    swap_micros: Int64Array
+    certainty: Float64Array
+    input_tokens: Int64Array
+    output_tokens: Int64Array
+    cost_micros: Int64Array
 
 
 def choose(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, recall: Recall, policy: Policy,
-    settling: np.ndarray | None = None,
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: Int8Array, recall: Recall, policy: Policy,
+    settling: BoolArray | None = None,
 ) -> Choice | None:  # fmt: skip
     """Let golems at T1 and T2 deliberate, act and pay for it; None if the gate passed no golem.
 
@@ -104,14 +104,14 @@ def choose(
     return choice
 
 
-def _cell(tape: Tape, t: int, score: np.ndarray, policy: Policy) -> np.ndarray:
+def _cell(tape: Tape, t: int, score: Float64Array, policy: Policy) -> Int64Array:
     band = np.searchsorted(policy.curator.anomaly_edges, score, side="right")
     gas = int(np.searchsorted(policy.curator.gas_edges, tape.gas_hour_ratio[t], side="right"))
     return (int(tape.regime[t]) * 5 + band) * 3 + gas
 
 
 def _remember(
-    fleet: Fleet, tape: Tape, t: int, golem: np.ndarray, cell: np.ndarray, recall: Recall, policy: Policy
+    fleet: Fleet, tape: Tape, t: int, golem: Int64Array, cell: Int64Array, recall: Recall, policy: Policy
 ) -> Choice:
     """Rank the recalled entries by likeness of the situation, recency, importance and mood congruence."""
     weights = policy.retrieval
@@ -125,7 +125,7 @@ def _remember(
     score = np.minimum(score + weights.importance * importance + weights.affect * affect, 1.0)
     order = np.argsort(np.where(exists, -score, 1.0), axis=0, kind="stable")
 
-    def take(values: np.ndarray) -> np.ndarray:
+    def take(values: Float64Array) -> Float64Array:
         return np.take_along_axis(np.where(exists, values, 0.0), order, axis=0)
 
     return Choice(
@@ -143,7 +143,7 @@ def _remember(
     )
 
 
-def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, block: np.ndarray, policy: Policy) -> None:
+def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, block: Int64Array, policy: Policy) -> None:
     """Apply the rules: leave a losing position, enter without one, re-centre from the threshold on, else hold."""
     golem, regime = choice.golem, int(tape.regime[t])
     held, score = sight.open[golem], sight.score[golem]
@@ -171,10 +171,10 @@ class Plan:
     """
 
     centre: Recentring
-    swap: np.ndarray
-    gas: np.ndarray
-    slip: np.ndarray
-    expected_slip: np.ndarray
+    swap: Float64Array
+    gas: Int64Array
+    slip: Int64Array
+    expected_slip: Int64Array
 
 
 def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
@@ -197,23 +197,16 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
 
 
 def _check(
-    fleet: Fleet,
-    tape: Tape,
-    t: int,
-    choice: Choice,
-    plan: Plan,
-    deep: np.ndarray,
-    liquidating: np.ndarray,
+    fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: BoolArray, liquidating: BoolArray,
     policy: Policy,
-) -> None:
+) -> None:  # fmt: skip
     """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and apply the slippage on inclusion."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
     centre = plan.centre
     fits = liquidity_for(centre.value, centre.root_lower, centre.root_upper, tape.root[t])
-    exceeds_pool_share = np.isin(choice.action, (REBALANCE, ENTER)) & (
-        fits / (tape.liquidity[t] + fits) > cage.pool_share_max
-    )
+    mints = np.isin(choice.action, (REBALANCE, ENTER))
+    exceeds_pool_share = mints & (fits / (tape.liquidity[t] + fits) > cage.pool_share_max)
     exceeds_value_share = plan.gas > cage.gas_share_max * centre.value
     exceeds_credit_share = plan.gas > cage.gas_credit_share_max * fleet.credits[golem]
     urgent = choice.action == LEAVE
@@ -287,7 +280,7 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float
     fleet.high_water[out] = fleet.idle[out]
 
 
-def _price(choice: Choice, deep: np.ndarray, policy: Policy) -> None:
+def _price(choice: Choice, deep: BoolArray, policy: Policy) -> None:
     """Compute the price of a deliberation from its input and output tokens (HB S3's price classes)."""
     cost = policy.cost
     entries = (choice.recalled >= 0).sum(axis=0)
@@ -298,7 +291,7 @@ def _price(choice: Choice, deep: np.ndarray, policy: Policy) -> None:
     choice.cost_micros = np.rint(choice.input_tokens * rate_in + choice.output_tokens * rate_out).astype(np.int64)
 
 
-def worth_after(fleet: Fleet, root: float) -> np.ndarray:
+def worth_after(fleet: Fleet, root: float) -> Float64Array:
     """Return the net asset value after acting, in micro-dollars."""
     held = np.where(fleet.liquidity > 0, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
     return held + fleet.fees + fleet.idle + fleet.loan_value

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, Traits
 from bardo_pipeline.events.life.loan_granted import LoanGranted
@@ -129,7 +130,7 @@ def _too_poor(founding: Founding, reserve: int, policy: Policy) -> str:
         budget_min += cent
 
 
-def _drawn_traits(seed: np.ndarray, zero: np.ndarray, policy: Policy) -> Traits:
+def _drawn_traits(seed: UInt64Array, zero: Int64Array, policy: Policy) -> Traits:
     base, width = policy.playbook.rebalance_threshold, policy.playbook.range_half_width_ticks
     rules = policy.traits
     step = int(uniform(seed, zero, STREAM_THRESHOLD)[0] * 3) - 1
@@ -142,7 +143,7 @@ def _drawn_traits(seed: np.ndarray, zero: np.ndarray, policy: Policy) -> Traits:
     )
 
 
-def _whole(values: list[int]) -> np.ndarray:
+def _whole(values: list[int]) -> Int64Array:
     return np.array(values, dtype=np.int64)
 
 
@@ -241,13 +242,13 @@ class Fleet:
         )
         self.branch_lower, self.branch_upper = self._reals(*branches), self._reals(*branches, fill=1.0)
 
-    def _reals(self, *axes: int, fill: float = 0.0) -> np.ndarray:
+    def _reals(self, *axes: int, fill: float = 0.0) -> Float64Array:
         return np.full((*axes, self.size), fill)
 
-    def _ints(self, *axes: int, fill: int = 0) -> np.ndarray:
+    def _ints(self, *axes: int, fill: int = 0) -> Int64Array:
         return np.full((*axes, self.size), fill, dtype=np.int64)
 
-    def _flags(self, *axes: int) -> np.ndarray:
+    def _flags(self, *axes: int) -> BoolArray:
         return np.zeros((*axes, self.size), dtype=bool)
 
     @property
@@ -278,7 +279,7 @@ class Fleet:
         """Allow golem i to borrow on these terms."""
         self.loan_ratio[i], self.collateral_asset[i] = loan.loan_to_value, ASSETS.index(loan.collateral)
 
-    def keep(self, mask: np.ndarray) -> None:
+    def keep(self, mask: BoolArray) -> None:
         """Remove the golems outside the mask."""
         count = self.size
         chosen = np.flatnonzero(mask)

@@ -10,14 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array
 from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat.probes import fixed
 from bardo_pipeline.policy import Policy
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Counts = NDArray[np.integer[Any]]
-Codes = NDArray[np.int8]
 
 SOURCES = ("price", "regime", "health", "threat", "interventions", "anomalies")
 """Rows of the sources, in the order of PredictionErrorSources."""
@@ -29,15 +27,15 @@ UNFORCED, STEER, PHASE_TRANSITION, BIRTH, REORG = -1, 0, 1, 2, 3
 
 
 def prediction_error(
-    price_expected: Floats,
-    price: Floats | float,
-    regime_changed: Bools,
-    health_change: Floats,
-    threat: Floats | float,
+    price_expected: Float64Array,
+    price: Float64Array | float,
+    regime_changed: BoolArray,
+    health_change: Float64Array,
+    threat: Float64Array | float,
     intervention_count: Counts,
     anomaly_count: Counts,
     policy: Policy,
-) -> tuple[Floats, Floats]:
+) -> tuple[Float64Array, Float64Array]:
     """Return the sum of six weighted sources, capped at 1, and the sources (HB S4, canon 25).
 
     Parameters
@@ -69,8 +67,12 @@ def prediction_error(
 
 
 def prediction_error_fallback(
-    regime_changed: Bools, health_change: Floats, threat: Floats | float, anomaly_count: Counts, policy: Policy
-) -> tuple[Floats, Floats]:
+    regime_changed: BoolArray,
+    health_change: Float64Array,
+    threat: Float64Array | float,
+    anomaly_count: Counts,
+    policy: Policy,
+) -> tuple[Float64Array, Float64Array]:
     """Return the largest of four signals, for a golem without an oracle (HB S3, canon 25).
 
     Signals: regime change 0.4; min(d, 0.5) / 0.5 of the position's health; threat; min(n, 5) / 5 of the anomalies.
@@ -88,7 +90,9 @@ def prediction_error_fallback(
     return np.minimum(total, 1.0, out=total), sources
 
 
-def adaptive_threshold(vitality: Floats, arousal: Floats, confidence: Floats, policy: Policy) -> Floats:
+def adaptive_threshold(
+    vitality: Float64Array, arousal: Float64Array, confidence: Float64Array, policy: Policy
+) -> Float64Array:
     """Return the surprise from which a golem deliberates, within [0.05, 0.8] (HB S5).
 
     The threshold is base x confidence x mortality x arousal. Negative arousal counts as zero, so calm does not lower
@@ -103,7 +107,7 @@ def adaptive_threshold(vitality: Floats, arousal: Floats, confidence: Floats, po
     return threshold.clip(rules.threshold_min, rules.threshold_max, out=threshold)
 
 
-def transition_imminent(composite: Floats, policy: Policy) -> Bools:
+def transition_imminent(composite: Float64Array, policy: Policy) -> BoolArray:
     """Whether a golem's vitality is at most a margin above the bound of the terminal phase.
 
     HB S5 forces T2 on imminent phase transitions because "entering Terminal requires full deliberation". Other bounds
@@ -115,14 +119,14 @@ def transition_imminent(composite: Floats, policy: Policy) -> Bools:
 
 
 def gate(
-    error: Floats,
-    threshold: Floats,
-    steer: Bools,
-    transition: Bools,
-    birth: Bools,
+    error: Float64Array,
+    threshold: Float64Array,
+    steer: BoolArray,
+    transition: BoolArray,
+    birth: BoolArray,
     policy: Policy,
-    reorg: Bools | None = None,
-) -> tuple[Codes, Codes]:
+    reorg: BoolArray | None = None,
+) -> tuple[Int8Array, Int8Array]:
     """Assign tiers: T0 below the threshold, T1 below twice the threshold, else T2; forced golems get T2 (HB S5).
 
     Parameters
@@ -160,7 +164,7 @@ _FORCE_WORDS = (
 )
 
 
-def gating_reasons(error: Floats, threshold: Floats, tier: Codes, forced: Codes) -> pa.Array:
+def gating_reasons(error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array) -> pa.Array:
     """Return one sentence per tick: "T1: surprise 0.4100 reaches the threshold 0.3036".
 
     A forced tick names the force first.

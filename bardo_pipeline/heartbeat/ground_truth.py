@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
@@ -46,7 +47,7 @@ def outcomes(market: Market, founding: Founding, golems: int, policy: Policy, *,
     return Judged.together(parts)
 
 
-def _judged(out: Buffers, at_us: np.ndarray, number: int) -> Judged:
+def _judged(out: Buffers, at_us: Int64Array, number: int) -> Judged:
     """Return a chunk's verdicts, sorted by tick. A golem's tick t is at the tape's position t - 1."""
     if "trial_due" not in out:
         none = np.zeros(0, np.int64)

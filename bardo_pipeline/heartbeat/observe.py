@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.tick_series import Tape
@@ -26,16 +27,16 @@ class Sight:
     health: minimum over position and loan. range_health: of the pool position alone. loss: impermanent loss.
     """
 
-    value: np.ndarray
-    loss: np.ndarray
-    nav: np.ndarray
-    drawdown: np.ndarray
-    inside: np.ndarray
-    health: np.ndarray
-    range_health: np.ndarray
-    score: np.ndarray
-    change: np.ndarray
-    open: np.ndarray
+    value: Float64Array
+    loss: Float64Array
+    nav: Float64Array
+    drawdown: Float64Array
+    inside: Float64Array
+    health: Float64Array
+    range_health: Float64Array
+    score: Float64Array
+    change: Float64Array
+    open: BoolArray
 
 
 def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
@@ -72,13 +73,13 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
 class Comparison:
     """Resolved predictions, [3, golems]: NaN and False without a prediction."""
 
-    expected: np.ndarray
-    half: np.ndarray
-    actual: np.ndarray
-    resolved: np.ndarray
-    held: np.ndarray
-    drift: np.ndarray
-    held_share: np.ndarray
+    expected: Float64Array
+    half: Float64Array
+    actual: Float64Array
+    resolved: BoolArray
+    held: BoolArray
+    drift: Float64Array
+    held_share: Float64Array
 
 
 def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> Comparison:
@@ -109,7 +110,7 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
     )
 
 
-def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) -> None:
+def _count(fleet: Fleet, resolved: BoolArray, held: BoolArray, window: int) -> None:
     """Count how many of the last `window` resolved predictions held, with one ring buffer per golem."""
     golem = np.arange(fleet.size)
     for first in range(0, len(resolved), window):  # as many quantities at once as a ring has places
@@ -126,7 +127,7 @@ def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) ->
 
 
 def forecast(
-    fleet: Fleet, tape: Tape, t: int, health: np.ndarray, policy: Policy, foresight: Foresight | None = None
+    fleet: Fleet, tape: Tape, t: int, health: Float64Array, policy: Policy, foresight: Foresight | None = None
 ) -> None:
     """Predict the next tick: a random walk, shifted by the causal graph's forecast of the price.
 
@@ -147,31 +148,31 @@ def forecast(
     fleet.expected, fleet.half = expected, rules.interval_z * sigma * scale
 
 
-def health_now(fleet: Fleet, pool_tick: float) -> np.ndarray:
+def health_now(fleet: Fleet, pool_tick: float) -> Float64Array:
     """Return the minimum health over position and loan; NaN without both."""
-    weakest: np.ndarray = np.fmin(_range_health(fleet, pool_tick), fleet.loan_health)
+    weakest: Float64Array = np.fmin(_range_health(fleet, pool_tick), fleet.loan_health)
     return weakest
 
 
-def _range_health(fleet: Fleet, pool_tick: float) -> np.ndarray:
+def _range_health(fleet: Fleet, pool_tick: float) -> Float64Array:
     """Return the health of each position: 2 at the centre of its range, 1 at the edge, 0 from two half-widths; else
     NaN."""
     return np.where(fleet.liquidity > 0, np.maximum(2.0 - _away(fleet, pool_tick), 0.0), np.nan)
 
 
-def _away(fleet: Fleet, pool_tick: float) -> np.ndarray:
+def _away(fleet: Fleet, pool_tick: float) -> Float64Array:
     """Return the distance of the price from the centre of the range, in half-widths."""
     return np.abs(pool_tick - (fleet.lower + fleet.upper) * 0.5) / ((fleet.upper - fleet.lower) * 0.5)
 
 
-def deviation(fleet: Fleet, policy: Policy) -> np.ndarray:
+def deviation(fleet: Fleet, policy: Policy) -> Float64Array:
     """Return the largest absolute z-score of the five homeostatic variables; NaN during the first ticks."""
     spread = np.sqrt(np.maximum(fleet.home_var, 1e-12))
     largest = np.max(np.abs(fleet.home_last - fleet.home_mean) / spread, axis=0)
     return np.where(fleet.home_seen >= policy.probes.homeostatic_ticks_min, largest, np.nan)
 
 
-def settle(fleet: Fleet, values: np.ndarray, policy: Policy) -> None:
+def settle(fleet: Fleet, values: Float64Array, policy: Policy) -> None:
     """Update the moving means of burn rate, inference cost, gas spend, action and prediction error, [5, golems]."""
     memory = policy.probes.homeostatic_memory
     delta = values - fleet.home_mean

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import fees_micros, share_in_range, worth
@@ -23,15 +24,15 @@ LIMIT_PPM = 10**6
 class Verdicts:
     """Trials closed this tick, [slots, golems]; valid where `due`."""
 
-    due: np.ndarray
-    decision_tick: np.ndarray
-    chosen_act: np.ndarray
-    regime: np.ndarray
-    score: np.ndarray
-    gas_ratio: np.ndarray
-    value: np.ndarray
-    effect_ppm: np.ndarray
-    recalled: np.ndarray
+    due: BoolArray
+    decision_tick: Int64Array
+    chosen_act: BoolArray
+    regime: Int64Array
+    score: Float64Array
+    gas_ratio: Float64Array
+    value: Float64Array
+    effect_ppm: Int64Array
+    recalled: Int64Array
 
 
 def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
@@ -58,34 +59,27 @@ def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
         fleet.confidence = np.where(
             due[slot] & fleet.trial_thought[slot], memory * fleet.confidence + (1.0 - memory) * right, fleet.confidence
         )
-    verdicts = Verdicts(
-        due,
-        fleet.trial_tick.copy(),
-        fleet.trial_chosen.copy(),
-        fleet.trial_regime.copy(),
-        fleet.trial_score.copy(),
-        fleet.trial_gas.copy(),
-        fleet.trial_value.copy(),
-        effect,
-        fleet.trial_recalled.copy(),
+    tick, chosen, regime, score, gas, value, recalled = (
+        getattr(fleet, f"trial_{n}").copy() for n in ("tick", "chosen", "regime", "score", "gas", "value", "recalled")
     )
+    verdicts = Verdicts(due, tick, chosen, regime, score, gas, value, effect, recalled)
     fleet.trial_due[due] = -1
     return verdicts
 
 
 def open_trials(
     fleet: Fleet,
-    golem: np.ndarray,
+    golem: Int64Array,
     *,
-    acted: np.ndarray,
+    acted: BoolArray,
     thought: bool,
     regime: int,
-    score: np.ndarray,
+    score: Float64Array,
     gas_ratio: float,
-    value: np.ndarray,
-    act: dict[str, np.ndarray],
-    hold: dict[str, np.ndarray],
-    recalled: np.ndarray,
+    value: Float64Array,
+    act: dict[str, Float64Array],
+    hold: dict[str, Float64Array],
+    recalled: Int64Array,
     policy: Policy,
 ) -> None:
     """Open trials of these golems' decisions, as far as slots are free.

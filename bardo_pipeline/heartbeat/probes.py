@@ -12,11 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.events.record.model import PROBES
 from bardo_pipeline.policy import Policy, ProbePolicy
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 ABSENT, NONE, LOW, HIGH = -1, 0, 1, 2
 """Severity codes. An anomaly is a probe at HIGH."""
@@ -37,19 +35,19 @@ class ProbeInputs:
     drift: mean relative forecast error. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
     """
 
-    price_change: Floats | float
-    liquidity_change: Floats | float
-    health_factor: Floats
-    gas_hour_ratio: Floats | float
-    credit_share: Floats
-    rsi: Floats | float
-    macd: Floats | float
-    nav_drawdown: Floats
-    kill_switch: Bools | bool
-    threat: Floats | float
-    deviation_sigma: Floats
-    drift: Floats
-    causal: Floats
+    price_change: Float64Array | float
+    liquidity_change: Float64Array | float
+    health_factor: Float64Array
+    gas_hour_ratio: Float64Array | float
+    credit_share: Float64Array
+    rsi: Float64Array | float
+    macd: Float64Array | float
+    nav_drawdown: Float64Array
+    kill_switch: BoolArray | bool
+    threat: Float64Array | float
+    deviation_sigma: Float64Array
+    drift: Float64Array
+    causal: Float64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,24 +57,24 @@ class Probes:
     value: compared size without sign, NaN if absent.
     """
 
-    value: Floats
+    value: Float64Array
     rules: ProbePolicy
 
     @cached_property
-    def anomalies(self) -> Bools:
+    def anomalies(self) -> BoolArray:
         """Whether each probe is at HIGH [12, N]: its value is beyond the limit ("> 2 %", "< 1.5")."""
         limits = _limits(self.rules)
-        high: Bools = self.value * limits.sign > limits.signed_high
+        high: BoolArray = self.value * limits.sign > limits.signed_high
         return high
 
     @property
-    def anomaly_count(self) -> NDArray[np.int64]:
+    def anomaly_count(self) -> Int64Array:
         """Number of anomalies of each golem."""
-        count: NDArray[np.int64] = self.anomalies.sum(axis=0)
+        count: Int64Array = self.anomalies.sum(axis=0)
         return count
 
     @cached_property
-    def severity(self) -> NDArray[np.int8]:
+    def severity(self) -> Int8Array:
         """ABSENT, NONE, LOW or HIGH, [12, N]."""
         limits = _limits(self.rules)
         severity = (self.value * limits.sign > limits.signed_low).astype(np.int8)
@@ -85,7 +83,7 @@ class Probes:
         return severity
 
     @cached_property
-    def threshold(self) -> Floats:
+    def threshold(self) -> Float64Array:
         """The applicable limit [12, N]: the high one at HIGH, else the low one; NaN if absent."""
         limits = _limits(self.rules)
         threshold = np.where(self.anomalies, limits.high, limits.low)
@@ -120,11 +118,11 @@ def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
 class _Limits:
     """Limits as columns [12, 1]; signed limits are multiplied by `sign`, so that larger is worse for each probe."""
 
-    low: Floats
-    high: Floats
-    sign: Floats
-    signed_low: Floats
-    signed_high: Floats
+    low: Float64Array
+    high: Float64Array
+    sign: Float64Array
+    signed_low: Float64Array
+    signed_high: Float64Array
 
 
 @lru_cache(maxsize=8)
@@ -166,7 +164,9 @@ _WORDING: dict[str, tuple[float, tuple[str, str, str]]] = {
 """Factor to the unit of the sentence, and the words before the value, before the limit, after it."""
 
 
-def detail_arrow(probes_code: NDArray[Any], severity: NDArray[Any], value: Floats, threshold: Floats) -> pa.Array:
+def detail_arrow(
+    probes_code: NDArray[Any], severity: NDArray[Any], value: Float64Array, threshold: Float64Array
+) -> pa.Array:
     """Return one sentence per result at LOW or HIGH, else null: "price moved 2.31 % (limit 2.00 %)".
 
     probes_code: positions in PROBES; the other columns as `evaluate` computes them.
@@ -183,7 +183,7 @@ def detail_arrow(probes_code: NDArray[Any], severity: NDArray[Any], value: Float
     return sentences.take(pa.array(place, mask=place < 0))
 
 
-def _sentences(name: str, severity: NDArray[Any], value: Floats, threshold: Floats) -> pa.Array:
+def _sentences(name: str, severity: NDArray[Any], value: Float64Array, threshold: Float64Array) -> pa.Array:
     factor, (before, between, after) = _WORDING[name]
     if name == "causal_graph":
         high = pa.array(severity == HIGH)
@@ -195,7 +195,7 @@ def _sentences(name: str, severity: NDArray[Any], value: Floats, threshold: Floa
     )
 
 
-def fixed(values: Floats, decimals: int) -> pa.Array:
+def fixed(values: Float64Array, decimals: int) -> pa.Array:
     """Format numbers with a fixed count of decimals ("2.00"); clipped to 1e15."""
     bounded = pa.array(np.clip(values, -1e15, 1e15))
     return pc.cast(pc.cast(bounded, pa.decimal128(30, decimals)), pa.string())

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import WARNING, GrimoireState, from_table
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.heartbeat.fleet import RECALL
@@ -30,13 +31,13 @@ class Lookups:
     """
 
     golem_ids: list[str]
-    golem: np.ndarray
-    tick: np.ndarray
-    cycle: np.ndarray
-    laid_out_us: np.ndarray
-    regime: np.ndarray
-    score: np.ndarray
-    gas: np.ndarray
+    golem: Int64Array
+    tick: Int64Array
+    cycle: Int64Array
+    laid_out_us: Int64Array
+    regime: Int64Array
+    score: Float64Array
+    gas: Float64Array
 
     @classmethod
     def of(cls, rows: pa.Table) -> Lookups:
@@ -56,9 +57,9 @@ class RecallResults:
     warnings: number of warnings among them. blocked: whether one of them blocks re-centring.
     """
 
-    entries: np.ndarray
-    warnings: np.ndarray
-    blocked: np.ndarray
+    entries: Int64Array
+    warnings: Int64Array
+    blocked: BoolArray
 
 
 class RecallHistory:
@@ -97,14 +98,14 @@ class RecallHistory:
             self._recall(lookups, rows, cell[rows], names, out)
         return out
 
-    def _cells(self, lookups: Lookups) -> np.ndarray:
+    def _cells(self, lookups: Lookups) -> Int64Array:
         rules = self.policy.curator
         band = np.searchsorted(rules.anomaly_edges, lookups.score, side="right")
         gas = np.searchsorted(rules.gas_edges, lookups.gas, side="right")
         return (lookups.regime * 5 + band) * 3 + gas
 
     def _recall(
-        self, lookups: Lookups, rows: np.ndarray, cell: np.ndarray, names: EntryNames, out: RecallResults
+        self, lookups: Lookups, rows: Int64Array, cell: Int64Array, names: EntryNames, out: RecallResults
     ) -> None:
         """Build the recall tables of one moment and run its lookups."""
         golem_codes, place = np.unique(lookups.golem[rows], return_inverse=True)
@@ -121,8 +122,8 @@ class RecallHistory:
         out.blocked[rows] = block >= 0
 
 
-def _first_sight(column: pa.ChunkedArray) -> np.ndarray:
+def _first_sight(column: pa.ChunkedArray) -> Int64Array:
     """Return dictionary codes in order of first occurrence."""
     array = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
-    codes_by_row: np.ndarray = array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes_by_row: Int64Array = array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes_by_row

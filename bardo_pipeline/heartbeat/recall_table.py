@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
@@ -33,7 +34,7 @@ class EntryNames:
         self.ids: list[str] = []
         self._codes: dict[str, int] = {}
 
-    def codes(self, ids: list[str]) -> np.ndarray:
+    def codes(self, ids: list[str]) -> Int64Array:
         """Return codes of these ids; new ids get the next codes."""
         for entry in ids:
             if entry not in self._codes:
@@ -50,20 +51,20 @@ class Recall:
     """
 
     names: EntryNames
-    code: np.ndarray
-    kind: np.ndarray
-    sign: np.ndarray
-    confidence: np.ndarray
-    importance: np.ndarray
-    half_life_us: np.ndarray
-    validated_us: np.ndarray
-    pad: np.ndarray
-    top: np.ndarray
-    likeness: np.ndarray
-    block: np.ndarray
+    code: Int64Array
+    kind: Int64Array
+    sign: Int64Array
+    confidence: Int64Array
+    importance: Float64Array
+    half_life_us: Float64Array
+    validated_us: Int64Array
+    pad: Float64Array
+    top: Int64Array
+    likeness: Float64Array
+    block: Int64Array
     foresight: Foresight
 
-    def factors(self, entry: np.ndarray, at_us: int) -> tuple[np.ndarray, np.ndarray]:
+    def factors(self, entry: Int64Array, at_us: int) -> tuple[Float64Array, Float64Array]:
         """Return (recency, importance) of these entries at `at_us`; -1 is allowed."""
         return recency(at_us, self.validated_us[entry], self.half_life_us[entry]), self.importance[entry]
 
@@ -72,20 +73,10 @@ def nothing_known(size: int, names: EntryNames) -> Recall:
     """Return the recall of golems without entries."""
     none = np.zeros(1, np.int64)
     return Recall(
-        names,
-        none,
-        none,
-        none,
-        none,
-        np.zeros(1),
-        np.ones(1),
-        none,
-        np.zeros((3, 1)),
-        np.full((RECALL, CELLS, size), -1),
-        np.zeros((RECALL, CELLS, size)),
-        np.full((CELLS, size), -1),
-        nothing_foreseen(size),
-    )
+        names, code=none, kind=none, sign=none, confidence=none, importance=np.zeros(1), half_life_us=np.ones(1),
+        validated_us=none, pad=np.zeros((3, 1)), top=np.full((RECALL, CELLS, size), -1),
+        likeness=np.zeros((RECALL, CELLS, size)), block=np.full((CELLS, size), -1), foresight=nothing_foreseen(size),
+    )  # fmt: skip
 
 
 def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy) -> Recall:
@@ -95,46 +86,34 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     for i, golem_id in enumerate(golem_ids):
         if golem_id in state._golem_codes:
             place[state._golem_codes[golem_id]] = i
-    rows = (
-        np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0))
-        if state.rows
-        else np.zeros(0, np.int64)
-    )
+    foresight = foresight_of(state, golem_ids, at_us, policy)
+    rows = np.zeros(0, np.int64)
+    if state.rows:
+        rows = np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0))
     if not len(rows):
-        foreseen = foresight_of(state, golem_ids, at_us, policy)
-        return replace(nothing_known(size, names), foresight=foreseen)
+        return replace(nothing_known(size, names), foresight=foresight)
     golem = place[state["golem"][rows]]
     rows = rows[np.lexsort((state.structures.stable()[state["structure"][rows]], golem))]
     golem, structure = place[state["golem"][rows]], state["structure"][rows]
     likeness = _likeness(state, structure, policy)
     confidence = state.confidence_at(rows, at_us, policy.decay)
     worth = _importance(state, rows, confidence, policy)
-    score = np.rint((policy.retrieval.semantic * likeness + policy.retrieval.importance * worth[:, None]) * 1e6).astype(
-        np.int64
-    )
+    weights = policy.retrieval
+    score = np.rint((weights.semantic * likeness + weights.importance * worth[:, None]) * 1e6).astype(np.int64)
     top = _best(golem, score, _believed(state, rows, confidence, policy), size)
     top_likeness = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
     half_life = recency_half_life(state.half_life(rows, policy.decay), policy.retrieval)
     count = np.maximum(state["own_count"][rows], 1)
     pad = np.stack([state[f"{n}_sum_milli"][rows] / count / 1000.0 for n in ("pleasure", "arousal", "dominance")])
     return Recall(
-        names,
-        names.codes(entry_ids(state, rows)),
-        state["kind"][rows],
-        state["sign"][rows],
-        confidence,
-        worth,
-        half_life,
-        state["validated_us"][rows],
-        pad,
-        top,
-        top_likeness,
-        _blocks(state, rows, golem, confidence, likeness, size, policy),
-        foresight_of(state, golem_ids, at_us, policy),
-    )
+        names, code=names.codes(entry_ids(state, rows)), kind=state["kind"][rows], sign=state["sign"][rows],
+        confidence=confidence, importance=worth, half_life_us=half_life, validated_us=state["validated_us"][rows],
+        pad=pad, top=top, likeness=top_likeness, foresight=foresight,
+        block=_blocks(state, rows, golem, confidence, likeness, size, policy),
+    )  # fmt: skip
 
 
-def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np.ndarray:
+def _likeness(state: GrimoireState, structure: Int64Array, policy: Policy) -> Float64Array:
     """Return the likeness of each entry to each cell, [entries, cells] in [0, 1]; constant for baselines."""
     regime, anomaly, gas, _ = state.structures.bands()
     r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
@@ -144,26 +123,25 @@ def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np
     return np.where(r >= 0, likeness, rules.like_baseline)
 
 
-def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
+def _importance(state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy) -> Float64Array:
     """Return confidence x validation ratio (canon 15), boosted for bloodstains."""
     ratio = validation_ratio(state["validations"][rows], state["contradictions"][rows])
     return importance(confidence, ratio, state["is_bloodstain"][rows] == 1, policy.retrieval)
 
 
-def _believed(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
+def _believed(state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy) -> BoolArray:
     """Whether each entry's confidence reaches the minimum for recall.
 
     For entries received during life, the publisher's confidence counts, because they are admitted below it (canon 23).
     """
     came = state["provenance"][rows] >= PROVENANCES.index(CAME_OVER[0])
     published = np.where(came, state["confidence_origin_ppm"][rows], confidence)
-    reaches_minimum: np.ndarray = published >= ppm(policy.retrieval.confidence_min)
+    reaches_minimum: BoolArray = published >= ppm(policy.retrieval.confidence_min)
     return reaches_minimum
 
 
-def _best(golem: np.ndarray, score: np.ndarray, eligible: np.ndarray, size: int) -> np.ndarray:
-    """Select the RECALL best eligible entries by golem and cell, [rank, cell, golem]; ties to the earlier entry, -1
-    fills."""
+def _best(golem: Int64Array, score: Int64Array, eligible: BoolArray, size: int) -> Int64Array:
+    """Select the RECALL best eligible entries by golem and cell [rank, cell, golem], ties by age; -1 fills."""
     counts = np.bincount(golem, minlength=size)
     starts = np.cumsum(counts) - counts
     count_max = int(counts.max())
@@ -185,14 +163,9 @@ def _best(golem: np.ndarray, score: np.ndarray, eligible: np.ndarray, size: int)
 
 
 def _blocks(
-    state: GrimoireState,
-    rows: np.ndarray,
-    golem: np.ndarray,
-    confidence: np.ndarray,
-    likeness: np.ndarray,
-    size: int,
-    policy: Policy,
-) -> np.ndarray:
+    state: GrimoireState, rows: Int64Array, golem: Int64Array, confidence: Int64Array, likeness: Float64Array,
+    size: int, policy: Policy,
+) -> Int64Array:  # fmt: skip
     """Select the surest warning against re-centring in exactly each cell, [cells, golems]; -1 for none."""
     moves = state.structures.bands()[3][state["structure"][rows]]
     bars = (state["kind"][rows] == WARNING) & moves & (confidence >= ppm(policy.playbook.block_confidence_min))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bardo_pipeline.arrays import Float64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat import attention
 from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
@@ -51,9 +51,9 @@ from bardo_pipeline.policy import Policy
 class Interventions:
     """Owner interventions due this tick, and golems whose chain was reorganised (None: none); [golems]."""
 
-    steer: np.ndarray
-    follow_up: np.ndarray
-    reorg: np.ndarray | None = None
+    steer: BoolArray
+    follow_up: Int64Array
+    reorg: BoolArray | None = None
 
     @classmethod
     def none(cls, golems: int) -> Interventions:
@@ -73,7 +73,7 @@ def step(
     interventions: Interventions | None = None,
     killed: bool = False,
     oracle: bool = True,
-) -> np.ndarray:
+) -> Int64Array:
     """Step the fleet by one tick. Dead golems keep their state and write nothing.
 
     Parameters
@@ -133,38 +133,32 @@ def step(
 class Waking:
     """Surprise, threshold and tier of each golem, [golems]; sources [6, golems]."""
 
-    steer: np.ndarray
-    follow_ups: np.ndarray
-    error: np.ndarray
-    sources: np.ndarray
-    threshold: np.ndarray
-    tier: np.ndarray
-    forced: np.ndarray
+    steer: BoolArray
+    follow_ups: Int64Array
+    error: Float64Array
+    sources: Float64Array
+    threshold: Float64Array
+    tier: Int8Array
+    forced: Int8Array
 
 
 def _wake(
-    fleet: Fleet,
-    tape: Tape,
-    t: int,
-    sight: Sight,
-    probes: Probes,
-    interventions: Interventions,
-    policy: Policy,
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, interventions: Interventions, policy: Policy,
     oracle: bool,
-) -> Waking:
+) -> Waking:  # fmt: skip
     """Compute the surprise and apply the gate. Follow-ups stay pending until the golem deliberates."""
     steer = interventions.steer
     fleet.follow_ups += interventions.follow_up
-    turned = (fleet.tick > 1) & bool(t > 0 and tape.regime[t] != tape.regime[t - 1])
+    regime_changed = (fleet.tick > 1) & bool(t > 0 and tape.regime[t] != tape.regime[t - 1])
     health_change = sight.health - fleet.health
     anomaly_count, threat = probes.anomaly_count, math.nan
     if oracle:
         pending = fleet.follow_ups + steer
         error, sources = prediction_error(
-            fleet.expected[0], tape.price[t], turned, health_change, threat, pending, anomaly_count, policy
+            fleet.expected[0], tape.price[t], regime_changed, health_change, threat, pending, anomaly_count, policy
         )
     else:
-        error, sources = prediction_error_fallback(turned, health_change, threat, anomaly_count, policy)
+        error, sources = prediction_error_fallback(regime_changed, health_change, threat, anomaly_count, policy)
     follow_ups = fleet.follow_ups
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     imminent = transition_imminent(fleet.composite, policy)
@@ -177,21 +171,18 @@ def _wake(
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced)
 
 
-def _bury(fleet: Fleet, t: int, life: Vitality, dying: np.ndarray) -> None:
+def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:
     """Store the final vitality, net asset value and position on the tape of golems that die in this tick."""
     if dying.any():
-        fleet.final_life = np.where(dying, _components(life), fleet.final_life)
+        components = np.array((life.economic, life.epistemic, life.stochastic, life.composite))
+        fleet.final_life = np.where(dying, components, fleet.final_life)
         fleet.final_nav = np.where(dying, np.floor(fleet.nav).astype(np.int64), fleet.final_nav)
         fleet.final_at = np.where(dying, t, fleet.final_at)
         fleet.alive = fleet.alive & ~dying
 
 
-def _components(life: Vitality) -> np.ndarray:
-    return np.array((life.economic, life.epistemic, life.stochastic, life.composite))
-
-
 def _probe_inputs(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, graph: np.ndarray, policy: Policy
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, graph: Float64Array, policy: Policy
 ) -> ProbeInputs:
     """Collect the inputs of the twelve probes. Pheromones have no source here, so they are absent."""
     return ProbeInputs(
@@ -215,10 +206,10 @@ def _probe_inputs(
 class Bill:
     """Costs of a tick in micro-dollars: inference, gas, credits really consumed; and whether the golem acted."""
 
-    inference: np.ndarray
-    gas: np.ndarray
-    consumed: np.ndarray
-    acted: np.ndarray
+    inference: Int64Array
+    gas: Int64Array
+    consumed: Int64Array
+    acted: Int64Array
 
 
 def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Bill:

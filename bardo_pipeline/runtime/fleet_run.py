@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
 from bardo_pipeline.derivation.curation.curator_state import CuratorState, state_from_birth
@@ -121,43 +122,32 @@ class FleetRun:
         market = self.run.market
         dead, life, bundle_hash = predecessor or (None, None, None)
         return born(
-            lineage_id=lineage_id,
-            generation=generation,
-            owner_id=owner_id,
-            founding=self.run.founding,
-            market=market.name,
-            market_hash=market.content_hash,
-            derivation_id=self.context.derivation_id,
-            policy=self.context.policy,
-            predecessor_id=dead,
-            traits=None if life is None else life.traits,
+            lineage_id=lineage_id, generation=generation, owner_id=owner_id, founding=self.run.founding,
+            market=market.name, market_hash=market.content_hash, derivation_id=self.context.derivation_id,
+            policy=self.context.policy, predecessor_id=dead, traits=None if life is None else life.traits,
             bundle_hash=bundle_hash,
-        )
+        )  # fmt: skip
 
     def _welcome(self, births: list[tuple[str, Born]], at: datetime) -> None:
         """Record births with their accompanying events; the newborn join the fleet for the next chunk."""
         events: list[LifeEvent] = []
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.context.policy)
         for i, (golem_id, birth) in enumerate(births):
-            begun = self._replicants.beginning(golem_id, birth, at) or birth_record(
+            start = self._replicants.beginning(golem_id, birth, at) or birth_record(
                 self.context, golem_id, birth, at, events, self.run.founding.loan
             )
-            if begun.loan is not None:
-                newborn.grant(i, begun.loan)
-            if begun.bundle is not None:
-                learning = begun.bundle.learning
+            if start.loan is not None:
+                newborn.grant(i, start.loan)
+            if start.bundle is not None:
+                learning = start.bundle.learning
                 newborn.begin_with(i, forecast_variances(learning), attention_of(learning))
-            events += begun.events
+            events += start.events
             self.mind.begin_life(
-                golem_id,
-                at=at,
-                base_threshold=birth.traits.rebalance_threshold,
-                inherited=begun.inherited,
-                bundle_hash=birth.bundle_hash,
-                instincts=begun.instincts,
-            )
+                golem_id, at=at, base_threshold=birth.traits.rebalance_threshold, inherited=start.inherited,
+                bundle_hash=birth.bundle_hash, instincts=start.instincts,
+            )  # fmt: skip
         self.context.log.record(events, self.clock())
-        withdraw(self.context, now=self.clock())  # what a kit rests on may be left out since it was ordered
+        withdraw(self.context, now=self.clock())  # entries of an ordered kit may have been retracted meanwhile
         if self.fleet.size:
             self.fleet.join(newborn)
         else:
@@ -183,21 +173,18 @@ class FleetRun:
             self.fleet.rebalance_threshold[:, i] = thresholds
             self.fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
 
-    def _heed(self, start: int) -> np.ndarray | None:
+    def _heed(self, start: int) -> BoolArray | None:
         """Forget what was retracted by now; return the golems with a reorg as a mask, None for none.
 
         The affected golems' state is derived again from their remaining records.
         """
         at, present = self._moment(start), set(self.fleet.golem_ids)
-        causes = [
-            c
-            for c in self.context.left_out().causes
-            if c.golem_id in present and c.event_id not in self._applied_causes
-        ]
+        causes = [c for c in self.context.left_out().causes if c.golem_id in present]
+        causes = [c for c in causes if c.event_id not in self._applied_causes]
         new_causes = [c for c in causes if c.at <= at or c.event_id not in self._first_causes]
         if not new_causes:
             return None
-        self._commit()  # what was decided before is written, or discarded as stale, while it is known to be so
+        self._commit()  # writes or discards pending decisions before the new causes apply
         self._applied_causes |= {c.event_id for c in new_causes}
         self.mind.left_out = self.context.left_out().only({*self.mind.left_out.causes, *new_causes})
         golems = sorted({c.golem_id for c in new_causes})
@@ -208,7 +195,7 @@ class FleetRun:
         reorged = {c.golem_id for c in new_causes if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
 
-    def _chunk(self, start: int, stop: int, reorged: np.ndarray | None) -> dict[str, int]:
+    def _chunk(self, start: int, stop: int, reorged: BoolArray | None) -> dict[str, int]:
         """Step from start to stop, append the records, curate closed cycles; return causes of death by golem.
 
         reorged: golems whose first tick is forced to T2.
@@ -217,39 +204,22 @@ class FleetRun:
         recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
         out = Buffers(fleet.size, stop - start)
         dead: dict[str, int] = {}
-        intervention_rows: dict[int, list[dict[str, str]]] = {}
+        due_rows: dict[int, list[dict[str, str]]] = {}
         for t in range(start, stop):
-            interventions = self._due_interventions(t, t - start, intervention_rows, stop - start)
+            interventions = self._due_interventions(t, t - start, due_rows, stop - start)
             if t == start and reorged is not None:
                 interventions = replace(interventions or Interventions.none(fleet.size), reorg=reorged)
             cause = step(
-                fleet,
-                self.tape,
-                t,
-                recall=recall,
-                interventions=interventions,
-                killed=self.run.killed(),
-                policy=policy,
-                out=out,
-                at=t - start,
-                oracle=self.run.oracle,
-            )
+                fleet, self.tape, t, recall=recall, policy=policy, out=out, at=t - start,
+                interventions=interventions, killed=self.run.killed(), oracle=self.run.oracle,
+            )  # fmt: skip
             dead |= {fleet.golem_ids[i]: int(cause[i]) for i in np.flatnonzero(cause >= 0)}
             if not fleet.alive.any():
                 out.cut(t - start + 1)
                 break
-        chunk = Chunk(
-            out,
-            self.tape,
-            start,
-            fleet.golem_ids,
-            recall,
-            self.context.derivation_id,
-            policy,
-            mutations=self._mutations(out),
-            interventions=_lists("active_interventions", intervention_rows, out),
-        )
-        records = records_of(chunk)
+        chunk = Chunk(out, self.tape, start, fleet.golem_ids, recall, self.context.derivation_id, policy)
+        rows = {"mutations": self._mutations(out), "interventions": _lists("active_interventions", due_rows, out)}
+        records = records_of(replace(chunk, **rows))
         self.segment += 1
         self.context.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
         self.records += records.num_rows
@@ -272,14 +242,8 @@ class FleetRun:
             severity, intent = steer_order
             steer[i], follow[i] = severity == "high", severity == "low"
             name = f"{golem_id}-{due}"
-            rows.setdefault(i * ticks + column, []).append(
-                {
-                    "intervention_id": name,
-                    "kind": "steer" if steer[i] else "follow_up",
-                    "severity": severity,
-                    "intent": intent,
-                }
-            )
+            row = {"intervention_id": name, "severity": severity, "intent": intent}
+            rows.setdefault(i * ticks + column, []).append(row | {"kind": "steer" if steer[i] else "follow_up"})
             payload = Steered(intervention_id=name, due_tick=due, severity="high" if steer[i] else "low", intent=intent)
             self.context.log.record([life_event(golem_id, self._moment(t), payload)], self.clock())
         return Interventions(steer, follow)
@@ -309,16 +273,16 @@ class FleetRun:
 
     def _bury(self, dead: dict[str, int], stop: int) -> list[tuple[str, Born]]:
         """Record the deaths, complete them, and return births of heirs of golems with a published bundle."""
-        dead_positions = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
-        lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in dead_positions}
-        self.context.log.record([self._death(i, dead) for i in dead_positions], self.clock())
+        positions = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
+        lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in positions}
+        self.context.log.record([self._death(i, dead) for i in positions], self.clock())
         self._commit()
         complete_deaths(self.context, now=self.clock())
         bundles = published_bundles(self.context, lives)
-        self.deaths += len(dead_positions)
+        self.deaths += len(positions)
         self.published += len(bundles)
-        self.refused += len(dead_positions) - len(bundles)
-        self.fleet.keep(~np.isin(np.arange(self.fleet.size), dead_positions))
+        self.refused += len(positions) - len(bundles)
+        self.fleet.keep(~np.isin(np.arange(self.fleet.size), positions))
         self.mind.remove_golems(set(dead))
         if stop >= self.tape.ticks:
             return []

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
@@ -51,12 +52,12 @@ class Ledger:
     """Totals by golem: inference and gas in micro-dollars, thoughts at T1 and T2, re-centrings, and those blocked by a
     warning."""
 
-    thought: np.ndarray
-    gas: np.ndarray
-    shallow: np.ndarray
-    deep: np.ndarray
-    moved: np.ndarray
-    warned: np.ndarray
+    thought: Int64Array
+    gas: Int64Array
+    shallow: Int64Array
+    deep: Int64Array
+    moved: Int64Array
+    warned: Int64Array
 
     @classmethod
     def empty(cls, size: int) -> Ledger:
@@ -86,24 +87,24 @@ class Lives:
     """
 
     golem_ids: tuple[str, ...]
-    ticks: np.ndarray
-    cause: np.ndarray
-    course: np.ndarray
-    last_at: np.ndarray
-    worth: np.ndarray
-    first_worth: np.ndarray
-    forecast_variance: np.ndarray
-    attention: np.ndarray
+    ticks: Int64Array
+    cause: Int64Array
+    course: Int64Array
+    last_at: Int64Array
+    worth: Int64Array
+    first_worth: Int64Array
+    forecast_variance: Float64Array
+    attention: Float64Array
     ledger: Ledger
 
-    def returns_at(self, ticks: np.ndarray, cycle_ticks: int) -> np.ndarray:
+    def returns_at(self, ticks: Int64Array, cycle_ticks: int) -> Float64Array:
         """Return the relative gain of worth after so many ticks of life, rounded up to the cycle."""
         cycle = np.minimum((ticks + cycle_ticks - 1) // cycle_ticks, len(self.course)) - 1
-        worth: np.ndarray = self.course[cycle, np.arange(len(ticks))]
+        worth: Int64Array = self.course[cycle, np.arange(len(ticks))]
         return worth / self.first_worth - 1.0
 
     @property
-    def returns(self) -> np.ndarray:
+    def returns(self) -> Float64Array:
         """Relative gain of worth over the whole life."""
         return self.worth / self.first_worth - 1.0
 
@@ -183,7 +184,7 @@ class InMemoryFleet:
         """Return all past states of entries: ENTRY_SCHEMA, several rows per entry."""
         return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *self._ever])
 
-    def _chunk(self, start: int, stop: int) -> np.ndarray:
+    def _chunk(self, start: int, stop: int) -> Int64Array:
         """Run one cycle: step, record, curate. Return causes of death, -1 for survivors."""
         fleet, policy = self.fleet, self.policy
         recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self._names, policy)
@@ -200,7 +201,7 @@ class InMemoryFleet:
         self._curate(records, lived)
         return cause
 
-    def _curate(self, records: pa.Table, lived: np.ndarray) -> None:
+    def _curate(self, records: pa.Table, lived: BoolArray) -> None:
         """Close the cycle of all living golems, whose cycles are synchronous."""
         span, fleet = self.policy.curator.cycle_ticks, self.fleet
         upto = {fleet.golem_ids[i]: int(cycle_of(fleet.tick[i : i + 1], span)[0]) for i in np.flatnonzero(lived)}

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -145,7 +146,7 @@ def graded(results: Sequence[LineageLives], policy: Policy) -> Graded:
     )  # fmt: skip
 
 
-def _mean(parts: Sequence[np.ndarray]) -> float:
+def _mean(parts: Sequence[Int64Array]) -> float:
     return float(np.concatenate(parts).mean())
 
 
@@ -194,8 +195,8 @@ class Generation:
     deaths: pa.Table
     entries: pa.Table
     ever: pa.Table
-    variance: np.ndarray
-    attention: np.ndarray
+    variance: Float64Array
+    attention: Float64Array
 
 
 def _births(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.heartbeat.decide import EXECUTED
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.aave_reserves import ASSETS
@@ -30,14 +31,14 @@ class LoanActs:
     bonus.
     """
 
-    action: np.ndarray
-    status: np.ndarray
-    why: np.ndarray
-    gas: np.ndarray
-    slip_ppm: np.ndarray
-    expected_slip_ppm: np.ndarray
-    value: np.ndarray
-    loss: np.ndarray
+    action: Int64Array
+    status: Int64Array
+    why: Int64Array
+    gas: Int64Array
+    slip_ppm: Int64Array
+    expected_slip_ppm: Int64Array
+    value: Int64Array
+    loss: Int64Array
 
     @classmethod
     def none(cls, golems: int) -> LoanActs:
@@ -45,9 +46,9 @@ class LoanActs:
         return cls(*(np.zeros(golems, np.int64) for _ in range(8)))
 
     @property
-    def executed(self) -> np.ndarray:
+    def executed(self) -> BoolArray:
         """Whether each loan was changed by its golem or the protocol."""
-        done: np.ndarray = (self.action != NOTHING) & (self.status == EXECUTED)
+        done: BoolArray = (self.action != NOTHING) & (self.status == EXECUTED)
         return done
 
 
@@ -55,12 +56,12 @@ class LoanActs:
 class Terms:
     """The protocol's loan terms by each golem's collateral, [golems]."""
 
-    loan_to_value: np.ndarray
-    threshold: np.ndarray
-    bonus: np.ndarray
+    loan_to_value: Float64Array
+    threshold: Float64Array
+    bonus: Float64Array
 
     @classmethod
-    def of(cls, asset: np.ndarray, rules: LendingPolicy) -> Terms:
+    def of(cls, asset: Int64Array, rules: LendingPolicy) -> Terms:
         """Look up the terms by collateral (positions in ASSETS)."""
         assets = {name.lower(): name for name in ASSETS}
         columns = (
@@ -74,11 +75,11 @@ class Terms:
 class Shares:
     """Value of one share of each golem's two reserves, in micro-dollars, [golems]."""
 
-    supplied: np.ndarray
-    owed: np.ndarray
+    supplied: Float64Array
+    owed: Float64Array
 
     @classmethod
-    def at(cls, tape: Tape, t: int, asset: np.ndarray) -> Shares:
+    def at(cls, tape: Tape, t: int, asset: Int64Array) -> Shares:
         """Compute the values at a tick. asset: the collateral; the debt is in the other asset."""
         assert tape.reserves is not None, "only a market with reserves lends"
         unit = np.array([1.0, tape.price[t]])
@@ -86,7 +87,9 @@ class Shares:
         return cls(supplied[asset], owed[1 - asset])
 
 
-def health_of(collateral: np.ndarray, debt: np.ndarray, threshold: np.ndarray, rules: LendingPolicy) -> np.ndarray:
+def health_of(
+    collateral: Float64Array, debt: Float64Array, threshold: Float64Array, rules: LendingPolicy
+) -> Float64Array:
     """Return collateral x threshold / debt, both in the same money; NaN without collateral and debt.
 
     The maximum is `health_free`, which is also the health of collateral without debt.
@@ -103,13 +106,13 @@ class Seized:
     emptied: golems whose whole collateral was taken; the protocol bears their remaining debt.
     """
 
-    repaid: np.ndarray
-    taken: np.ndarray
-    emptied: np.ndarray
+    repaid: Float64Array
+    taken: Float64Array
+    emptied: BoolArray
 
 
 def liquidation(
-    collateral: np.ndarray, debt: np.ndarray, health: np.ndarray, bonus: np.ndarray, rules: LendingPolicy
+    collateral: Float64Array, debt: Float64Array, health: Float64Array, bonus: Float64Array, rules: LendingPolicy
 ) -> Seized:
     """Liquidate loans with health below 1: the close factor of the debt, all of it at very low health.
 

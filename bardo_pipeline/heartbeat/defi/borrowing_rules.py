@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat.decide import (
     BLOCKED,
     DEFERRED,
@@ -40,11 +41,11 @@ LOAN_WHY = (
 )
 QUOTE, BASE = ASSETS.index("USDC"), ASSETS.index("WETH")
 
-Stop = tuple[np.ndarray, int, int]
+Stop = tuple[BoolArray, int, int]
 """(golems it stops, status, reason)."""
 
 
-def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | None, policy: Policy) -> None:
+def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
     """Let deliberating golems that may borrow and have no position supply a part of their idle money and borrow."""
     if acts is None:
         return
@@ -79,7 +80,7 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | 
     revalue(fleet, tape, t, policy)
 
 
-def guard_health(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | None, policy: Policy) -> None:
+def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
     """Let deliberating golems below the guard's health repay up to its target, as far as their money suffices."""
     if acts is None:
         return
@@ -117,8 +118,8 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanA
 
 
 def _send(
-    fleet: Fleet, tape: Tape, t: int, acting: np.ndarray, acts: LoanActs, action: int, swap: np.ndarray,
-    value: np.ndarray, gas: np.ndarray, stops: tuple[Stop, ...], tier: np.ndarray, policy: Policy,
+    fleet: Fleet, tape: Tape, t: int, acting: Int64Array, acts: LoanActs, action: int, swap: Float64Array,
+    value: Float64Array, gas: Float64Array, stops: tuple[Stop, ...], tier: Int8Array, policy: Policy,
 ) -> None:  # fmt: skip
     """Simulate (T2), validate and apply the slippage on inclusion; write the result into `acts`.
 

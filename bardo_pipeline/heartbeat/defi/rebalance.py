@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.paired_trial import open_trials
@@ -29,22 +30,22 @@ class Recentring:
     swap: micro-dollars to swap. expected_slip: expected slippage of the swap in ppm.
     """
 
-    golem: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    root_lower: np.ndarray
-    root_upper: np.ndarray
-    value: np.ndarray
-    share: np.ndarray
-    swap: np.ndarray
-    expected_slip: np.ndarray
+    golem: Int64Array
+    lower: Float64Array
+    upper: Float64Array
+    root_lower: Float64Array
+    root_upper: Float64Array
+    value: Float64Array
+    share: Float64Array
+    swap: Float64Array
+    expected_slip: Int64Array
 
-    def take(self, some: np.ndarray) -> Recentring:
+    def take(self, selection: Int64Array | BoolArray) -> Recentring:
         """Select golems by positions in the plan or by mask."""
-        return Recentring(*(column[some] for column in vars(self).values()))
+        return Recentring(*(column[selection] for column in vars(self).values()))
 
 
-def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: np.ndarray) -> Recentring:
+def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: Int64Array) -> Recentring:
     """Compute the re-centring of these golems (positions)."""
     root, held = tape.root[t], sight.open[golem]
     lower, upper = range_around(tape.pool_tick[t], fleet.half_width[golem])
@@ -56,22 +57,22 @@ def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: np.ndarray
     return Recentring(golem, lower, upper, root_lower, root_upper, value, share, swap, slip)
 
 
-def slips(tape: Tape, t: int, swap: np.ndarray, luck: np.ndarray | float) -> np.ndarray:
+def slips(tape: Tape, t: int, swap: Float64Array, luck: Float64Array | float) -> Int64Array:
     """Return the slippage of swaps in ppm; 0 without a swap."""
     span = tape.price_high[t] / tape.price_low[t] - 1.0
     slip = slippage_ppm(swap, tape.liquidity[t], tape.root[t], tape.market.fee_ppm, span, luck)
-    out: np.ndarray = np.where(swap > 0, slip, 0)
+    out: Int64Array = np.where(swap > 0, slip, 0)
     return out
 
 
-def gas_micros(tape: Tape, t: int, units: np.ndarray | int) -> np.ndarray:
+def gas_micros(tape: Tape, t: int, units: Int64Array | int) -> Float64Array:
     """Return the price of gas units at this tick, in micro-dollars."""
     return np.rint(units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros))
 
 
 def try_recentring(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, plan: Recentring, acted: np.ndarray, slip: np.ndarray,
-    recalled: np.ndarray | None, policy: Policy,
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, plan: Recentring, acted: BoolArray, slip: Int64Array,
+    recalled: Int64Array | None, policy: Policy,
 ) -> None:  # fmt: skip
     """Open trials of re-centring versus holding for the golems of a plan, as far as slots are free.
 
@@ -99,7 +100,7 @@ def try_recentring(
     )  # fmt: skip
 
 
-def try_inaction(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, policy: Policy) -> None:
+def try_inaction(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: Int8Array, policy: Policy) -> None:
     """Open trials of inaction for suppressed golems, at the anomaly scores at which decisions are judged.
 
     A golem needs to have no open trial, so it has at most one such trial in `check_ticks`.

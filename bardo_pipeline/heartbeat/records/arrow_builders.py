@@ -45,7 +45,9 @@ def constant(value: object, count: int, type_: pa.DataType | None = None) -> pa.
     return pa.repeat(pa.scalar(value, type_) if type_ is not None else pa.scalar(value), count)
 
 
-def struct(type_: pa.DataType, parts: Mapping[str, pa.Array | str], missing: BoolArray | None = None) -> pa.Array:
+def struct(
+    type_: pa.DataType, parts: Mapping[str, pa.Array | str | bool], missing: BoolArray | None = None
+) -> pa.Array:
     """Build structs from children by name: arrays, or one value for all rows; children not given are null.
 
     missing: rows whose struct is null.
@@ -55,7 +57,7 @@ def struct(type_: pa.DataType, parts: Mapping[str, pa.Array | str], missing: Boo
     return pa.StructArray.from_arrays(children, fields=list(type_), mask=None if missing is None else pa.array(missing))
 
 
-def _child(part: pa.Array | str | None, type_: pa.DataType, count: int) -> pa.Array:
+def _child(part: pa.Array | str | bool | None, type_: pa.DataType, count: int) -> pa.Array:
     if isinstance(part, pa.Array):
         return part if part.type == type_ else part.cast(type_)
     return pa.nulls(count, type_) if part is None else constant(part, count, type_)

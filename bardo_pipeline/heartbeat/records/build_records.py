@@ -26,7 +26,7 @@ from bardo_pipeline.heartbeat.records.arrow_builders import (
     struct,
     text_of,
 )
-from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, record_type
+from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, lists_of, record_type
 from bardo_pipeline.heartbeat.records.loan_fields import loan_positions, with_loan_acts
 from bardo_pipeline.heartbeat.records.thought_fields import thought
 from bardo_pipeline.mortality.affect import emotion_codes
@@ -155,31 +155,23 @@ def _probes(rows: Rows) -> dict[str, pa.Array]:
     value, limit = (column.T.reshape(-1) for column in (probes.value, probes.threshold))
     code = np.tile(np.arange(len(PROBES)), rows.count)
     detail = detail_arrow(code, severity, value, limit)
-    names = text_of(PROBE_NAMES, code)
-    results = struct(
-        record_type("probe_results").value_type,
-        {
-            "probe": names,
-            "severity": text_of(SEVERITIES, severity),
-            "value": floats(value),
-            "threshold": floats(limit),
-            "detail": detail,
-        },
-    )
-    high = np.flatnonzero(severity == HIGH)
-    anomalies = struct(
-        record_type("anomalies").value_type,
-        {
-            "probe": names.take(pa.array(high)),
-            "value": floats(value[high]),
-            "threshold": floats(limit[high]),
-            "description": detail.take(pa.array(high)),
-        },
-    )
-    each = np.full(rows.count, len(PROBES))
+    names, high = text_of(PROBE_NAMES, code), np.flatnonzero(severity == HIGH)
+    results = {
+        "probe": names,
+        "severity": text_of(SEVERITIES, severity),
+        "value": floats(value),
+        "threshold": floats(limit),
+        "detail": detail,
+    }
+    anomalies = {
+        "probe": names.take(pa.array(high)),
+        "value": floats(value[high]),
+        "threshold": floats(limit[high]),
+        "description": detail.take(pa.array(high)),
+    }
     return {
-        "probe_results": list_array(record_type("probe_results"), each, results),
-        "anomalies": list_array(record_type("anomalies"), probes.anomaly_count, anomalies),
+        "probe_results": lists_of("probe_results", np.full(rows.count, len(PROBES)), results),
+        "anomalies": lists_of("anomalies", probes.anomaly_count, anomalies),
     }
 
 
@@ -187,18 +179,15 @@ def _predictions(rows: Rows) -> pa.Array:
     resolved = rows["resolved"]
     pick = resolved.reshape(-1)
     expected, half, actual, held = (rows[n].reshape(-1)[pick] for n in ("expected", "half", "actual", "held"))
-    values = struct(
-        record_type("predictions").value_type,
-        {
-            "quantity": text_of(QUANTITIES, np.tile(np.arange(3), rows.count)[pick]),
-            "expected": floats(expected),
-            "low": floats(expected - half),
-            "high": floats(expected + half),
-            "actual": floats(actual),
-            "held": booleans(held),
-        },
-    )
-    return list_array(record_type("predictions"), resolved.sum(axis=1), values)
+    parts = {
+        "quantity": text_of(QUANTITIES, np.tile(np.arange(3), rows.count)[pick]),
+        "expected": floats(expected),
+        "low": floats(expected - half),
+        "high": floats(expected + half),
+        "actual": floats(actual),
+        "held": booleans(held),
+    }
+    return lists_of("predictions", resolved.sum(axis=1), parts)
 
 
 def _sources(rows: Rows) -> pa.Array:
@@ -219,6 +208,7 @@ def _resolutions(rows: Rows) -> pa.Array:
     }
     recalled = rows["trial_recalled"].reshape(rows.count * due.shape[1], -1)[pick]
     ids = wanted.value_type.field("retrieved_entry_ids").type
+    entry_lists = list_array(ids, (recalled >= 0).sum(axis=1), rows.entry_ids(recalled[recalled >= 0]))
     values = struct(
         wanted.value_type,
         {
@@ -233,9 +223,7 @@ def _resolutions(rows: Rows) -> pa.Array:
             "effect_ppm": integers(column["effect_ppm"]),
             "verified": True,
             "ground_truth_source": "trace",
-            "retrieved_entry_ids": list_array(
-                ids, (recalled >= 0).sum(axis=1), rows.entry_ids(recalled[recalled >= 0])
-            ),
+            "retrieved_entry_ids": entry_lists,
         },
     )
     return list_array(wanted, due.sum(axis=1), values)

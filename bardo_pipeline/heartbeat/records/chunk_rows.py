@@ -13,7 +13,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.probes import Probes
 from bardo_pipeline.heartbeat.recall_table import Recall
-from bardo_pipeline.heartbeat.records.arrow_builders import text_of
+from bardo_pipeline.heartbeat.records.arrow_builders import list_array, struct, text_of
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
@@ -37,6 +37,12 @@ class Chunk:
 def record_type(name: str) -> pa.DataType:
     """Return the Arrow type of a record's field."""
     return RECORD_SCHEMA.field(name).type
+
+
+def lists_of(name: str, counts: Int64Array, parts: dict[str, pa.Array | str | bool]) -> pa.Array:
+    """Build a record's list field from list lengths and the children of its structs."""
+    type_ = record_type(name)
+    return list_array(type_, counts, struct(type_.value_type, parts))
 
 
 class Rows:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.model import PROBES, REGIMES, TIERS
@@ -26,18 +23,11 @@ from bardo_pipeline.heartbeat.records.arrow_builders import (
     struct,
     text_of,
 )
-from bardo_pipeline.heartbeat.records.chunk_rows import Rows, loan_counts, record_type
+from bardo_pipeline.heartbeat.records.chunk_rows import Rows, lists_of, loan_counts, record_type
 
 TOOLS = (None, "uniswap_v3_rebalance", "uniswap_v3_mint", "uniswap_v3_burn", "uniswap_v3_collect")
 MODELS = (None, "rules-1/fast", "rules-1/full")
-_FACTORS = {
-    "score": "score",
-    "semantic": "likeness",
-    "recency": "recency",
-    "importance": "importance",
-    "affect": "affect",
-}
-"""Buffer column by field of a retrieved entry."""
+_FACTORS = ("score", "likeness", "recency", "importance", "affect")
 
 
 def thought(rows: Rows) -> dict[str, pa.Array]:
@@ -45,41 +35,25 @@ def thought(rows: Rows) -> dict[str, pa.Array]:
     count, thinking = rows.count, rows.thinking
     where = np.flatnonzero(thinking)
     if not len(where):
-        names = (
-            "context_bundle_summary",
-            "retrieved_entries",
-            "deliberation",
-            "actions",
-            "outcome",
-            "somatic_markers_fired",
-        )
-        return {
-            n: empty_lists(record_type(n), count) if pa.types.is_list(record_type(n)) else absent(record_type(n), count)
-            for n in names
-        }
+        structs = ("context_bundle_summary", "deliberation", "outcome")
+        lists = ("retrieved_entries", "actions", "somatic_markers_fired")
+        fields = {name: absent(record_type(name), count) for name in structs}
+        return fields | {name: empty_lists(record_type(name), count) for name in lists}
     action, status = rows.of("choice_action", where), rows.of("choice_status", where)
     recalled = rows.of("choice_recalled", where)
     place = np.full(count, -1, np.int64)
     place[where] = np.arange(len(where))
     retrieved, markers = _retrieved(rows, where, recalled)
+    entry_counts, action_counts = np.zeros((2, count), np.int64)
+    entry_counts[where], action_counts[where] = (recalled >= 0).sum(axis=1), action > 0
     return {
         "context_bundle_summary": scattered(_context(rows, where, recalled), place),
-        "retrieved_entries": list_array(
-            record_type("retrieved_entries"), _spread(count, where, (recalled >= 0).sum(axis=1)), retrieved
-        ),
+        "retrieved_entries": list_array(record_type("retrieved_entries"), entry_counts, retrieved),
         "somatic_markers_fired": markers,
         "deliberation": scattered(_deliberation(rows, where, action), place),
-        "actions": list_array(
-            record_type("actions"), _spread(count, where, action > 0), _actions(rows, where, action, status)
-        ),
+        "actions": list_array(record_type("actions"), action_counts, _actions(rows, where, action, status)),
         "outcome": scattered(_outcome(rows, where, action, status), place),
     }
-
-
-def _spread(count: int, where: Int64Array, values: NDArray[Any]) -> Int64Array:
-    out = np.zeros(count, np.int64)
-    out[where] = values
-    return out
 
 
 def _retrieved(rows: Rows, where: Int64Array, recalled: Int64Array) -> tuple[pa.Array, pa.Array]:
@@ -88,24 +62,22 @@ def _retrieved(rows: Rows, where: Int64Array, recalled: Int64Array) -> tuple[pa.
     counts = (recalled >= 0).sum(axis=1)
     pick = (recalled >= 0).reshape(-1)
     entry = recalled.reshape(-1)[pick]
-    column = {field: rows.of(f"choice_{name}", where).reshape(-1)[pick] for field, name in _FACTORS.items()}
+    column = {name: rows.of(f"choice_{name}", where).reshape(-1)[pick] for name in _FACTORS}
     ids = rows.entry_ids(recall.code[entry])
     values = struct(
         record_type("retrieved_entries").value_type,
-        {"entry_id": ids, "kind": text_of(ENTRY_KINDS, recall.kind[entry])} | {n: floats(v) for n, v in column.items()},
+        {"entry_id": ids, "kind": text_of(ENTRY_KINDS, recall.kind[entry]), "semantic": floats(column["likeness"])}
+        | {name: floats(values) for name, values in column.items() if name != "likeness"},
     )
-    fires = (column["semantic"] >= 1.0 - 1e-9) & (recall.sign[entry] != 0)
+    fires = (column["likeness"] >= 1.0 - 1e-9) & (recall.sign[entry] != 0)
     owner = np.repeat(where, counts)[fires]
     regime = text_of(REGIMES, rows.chunk.tape.regime[rows.t[owner]])
-    markers = struct(
-        record_type("somatic_markers_fired").value_type,
-        {
-            "entry_id": ids.filter(pa.array(fires)),
-            "situation": concat_text(regime, ", the situation of a rule"),
-            "valence": floats(recall.sign[entry[fires]] * recall.confidence[entry[fires]] / 1e6),
-        },
-    )
-    return values, list_array(record_type("somatic_markers_fired"), np.bincount(owner, minlength=rows.count), markers)
+    markers = {
+        "entry_id": ids.filter(pa.array(fires)),
+        "situation": concat_text(regime, ", the situation of a rule"),
+        "valence": floats(recall.sign[entry[fires]] * recall.confidence[entry[fires]] / 1e6),
+    }
+    return values, lists_of("somatic_markers_fired", np.bincount(owner, minlength=rows.count), markers)
 
 
 def _context(rows: Rows, where: Int64Array, recalled: Int64Array) -> pa.Array:
