@@ -29,9 +29,8 @@ class Foresight:
     """Links into the price of all golems.
 
     variable, lag: a link's cause and its distance in ticks before the predicted tick, [links]. weight: effect per
-    standard
-    deviation of the cause, 0 for golems without the link, [links, golems]. knows: golems with a link. candidate: golems
-    with an untested candidate link.
+    standard deviation of the cause, 0 for golems without the link, [links, golems]. knows: golems with a link.
+    candidate: golems with an untested candidate link.
     """
 
     variable: Int64Array
@@ -73,23 +72,24 @@ def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy:
     place = {golem_id: i for i, golem_id in enumerate(golem_ids)}
     links = {code: s for code, s in enumerate(state.structures.rows) if s.source == "causal"}
     empty = nothing_foreseen(len(golem_ids))
-    rows = (
-        np.flatnonzero(np.isin(state["structure"], list(links)) & (state["sign"] != 0)) if links else np.zeros(0, int)
-    )
+    rows = np.zeros(0, int)
+    if links:
+        rows = np.flatnonzero(np.isin(state["structure"], list(links)) & (state["sign"] != 0))
     rows = np.array([r for r in rows.tolist() if state.golems[state["golem"][r]] in place], np.int64)
     if not len(rows):
         return empty
     task = tasks()[EFFECTS.index(PRICE_RETURN)]
-    trusted_rows = state.confidence_at(rows, np.full(len(rows), at_us), policy.decay) >= ppm(
-        policy.causal.predict_confidence
-    )
+    confidence = state.confidence_at(rows, np.full(len(rows), at_us), policy.decay)
+    trusted_rows = confidence >= ppm(policy.causal.predict_confidence)
     weights: dict[tuple[int, int], Float64Array] = {}
     for row, trusted in zip(rows.tolist(), trusted_rows.tolist(), strict=True):
         link, golem = links[int(state["structure"][row])], place[state.golems[state["golem"][row]]]
         status = int(state["status"][row])
         if status == CANDIDATE and state["own_sumsq"][row] == 0 and not is_quarantined(state, np.array([row]))[0]:
             empty.candidate[golem] = True
-        column = _looks(link.cause, link.lag_ticks, task) if link.effect == CAUSAL_VARIABLES[PRICE_RETURN] else None
+        column = (
+            _graph_column(link.cause, link.lag_ticks, task) if link.effect == CAUSAL_VARIABLES[PRICE_RETURN] else None
+        )
         if status == ACTIVE and trusted and column is not None:
             weights.setdefault(column, np.zeros(len(golem_ids)))[golem] = state["effect_mean_ppm"][row] / PPM
     if not weights:
@@ -100,7 +100,7 @@ def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy:
     return Foresight(variable, lag, weight, (weight != 0.0).any(axis=0), empty.candidate)
 
 
-def _looks(cause: str | None, lag_ticks: int | None, task: Task) -> tuple[int, int] | None:
+def _graph_column(cause: str | None, lag_ticks: int | None, task: Task) -> tuple[int, int] | None:
     """Return (variable, ticks before the predicted tick) of a link into the price; None if no column matches."""
     if cause not in CAUSAL_VARIABLES or lag_ticks is None:
         return None

@@ -45,8 +45,8 @@ class Founding:
     """Terms of founding a run's golems: owners, budget in micro-dollars, bounds of the lifespan in ticks, loan.
 
     The budget is 50 dollars (INH S13). Credits are 1/40 of it (ours) and pay for inference and gas; the rest is
-    capital.
-    The lifespan of 2,000 to 8,000 minutes is ours. loan: terms that every golem may borrow at; None: no borrowing.
+    capital. The lifespan of 2,000 to 8,000 minutes is ours. loan: terms that every golem may borrow at; None: no
+    borrowing.
     """
 
     owners: tuple[str, ...] = ("owner-1", "owner-2")
@@ -194,8 +194,7 @@ class Fleet:
         """No loan. Collateral and debt are in shares of the reserves.
 
         collateral_asset: a position in ASSETS; the debt is in the other asset. loan_value: net of the debt. loan_cost:
-        interest
-        and liquidation bonuses so far. loan_ratio: allowed loan to value, 0 if the golem may not borrow.
+        interest and liquidation bonuses so far. loan_ratio: allowed loan to value, 0 if the golem may not borrow.
         """
         self.loan_ratio, self.collateral_asset = self._reals(), self._ints()
         self.collateral_shares, self.debt_shares = self._reals(), self._reals()
@@ -236,10 +235,8 @@ class Fleet:
         branches = (2, CHECK_SLOTS)
         self.branch_liquidity, self.branch_idle = self._reals(*branches), self._reals(*branches)
         self.branch_fees = self._reals(*branches)
-        self.branch_root_lower, self.branch_root_upper = (
-            self._reals(*branches, fill=1.0),
-            self._reals(*branches, fill=2.0),
-        )
+        self.branch_root_lower = self._reals(*branches, fill=1.0)
+        self.branch_root_upper = self._reals(*branches, fill=2.0)
         self.branch_lower, self.branch_upper = self._reals(*branches), self._reals(*branches, fill=1.0)
 
     def _reals(self, *axes: int, fill: float = 0.0) -> Float64Array:
@@ -265,8 +262,7 @@ class Fleet:
         """Start golem i with its predecessor's learning state.
 
         forecast_variance: price, gas, health; None keeps the default. attention: (thoughts, vain thoughts) by
-        situation, or
-        empty.
+        situation, or empty.
         """
         for count, values in zip((self.thoughts, self.vain), attention, strict=True):
             if len(values):

@@ -96,8 +96,7 @@ def adaptive_threshold(
     """Return the surprise from which a golem deliberates, within [0.05, 0.8] (HB S5).
 
     The threshold is base x confidence x mortality x arousal. Negative arousal counts as zero, so calm does not lower
-    the
-    threshold (canon 26; HB took its absolute value).
+    the threshold (canon 26; HB took its absolute value).
     """
     rules = policy.gate
     trusting = 1.0 + confidence * rules.confidence_gain
@@ -111,8 +110,7 @@ def transition_imminent(composite: Float64Array, policy: Policy) -> BoolArray:
     """Whether a golem's vitality is at most a margin above the bound of the terminal phase.
 
     HB S5 forces T2 on imminent phase transitions because "entering Terminal requires full deliberation". Other bounds
-    are
-    excluded: a golem hovering around one for days would pay for T2 at every tick, which shortens its life.
+    are excluded: a golem hovering around one for days would pay for T2 at every tick, which shortens its life.
     """
     bound = policy.mortality.declining
     return (composite >= bound) & (composite <= bound + policy.gate.transition_margin)

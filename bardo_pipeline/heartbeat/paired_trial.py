@@ -85,8 +85,7 @@ def open_trials(
     """Open trials of these golems' decisions, as far as slots are free.
 
     An act takes any free slot. A decision to hold needs that no other decision of the golem is on trial, and inaction
-    on a
-    suppressed tick needs that no trial is open: so trials of one kind do not overlap.
+    on a suppressed tick needs that no trial is open: so trials of one kind do not overlap.
 
     Parameters
     ----------

@@ -29,10 +29,8 @@ class ProbeInputs:
 
     price_change, liquidity_change: signed shares since the last tick. gas_hour_ratio: gas over its hourly mean.
     credit_share: credits over first credits. macd: histogram as a signed share of the price. nav_drawdown: share below
-    the
-    high-water mark. threat: strongest pheromone, [0, 1]. deviation_sigma: largest absolute z of the homeostatic
-    variables.
-    drift: mean relative forecast error. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
+    the high-water mark. threat: strongest pheromone, [0, 1]. deviation_sigma: largest absolute z of the homeostatic
+    variables. drift: mean relative forecast error. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
     """
 
     price_change: Float64Array | float
@@ -95,8 +93,7 @@ def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
     """Evaluate the twelve probes.
 
     RSI and MACD share a probe whose value is the smaller of both, MACD in RSI points, because RSI alone is noisy on
-    minute
-    bars without trades: over the recorded market RSI is beyond 20 or 80 on 39 % of the bars, both are on 1 %.
+    minute bars without trades: over the recorded market RSI is beyond 20 or 80 on 39 % of the bars, both are on 1 %.
     """
     value = np.empty((len(PROBES), len(inputs.credit_share)))
     value[0] = np.abs(inputs.price_change)

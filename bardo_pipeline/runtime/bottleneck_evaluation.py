@@ -56,8 +56,7 @@ Question = tuple[str, str | None, tuple[str, int]]
 
 @dataclass(frozen=True)
 class Squeeze:
-    """Settings: seed of the first market, learning golems and days, days of heirs in the first market, heirs per
-    choice.
+    """Settings: seed of the first market, learning golems and their days, days of the heirs, heirs per choice.
 
     markets: markets on which the true effects are measured. pairs: traded pairs, one market each, shared by the golems.
     """
@@ -170,10 +169,10 @@ def _pool(settings: Squeeze, policy: Policy, tell: Tell) -> pa.Table:
         tell("living", number / settings.pairs)
         tape = _tape(settings, number, policy)
         births = [_born(tape, f"squeeze/{i}", lasting(tape.market.bars), policy) for i in golems.tolist()]
-        brood = InMemoryFleet(tape, 0, births, policy)
-        brood.begin(ENTRY_SCHEMA.empty_table())
-        brood.live(_stop(tape, settings))
-        grimoires.append(brood.grimoire())
+        fleet = InMemoryFleet(tape, 0, births, policy)
+        fleet.begin(ENTRY_SCHEMA.empty_table())
+        fleet.live(_stop(tape, settings))
+        grimoires.append(fleet.grimoire())
     return as_one(pa.concat_tables(grimoires))
 
 
@@ -204,9 +203,9 @@ def chosen(pool: pa.Table, deaths: pa.Table, budget: int, way: str, at_us: int, 
     if way == "bottleneck":
         rules = policy.model_copy(update={"inheritance": policy.inheritance.model_copy(update={"budget": budget})})
         return bottleneck(pool, deaths, rules).select(ENTRY_SCHEMA.names)
-    sure = confidence_of(pool, np.full(pool.num_rows, at_us), policy.decay)
+    confidence = confidence_of(pool, np.full(pool.num_rows, at_us), policy.decay)
     luck = np.random.default_rng([seed, budget]).permutation(pool.num_rows)
-    order = luck if way == "random" else np.lexsort((np.arange(pool.num_rows), -sure))
+    order = luck if way == "random" else np.lexsort((np.arange(pool.num_rows), -confidence))
     return pool.take(pa.array(np.sort(order[:budget])))
 
 
@@ -272,7 +271,7 @@ def _heirs(
             name = f"{heir.golem_id}-{budget}-{way}"
             starts.append(heir._replace(golem_id=name))
             given.append(as_inherited(with_columns(crossed, golem_id=pa.array([name] * crossed.num_rows)), policy))
-    brood = InMemoryFleet(tape, start, starts, policy)
-    brood.begin(pa.concat_tables(given))
-    worth = brood.live(tape.ticks).worth.reshape(len(choices), heirs).mean(axis=1)
+    fleet = InMemoryFleet(tape, start, starts, policy)
+    fleet.begin(pa.concat_tables(given))
+    worth = fleet.live(tape.ticks).worth.reshape(len(choices), heirs).mean(axis=1)
     return dict(zip(choices, worth.tolist(), strict=True))

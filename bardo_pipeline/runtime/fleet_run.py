@@ -71,15 +71,15 @@ class FleetRun:
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
         """Run through the whole market, or until no golem is left."""
         span = self.context.policy.curator.cycle_ticks
-        self._found()
+        self._found_lineages()
         for start in range(0, self.tape.ticks, span):
-            self._take_up(start)
+            self._join_waiting(start)
             if not self.fleet.size:
                 if self._waiting:
                     continue
                 break
             stop = min(start + span, self.tape.ticks)
-            dead = self._chunk(start, stop, self._heed(start))
+            dead = self._chunk(start, stop, self._apply_retractions(start))
             heirs = self._bury(dead, stop) if dead else []
             if heirs:
                 self._welcome(heirs, self._boundary(stop))
@@ -110,7 +110,7 @@ class FleetRun:
 
     # birth
 
-    def _found(self) -> None:
+    def _found_lineages(self) -> None:
         """Found the first generation: one lineage per golem, owners in turn."""
         owners = self.run.founding.owners
         births = [self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)]
@@ -152,10 +152,10 @@ class FleetRun:
             self.fleet.join(newborn)
         else:
             self.fleet = newborn
-        self._see()
+        self._load_playbooks()
         self.births += len(births)
 
-    def _take_up(self, start: int) -> None:
+    def _join_waiting(self, start: int) -> None:
         """Let golems that were born between runs, by this moment, join the fleet."""
         now = self._moment(start)
         ready = [heir for heir in self._waiting if heir.at <= now]
@@ -165,7 +165,7 @@ class FleetRun:
 
     # life
 
-    def _see(self) -> None:
+    def _load_playbooks(self) -> None:
         """Load the playbooks of the last closed cycle into the fleet."""
         for i, golem_id in enumerate(self.fleet.golem_ids):
             version, thresholds = self.mind.playbooks.of(golem_id, self.context.policy)
@@ -173,7 +173,7 @@ class FleetRun:
             self.fleet.rebalance_threshold[:, i] = thresholds
             self.fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
 
-    def _heed(self, start: int) -> BoolArray | None:
+    def _apply_retractions(self, start: int) -> BoolArray | None:
         """Forget what was retracted by now; return the golems with a reorg as a mask, None for none.
 
         The affected golems' state is derived again from their remaining records.
@@ -191,7 +191,7 @@ class FleetRun:
         self.mind.replace_golems(
             state_from_birth(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left_out)
         )
-        self._see()
+        self._load_playbooks()
         reorged = {c.golem_id for c in new_causes if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
 
@@ -267,7 +267,7 @@ class FleetRun:
         for row in made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist():
             if row["operation"] != "staged":
                 self._learned.setdefault(row.pop("golem_id"), []).append(row)
-        self._see()
+        self._load_playbooks()
 
     # death
 

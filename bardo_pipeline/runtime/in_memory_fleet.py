@@ -49,8 +49,7 @@ class Start(NamedTuple):
 
 @dataclass
 class Ledger:
-    """Totals by golem: inference and gas in micro-dollars, thoughts at T1 and T2, re-centrings, and those blocked by a
-    warning."""
+    """Totals by golem: inference and gas in micro-dollars, thoughts at T1 and T2, executed and blocked re-centrings."""
 
     thought: Int64Array
     gas: Int64Array
@@ -81,9 +80,8 @@ class Lives:
     """Results of golems, [golems]: ticks, cause of death (a position in CAUSES, -1 alive), and worth in micro-dollars.
 
     Worth is net asset value plus credits. course: worth after each cycle [cycles, golems], constant after death.
-    last_at:
-    position of the last tick on the tape. forecast_variance [3, golems] and attention [2, situations, golems]: final
-    learning state.
+    last_at: position of the last tick on the tape. forecast_variance [3, golems] and attention [2, situations, golems]:
+    final learning state.
     """
 
     golem_ids: tuple[str, ...]
@@ -136,7 +134,7 @@ class InMemoryFleet:
     mind: CuratorState = field(init=False)
     fleet: Fleet = field(init=False)
     ledger: Ledger = field(init=False)
-    _ever: list[pa.Table] = field(default_factory=list)
+    _past_states: list[pa.Table] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Build the fleet, without knowledge."""
@@ -154,12 +152,12 @@ class InMemoryFleet:
             entries = inherited.filter(pc.equal(inherited["golem_id"], start.golem_id))
             base = start.birth.traits.rebalance_threshold
             self.mind.begin_life(start.golem_id, at=at, base_threshold=base, inherited=entries, bundle_hash="-")
-        self._keep()
+        self._clear_pending()
 
     def live(self, stop: int) -> Lives:
         """Run to a position of the tape, or until no golem is left."""
         span, fleet = self.policy.curator.cycle_ticks, self.fleet
-        self._see()
+        self._load_playbooks()
         cause, course = np.full(fleet.size, -1), []
         for start in range(self.start, stop, span):
             died = self._chunk(start, min(start + span, stop))
@@ -182,7 +180,7 @@ class InMemoryFleet:
 
     def ever(self) -> pa.Table:
         """Return all past states of entries: ENTRY_SCHEMA, several rows per entry."""
-        return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *self._ever])
+        return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *self._past_states])
 
     def _chunk(self, start: int, stop: int) -> Int64Array:
         """Run one cycle: step, record, curate. Return causes of death, -1 for survivors."""
@@ -206,16 +204,16 @@ class InMemoryFleet:
         span, fleet = self.policy.curator.cycle_ticks, self.fleet
         upto = {fleet.golem_ids[i]: int(cycle_of(fleet.tick[i : i + 1], span)[0]) for i in np.flatnonzero(lived)}
         self.mind.advance(records, cycle_of(records["tick"].to_numpy(), span), upto)
-        self._keep()
-        self._see()
+        self._clear_pending()
+        self._load_playbooks()
 
-    def _keep(self) -> None:
+    def _clear_pending(self) -> None:
         if self.remember:
-            self._ever += [made.decisions.select(ENTRY_SCHEMA.names) for made in self.mind.pending]
+            self._past_states += [made.decisions.select(ENTRY_SCHEMA.names) for made in self.mind.pending]
         self.mind.pending.clear()
         self.mind.touched.clear()
 
-    def _see(self) -> None:
+    def _load_playbooks(self) -> None:
         fleet = self.fleet
         for i, golem_id in enumerate(fleet.golem_ids):
             fleet.playbook_version[i], fleet.rebalance_threshold[:, i] = self.mind.playbooks.of(golem_id, self.policy)
@@ -225,4 +223,4 @@ class InMemoryFleet:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(self.tape.at_us[t]))
 
 
-assert set(ENTRY_SCHEMA.names) <= set(DECISION_SCHEMA.names), "a decision carries the entry as it left it"
+assert set(ENTRY_SCHEMA.names) <= set(DECISION_SCHEMA.names), "a decision contains the entry's new state"

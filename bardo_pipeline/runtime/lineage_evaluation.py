@@ -220,14 +220,14 @@ def _ancestors(
 ) -> Generation:
     """Run one generation of ancestors, heirs of the generation before."""
     names = [g for g, _ in births]
-    brood = InMemoryFleet(tape, start, _starts(births, names, HEIRS, before), policy, remember=True)
+    fleet = InMemoryFleet(tape, start, _starts(births, names, HEIRS, before), policy, remember=True)
     heirs = {} if before is None else dict(zip(before.golem_ids, names, strict=True))
-    brood.begin(_endowed(HEIRS, before, heirs, policy))
-    lives = brood.live(stop)
+    fleet.begin(_endowed(HEIRS, before, heirs, policy))
+    lives = fleet.live(stop)
     at = pa.array(tape.at_us[lives.last_at]).cast(MOMENT)
-    ever = [brood.ever()] if before is None else [renamed(before.ever, heirs), brood.ever()]
+    ever = [fleet.ever()] if before is None else [renamed(before.ever, heirs), fleet.ever()]
     return Generation(
-        names, [b for _, b in births], pa.table({"golem_id": pa.array(names), "at": at}), brood.grimoire(),
+        names, [b for _, b in births], pa.table({"golem_id": pa.array(names), "at": at}), fleet.grimoire(),
         pa.concat_tables(ever), lives.forecast_variance,
         lives.attention,
     )  # fmt: skip
@@ -242,9 +242,9 @@ def _judged(tape: Tape, start: int, births: list[tuple[str, Born]], left: Genera
         entries = _endowed(condition, left, dict(zip(left.golem_ids, names, strict=True)), policy)
         known[condition] = pc.sum(pc.equal(entries["status"], "active")).as_py() or 0
         given.append(entries)
-    brood = InMemoryFleet(tape, start, starts, policy)
-    brood.begin(pa.concat_tables(given))
-    lives = brood.live(tape.ticks)
+    fleet = InMemoryFleet(tape, start, starts, policy)
+    fleet.begin(pa.concat_tables(given))
+    lives = fleet.live(tape.ticks)
     size = len(births)
     return LineageLives(
         tape.market.name, {c: lives.some(slice(i * size, (i + 1) * size)) for i, c in enumerate(CONDITIONS)}, known
@@ -255,14 +255,9 @@ def _starts(births: list[tuple[str, Born]], names: list[str], condition: str, le
     """Build initial states: equal luck under all conditions; learning state of the predecessor, except for orphans."""
     if left is None or condition == ORPHANS:
         return [Start(name, birth, seed_of(g)) for name, (g, birth) in zip(names, births, strict=True)]
+    thoughts, vain = left.attention
     return [
-        Start(
-            name,
-            birth,
-            seed_of(g),
-            tuple(left.variance[:, i].tolist()),
-            (tuple(left.attention[0, :, i].tolist()), tuple(left.attention[1, :, i].tolist())),
-        )
+        Start(name, birth, seed_of(g), tuple(left.variance[:, i].tolist()), (tuple(thoughts[:, i]), tuple(vain[:, i])))
         for i, (name, (g, birth)) in enumerate(zip(names, births, strict=True))
     ]
 

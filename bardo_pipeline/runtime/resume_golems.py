@@ -1,8 +1,7 @@
 """Lets golems that were born between runs live in the next run of their market. Source: INH S13, step 7.
 
 They live in separate passes, so that a run's founders do not depend on waiting golems. A recorded event names each
-pass,
-so that a repeated run gives the same golems and writes nothing.
+pass, so that a repeated run gives the same golems and writes nothing.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ class Run:
     """Settings of a run.
 
     steers: (golem id or *, tick) -> (severity, intent). killed: returns the kill switch, called once a tick. oracle:
-    whether
-    golems predict; without it the gate uses the fallback surprise (HB S3). heirs: golems born between runs. succeed:
-    replaces the run's own succession. replicants: maximum number per golem (replicants.py).
+    whether golems predict; without it the gate uses the fallback surprise (HB S3). heirs: golems born between runs.
+    succeed: replaces the run's own succession. replicants: maximum number per golem (replicants.py).
     """
 
     name: str
