@@ -24,7 +24,7 @@ from bardo_pipeline.curator.passes.promote import promote
 from bardo_pipeline.curator.passes.prune import prune
 from bardo_pipeline.curator.passes.weigh import weigh
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.state.evidence import gather_evidence
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, coded
@@ -37,7 +37,7 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
-PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
+PASSES: tuple[Callable[[GrimoireState, CycleBatch, Policy], None], ...] = (
     apply_overrides, carry_up_evidence, weigh, consolidate, stage_additions, distil, vote_on_quarantined,
     apply_proposed_votes, promote, phage, learn_causal_links, prune, apply_retractions, compress, quarantine_received,
 )  # fmt: skip
@@ -113,7 +113,7 @@ def curate(
     for number in range(int(closed.wave.max(initial=-1)) + 1):
         cycles, groups = np.flatnonzero(closed.wave == number), np.flatnonzero(group_wave == number)
         keys = closed.key[cycles]
-        wave = Wave(
+        wave = CycleBatch(
             closed.golem[cycles], closed.cycle[cycles], closed.at_us[cycles],
             rows=state.find(evidence.golem[groups], evidence.structure[groups]), count=evidence.count[groups],
             total=evidence.total[groups], squares=evidence.squares[groups], mood=evidence.mood[groups],

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.passes.distil import cycle_direction, vote_both_ways
 from bardo_pipeline.curator.passes.weigh import own_effect
 from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import (
     ADMITTED,
     BORNE_OUT,
@@ -26,7 +26,7 @@ from bardo_pipeline.curator.state.decision_log import (
     REFUSED,
     SPOKEN_AGAINST,
     STAGED,
-    Considered,
+    OutcomeNote,
 )
 from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import (
@@ -47,7 +47,7 @@ from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
 
-def vote_on_quarantined(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def vote_on_quarantined(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Vote on quarantined entries by the wave's own evidence; admit, refuse or prune them."""
     _prune_faded(state, wave, policy)
     chosen = np.flatnonzero(is_quarantined(state, wave.rows) & (state["decay_class"][wave.rows] != CLASS_FACT))
@@ -72,7 +72,7 @@ def vote_on_quarantined(state: GrimoireState, wave: Wave, policy: Policy) -> Non
         wave.note(state, operation, rows[noted], before[noted], causes[noted])
 
 
-def _prune_faded(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def _prune_faded(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Prune quarantined entries without a floor and without evidence in this cycle that decayed below the limit."""
     rows = np.flatnonzero(is_quarantined(state) & wave.has(state)[state["golem"]])
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
@@ -82,7 +82,7 @@ def _prune_faded(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     wave.note(state, PRUNED_OPERATION, rows[faded], now[faded])
 
 
-def quarantine_received(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def quarantine_received(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Quarantine the accepted entries of this cycle's deliveries, and note why the others are rejected.
 
     This is the last pass, so the cycle's own evidence does not vote on entries received in the same cycle.
@@ -99,7 +99,7 @@ def quarantine_received(state: GrimoireState, wave: Wave, policy: Policy) -> Non
 
 
 def _quarantine(
-    state: GrimoireState, wave: Wave, code: int, at_us: int, arrival: Arrival, entries: pa.Table, judged: pa.Table
+    state: GrimoireState, wave: CycleBatch, code: int, at_us: int, arrival: Arrival, entries: pa.Table, judged: pa.Table
 ) -> None:
     """Turn accepted entries into candidates with a claim; split a rule over several gas bands into one per band."""
     accepted = judged.filter(pc.equal(judged["verdict"], "accepted"))
@@ -146,7 +146,13 @@ def _as_entries(chosen: pa.Table, arrival: Arrival) -> pa.Table:
 
 
 def _note_rejected(
-    state: GrimoireState, wave: Wave, code: int, arrival: Arrival, entries: pa.Table, judged: pa.Table, policy: Policy
+    state: GrimoireState,
+    wave: CycleBatch,
+    code: int,
+    arrival: Arrival,
+    entries: pa.Table,
+    judged: pa.Table,
+    policy: Policy,
 ) -> None:
     """Note on the golem's related entry, if there is one, why a received entry was rejected."""
     held = np.flatnonzero(state["golem"] == code)
@@ -161,6 +167,6 @@ def _note_rejected(
         wave.note(state, NOTED, rows[i : i + 1], before[i : i + 1], orders=[_considered(arrival, reason)])
 
 
-def _considered(arrival: Arrival, reason: str, bundle: str | None = None) -> Considered:
+def _considered(arrival: Arrival, reason: str, bundle: str | None = None) -> OutcomeNote:
     hypothesis = f", sent to find out: {arrival.hypothesis}" if arrival.hypothesis else ""
-    return Considered(arrival.event_id, f"{reason}; {arrival.source} from {arrival.from_golem_id}{hypothesis}", bundle)
+    return OutcomeNote(arrival.event_id, f"{reason}; {arrival.source} from {arrival.from_golem_id}{hypothesis}", bundle)

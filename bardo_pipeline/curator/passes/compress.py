@@ -17,7 +17,7 @@ import numpy as np
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.distil import create
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence, interval, own_effect
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import CORRECTED, CREATED, GENERALIZED, PARTED
 from bardo_pipeline.curator.state.decision_log import FOLDED as FOLDED_OPERATION
 from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
@@ -47,7 +47,7 @@ CLAIM = tuple(n for n in COLUMNS if n not in ("golem", "structure", "status", *O
 EFFECT = ("effect_mean_ppm", "effect_low_ppm", "effect_high_ppm")
 
 
-def carry_up_evidence(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def carry_up_evidence(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Add the cycle's evidence about folded rules to the wider rules that replaced them."""
     _, span = state.structures.scenes()
     if not (span >= SINGLE).any():
@@ -72,7 +72,7 @@ def carry_up_evidence(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     wave.add_rows(wider[first], count=largest, total=total, squares=squares, mood=mood, causes=causes)
 
 
-def compress(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def compress(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Split wider rules whose parts differ, then fold the active rules that agree."""
     _, span = state.structures.scenes()
     if (span >= SINGLE).any():
@@ -112,7 +112,7 @@ def _parts(state: GrimoireState, wide: Int64Array) -> Int64Array:
 # Effects of orders and pruning on parts
 
 
-def _clear_corrected_parts(state: GrimoireState, wave: Wave) -> None:
+def _clear_corrected_parts(state: GrimoireState, wave: CycleBatch) -> None:
     """Clear the evidence of the parts of wider rules whose verdict an owner reversed in this cycle."""
     for order, parts, row in _ordered_parts(state, wave, "EntryCorrected"):
         if state["own_count"][row] == 0:
@@ -121,7 +121,7 @@ def _clear_corrected_parts(state: GrimoireState, wave: Wave) -> None:
             wave.note(state, CORRECTED, corrected, orders=[order] * len(corrected))
 
 
-def _retract_parts(state: GrimoireState, wave: Wave) -> None:
+def _retract_parts(state: GrimoireState, wave: CycleBatch) -> None:
     """Retract the parts of wider rules that an owner retracted in this cycle."""
     for order, parts, row in _ordered_parts(state, wave, "EntryRetracted"):
         if state["status"][row] == RETRACTED:
@@ -130,7 +130,7 @@ def _retract_parts(state: GrimoireState, wave: Wave) -> None:
             wave.note(state, RETRACTED_OPERATION, parts, orders=[order] * len(parts))
 
 
-def _prune_orphans(state: GrimoireState, wave: Wave, parts: Int64Array) -> None:
+def _prune_orphans(state: GrimoireState, wave: CycleBatch, parts: Int64Array) -> None:
     """Prune folded rows whose wider rule is no longer active. parts: rows of all active wider rules' parts."""
     orphan = state["status"] == FOLDED
     orphan[parts[parts >= 0]] = False
@@ -141,7 +141,7 @@ def _prune_orphans(state: GrimoireState, wave: Wave, parts: Int64Array) -> None:
     wave.note(state, PRUNED_OPERATION, rows)
 
 
-def _ordered_parts(state: GrimoireState, wave: Wave, kind: str) -> Iterator[tuple[Order, Int64Array, int]]:
+def _ordered_parts(state: GrimoireState, wave: CycleBatch, kind: str) -> Iterator[tuple[Order, Int64Array, int]]:
     """Yield (order, folded rows, row) for the orders of a kind about wider rules."""
     _, span = state.structures.scenes()
     for order, row in zip(wave.orders, wave.order_rows.tolist(), strict=True):
@@ -153,7 +153,9 @@ def _ordered_parts(state: GrimoireState, wave: Wave, kind: str) -> Iterator[tupl
 # Splitting
 
 
-def _split_differing(state: GrimoireState, wave: Wave, wide: Int64Array, parts: Int64Array, policy: Policy) -> None:
+def _split_differing(
+    state: GrimoireState, wave: CycleBatch, wide: Int64Array, parts: Int64Array, policy: Policy
+) -> None:
     """Split wider rules if the intervals of two parts do not overlap or a part's evidence contradicts the rule."""
     if not len(wide):
         return
@@ -170,7 +172,7 @@ def _split_differing(state: GrimoireState, wave: Wave, wide: Int64Array, parts: 
         _split(state, wave, wide[differs], policy)
 
 
-def _split(state: GrimoireState, wave: Wave, wide: Int64Array, policy: Policy) -> None:
+def _split(state: GrimoireState, wave: CycleBatch, wide: Int64Array, policy: Policy) -> None:
     """Replace wider rules by their parts, which take over the claim, or the opposite one if own evidence is sure."""
     _, span = state.structures.scenes()
     golem, structure = state["golem"][wide], state["structure"][wide]
@@ -208,7 +210,7 @@ def _split(state: GrimoireState, wave: Wave, wide: Int64Array, policy: Policy) -
 # Folding
 
 
-def _fold(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def _fold(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Fold neighbouring rules that agree, if the cycle brought evidence for at least one of them."""
     scene, span = state.structures.scenes()
     rows = wave.living(state)
@@ -250,7 +252,7 @@ def _agree(state: GrimoireState, left: Int64Array, right: Int64Array, policy: Po
 
 
 def _widen(
-    state: GrimoireState, wave: Wave, left: Int64Array, right: Int64Array, union: Int64Array, policy: Policy
+    state: GrimoireState, wave: CycleBatch, left: Int64Array, right: Int64Array, union: Int64Array, policy: Policy
 ) -> None:
     """Create the wider rule of each pair from its better supported rule, and fold the pair. union: gas spans."""
     best = np.where(state["own_count"][right] > state["own_count"][left], right, left)
@@ -274,6 +276,6 @@ def _widen(
     wave.note(state, FOLDED_OPERATION, parts, before, np.repeat(causes, 2, axis=0))
 
 
-def _causes(wave: Wave, rows: Int64Array) -> Int64Array:
+def _causes(wave: CycleBatch, rows: Int64Array) -> Int64Array:
     """Return the cause span of each row in this cycle, empty without evidence. [rows, 2]."""
     return np.append(wave.causes, [[0, 0]], axis=0)[index_of(wave.rows, rows)]

@@ -13,14 +13,14 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.passes.distil import create, vote_both_ways
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.policy import Policy
 
 
-def consolidate(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Create baselines that have enough evidence and vote on the active ones."""
     facts = np.flatnonzero(state["decay_class"][wave.rows] == CLASS_FACT)
     rows, causes, count = wave.rows[facts], wave.causes[facts], wave.count[facts]

@@ -12,7 +12,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.weigh import own_effect
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
 from bardo_pipeline.curator.state.grimoire_state import (
     ACTIVE,
@@ -26,7 +26,7 @@ from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.policy import Policy
 
 
-def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def distil(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Create, vote on and restate the patterns that got evidence in this wave."""
     chosen = np.flatnonzero((state["decay_class"][wave.rows] != CLASS_FACT) & ~is_quarantined(state, wave.rows))
     rows, causes = wave.rows[chosen], wave.causes[chosen]
@@ -55,13 +55,13 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
         wave.note(state, operation, rows[noted], before[noted], causes[noted])
 
 
-def cycle_direction(wave: Wave, chosen: Int64Array, policy: Policy) -> Int64Array:
+def cycle_direction(wave: CycleBatch, chosen: Int64Array, policy: Policy) -> Int64Array:
     """Return the sign of each chosen row's effect in this cycle, 0 if its mean is below `effect_min_ppm`."""
     large = np.abs(wave.total[chosen]) >= policy.curator.effect_min_ppm * wave.count[chosen]
     return np.where(large, np.sign(wave.total[chosen]), 0)
 
 
-def create(state: GrimoireState, rows: Int64Array, sign: Int64Array, wave: Wave, *, confidence: int) -> None:
+def create(state: GrimoireState, rows: Int64Array, sign: Int64Array, wave: CycleBatch, *, confidence: int) -> None:
     """Turn candidates or removed entries into active insights of the golem's own. confidence: ppm."""
     place = wave.place(state, rows)
     at = wave.at_us[place]

@@ -31,7 +31,7 @@ from bardo_pipeline.curator.causality.granger import (
 from bardo_pipeline.curator.causality.lagged_moments import Key, Memory, Stretch
 from bardo_pipeline.curator.causality.variables import CONSTANT, SCALE, Column
 from bardo_pipeline.curator.passes.distil import create, vote
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED
 from bardo_pipeline.curator.state.grimoire_state import (
     ACTIVE,
@@ -58,7 +58,7 @@ _BATCH_UNITS = 256
 """Units tested together; bounds memory to a few dozen megabytes."""
 
 
-def learn_causal_links(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def learn_causal_links(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Test the wave's golems whose test cycle closes, and merge their fresh stretch into their moments."""
     every = policy.causal.test_cycles
     if (wave.cycle % every).all():
@@ -103,7 +103,7 @@ class _Links:
         return [(unit, place) for unit, place in np.argwhere(self.rows >= 0).tolist()]
 
 
-def _test(state: GrimoireState, wave: Wave, units: list[_Unit], policy: Policy) -> None:
+def _test(state: GrimoireState, wave: CycleBatch, units: list[_Unit], policy: Policy) -> None:
     rules = policy.causal
     before = np.stack([u.memory.before for u in units]).astype(np.float64)
     fresh = np.stack([u.stretch.moments for u in units]).astype(np.float64)
@@ -128,7 +128,7 @@ class _Test:
     """The test of one effect for some units. evidence: link row -> (sigmas, expected sigmas, total sigmas)."""
 
     def __init__(
-        self, state: GrimoireState, wave: Wave, units: list[_Unit], task: Task, policy: Policy, causes: Int64Array
+        self, state: GrimoireState, wave: CycleBatch, units: list[_Unit], task: Task, policy: Policy, causes: Int64Array
     ) -> None:
         self.state, self.wave, self.units, self.task, self.policy = state, wave, units, task, policy
         self.causes = causes

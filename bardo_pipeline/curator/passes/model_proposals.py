@@ -17,10 +17,10 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.distil import vote_both_ways
 from bardo_pipeline.curator.passes.owner_overrides import batches_by_row, rows_of_orders
 from bardo_pipeline.curator.passes.weigh import own_effect
-from bardo_pipeline.curator.state.cycle_batch import Wave
-from bardo_pipeline.curator.state.decision_log import CONTRADICTED, NOTED, REINFORCED, STAGED, Considered
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED, NOTED, REINFORCED, STAGED, OutcomeNote
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
-from bardo_pipeline.curator.state.proposal_agenda import Motion
+from bardo_pipeline.curator.state.proposal_agenda import CitedProposal
 from bardo_pipeline.policy import Policy
 
 VOTES = {"UPVOTE": 1, "DOWNVOTE": -1}
@@ -34,7 +34,7 @@ SENTENCES = {
 }
 
 
-def stage_additions(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def stage_additions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Stage the proposed additions as candidates, so that distillation judges them."""
     additions = [motion for motion in wave.motions if motion.structure >= 0]
     if not additions:
@@ -50,7 +50,7 @@ def stage_additions(state: GrimoireState, wave: Wave, policy: Policy) -> None:
         wave.note(state, STAGED, rows[batch], before[batch], spans, orders=sentences)
 
 
-def apply_proposed_votes(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def apply_proposed_votes(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Apply the proposed votes that the evidence supports, and record the notes."""
     proposed = [motion for motion in wave.motions if motion.structure < 0]
     if not proposed:
@@ -74,7 +74,7 @@ def apply_proposed_votes(state: GrimoireState, wave: Wave, policy: Policy) -> No
 
 
 def _is_supported(
-    state: GrimoireState, rows: Int64Array, motions: Sequence[Motion], direction: Int64Array, policy: Policy
+    state: GrimoireState, rows: Int64Array, motions: Sequence[CitedProposal], direction: Int64Array, policy: Policy
 ) -> BoolArray:
     """Return which votes the evidence supports. direction: 1 for an upvote, -1 for a downvote, 0 for a note."""
     side = direction * state["sign"][rows]
@@ -89,13 +89,13 @@ def _is_supported(
     return large & (side != 0) & (np.sign(total) == side) & (own_side == side)
 
 
-def _span(motion: Motion, structure: int) -> tuple[int, int]:
+def _span(motion: CitedProposal, structure: int) -> tuple[int, int]:
     """Return the span of causes that a motion cites about a structure."""
     first, stop = motion.about(int(structure))
     return motion.first + first, motion.first + stop
 
 
-def _considered(outcome: int | str, motion: Motion) -> Considered:
+def _considered(outcome: int | str, motion: CitedProposal) -> OutcomeNote:
     proposal = motion.proposal
     sentence = SENTENCES[outcome].format(source=proposal.source, reason=proposal.reason, note=proposal.note)
-    return Considered(proposal.event_id, sentence)
+    return OutcomeNote(proposal.event_id, sentence)

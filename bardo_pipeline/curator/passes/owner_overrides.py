@@ -13,7 +13,7 @@ import numpy as np
 from bardo_pipeline.arrays import Int64Array, ObjectArray
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence
 from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import CORRECTED, PINNED, UNPINNED
 from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
@@ -34,7 +34,7 @@ def rows_of_orders(state: GrimoireState, orders: Sequence[Order | Proposal]) -> 
     return np.array([rows.get((order.golem_id, order.entry_id or ""), -1) for order in orders], np.int64)
 
 
-def apply_overrides(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def apply_overrides(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Apply pins, unpins and corrections to the wave's golems, in the order in which owners gave them."""
     if not wave.orders:
         return
@@ -47,7 +47,7 @@ def apply_overrides(state: GrimoireState, wave: Wave, policy: Policy) -> None:
                 effect(state, wave, wave.order_rows[chosen], [wave.orders[i] for i in chosen], policy)
 
 
-def apply_retractions(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def apply_retractions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Retract entries on their owners' orders and reset their pin, decay class and own evidence."""
     if not wave.orders:
         return
@@ -72,7 +72,7 @@ def batches_by_row(rows: Int64Array) -> list[Int64Array]:
     return [np.sort(order[rank == k]) for k in range(int(rank.max()) + 1)]
 
 
-def _pin(state: GrimoireState, wave: Wave, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
+def _pin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
     """Pin entries at the confidence that they had when their owners gave the orders."""
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     ordered_us = np.array([round(order.at.timestamp() * 1_000_000) for order in orders], np.int64)
@@ -80,14 +80,14 @@ def _pin(state: GrimoireState, wave: Wave, rows: Int64Array, orders: Sequence[Or
     wave.note(state, PINNED, rows, now, orders=orders)
 
 
-def _unpin(state: GrimoireState, wave: Wave, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
+def _unpin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
     """Unpin entries; their confidence decays from this cycle's close on."""
     now = _anchor(state, wave, rows, policy)
     state["pinned_ppm"][rows] = 0
     wave.note(state, UNPINNED, rows, now, orders=orders)
 
 
-def _correct(state: GrimoireState, wave: Wave, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
+def _correct(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
     """Replace confidence, decay class and verdict of entries by those that their owners ordered."""
     now = _anchor(state, wave, rows, policy)
     fact = state["decay_class"][rows] == CLASS_FACT
@@ -118,7 +118,7 @@ def _judge(state: GrimoireState, rows: Int64Array, verdict: ObjectArray) -> None
     state["is_anti_knowledge"][rows] = never
 
 
-def _anchor(state: GrimoireState, wave: Wave, rows: Int64Array, policy: Policy) -> Int64Array:
+def _anchor(state: GrimoireState, wave: CycleBatch, rows: Int64Array, policy: Policy) -> Int64Array:
     """Restate the confidence of these rows in ppm as of the cycle's close, and return it."""
     at = wave.closing(state, rows)
     now = state.confidence_at(rows, at, policy.decay)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.passes.distil import vote
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
@@ -20,7 +20,7 @@ from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 
-def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def phage(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Downvote the refuted ones among the `phage_count` weakest entries of each golem, every `phage_cycles` cycles."""
     tested_golems = wave.golem[wave.cycle % policy.curator.phage_cycles == 0]
     if not len(tested_golems):

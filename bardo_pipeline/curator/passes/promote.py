@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import DEMOTED, PROMOTED
 from bardo_pipeline.curator.state.grimoire_state import HEURISTIC, INSIGHT, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.policy import Policy
 
 
-def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def promote(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Demote the contradicted rules, then promote active insights with enough validations and confidence."""
     _demote(state, wave, policy)
     rows = wave.living(state)
@@ -37,7 +37,7 @@ def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     wave.note(state, PROMOTED, rows, now)
 
 
-def _demote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def _demote(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Turn rules that lost a vote in this cycle and fell below their limit back into insights."""
     kind = state["kind"][wave.doubted]
     rows = wave.doubted[(kind == HEURISTIC) | (kind == WARNING)]

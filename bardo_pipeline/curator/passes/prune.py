@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.curator.passes.weigh import clear_own_evidence
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import PRUNED, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
 
 
-def prune(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def prune(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Prune active entries below the confidence limit and clear their own evidence."""
     rows = wave.living(state)
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.cycle_batch import CycleBatch
 from bardo_pipeline.curator.state.grimoire_state import FOLDED, PRUNED, GrimoireState
 from bardo_pipeline.policy import Policy
 
@@ -43,7 +43,7 @@ def interval(
     return middle, low, high
 
 
-def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+def weigh(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Add the wave's evidence to its rows; a removed entry that gets evidence again becomes the golem's own."""
     rows = wave.rows
     removed = (state["status"][rows] >= PRUNED) & (state["status"][rows] != FOLDED)

@@ -1,4 +1,4 @@
-"""Wave: one cycle of each golem, curated together over columns. Pure.
+"""CycleBatch: one cycle of each golem, curated together over columns. Pure.
 
 Golems are independent of each other, so the k-th cycles of all golems are one wave.
 """
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
-from bardo_pipeline.curator.state.decision_log import Considered, DecisionLog
+from bardo_pipeline.curator.state.decision_log import DecisionLog, OutcomeNote
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
-from bardo_pipeline.curator.state.proposal_agenda import Motion
+from bardo_pipeline.curator.state.proposal_agenda import CitedProposal
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 
 
 @dataclass
-class Wave:
+class CycleBatch:
     """One cycle of each of some golems, with its evidence.
 
     golem, cycle, at_us: [golems], golems ascending; at_us: closing time, the event time of the cycle's last tick.
@@ -42,7 +42,7 @@ class Wave:
     doubted: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     orders: tuple[Order, ...] = ()
     order_rows: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    motions: tuple[Motion, ...] = ()
+    motions: tuple[CitedProposal, ...] = ()
     deliveries: tuple[Delivery, ...] = ()
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class Wave:
         rows: Int64Array,
         before: Int64Array | int = 0,
         causes: Int64Array | None = None,
-        orders: Sequence[Order | Considered] | None = None,
+        orders: Sequence[Order | OutcomeNote] | None = None,
     ) -> None:
         """Log a decision about each row at the close of its golem's cycle (see `DecisionLog.note`)."""
         if len(rows):

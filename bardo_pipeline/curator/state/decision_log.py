@@ -78,7 +78,7 @@ cause_bundle: content hash of the bundle that delivered the entry. cause_event: 
 model's proposal or the delivery. seq follows the passes, so the last decision about an entry holds its final state."""
 
 
-class Considered(NamedTuple):
+class OutcomeNote(NamedTuple):
     """The event behind a decision about a proposed or received entry; bundle: content hash of its bundle, if any."""
 
     event_id: str
@@ -102,7 +102,7 @@ class DecisionLog:
     def __init__(self, cause_tick: Int64Array) -> None:
         self._causes, self._count = cause_tick, len(cause_tick)  # `join` appends rows
         self.parts: list[Int64Array] = []  # [_NOTED, rows] each
-        self.orders: list[Order | Considered] = []
+        self.orders: list[Order | OutcomeNote] = []
 
     def note(
         self,
@@ -113,7 +113,7 @@ class DecisionLog:
         at_us: Int64Array,
         before: Int64Array | int,
         causes: Int64Array | None,
-        orders: Sequence[Order | Considered] | None,
+        orders: Sequence[Order | OutcomeNote] | None,
     ) -> None:
         """Add a decision about each row.
 
@@ -176,10 +176,10 @@ def _taken(values: Sequence[str | None], place: Int64Array) -> pa.Array:
 _BY_KIND = {"EntryPinned": PINNED, "EntryUnpinned": UNPINNED, "EntryCorrected": CORRECTED, "EntryRetracted": RETRACTED}
 
 
-def _reasons(rows: dict[str, Int64Array], orders: Sequence[Order | Considered]) -> pa.Array:
+def _reasons(rows: dict[str, Int64Array], orders: Sequence[Order | OutcomeNote]) -> pa.Array:
     """Return the reason given with each order, else the sentence of the operation with count and interval."""
     ordered = [
-        order.reason if isinstance(order, Considered) else f"{REASONS[_BY_KIND[order.kind]]}: {order.why}"
+        order.reason if isinstance(order, OutcomeNote) else f"{REASONS[_BY_KIND[order.kind]]}: {order.why}"
         for order in orders
     ]
     sentence = pa.array(REASONS).take(pa.array(rows["operation"]))

@@ -21,7 +21,7 @@ from bardo_pipeline.policy import CuratorPolicy
 
 
 @dataclass(frozen=True)
-class Motion:
+class CitedProposal:
     """One proposal with its cited evidence.
 
     structure: code for ADD, -1 for other operations. cited, at_us, effect: structure, time of judgement and effect in
@@ -48,7 +48,7 @@ class Agenda:
     causes: int64 [citations, 2], decision and judgement ticks of all citations.
     """
 
-    motions: tuple[Motion, ...]
+    motions: tuple[CitedProposal, ...]
     key: Int64Array
     causes: Int64Array
 
@@ -72,7 +72,7 @@ class Agenda:
             situation = proposal.situation
             structure = -1 if situation is None else state.structures.code(_structure(situation))
             columns = (judgements.structure[rows], judgements.at_us[rows], judgements.effect[rows])
-            motions.append(Motion(proposal, structure, *columns, first))
+            motions.append(CitedProposal(proposal, structure, *columns, first))
             causes.append(judgements.causes[rows])
             first += len(rows)
         return cls(tuple(motions), np.array(key, np.int64), np.concatenate([np.zeros((0, 2), np.int64), *causes]))
