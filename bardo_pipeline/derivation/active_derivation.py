@@ -1,8 +1,8 @@
-"""In force: which derivation every command, job and fleet of a home goes by. Reads the log alone.
+"""The derivation in force, which all commands, jobs and fleets of a home use. Reads the log only.
 
-It is what the last `DerivationAdopted` names; a home that never adopted any follows the program: the specification's
-policy and this version's passes. What another edition of the passes made cannot be continued by this one: it is frozen,
-to be read until another is adopted. Source: architecture ("Projections"), X-10.
+The last `DerivationAdopted` names it. A home without an adoption uses the specification's policy and this version's
+passes. A derivation by another edition of the passes is frozen: it can be read, but not updated. Source: architecture
+("Projections"), X-10.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from bardo_pipeline.policy import OPERATIONAL, Policy
 from bardo_pipeline.storage.embedding.embedders import embedder_version, split_turn
 
 FIRST_EMBEDDER = "minilm"
-"""The embedder of a home that adopted none."""
+"""The embedder of a home without an adoption."""
 
 
 @dataclass(frozen=True)
 class InForce:
-    """The derivation in force. frozen: why this program cannot continue it, None where it can.
+    """The derivation in force.
 
-    adopted: the event that put it in force, None for a home that follows the program.
+    Parameters
+    ----------
+    frozen : reason for which this version cannot update it; None if it can
+    adopted : the adoption; None for a home without one
     """
 
     derivation_id: str
@@ -40,39 +43,42 @@ class InForce:
 
 
 def in_force(adoptions: pa.Table, embedder: str | None = None) -> InForce:
-    """What is in force by these life events (kind DerivationAdopted).
+    """Return the derivation in force by these life events (kind DerivationAdopted).
 
-    embedder: the name of another one, whose derivation under the same policy and passes is wanted.
-    Raises DerivationError where the adopted policy holds a value that this version does not allow.
+    Raises DerivationError if the adopted policy has a value that this version does not allow.
+
+    Parameters
+    ----------
+    embedder : return the derivation of this embedder under the same policy and passes
     """
-    told = adoptions_of(adoptions)
-    if not told:
+    recorded = adoptions_of(adoptions)
+    if not recorded:
         policy, name = Policy(), embedder or FIRST_EMBEDDER
         return InForce(derivation_id(policy, embedder_version(name)), policy, name)
-    adopted = told[-1]
+    adopted = recorded[-1]
     policy, name = understood(adopted.policy, adopted.derivation_id), embedder or adopted.embedder
     if name == split_turn(adopted.embedder)[0]:
-        name = adopted.embedder  # a plain name means the turn that is in force
-    mine = derivation_id(policy, embedder_version(name))
-    theirs = adopted.derivation_id
+        name = adopted.embedder  # a name without a turn means the turn in force
+    own_id = derivation_id(policy, embedder_version(name))
+    adopted_id = adopted.derivation_id
     if name != adopted.embedder:
-        theirs = identity_of(adopted.policy_hash, adopted.passes_edition, embedder_version(name))
-    return InForce(theirs, policy, name, _frozen(adopted, theirs, mine), adopted)
+        adopted_id = identity_of(adopted.policy_hash, adopted.passes_edition, embedder_version(name))
+    return InForce(adopted_id, policy, name, _frozen(adopted, adopted_id, own_id), adopted)
 
 
 def adoptions_of(events: pa.Table) -> list[Adopted]:
-    """The adoptions among life events, oldest first."""
+    """Return the adoptions among life events, oldest first."""
     ordered = events.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
     return [Adopted.model_validate(row) for row in ordered["adopted"].to_pylist() if row is not None]
 
 
 def understood(content: str, name: str) -> Policy:
-    """A recorded policy as this version has it: fields that it does not know are left out, new ones as specified.
+    """Read a recorded policy with this version: unknown fields are dropped, new ones get their defaults.
 
-    name: of its derivation, for the error. Raises DerivationError for a value that is not allowed any more.
+    Raises DerivationError for an invalid value. name: derivation, for the error.
     """
     try:
-        return Policy.model_validate(_known(orjson.loads(content), Policy))
+        return Policy.model_validate(_known_fields(orjson.loads(content), Policy))
     except (ValidationError, orjson.JSONDecodeError) as error:
         raise DerivationError(
             f"the policy of derivation {name} is not one of this version's ({error}): "
@@ -80,22 +86,22 @@ def understood(content: str, name: str) -> Policy:
         ) from error
 
 
-def _known(told: dict[str, Any], model: type[Any]) -> dict[str, Any]:
+def _known_fields(content: dict[str, Any], model: type[Any]) -> dict[str, Any]:
     parts = {n: f.annotation for n, f in model.model_fields.items() if model is not Policy or n not in OPERATIONAL}
-    out: dict[str, Any] = {}
-    for name, value in told.items():
-        if name in parts:
-            out[name] = _known(value, parts[name]) if isinstance(value, dict) else value
-    return out
+    return {
+        name: _known_fields(value, parts[name]) if isinstance(value, dict) else value
+        for name, value in content.items()
+        if name in parts
+    }
 
 
-def _frozen(adopted: Adopted, theirs: str, mine: str) -> str | None:
-    if theirs == mine:
+def _frozen(adopted: Adopted, adopted_id: str, own_id: str) -> str | None:
+    if adopted_id == own_id:
         return None
     why = "by another version's policy or embedder"
     if adopted.passes_edition != PASSES_EDITION:
         why = f"by edition {adopted.passes_edition} of the passes, and this version has edition {PASSES_EDITION}"
     return (
-        f"derivation {theirs} is in force and was made {why}: it can be read, not continued. "
-        f"`bardo whatif` builds {mine} beside it and compares; `bardo adopt {mine}` switches to it"
+        f"derivation {adopted_id} is in force and was made {why}: it can be read, not continued. "
+        f"`bardo whatif` builds {own_id} beside it and compares; `bardo adopt {own_id}` switches to it"
     )

@@ -1,7 +1,7 @@
-"""Configured: what a bardo.toml says is put in force and recorded, and what is in force is read off the log.
+"""Adopt and record the configuration of a bardo.toml, and read the configuration in force from the log.
 
-What of a configuration decides content goes the way of every policy: built beside, then adopted by an event. What says
-how a home is run acts at once. Both are in one event with the whole configuration. Source: P-7; X-10.
+Settings that determine content become a policy, whose derivation is built and adopted. Operational settings take effect
+at once. One event records the whole configuration. Source: P-7; X-10.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class InForceNow:
-    """A configuration as it is in force. event: where it is on record, None where none was ever recorded."""
+    """A configuration in force and its event; None if no configuration was recorded."""
 
     configuration: Configuration
     event: Configured | None
@@ -42,17 +42,20 @@ def put_in_force(
     at: datetime | None = None,
     tell: Tell = lambda _: None,
 ) -> DerivationContext:
-    """Let the home go by what is stated. Returns the context that is in force then, under its policy.
+    """Adopt the stated configuration; return the context in force afterwards.
 
-    Where the policy that comes of it is another one, its derivation is built beside and adopted. at: the moment of that
-    where nothing is on record yet. Raises ConfigError for what contradicts itself, DerivationError where the derivation
-    in force is frozen.
+    If the policy changes, its derivation is built and adopted. Raises ConfigError for contradictory settings,
+    DerivationError if the derivation in force is frozen.
+
+    Parameters
+    ----------
+    at : event time of the adoption in an empty log
     """
-    wanted = stated.policy(context.policy)
-    if wanted.hash == context.policy.hash:
+    policy = stated.policy(context.policy)
+    if policy.hash == context.policy.hash:
         return context
     with context.home.lock("adoption"):
-        chosen = open_beside(context, wanted)
+        chosen = open_beside(context, policy)
         build(context, chosen, now=now, tell=tell)
         switch_to(context, chosen, f"{stated.name}: {why}", now=now, at=at)
     return DerivationContext.open(context.home.root)
@@ -67,13 +70,16 @@ def record_configuration(
     run: str | None = None,
     at: datetime | None = None,
 ) -> Configured:
-    """Record the whole configuration: what is stated, and all else as it is in force; once.
+    """Record the whole configuration: the stated settings and the others in force. Equal configurations are not
+    repeated.
 
-    run: the run that begins with it, at the moment `at`; by default it is the log's last one. Where the same is on
-    record of this run and in force, nothing is written.
+    Parameters
+    ----------
+    run : the run that begins with it
+    at : event time; default: the last one of the log
     """
     content = canonical(stated.complete(context.policy))
-    said = Configured(
+    configured = Configured(
         configuration_hash=configuration_hash(content),
         configuration=content,
         policy_hash=context.policy.hash,
@@ -82,48 +88,47 @@ def record_configuration(
         why=why,
     )
     events = context.life("ConfigurationAdopted")
-    standing, known = home_configuration(events), _of_run(events, run)
-    needed = [standing] if run is None else [standing, known]
-    if all(one is not None and one.configuration_hash == said.configuration_hash for one in needed):
-        return said
-    moment = at if at is not None and known is None else log_moment(context, "ConfigurationAdopted")
-    context.log.record([life_event(EVERY_GOLEM, moment, said)], now)
-    return said
+    of_home, of_run = home_configuration(events), _of_run(events, run)
+    recorded = [of_home] if run is None else [of_home, of_run]
+    if all(r is not None and r.configuration_hash == configured.configuration_hash for r in recorded):
+        return configured
+    moment = at if at is not None and of_run is None else log_moment(context, "ConfigurationAdopted")
+    context.log.record([life_event(EVERY_GOLEM, moment, configured)], now)
+    return configured
 
 
 def in_force_now(context: DerivationContext, golem_id: str | None = None) -> InForceNow:
-    """The configuration that is in force in the home, or that a golem was born with (`in_force_of`)."""
+    """Return the configuration in force in the home, or that of a golem's birth (`in_force_of`)."""
     if golem_id is not None:
         return in_force_of(context, [golem_id])[golem_id]
     return _in_force(context, home_configuration(context.life("ConfigurationAdopted")))
 
 
 def in_force_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, InForceNow]:
-    """The configuration that each of these golems was born with.
+    """Return the configuration with which each golem was born.
 
-    A golem's own, else that of the run that it was born in, else the home's last; where none is on record, what the
-    policy in force says.
+    That is the golem's own, else that of its run, else the home's last one, else the policy in force.
     """
     events, births = in_recording_order(context.life("ConfigurationAdopted")), context.life("GolemBorn")
-    said = events["configured"].combine_chunks()
-    of_golem = dict(zip(events["golem_id"].to_pylist(), range(len(said)), strict=True))
-    of_run = dict(zip(pc.struct_field(said, "run").to_pylist(), range(len(said)), strict=True))
+    recorded = events["configured"].combine_chunks()
+    of_golem = dict(zip(events["golem_id"].to_pylist(), range(len(recorded)), strict=True))
+    of_run = dict(zip(pc.struct_field(recorded, "run").to_pylist(), range(len(recorded)), strict=True))
     lineages = pc.struct_field(births["born"].combine_chunks(), "lineage_id").to_pylist()
     runs = {g: of_run.get(line.rpartition("/")[0])
             for g, line in zip(births["golem_id"].to_pylist(), lineages, strict=True)}  # fmt: skip
     home = of_golem.get(EVERY_GOLEM)
     places = {g: next((at for at in (of_golem.get(g), runs.get(g)) if at is not None), home) for g in golem_ids}
-    known = {
-        at: _in_force(context, None if at is None else Configured.model_validate(said[at].as_py()))
+    by_place = {
+        at: _in_force(context, None if at is None else Configured.model_validate(recorded[at].as_py()))
         for at in set(places.values())
     }
-    return {g: known[at] for g, at in places.items()}
+    return {g: by_place[at] for g, at in places.items()}
 
 
-def _in_force(context: DerivationContext, found: Configured | None) -> InForceNow:
-    if found is None:
+def _in_force(context: DerivationContext, configured: Configured | None) -> InForceNow:
+    if configured is None:
         return InForceNow(NO_CONFIG_FILE.complete(context.policy), None)
-    return InForceNow(read_recorded(found.configuration), found)
+    return InForceNow(read_recorded(configured.configuration), configured)
 
 
 def _of_run(events: pa.Table, run: str | None) -> Configured | None:

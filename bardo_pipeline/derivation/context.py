@@ -1,4 +1,4 @@
-"""DerivationContext: everything that a derivation reads from and writes to, opened once."""
+"""DerivationContext: the stores that a derivation reads and writes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ DEFAULT_EMBEDDER = FIRST_EMBEDDER
 
 @dataclass
 class DerivationContext:
-    """A home with its log, and the projections of one derivation over it.
+    """A home, its log and the projections of one derivation.
 
-    projections may lie elsewhere than in the home's derivation folder, and read the log as of an earlier moment (a
-    rebuild). frozen: why nothing may be derived here, None where it may. beside: built to be compared, not in force.
+    Parameters
+    ----------
+    projections : may be in another folder than that of the derivation (a rebuild)
+    as_of : view of the log to read; None for the whole log
+    frozen : reason for which nothing may be derived; None if it may
+    beside : a side derivation, not in force
     """
 
     home: Home
@@ -63,35 +67,40 @@ class DerivationContext:
     def open(
         cls, root: Path, *, policy: Policy | None = None, embedder: str | None = None, beside: Path | None = None
     ) -> Self:
-        """Open what is there: by default what is in force, under the policy that was adopted last.
+        """Open a home with the derivation in force.
 
-        policy: another one, whatever was adopted. embedder: another one's derivation. Raises NoHomeError without a
-        home, EmbedderMismatch for an embedder to which a migration is half done.
+        Raises NoHomeError without a home, EmbedderMismatch for the target embedder of an unfinished migration.
+
+        Parameters
+        ----------
+        policy : use this policy instead of the adopted one
+        embedder : open the derivation of this embedder
+        beside : folder of the projections, instead of the derivation's folder
         """
         home = Home.open(root)
         log = EventLog(home, policy)
-        seen, known = log.life_version, log.life()
+        seen, events = log.life_version, log.life()
         if policy is None:
-            adopted, configured = (_of_kind(known, k) for k in ("DerivationAdopted", "ConfigurationAdopted"))
-            found = in_force(adopted, embedder)
-            found = replace(found, policy=with_recorded_operations(found.policy, configured))
+            adopted, configured = (_of_kind(events, k) for k in ("DerivationAdopted", "ConfigurationAdopted"))
+            current = in_force(adopted, embedder)
+            current = replace(current, policy=with_recorded_operations(current.policy, configured))
         else:
             name = embedder or DEFAULT_EMBEDDER
-            found = InForce(derivation_id(policy, embedder_version(name)), policy, name)
-        _refuse_half_done(home, _of_kind(known, "DerivationAdopted"), embedder)
-        folder = beside if beside is not None else home.derivation(found.derivation_id)
-        projections = Projections(folder, home.bucket_count, found.policy)
-        named = (found.policy, found.embedder, found.derivation_id)
-        return cls(home, log, projections, *named, frozen=found.frozen, _life=known, _life_seen=seen)
+            current = InForce(derivation_id(policy, embedder_version(name)), policy, name)
+        _refuse_unfinished_migration(home, _of_kind(events, "DerivationAdopted"), embedder)
+        folder = beside if beside is not None else home.derivation(current.derivation_id)
+        projections = Projections(folder, home.bucket_count, current.policy)
+        identity = (current.policy, current.embedder, current.derivation_id)
+        return cls(home, log, projections, *identity, frozen=current.frozen, _life=events, _life_seen=seen)
 
     @cached_property
     def embedding_log(self) -> EmbeddingLog:
-        """The checks of the embedders, and migrations from one to another."""
+        """Drift checks and migrations of embedders."""
         return EmbeddingLog(self.home, self.policy)
 
     @property
     def is_in_force(self) -> bool:
-        """Whether the home goes by these projections now: not set aside, rebuilt elsewhere or switched away from."""
+        """Whether these projections are in force: not a side derivation, a rebuild or a former derivation."""
         if self.beside or self.as_of or self.projections.root != self.home.derivation(self.derivation_id):
             return False
         adoptions = self.life("DerivationAdopted")
@@ -99,12 +108,11 @@ class DerivationContext:
 
     @property
     def source(self) -> EventLog | LogAsOf | LogOfGolems:
-        """Where records and life events are read from: the log, or a part of it."""
+        """The log or the view from which records and life events are read."""
         return self.as_of or self.log
 
     def life(self, kind: str, golems: Collection[str] | None = None) -> pa.Table:
-        """Life events of one kind, of all golems or of these. What was read once is kept: asking again costs only what
-        is new."""
+        """Return life events of one kind, of all golems or of these. Repeated calls read only new events."""
         events = self._life_of_kind(kind)
         if golems is None:
             return events
@@ -114,19 +122,19 @@ class DerivationContext:
         version = self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)
-            if self._life is not None:  # what was written while it was read last time comes again
+            if self._life is not None:  # events written during the last read are returned again
                 fresh = fresh.filter(pc.invert(pc.is_in(fresh["event_id"], value_set=self._life["event_id"])))
-            known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
-            first = known.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
-            assert first.num_rows == known.num_rows, "the log repeats a life event"
-            self._life, self._life_seen, self._life_of = known.combine_chunks(), version, {}
+            events = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
+            unique = events.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
+            assert unique.num_rows == events.num_rows, "the log repeats a life event"
+            self._life, self._life_seen, self._life_of = events.combine_chunks(), version, {}
         assert self._life is not None, "a log has its life table"
         if kind not in self._life_of:
             self._life_of[kind] = _of_kind(self._life, kind)
         return self._life_of[kind]
 
     def left_out(self) -> LeftOut:
-        """What of the log counts as never having been, whichever earlier moment the log is looked at from."""
+        """Return all retractions of the log, also for a view of an earlier time."""
         version = self.log.life_version
         if self._left_out is None or self._left_out[0] != version:
             parts = [self.log.life(kind) if self.as_of else self.life(kind) for kind in WITHDRAWALS]
@@ -134,21 +142,21 @@ class DerivationContext:
         return self._left_out[1]
 
     def overrides(self) -> Overrides:
-        """What owners said of entries. An override is on record before its cycle closes: ask what is closed first."""
+        """Return the overrides. They are recorded before their cycle closes, so read the closed cycles first."""
         version = self.source.life_version
         if self._overrides is None or self._overrides[0] != version:
             self._overrides = version, Overrides.of(pa.concat_tables([self.life(kind) for kind in OVERRIDES]))
         return self._overrides[1]
 
     def proposed(self) -> Proposed:
-        """What models proposed. It is on record before its cycle closes: ask what is closed first."""
+        """Return the proposals of models. They precede their cycle's close: read the closed cycles first."""
         version = self.source.life_version
         if self._proposed is None or self._proposed[0] != version:
             self._proposed = version, Proposed.of(self.life("ModelAsked"))
         return self._proposed[1]
 
     def arrivals(self) -> Arrivals:
-        """What came to golems in the midst of their lives; on record before its cycle closes, as well."""
+        """Return the knowledge received after birth, recorded before its cycle closes."""
         version = self.source.life_version
         if self._arrivals is None or self._arrivals[0] != version:
             self._arrivals = version, Arrivals.of(self.life("KnowledgeReceived"))
@@ -161,7 +169,7 @@ class DerivationContext:
 
     @contextmanager
     def deriving(self) -> Iterator[None]:
-        """One process at a time derives into these projections. Raises DerivationError where they are frozen."""
+        """Hold the lock for deriving into these projections. Raises DerivationError if they are frozen."""
         if self.frozen is not None:
             raise DerivationError(self.frozen)
         self.projections.root.mkdir(parents=True, exist_ok=True)
@@ -172,20 +180,20 @@ class DerivationContext:
 
     @property
     def description(self) -> Description:
-        """What the folder of these projections says of itself."""
+        """Description of these projections for their folder."""
         golems = self.as_of.golems if isinstance(self.as_of, LogOfGolems) else None
         policy, name = self.policy, self.embedder_name
         return Description(self.derivation_id, policy.content, policy.hash, PASSES_EDITION, name, golems)
 
 
 def _of_kind(life: pa.Table, kind: str) -> pa.Table:
-    """Events of a kind. Of most there is none: to look costs less than to filter nested columns."""
-    mine = pc.equal(life["kind"], kind)
-    return life.filter(mine) if pc.any(mine, min_count=0).as_py() else life.slice(0, 0)
+    """Return the events of a kind; the check for none avoids filtering nested columns."""
+    is_kind = pc.equal(life["kind"], kind)
+    return life.filter(is_kind) if pc.any(is_kind, min_count=0).as_py() else life.slice(0, 0)
 
 
-def _refuse_half_done(home: Home, adoptions: pa.Table, embedder: str | None) -> None:
-    """Raise EmbedderMismatch for an embedder to which a migration is half done."""
+def _refuse_unfinished_migration(home: Home, adoptions: pa.Table, embedder: str | None) -> None:
+    """Raise EmbedderMismatch for the target embedder of an unfinished migration."""
     if embedder is None:
         return
     waiting = EmbeddingLog(home).unfinished(adoptions)

@@ -1,4 +1,4 @@
-"""The derivation id: what decides the content of every projection beside the events. Pure.
+"""The derivation id: a hash of policy, passes and embedder, which determine projections together with the log. Pure.
 
 Source: architecture ("They live under a derivation id (hash of policy, pass versions, embedder)").
 """
@@ -12,15 +12,15 @@ from bardo_pipeline.policy import Policy
 
 
 def derivation_id(policy: Policy, embedder_key: str) -> str:
-    """12 hex characters over the policy, the version of the passes and the embedder."""
+    """Return the id (12 hex characters) of policy, edition of the passes and embedder."""
     return identity_of(policy.hash, PASSES_EDITION, embedder_key)
 
 
 def knowledge_id(policy: Policy) -> str:
-    """The same, over what decides what a golem knows: policy and passes alone, for no vector decides it."""
+    """Return the id of policy and passes, which determine a golem's knowledge without vectors."""
     return identity_of(policy.hash, PASSES_EDITION, "")
 
 
 def identity_of(policy_hash: str, passes_edition: str, embedder_key: str) -> str:
-    """The same, of any edition of the passes."""
+    """Return the id for any edition of the passes."""
     return hashlib.sha256(f"{policy_hash}/{passes_edition}/{embedder_key}".encode()).hexdigest()[:12]

@@ -20,7 +20,7 @@ def derive_home(
     marts: bool,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Bring all that is derived up to the log, as Dagster's curator and death jobs do. A second call changes nothing.
+    """Update all derived tables to the log, as Dagster's curator and death jobs do. A second call changes nothing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tending: maintenance of a home that knows which derivations are in force, and how full its disk is."""
+"""Maintenance of a home that respects the derivation in force and the fill level of the disk."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from bardo_pipeline.storage.projections.projections import Projections
 
 
 def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: bool = False) -> MaintenanceReport:
-    """Do what is due (`maintain`); what is in force stays, and where nothing was adopted what any embedder makes.
+    """Run `maintain`, keeping the derivation in force, or those of all embedders without an adoption.
 
-    Under pressure more goes of what only accelerates: superseded derivations sooner, and out of the indexes in force
-    the episodes that may go by the log's last moment. No row of the log or of a projection ever goes.
+    On a full disk it deletes superseded derivations sooner and drops expired episodes from the indexes. It never
+    deletes rows of the log or of projections.
     """
     adoptions = log.life("DerivationAdopted")
     kept = {derivation_id(policy, embedder_version(name)) for name in EMBEDDERS}
@@ -41,23 +41,23 @@ def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: b
 
 
 def is_pressed(home: Home, policy: Policy) -> bool:
-    """Whether a home without its models takes more, or leaves less free on its disk, than the policy bears (growth)."""
+    """Return whether the home, without its models, exceeds the limits of size or free disk space (policy.growth)."""
     models = home.root / "models"
-    taken = disk_bytes(home.root) - (disk_bytes(models) if models.is_dir() and not models.is_symlink() else 0)
+    used = disk_bytes(home.root) - (disk_bytes(models) if models.is_dir() and not models.is_symlink() else 0)
     free = shutil.disk_usage(home.root).free
-    return taken > policy.growth.home_bytes_max or free < policy.growth.free_bytes_min
+    return used > policy.growth.home_bytes_max or free < policy.growth.free_bytes_min
 
 
 def _lighten(home: Home, log: EventLog, policy: Policy, kept: Collection[str], *, dry_run: bool) -> list[Step]:
-    """Leave out of the indexes the episodes that may go."""
+    """Drop expired episodes from the indexes."""
     at = pc.max(log.read_cycles(["observed_at"])["observed_at"]).as_py()
     steps: list[Step] = []
     for folder in sorted((home.index / "episodes").glob("*/*")):
         name, mark = folder.parent.name, folder / "watermark.json"
         if at is None or name not in kept or not mark.exists():
             continue
-        said = orjson.loads(mark.read_bytes())
-        index = EpisodeIndex(folder.parent, said["embedder"], said["dimension"], policy.growth)
+        watermark = orjson.loads(mark.read_bytes())
+        index = EpisodeIndex(folder.parent, watermark["embedder"], watermark["dimension"], policy.growth)
         episodes = Projections(home.derivation(name), home.bucket_count, policy).growing("episodes")
         with home.lock(f"index-{name}"):
             if not (leaving := index.leaving(episodes, at)):

@@ -43,7 +43,7 @@ class Foresight:
         """Return the expected move of the price by the tick after t, in standard deviations; 0 without a graph."""
         shift = np.zeros(len(self.knows))
         for variable, lag, weight in zip(self.variable.tolist(), self.lag.tolist(), self.weight, strict=True):
-            shift += weight * (tape.told[max(t + 1 - lag, 0), variable] / SCALE)
+            shift += weight * (tape.readings[max(t + 1 - lag, 0), variable] / SCALE)
         return np.clip(shift, -_LIMIT_SPREADS, _LIMIT_SPREADS)
 
     def look(self, tape: Tape, t: int, foreseen: Float64Array, policy: Policy) -> Float64Array:

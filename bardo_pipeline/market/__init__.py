@@ -1,1 +1,1 @@
-"""Markets: traces in memory, synthetic markets and their planted truths."""
+"""Market traces in memory, synthetic markets and their planted truths."""

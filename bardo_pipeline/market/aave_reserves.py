@@ -1,7 +1,7 @@
-"""Reserves: what a lending protocol beside the pool charged and paid for the pool's two tokens, as recorded. Pure.
+"""Recorded rates of a lending protocol (Aave v3) for the two tokens of a pool. Pure.
 
-A balance is kept in shares of its reserve: what was put in or owed is a number of shares, worth so many tokens by the
-index, which only grows. Source: Aave v3 technical paper (liquidity index, variable borrow index).
+Supplies and debts are numbers of shares; the index, which never decreases, gives the tokens per share. Source: Aave v3
+technical paper (liquidity index, variable borrow index).
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from bardo_pipeline.errors import TraceError
 
 LENDER = "aave_v3"
-"""The protocol whose reserves these are."""
+"""Name of the lending protocol."""
 
 ASSETS = ("USDC", "WETH")
-"""The two tokens, in the order of a reserve's rows; of a loan in one, the collateral is the other."""
+"""The two tokens, in the order of the rows; a loan in one has the other as collateral."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reserves:
-    """Both reserves at each bar or tick, float64 [ASSETS, T].
+    """Both reserves at each bar or tick, float64 [ASSETS, T], read-only. Raises TraceError for invalid values.
 
-    supply_index, borrow_index: tokens that a share supplied, or owed, is worth; at least 1. borrow_rate: of variable
-    debt, a year, >= 0. The arrays are made read-only. Raises TraceError, which names the asset and the column.
+    Parameters
+    ----------
+    supply_index, borrow_index : tokens per supplied or owed share, >= 1
+    borrow_rate : yearly rate of variable debt, >= 0
     """
 
     supply_index: NDArray[np.float64]
@@ -52,10 +54,10 @@ class Reserves:
         return int(self.supply_index.shape[1])
 
     def at(self, bars: NDArray[np.int64] | slice) -> Reserves:
-        """The reserves at some of the bars."""
+        """Return the reserves at these bars."""
         return Reserves(*(getattr(self, field.name)[:, bars] for field in fields(self)))
 
     @property
     def content(self) -> bytes:
-        """All columns as little-endian bytes, in fixed order."""
+        """All columns as little-endian bytes, for the content hash."""
         return b"".join(getattr(self, field.name).astype("<f8").tobytes() for field in fields(self))

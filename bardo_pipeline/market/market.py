@@ -1,4 +1,4 @@
-"""A market trace of minute bars: what golems of a run see, whether recorded or synthetic. Pure."""
+"""A market trace of minute bars, recorded or synthetic. Pure."""
 
 import hashlib
 import json
@@ -34,46 +34,52 @@ ARRAY_DTYPES: dict[str, str] = {
     "liquidity": "float64",
     "gas_gwei": "float64",
 }
-"""The arrays of a market, in the order in which they are hashed."""
+"""The arrays of a market, in the order of the content hash."""
 
 _TICK_FACTORS = tuple(float(Context(prec=60).power(Decimal("1.0001"), 1 << bit)) for bit in range(20))
 
 
 def price_of_tick(tick: TickBars | IntBars) -> FloatBars:
-    """Price of WETH in USDC at each tick: 1.0001 ** -tick * 1e12.
+    """Return the price (USDC per WETH, > 0) at each tick: 1.0001 ** -tick * 1e12, relative error below 1e-14.
 
-    tick: integers in [-887272, 887272]. Returns USDC per WETH, > 0, relative error below 1e-14.
-    Only multiplications and one division: every machine gets the same bytes, which a vectorised pow does not promise.
+    It uses only multiplications and one division, so every machine gets the same bytes, unlike with a vectorised pow.
+
+    Parameters
+    ----------
+    tick : in [-887272, 887272]
     """
     steps = np.abs(tick.astype(np.int64))
     ratio = np.ones(steps.shape, dtype=np.float64)
-    for bit, factor in enumerate(_TICK_FACTORS):  # 20 passes over the column, one a bit, not one a row
+    for bit, factor in enumerate(_TICK_FACTORS):  # 20 passes over the column, one per bit
         ratio *= np.where((steps >> bit) & 1, factor, 1.0)
     return np.where(tick > 0, TOKEN_DECIMALS_SCALE / ratio, TOKEN_DECIMALS_SCALE * ratio)
 
 
 def tick_of_price(price: FloatBars) -> TickBars:
-    """Nearest tick to each price in USDC per WETH, > 0. Inverse of price_of_tick on whole ticks."""
+    """Return the nearest tick to each price (USDC per WETH, > 0), the inverse of price_of_tick."""
     return np.rint(np.log(TOKEN_DECIMALS_SCALE / price) / np.log(1.0001)).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class Market:
-    """A market trace of minute bars, one element a bar, strictly ascending in time.
+    """A market trace with one array element per minute bar, strictly ascending in time. The arrays are read-only.
 
-    name: "synthetic-7", "polygon-0x45dda9cb…"; chain: "polygon", "ethereum", "synthetic"; protocol: "uniswap_v3".
-    pair: "WETH/USDC"; pool: public pool address; fee_ppm: 500 = 0.05 %, in (0, 1_000_000).
-    native_usd_micros: price of the gas token in micro-dollars, > 0 (a parameter: demeter files hold none).
-    at_us: int64[T], UTC epoch microseconds of the bar, on the minute.
-    price, price_low, price_high: float64[T], USDC per WETH, > 0; the close, and the bar's extremes around it.
-    tick: int32[T], pool tick at close (token0 = USDC, 6 decimals; token1 = WETH, 18): price = 1.0001**-tick * 1e12.
-    volume_usd_micros: int64[T], swapped in during the bar, both sides, in micro-dollars, >= 0.
-    liquidity: float64[T], active liquidity L of the pool in raw v3 units, > 0. gas_gwei: float64[T], > 0.
-    truths: what a synthetic market planted; empty for recorded ones.
-    reserves: what may be borrowed beside the pool, and at what rates; None: nothing.
+    Raises TraceError for invalid values. Markets are equal if their content_hash is equal.
 
-    The arrays are made read-only. Raises TraceError, which names the market and the field. Two markets are equal when
-    their content_hash is.
+    Parameters
+    ----------
+    name : "synthetic-7", "polygon-0x45dda9cb…"
+    chain, protocol, pair, pool : "polygon", "uniswap_v3", "WETH/USDC", address of the pool
+    fee_ppm : 500 is 0.05 %, in (0, 1_000_000)
+    native_usd_micros : price of the gas token, micro-dollars, > 0 (demeter files do not have it)
+    at_us : UTC epoch microseconds of the bar, on the minute
+    price, price_low, price_high : close, low and high, USDC per WETH, > 0
+    tick : pool tick at close (token0 = USDC, 6 decimals; token1 = WETH, 18)
+    volume_usd_micros : swapped amount of both sides, micro-dollars, >= 0
+    liquidity : active liquidity L in raw v3 units, > 0
+    gas_gwei : > 0
+    truths : planted truths of a synthetic market; empty for a recorded one
+    reserves : lending rates; None without loans
     """
 
     name: str
@@ -107,7 +113,7 @@ class Market:
             frozen.flags.writeable = False
             object.__setattr__(self, column, frozen)
         if self.reserves is not None and self.reserves.bars != self.bars:
-            raise TraceError(self.name, f"{self.reserves.bars} where at_us holds {self.bars} bars", column="reserves")
+            raise TraceError(self.name, f"{self.reserves.bars} bars, but at_us has {self.bars}", column="reserves")
         self._check_ranges()
 
     def _checked_shape(self, column: str, dtype: str) -> NDArray[Any]:
@@ -117,7 +123,7 @@ class Market:
         if len(values) == 0:
             raise TraceError(self.name, "a market needs at least one bar", column=column)
         if len(values) != len(self.at_us):
-            raise TraceError(self.name, f"holds {len(values)} bars where at_us holds {len(self.at_us)}", column=column)
+            raise TraceError(self.name, f"{len(values)} bars, but at_us has {len(self.at_us)}", column=column)
         return np.ascontiguousarray(values)
 
     def _check_ranges(self) -> None:
@@ -142,10 +148,7 @@ class Market:
         return len(self.at_us)
 
     def slice(self, start: int, stop: int) -> "Market":
-        """The bars in [start, stop), under the same name and parameters.
-
-        0 <= start < stop <= bars; raises TraceError outside of that. The arrays are views, not copies.
-        """
+        """Return the bars in [start, stop) as views. Raises TraceError unless 0 <= start < stop <= bars."""
         if not 0 <= start < stop <= self.bars:
             raise TraceError(self.name, f"bars [{start}, {stop}) are not within [0, {self.bars})")
         reserves = None if self.reserves is None else self.reserves.at(slice(start, stop))
@@ -154,11 +157,7 @@ class Market:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256, 64 hex digits, over the name, the parameters and the arrays' little-endian bytes in fixed order.
-
-        The truths are left out: they speak about the bars and change none of them. Reserves come after the arrays,
-        where there are any.
-        """
+        """SHA-256 (hex) of name, parameters, little-endian bytes of the arrays, and reserves, without truths."""
         others = {*ARRAY_DTYPES, "truths", "reserves"}
         parameters = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         digest = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())

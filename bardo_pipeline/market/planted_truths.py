@@ -1,4 +1,4 @@
-"""Planted truths: what a market made under a spec holds on purpose, and what only seems to hold in it. Pure."""
+"""The truths and decoys of a synthetic market, by its specification. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bardo_pipeline.quality.market_truths import PlantedTruth
 
 
 def planted_truths(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
-    """The regularities of a market made under this spec: causal ones, what they entail, and decoys.
+    """Return the regularities of a market with this specification: causal and entailed truths, and decoys.
 
-    Sizes follow from the spec's numbers; sigma is the spread of one look without the cause: of the log of gas, volume
-    or liquidity, or of the price's log return over the lag.
+    Sizes follow from the specification. sigma is the standard deviation of one observation without the cause: of the
+    log of gas, volume or liquidity, or of the log return over the lag.
     """
     return (*_of_crashes(spec), *_of_prices(spec), *_of_volume_and_gas(spec), *_of_liquidity(spec), *_decoys())
 
@@ -99,8 +99,7 @@ def _of_prices(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
 
 
 def _of_the_turn(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
-    """What excursions do from the turn on. Before it a link of any regime that says so is wrong: only trends go on, and
-    they hardly leave their mean."""
+    """Return the truth about excursions after the turn; before it, excursions revert."""
     if spec.turn is None or spec.turn.excursion_kept <= 1.0:
         return ()
     half_life = round(spec.excursion_half_life_bars)
@@ -114,7 +113,7 @@ def _of_the_turn(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
 
 
 def _of_volume_and_gas(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
-    afternoon = 0.97  # the mean of the day's rhythm between 14 and 16 UTC
+    afternoon = 0.97  # mean of the daily cosine between 14 and 16 UTC
     return (
         PlantedTruth(
             "volume_follows_moves", "Volume rises with the price's moves.", "price_move", "volume", 0, "any", 1,
@@ -165,7 +164,7 @@ def _of_liquidity(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
 
 
 def _decoys() -> tuple[PlantedTruth, ...]:
-    """Pairs that go together and of which neither moves the other: a shared clock, or a crash behind both."""
+    """Return correlated pairs without causation: they share a daily rhythm or a crash as common cause."""
     pairs = [
         ("volume", "gas_gwei", "Both follow crashes, and both peak in the afternoon."),
         ("gas_gwei", "volume", "Both follow crashes, and both peak in the afternoon."),

@@ -1,7 +1,7 @@
-"""Regime: what kind of market it is, bar by bar, and how often a golem should look. Pure.
+"""Market features and regime of each bar, and the schedule of ticks. Pure.
 
-All of it is causal: the value at a bar depends on that bar and earlier ones only. A market is read once a run, so this
-room may take seconds for a year of minutes; the tick loop then only indexes. Source: HB S9, canon 32.
+A value depends only on its bar and earlier ones. Features are computed once per run, and the tick loop only indexes
+them. Source: HB S9, canon 32.
 """
 
 from dataclasses import dataclass, fields
@@ -25,15 +25,20 @@ SECOND_US = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What is computed once a bar, one element a bar; NaN where there is not yet enough of the past.
+    """Features with one element per bar; NaN without enough earlier bars.
 
-    log_return: ln of the close over the close before, 0 at bar 0. return_sigma: population sigma of the last 20 returns
-    (the 0 of bar 0 is none of them). sma, price_sigma: mean and population sigma of the last 20 closes, USDC per WETH.
-    sigma_ratio: return_sigma over its mean of the 30 days before this bar; from 40 bars on, NaN without a scale.
-    rsi: Wilder's, in [0, 100]; 50 where nothing moved. macd: the histogram as a share of the close.
-    gas_hour_mean: mean gwei of the 60 bars before (at bar 0 of the bar itself); gas_hour_ratio: this bar's gas over it.
-    liquidity_change: active liquidity over that of the bar before, less 1; 0 at bar 0.
-    regime: int8, position in REGIMES. interval_seconds: int64, until the next tick.
+    Parameters
+    ----------
+    log_return : log of close over previous close, 0 at bar 0
+    return_sigma : population standard deviation of the last 20 returns, bar 0 excluded
+    sma, price_sigma : mean and population standard deviation of the last 20 closes, USDC per WETH
+    sigma_ratio : return_sigma over its mean of the 30 days before; from 40 bars on
+    rsi : Wilder's, in [0, 100]; 50 without movement
+    macd : histogram as a share of the close
+    gas_hour_mean, gas_hour_ratio : mean gwei of the 60 bars before (at bar 0 its own), and gas over that mean
+    liquidity_change : liquidity over that of the previous bar, less 1; 0 at bar 0
+    regime : index in REGIMES
+    interval_seconds : time until the next tick
     """
 
     log_return: Floats
@@ -50,13 +55,13 @@ class Features:
     interval_seconds: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only: golems share them."""
+        """Make the arrays read-only, because golems share them."""
         for column in fields(self):
             getattr(self, column.name).flags.writeable = False
 
 
 def features(market: Market, policy: Policy) -> Features:
-    """Read a whole market once. Arrays of market.bars elements; no value depends on a later bar."""
+    """Compute the features of a market, with market.bars elements; no value depends on a later bar."""
     rules, probes = policy.regime, policy.probes
     price, gas, liquidity = market.price, market.gas_gwei, market.liquidity
 
@@ -85,15 +90,15 @@ def features(market: Market, policy: Policy) -> Features:
 
 
 def schedule(market: Market, features: Features) -> NDArray[np.int64]:
-    """Bars on which a golem ticks, ascending from bar 0.
+    """Return the bars at which golems tick, ascending from bar 0.
 
-    The next tick falls on the first bar at or after this one's time plus its interval: a bar can not be split, so 30 s
-    on minute bars means the next bar.
+    The next tick is the first bar at or after this tick's time plus its interval, so 30 s on minute bars is the next
+    bar.
     """
     due_at = market.at_us + features.interval_seconds * SECOND_US
     following: list[int] = np.searchsorted(market.at_us, due_at, side="left").tolist()
     ticks, bar = [], 0
-    while bar < market.bars:  # each tick follows from the one before it: there is nothing to vectorise
+    while bar < market.bars:  # each tick depends on the previous one, so this is a loop
         ticks.append(bar)
         bar = following[bar]
     return np.array(ticks, dtype=np.int64)
@@ -102,10 +107,10 @@ def schedule(market: Market, features: Features) -> NDArray[np.int64]:
 def _regime(
     price: Floats, sma: Floats, price_sigma: Floats, return_sigma: Floats, average: Floats, rules: RegimePolicy
 ) -> NDArray[np.int8]:
-    """Codes by precedence: volatile, trending, range-bound, unknown (canon 32). A comparison with NaN is false.
+    """Return codes by precedence: volatile, trending, range-bound, unknown (canon 32). Comparisons with NaN are false.
 
-    Range-bound is both of the canon's Ranging (near the mean for long enough) and its LowVol (sigma under half of its
-    average). The average is compared as a product, so that the first burst after stillness (average 0) is volatile too.
+    Range-bound covers the canon's Ranging (near the mean for long enough) and LowVol (sigma below half its average).
+    The average is a factor instead of a divisor, so the first burst after stillness (average 0) is volatile.
     """
     distance = price - sma
     ranging = _run_length(np.abs(distance) <= rules.range_sigma * price_sigma) > rules.range_ticks
@@ -132,7 +137,7 @@ def _interval_seconds(regime: NDArray[np.int8], rules: RegimePolicy) -> NDArray[
 
 
 def _change(values: Floats, kind: Literal["difference", "share"]) -> Floats:
-    """Change from the bar before; 0 at bar 0."""
+    """Return the change from the previous bar; 0 at bar 0."""
     changes = np.zeros_like(values)
     before = values[:-1]
     changes[1:] = values[1:] - before
@@ -142,10 +147,10 @@ def _change(values: Floats, kind: Literal["difference", "share"]) -> Floats:
 
 
 def _window_moments(values: Floats, periods: int, first: int = 0) -> tuple[Floats, Floats]:
-    """Mean and population sigma of the last `periods` values from index `first` on; NaN until there are so many.
+    """Return mean and population standard deviation of the last `periods` values from index `first` on; NaN before.
 
-    A pass over the column a lag, two times, and values centred on the bar's own: exact where nothing moves, and no
-    cancellation between large sums. A cumulative sum would lose the variance of prices in their squares' rounding.
+    Values are centred on the bar's own, with two passes per lag. A cumulative sum of squares would lose the variance of
+    prices to rounding.
     """
     mean, sigma = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     head = first + periods - 1
@@ -166,7 +171,7 @@ def _window_moments(values: Floats, periods: int, first: int = 0) -> tuple[Float
 
 
 def _mean_before(values: Floats, periods: int) -> Floats:
-    """Mean of up to `periods` values before each; at index 0, where there are none, the value itself."""
+    """Return the mean of up to `periods` previous values; at index 0 the value itself."""
     offset = np.zeros_like(values)
     for lag in range(1, min(periods, len(values) - 1) + 1):
         offset[lag:] += values[:-lag] - values[lag:]
@@ -175,10 +180,9 @@ def _mean_before(values: Floats, periods: int) -> Floats:
 
 
 def _past_average(values: Floats, at_us: NDArray[np.int64], days: float) -> Floats:
-    """Mean of the defined values in the `days` before each bar, the bar itself left out; NaN where there are none.
+    """Return the mean of the non-NaN values in the `days` before each bar; NaN without any.
 
-    The bar stands outside of its yardstick: a burst must not raise the average that it is measured by.
-    values: >= 0, so their running sum never falls, and stillness adds exactly nothing to it.
+    The bar itself is excluded, so that a burst does not raise its own reference. Values are >= 0.
     """
     known = ~np.isnan(values)
     total = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
@@ -190,21 +194,21 @@ def _past_average(values: Floats, at_us: NDArray[np.int64], days: float) -> Floa
 
 
 def _ratio(values: Floats, average: Floats) -> Floats:
-    """values / average, NaN where the average is no scale (below a ten-millionth of a basis point)."""
+    """Return values / average; NaN for an average below 1e-11."""
     return values / np.where(average > 1e-11, average, np.nan)
 
 
 def _run_length(holds: Bools) -> NDArray[np.int64]:
-    """For how many bars in a row, this one included, the condition has held."""
+    """Return the number of consecutive bars, this one included, in which the condition holds."""
     index = np.arange(1, len(holds) + 1)
     return index - np.maximum.accumulate(np.where(holds, 0, index))
 
 
 def _smoothed(inputs: Floats, keep: float) -> Floats:
-    """y[t] = keep * y[t - 1] + inputs[t], with y[-1] = 0 and keep in [0, 1).
+    """Return y[t] = keep * y[t - 1] + inputs[t], with y[-1] = 0 and keep in [0, 1).
 
-    By doubling: after pass j each value holds its last 2**j inputs. It stops when what is farther away has faded below
-    the smallest float, after some 14 passes whatever the length; each value adds the same terms in the same order.
+    Pass j doubles the number of summed inputs to 2**j. It stops after about 14 passes, when the weight underflows; each
+    value adds the same terms in the same order.
     """
     smoothed, reach, weight = inputs.copy(), 1, keep
     while reach < len(inputs) and weight > 0.0:
@@ -214,14 +218,14 @@ def _smoothed(inputs: Floats, keep: float) -> Floats:
 
 
 def _average_exponential(values: Floats, periods: int) -> Floats:
-    """Exponential moving average of the usual weight, 2 / (periods + 1), that starts at the first value."""
+    """Return the exponential moving average with weight 2 / (periods + 1), starting at the first value."""
     alpha = 2.0 / (periods + 1)
     average: Floats = values[0] + _smoothed(alpha * (values - values[0]), 1.0 - alpha)
     return average
 
 
 def _rsi(price: Floats, periods: int) -> Floats:
-    """Wilder's relative strength index: a plain mean of the first changes, then a smoothing by 1 / periods."""
+    """Return Wilder's relative strength index: mean of the first changes, then smoothing by 1 / periods."""
     rsi = np.full(price.shape, np.nan)
     if len(price) <= periods:
         return rsi
@@ -230,7 +234,7 @@ def _rsi(price: Floats, periods: int) -> Floats:
     both = gain + loss
     still = both == 0.0
     share = 100.0 * gain / np.where(still, 1.0, both)
-    rsi[periods:] = np.where(still, 50.0, np.minimum(share, 100.0))  # gain over gain and a little can round above it
+    rsi[periods:] = np.where(still, 50.0, np.minimum(share, 100.0))  # rounding may exceed 100
     return rsi
 
 
@@ -241,7 +245,7 @@ def _wilder(values: Floats, periods: int) -> Floats:
 
 
 def _macd(price: Floats, fast: int, slow: int, signal: int) -> Floats:
-    """Histogram (line less its signal) as a share of the close, from the bar on which all three averages are full."""
+    """Return the histogram (line less signal) as a share of the close, from the bar with all averages full."""
     offset = price - price[0]
     line = _average_exponential(offset, fast) - _average_exponential(offset, slow)
     histogram = (line - _average_exponential(line, signal)) / price

@@ -1,4 +1,4 @@
-"""Synthetic markets: seeded minute bars with regularities planted on purpose, so that learning can be graded. Pure."""
+"""Synthetic markets: seeded minute bars with planted regularities, for grading of learning. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _STREAM_NAMES = (
 
 @dataclass(frozen=True)
 class Spike:
-    """A stretch of dear gas: from bar start on, times factor for bars bars; own is True where no crash caused it."""
+    """A gas spike: gas times factor for `bars` bars from `start` on. own: not caused by a crash."""
 
     start: int
     bars: int
@@ -47,7 +47,7 @@ class Spike:
 
 @dataclass(frozen=True)
 class Crash:
-    """A crash: its first falling bar, its depth and the part of the depth that comes back, as shares of the price."""
+    """A crash: first falling bar, depth (share of the price) and recovered share of the depth."""
 
     start: int
     depth: float
@@ -57,9 +57,9 @@ class Crash:
 
 @dataclass(frozen=True, eq=False)
 class MarketPlan:
-    """What was planted where: regime int8[T] (codes of REGIMES), drift float64[T] a bar, crashes, own gas spikes.
+    """Positions of the planted regularities: regime (codes of REGIMES) and drift per bar, crashes, gas spikes.
 
-    Golems never see it; tests and graders do.
+    Golems do not see the plan; graders do.
     """
 
     regime: NDArray[np.int8]
@@ -69,18 +69,23 @@ class MarketPlan:
 
 
 def synthetic_market(*, seed: int, bars: int, start: datetime, spec: SyntheticSpec = SPEC_DEFAULT) -> Market:
-    """Make a market of minute bars from a seed: same arguments, same bytes; more bars leave the first ones as they are.
+    """Generate a market from a seed. Equal arguments give equal bytes; more bars do not change the first ones.
 
-    seed: >= 0. bars: >= 1. start: the first bar, timezone-aware, on the minute. Raises ConfigError otherwise.
-    Prices wander around 1,800 USDC per WETH through calm, trending and volatile spells with a crash every 1-2 days;
-    market.truths lists what is planted. 10,000 bars take some 20 ms.
+    Prices move around 1,800 USDC per WETH through calm, trending and volatile spells, with a crash every 1-2 days;
+    market.truths lists the planted truths. 10,000 bars take about 20 ms. Raises ConfigError for invalid arguments.
+
+    Parameters
+    ----------
+    seed : >= 0
+    bars : >= 1
+    start : time of the first bar, timezone-aware, on the minute
     """
     at_us = _minutes(bars, start)
     plan = plan_market(seed=seed, bars=bars, spec=spec)
     noise = _streams(seed)
     kicks = _kicks(plan, noise, spec)
-    lasting = _permanent(plan, noise["permanent"], spec) + _kept(kicks, spec)
-    wider = np.cumsum(lasting) + _passing(plan, noise["calm"], kicks, spec)
+    permanent = _permanent(plan, noise["permanent"], spec) + _kept(kicks, spec)
+    wider = np.cumsum(permanent) + _transient(plan, noise["calm"], kicks, spec)
     pool_log = _follow(wider, band=spec.fee_ppm / 1_000_000)
     tick = tick_of_price(spec.price_start * np.exp(pool_log))
     before = np.concatenate([tick[:1], tick[:-1]])
@@ -89,8 +94,10 @@ def synthetic_market(*, seed: int, bars: int, start: datetime, spec: SyntheticSp
     moves = np.abs(np.diff(pool_log, prepend=pool_log[0]))
     liquidity = _liquidity(plan, at_us, moves, noise["liquidity"], spec)
     price = price_of_tick(tick)
-    walked = np.abs(tick - before) + 2.0 * wick
-    moved_usd = liquidity * np.sqrt(price * 1e-12) * 0.5e-4 * walked * 1e-6  # L times the change of 1/sqrt(raw price)
+    path_ticks = np.abs(tick - before) + 2.0 * wick
+    moved_usd = (
+        liquidity * np.sqrt(price * 1e-12) * 0.5e-4 * path_ticks * 1e-6
+    )  # L times the change of 1/sqrt(raw price)
     return Market(
         name=f"synthetic-{seed}",
         chain="synthetic",
@@ -101,7 +108,7 @@ def synthetic_market(*, seed: int, bars: int, start: datetime, spec: SyntheticSp
         native_usd_micros=spec.native_usd_micros,
         at_us=at_us,
         price=price,
-        price_low=price_of_tick(highest),  # token0 is the dollar: a higher tick is a lower price
+        price_low=price_of_tick(highest),  # token0 is the dollar, so a higher tick is a lower price
         price_high=price_of_tick(lowest),
         tick=tick,
         volume_usd_micros=np.rint((moved_usd + _trades(plan, at_us, noise["trades"], spec)) * 1e6).astype(np.int64),
@@ -112,9 +119,9 @@ def synthetic_market(*, seed: int, bars: int, start: datetime, spec: SyntheticSp
 
 
 def flat_market(*, bars: int, start: datetime) -> Market:
-    """Make a market in which nothing happens: 1,800 USDC per WETH, 1 gwei, 20 dollars of volume a bar, L = 2e18.
+    """Generate a constant market: 1,800 USDC per WETH, 1 gwei, 20 dollars of volume per bar, L = 2e18, no truths.
 
-    bars: >= 1. start: timezone-aware, on the minute. Raises ConfigError otherwise. Nothing is planted.
+    Arguments and errors as in `synthetic_market`.
     """
     at_us = _minutes(bars, start)
     tick = np.full(bars, tick_of_price(np.array([1_800.0]))[0], dtype=np.int32)
@@ -139,12 +146,11 @@ def flat_market(*, bars: int, start: datetime) -> Market:
 
 
 def null_market(*, seed: int, bars: int, start: datetime) -> Market:
-    """Make a market with nothing to learn: no variable tells anything of another, and acting costs nothing.
+    """Generate a market with nothing to learn: independent variables, and actions without cost.
 
-    seed: >= 0. bars: >= 1. start: timezone-aware, on the minute. Raises ConfigError otherwise. The price is a random
-    walk that jumps from close to close, so that no swap slips; gas, volume and liquidity wander, each for itself. A
-    position that follows such a price loses to its own curvature alone: some 20 ppm in half an hour, against 500 of
-    noise.
+    The price is a random walk that jumps from close to close, so swaps have no slippage. A position that follows the
+    price loses about 20 ppm in half an hour to curvature, with noise of 500 ppm. Arguments and errors as in
+    `synthetic_market`.
     """
     at_us = _minutes(bars, start)
     if seed < 0:
@@ -173,9 +179,9 @@ def null_market(*, seed: int, bars: int, start: datetime) -> Market:
 
 
 def plan_market(*, seed: int, bars: int, spec: SyntheticSpec = SPEC_DEFAULT) -> MarketPlan:
-    """Decide spells, crashes and gas spikes before any noise. Same arguments, same plan. Raises ConfigError.
+    """Draw spells, crashes and gas spikes. Equal arguments give equal plans. Raises ConfigError for invalid arguments.
 
-    Spells are drawn one after the other, since the direction of a trend leans on where the last one left the price.
+    Spells are drawn in sequence, because the direction of a trend depends on the price level after the last one.
     """
     if seed < 0 or bars < 1:
         raise ConfigError(f"a synthetic market needs seed >= 0 and bars >= 1, not seed {seed} and bars {bars}")
@@ -184,10 +190,10 @@ def plan_market(*, seed: int, bars: int, spec: SyntheticSpec = SPEC_DEFAULT) -> 
     regime = np.empty(bars, dtype=np.int8)
     drift = np.zeros(bars, dtype=np.float64)
     rng, at, level = streams["spells"], 0, 0.0
-    while at < bars:  # one round a spell, not one a bar
+    while at < bars:  # one iteration per spell
         length = spec.spell_bars_min + int(rng.exponential(spec.spell_bars_mean - spec.spell_bars_min))
-        lasting = sum(c.depth * (1.0 - c.recovery) for c in crashes if c.start < at)
-        kind = _next_regime(rng.random(), level - lasting, spec)
+        fallen = sum(c.depth * (1.0 - c.recovery) for c in crashes if c.start < at)
+        kind = _next_regime(rng.random(), level - fallen, spec)
         pace = spec.trend_drift * rng.uniform(0.7, 1.3) * {TRENDING_UP: 1.0, TRENDING_DOWN: -1.0}.get(kind, 0.0)
         regime[at : at + length] = kind
         drift[at : at + length] = pace
@@ -223,7 +229,7 @@ def _draw_own_spikes(rng: np.random.Generator, bars: int, spec: SyntheticSpec) -
 
 
 def _permanent(plan: MarketPlan, rng: np.random.Generator, spec: SyntheticSpec) -> FloatBars:
-    """Lasting log return of each bar: drift, noise, and the part of a crash that stays."""
+    """Return the permanent log return of each bar: drift, noise and the permanent part of crashes."""
     sigma = np.array([0.0, spec.trend_sigma, spec.trend_sigma, spec.volatile_sigma])[plan.regime]
     steps = plan.drift + sigma * rng.standard_normal(len(plan.regime))
     for crash in plan.crashes:
@@ -232,7 +238,7 @@ def _permanent(plan: MarketPlan, rng: np.random.Generator, spec: SyntheticSpec) 
 
 
 def _kicks(plan: MarketPlan, noise: dict[str, np.random.Generator], spec: SyntheticSpec) -> FloatBars:
-    """Log return of each bar that begins or extends an excursion, in volatile spells."""
+    """Return the log return of excursions in volatile spells."""
     bars = len(plan.regime)
     volatile = plan.regime == VOLATILE
     kicks = np.where(volatile, spec.excursion_sigma, 0.0) * noise["excursion_noise"].standard_normal(bars)
@@ -246,14 +252,14 @@ def _kicks(plan: MarketPlan, noise: dict[str, np.random.Generator], spec: Synthe
 
 
 def _kept(kicks: FloatBars, spec: SyntheticSpec) -> FloatBars:
-    """The part of the kicks that stays, since the market's turn."""
+    """Return the part of excursions that is permanent after the market's turn."""
     if spec.turn is None:
         return np.zeros(len(kicks))
     return np.where(np.arange(len(kicks)) >= spec.turn.bar, spec.turn.excursion_kept, 0.0) * kicks
 
 
-def _passing(plan: MarketPlan, rng: np.random.Generator, kicks: FloatBars, spec: SyntheticSpec) -> FloatBars:
-    """Log distance from the lasting price: calm wandering, volatile excursions, what of a crash comes back."""
+def _transient(plan: MarketPlan, rng: np.random.Generator, kicks: FloatBars, spec: SyntheticSpec) -> FloatBars:
+    """Return the transient log distance from the permanent price: noise, excursions, recovering crashes."""
     bars = len(plan.regime)
     calm = np.where(plan.regime == CALM, spec.calm_sigma, 0.0) * rng.standard_normal(bars)
     falls = np.zeros(bars, dtype=np.float64)
@@ -280,7 +286,7 @@ def _gas(plan: MarketPlan, at_us: IntBars, rng: np.random.Generator, spec: Synth
 
 
 def _trades(plan: MarketPlan, at_us: IntBars, rng: np.random.Generator, spec: SyntheticSpec) -> FloatBars:
-    """Dollars traded in each bar beyond what moves the price."""
+    """Return the traded dollars of each bar that do not move the price."""
     bars = len(at_us)
     present = rng.random(bars) < np.where(plan.regime == VOLATILE, 0.5 + spec.trade_share / 2, spec.trade_share)
     rng_size = rng.spawn(1)[0]
@@ -293,7 +299,7 @@ def _trades(plan: MarketPlan, at_us: IntBars, rng: np.random.Generator, spec: Sy
 def _liquidity(
     plan: MarketPlan, at_us: IntBars, moves: FloatBars, rng: np.random.Generator, spec: SyntheticSpec
 ) -> FloatBars:
-    """Raw L of each bar. moves: absolute log returns of the pool."""
+    """Return raw L of each bar. moves: absolute log returns of the pool."""
     bars = len(plan.regime)
     draws = rng.random(bars)
     wander = _wandering(rng.spawn(1)[0], bars, 240.0, spec.liquidity_log_sd)
@@ -311,13 +317,13 @@ def _liquidity(
 
 
 def _wandering(rng: np.random.Generator, bars: int, half_life_bars: float, sd: float) -> FloatBars:
-    """A stationary noise of this sd that forgets half of itself every half-life."""
+    """Return stationary noise with this standard deviation and half-life of autocorrelation."""
     kept = 0.5 ** (1.0 / half_life_bars)
     return _decaying(rng.standard_normal(bars), half_life_bars) * sd * np.sqrt(1 - kept**2)
 
 
 def _fled(moves: FloatBars, spec: SyntheticSpec) -> FloatBars:
-    """Moves that liquidity still shuns: those of flight_lag_bars ago, and, fading, those before."""
+    """Return the decaying sum of moves, delayed by flight_lag_bars, that drives liquidity out."""
     late = np.concatenate([np.zeros(spec.flight_lag_bars), moves])[: len(moves)]
     if spec.turn is not None and not spec.turn.flight:
         late[np.arange(len(moves)) >= spec.turn.bar] = 0.0
@@ -325,24 +331,24 @@ def _fled(moves: FloatBars, spec: SyntheticSpec) -> FloatBars:
 
 
 def _afternoon(at_us: IntBars) -> FloatBars:
-    """A day's rhythm in [-1, 1], highest at 15 UTC."""
+    """Return a daily cosine in [-1, 1] with its maximum at 15 UTC."""
     return np.cos(2 * np.pi * (_minute_of_day(at_us) - 15 * 60) / _MINUTES_A_DAY)
 
 
 def _decaying(kicks: FloatBars, half_life_bars: float) -> FloatBars:
-    """Sum of the kicks so far, each halved every half-life. A recurrence: each bar needs the one before."""
+    """Return the running sum of kicks that decay with this half-life (a recurrence)."""
     kept = 0.5 ** (1.0 / half_life_bars)
-    return np.fromiter(accumulate(kicks.tolist(), lambda held, kick: held * kept + kick), np.float64, len(kicks))
+    return np.fromiter(accumulate(kicks.tolist(), lambda total, kick: total * kept + kick), np.float64, len(kicks))
 
 
 def _follow(wider: FloatBars, *, band: float) -> FloatBars:
-    """Log price of a pool whose arbitrageurs trade only outside of the fee's band. Each bar needs the one before."""
-    step: Callable[[float, float], float] = lambda held, seen: min(max(held, seen - band), seen + band)  # noqa: E731
+    """Return the log price of a pool whose arbitrageurs trade only outside the fee band (a recurrence)."""
+    step: Callable[[float, float], float] = lambda price, outer: min(max(price, outer - band), outer + band)  # noqa: E731
     return np.fromiter(accumulate(wider.tolist(), step), np.float64, len(wider))
 
 
 def _streams(seed: int) -> dict[str, np.random.Generator]:
-    """One PCG64 stream a purpose, so that more bars or another parameter leave the other draws as they are."""
+    """Return one PCG64 stream per purpose, so that a change of one parameter does not change other draws."""
     seeds = np.random.SeedSequence(seed).spawn(len(_STREAM_NAMES))
     return {name: np.random.Generator(np.random.PCG64(child)) for name, child in zip(_STREAM_NAMES, seeds, strict=True)}
 

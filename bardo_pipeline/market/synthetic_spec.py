@@ -1,4 +1,4 @@
-"""Specifications of synthetic markets: which regularities are planted, how strongly, and until when. Pure."""
+"""Specifications of synthetic markets: planted regularities, their strength and their end. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from bardo_pipeline.errors import ConfigError
 
 @dataclass(frozen=True)
 class Turn:
-    """The bar from which on what held before holds no longer.
+    """The turn of a market, after which some truths no longer hold.
 
-    excursion_kept: share of an excursion that stays, in place of none: at 1 it stands, at 2 it goes on to twice its
-    size, at the pace at which it used to come back. flight: whether liquidity still flees large moves.
+    Parameters
+    ----------
+    bar : first bar after the turn
+    excursion_kept : permanent share of an excursion, 0 before the turn; at 2 it continues to twice its size
+    flight : whether liquidity still flees large moves
     """
 
     bar: int
@@ -27,39 +30,37 @@ class Turn:
 
 @dataclass(frozen=True)
 class SyntheticSpec:
-    """Every parameter of a synthetic market; shares are of the price (0.01 = 1 %), spans are in minute bars.
+    """Parameters of a synthetic market; shares are of the price (0.01 = 1 %), spans are in minute bars.
 
-    price_start: USDC per WETH around which the price wanders. native_usd_micros: price of the gas token in
-    micro-dollars (65 cents, as on Polygon: an action of 620,000 gas costs about two cents at 45 gwei, in a spike 5 to
-    30 times that).
+    price_start: USDC per WETH. native_usd_micros: price of the gas token in micro-dollars (65 cents, as on Polygon: an
+    action of 620,000 gas costs about two cents at 45 gwei, in a spike 5 to 30 times that).
 
-    Regimes: calm_share, volatile_share: probability that the next spell is one; the rest is trends, up and down in
-    proportion to where the price stands (level_pull). spell_bars_min, spell_bars_mean: length of a spell (a shifted
-    exponential). *_sigma: permanent noise a bar. calm_half_life_bars: how fast a calm price returns to its range.
-    trend_drift: drift a bar, times uniform(0.7, 1.3) a spell.
+    Regimes: calm_share, volatile_share: probability of the next spell; the others are trends, whose direction depends
+    on the price level (level_pull). spell_bars_min, spell_bars_mean: length of a spell (shifted exponential). *_sigma:
+    permanent noise per bar. calm_half_life_bars: half-life of deviations in calm spells. trend_drift: drift per bar,
+    times uniform(0.7, 1.3) per spell.
 
-    Excursions, in volatile spells only: one every excursion_gap_bars_mean, of excursion_min to excursion_max either
-    way, grown over excursion_rise_bars and halved every excursion_half_life_bars; excursion_sigma: noise that reverts
-    alike.
+    Excursions, in volatile spells only: one every excursion_gap_bars_mean, of size excursion_min to excursion_max in
+    either direction, rising over excursion_rise_bars, with half-life excursion_half_life_bars; excursion_sigma: noise
+    that reverts likewise.
 
     Crashes: the first after crash_first_bars (from, to), then every crash_gap_bars (from, to); crash_depth (from, to)
-    over crash_bars; crash_recovery (from, to) of the depth comes back with crash_recovery_half_life_bars.
+    over crash_bars; the share crash_recovery (from, to) recovers with crash_recovery_half_life_bars.
 
     Gas: gas_gwei_base, gas_daily_amplitude (share, peak at 15 UTC), gas_noise_sd (of the log) with
     gas_noise_half_life_bars. A crash multiplies it by gas_spike_factor (from, to) for gas_spike_bars (from, to),
-    beginning gas_lag_bars after the crash's first bar; it then falls back over gas_spike_fall_bars. Own spikes: every
+    starting gas_lag_bars after the crash's first bar, and decays over gas_spike_fall_bars. Own spikes: every
     gas_own_gap_bars_mean, by gas_own_factor for gas_own_bars.
 
-    Pool: fee_ppm; the pool follows the wider market only outside of the fee's band, as arbitrage does. Volume is what
-    moving the price through the liquidity takes, plus trades of their own: in trade_share of the bars, of median
-    trade_usd_median, sd of the log trade_log_sd, times trade_volatile_factor in volatile spells and trade_peak_factor
-    in 14-16 UTC. liquidity_by_regime: raw L, in the order of REGIMES; liquidity_step_share of bars change it, with
-    liquidity_log_sd of noise; a crash drives out liquidity_crash_share of it.
+    Pool: fee_ppm; the pool follows the outer market only outside the fee band. Volume is the amount that moves the
+    price through the liquidity, plus independent trades: in trade_share of the bars, with median trade_usd_median and
+    log standard deviation trade_log_sd, times trade_volatile_factor in volatile spells and trade_peak_factor in 14-16
+    UTC. liquidity_by_regime: raw L, in the order of REGIMES; it changes in liquidity_step_share of the bars, with noise
+    liquidity_log_sd; a crash removes liquidity_crash_share of it.
 
-    Not in the default market: liquidity_daily_amplitude (share, peak at 15 UTC, as gas has: two rhythms that share a
-    clock); liquidity_flight: how much the log of liquidity falls for a log move of the price, flight_lag_bars later,
-    coming back with flight_half_life_bars (volume follows the same moves at once, so it runs ahead of liquidity and
-    moves none of it). turn: from when on some of this no longer holds.
+    Not in the default market: liquidity_daily_amplitude (share, peak at 15 UTC like gas); liquidity_flight: decrease of
+    log liquidity per log move of the price, flight_lag_bars later, recovering with flight_half_life_bars. turn: bar
+    after which some truths no longer hold.
     """
 
     price_start: float = 1_800.0
@@ -118,7 +119,7 @@ SPEC_DEFAULT = SyntheticSpec()
 
 
 def graded_spec(turn_bar: int | None) -> SyntheticSpec:
-    """The default market with decoys and, from a bar on, with truths that have expired; None: they never do."""
+    """Return the specification of graded markets: with decoys, and with truths that expire at a bar (None: never)."""
     turn = None if turn_bar is None else Turn(turn_bar, excursion_kept=1.8, flight=False)
     return replace(
         SPEC_DEFAULT, liquidity_step_share=1.0, liquidity_daily_amplitude=0.25, liquidity_flight=8.0, turn=turn

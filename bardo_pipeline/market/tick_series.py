@@ -1,7 +1,7 @@
-"""The tape: a market as a fleet meets it, one element a tick, everything computed that no golem can change. Pure.
+"""The tape: a market by ticks, with all values that do not depend on golems. Pure.
 
-Ticks come at the intervals that the regime asks for (HB S9), so a tick can span several bars: volume is summed over
-them, high and low are their extremes, levels are those of the last bar.
+The regime sets the interval of ticks (HB S9), so a tick may span several bars: volume is their sum, high and low are
+their extremes, and levels are those of the last bar.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.causality.variables import readings_of, return_spread, standardised
 from bardo_pipeline.market.aave_reserves import Reserves
 from bardo_pipeline.market.market import Market
@@ -20,36 +21,40 @@ from bardo_pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class Tape:
-    """Arrays [ticks]; NaN where an indicator has not enough past. Prices quote per base, ticks are the pool's.
+    """Arrays by tick; NaN for an indicator without enough earlier bars. Prices in quote per base.
 
-    told: the variables of the causal graph, int64 [ticks, ALL_VARIABLES]. spread_ppm: of the next tick's return.
-    reserves: what may be borrowed, by tick; None where nothing may.
+    Parameters
+    ----------
+    pool_tick, pool_tick_low, pool_tick_high : pool ticks of close and extremes
+    readings : variables of the causal graph, int64 [ticks, ALL_VARIABLES]
+    spread_ppm : standard deviation of the next tick's return
+    reserves : lending rates by tick; None without loans
     """
 
     market: Market
-    bar: np.ndarray
-    at_us: np.ndarray
-    price: np.ndarray
-    price_low: np.ndarray
-    price_high: np.ndarray
-    pool_tick: np.ndarray
-    pool_tick_low: np.ndarray
-    pool_tick_high: np.ndarray
-    root: np.ndarray
-    liquidity: np.ndarray
-    liquidity_change: np.ndarray
-    volume_micros: np.ndarray
-    gas_gwei: np.ndarray
-    gas_hour_ratio: np.ndarray
-    price_return: np.ndarray
-    sma: np.ndarray
-    sigma_ratio: np.ndarray
-    rsi: np.ndarray
-    macd: np.ndarray
-    regime: np.ndarray
-    interval_seconds: np.ndarray
-    told: np.ndarray
-    spread_ppm: np.ndarray
+    bar: Int64Array
+    at_us: Int64Array
+    price: Float64Array
+    price_low: Float64Array
+    price_high: Float64Array
+    pool_tick: Float64Array
+    pool_tick_low: Float64Array
+    pool_tick_high: Float64Array
+    root: Float64Array
+    liquidity: Float64Array
+    liquidity_change: Float64Array
+    volume_micros: Int64Array
+    gas_gwei: Float64Array
+    gas_hour_ratio: Float64Array
+    price_return: Float64Array
+    sma: Float64Array
+    sigma_ratio: Float64Array
+    rsi: Float64Array
+    macd: Float64Array
+    regime: Int64Array
+    interval_seconds: Int64Array
+    readings: Int64Array
+    spread_ppm: Float64Array
     reserves: Reserves | None
 
     @property
@@ -59,9 +64,9 @@ class Tape:
 
 
 def tape_of(market: Market, policy: Policy) -> Tape:
-    """The tape of a market under a policy."""
-    seen = features(market, policy)
-    bar = schedule(market, seen)
+    """Return the tape of a market under a policy."""
+    computed = features(market, policy)
+    bar = schedule(market, computed)
     starts = np.r_[0, bar[:-1] + 1]
     low = np.minimum.reduceat(market.price_low, starts)[: len(bar)]
     high = np.maximum.reduceat(market.price_high, starts)[: len(bar)]
@@ -71,9 +76,9 @@ def tape_of(market: Market, policy: Policy) -> Tape:
     total = np.r_[0, np.cumsum(market.volume_usd_micros)]
     price, liquidity = market.price[bar], market.liquidity[bar]
     price_return, volume = np.r_[0.0, np.diff(np.log(price))], (total[bar + 1] - total[starts]).astype(np.int64)
-    read = readings_of(
-        price_return, market.gas_gwei[bar], liquidity, volume, price, np.nan_to_num(seen.sma[bar]),
-        seen.gas_hour_ratio[bar], market.at_us[bar],
+    readings = readings_of(
+        price_return, market.gas_gwei[bar], liquidity, volume, price, np.nan_to_num(computed.sma[bar]),
+        computed.gas_hour_ratio[bar], market.at_us[bar],
     )  # fmt: skip
     pool_tick = market.tick[bar].astype(np.float64)
     return Tape(
@@ -91,20 +96,20 @@ def tape_of(market: Market, policy: Policy) -> Tape:
         liquidity_change=np.r_[0.0, np.abs(np.diff(liquidity)) / liquidity[:-1]],
         volume_micros=volume,
         gas_gwei=market.gas_gwei[bar],
-        gas_hour_ratio=seen.gas_hour_ratio[bar],
+        gas_hour_ratio=computed.gas_hour_ratio[bar],
         price_return=price_return,
-        sma=seen.sma[bar],
-        sigma_ratio=seen.sigma_ratio[bar],
-        rsi=seen.rsi[bar],
-        macd=seen.macd[bar],
-        regime=seen.regime[bar].astype(np.int64),
-        interval_seconds=seen.interval_seconds[bar],
-        told=standardised(read, np.arange(len(bar)), policy.causal),
+        sma=computed.sma[bar],
+        sigma_ratio=computed.sigma_ratio[bar],
+        rsi=computed.rsi[bar],
+        macd=computed.macd[bar],
+        regime=computed.regime[bar].astype(np.int64),
+        interval_seconds=computed.interval_seconds[bar],
+        readings=standardised(readings, np.arange(len(bar)), policy.causal),
         spread_ppm=return_spread(price_return, policy.causal),
         reserves=None if market.reserves is None else market.reserves.at(bar),
     )
 
 
-def _pool_tick(price: np.ndarray) -> np.ndarray:
-    """The pool's tick at a price, not rounded."""
+def _pool_tick(price: Float64Array) -> Float64Array:
+    """Return the pool tick at a price, not rounded."""
     return np.asarray(np.log(1e12 / price) / np.log(1.0001))

@@ -1,8 +1,8 @@
-"""A Uniswap v3 position: its worth, its fees, what moving it costs. Pure, elementwise over columns.
+"""Value, fees and moving costs of Uniswap v3 positions. Pure, elementwise over columns.
 
-token0 is the quote (6 decimals, so raw units are micro-dollars), token1 the base (18 decimals); the pool's raw price is
-token1 per token0, so that a higher tick is a lower price. Square roots of raw prices stand for ticks throughout.
-Source: Uniswap v3 whitepaper, section 6; HB S3 (execute).
+token0 is the quote (6 decimals, so raw units are micro-dollars), token1 the base (18 decimals). The raw price of the
+pool is token1 per token0, so a higher tick is a lower price. `root` is the square root of the raw price. Source:
+Uniswap v3 whitepaper, section 6; HB S3 (execute).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ LOG_SQRT_BASE = 0.5 * np.log(1.0001)
 
 
 def sqrt_price(tick: np.ndarray) -> np.ndarray:
-    """Square root of the raw price at a tick."""
+    """Return the square root of the raw price at a tick."""
     return np.exp(np.asarray(tick, dtype=np.float64) * LOG_SQRT_BASE)
 
 
 def amounts(
     liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(raw token0, raw token1) of a position at the pool price root."""
+    """Return (raw token0, raw token1) of a position at this root."""
     at = np.minimum(np.maximum(root, root_lower), root_upper)
     return liquidity * (1.0 / at - 1.0 / root_upper), liquidity * (at - root_lower)
 
@@ -28,7 +28,7 @@ def amounts(
 def worth(
     liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float
 ) -> np.ndarray:
-    """Value in micro-dollars of a position at the pool price root."""
+    """Return the value of a position in micro-dollars at this root."""
     first, second = amounts(liquidity, root_lower, root_upper, root)
     return first + second / (root * root)
 

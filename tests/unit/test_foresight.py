@@ -67,7 +67,7 @@ def test_a_tape_tells_the_variables_that_records_of_it_tell() -> None:
     records = live(market).records
     mine = records.filter(np.equal(np.array(records["golem_id"].to_pylist()), records["golem_id"][0].as_py()))
     told = standardised(readings(mine), np.arange(mine.num_rows), POLICY.causal)
-    assert np.array_equal(told, tape_of(market, POLICY).told[: mine.num_rows])
+    assert np.array_equal(told, tape_of(market, POLICY).readings[: mine.num_rows])
 
 
 @pytest.mark.row("MEM-22")
@@ -76,7 +76,7 @@ def test_a_trusted_link_moves_the_expected_price_against_the_excursion_and_an_un
     state = from_table(grimoire(link("g-1"), link("g-2", confidence_ppm=500_000)))
     foresight = foresight_of(state, ["g-2", "g-1"], NOW, POLICY)
     t = 204
-    told = tape.told[t, PRICE_EXCURSION]
+    told = tape.readings[t, PRICE_EXCURSION]
     assert abs(told) > SCALE
     shift = foresight.shift(tape, t)
     assert shift[0] == 0.0
@@ -136,4 +136,4 @@ def test_golems_without_a_graph_have_no_probe_of_it_and_expect_no_move() -> None
     assert none.shift(tape, 100).tolist() == [0.0, 0.0]
     assert np.isnan(none.look(tape, 100, np.zeros(2), POLICY)).all()
     assert replace(none, candidate=np.array([True, False])).look(tape, 100, np.zeros(2), POLICY)[0] == LINK_CANDIDATE
-    assert len(ALL_VARIABLES) == tape.told.shape[1]
+    assert len(ALL_VARIABLES) == tape.readings.shape[1]

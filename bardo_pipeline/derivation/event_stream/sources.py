@@ -1,6 +1,6 @@
-"""Where the events of the fabric come from: four append-only tables, each read commit by commit, either way.
+"""The sources of typed events: four append-only tables, read commit by commit, forwards or backwards.
 
-A place in the fabric is a mark in each source, so that whoever comes back goes on where they left off.
+A cursor in the stream has a mark in each source.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.log.event_log import EventLog
 
 SOURCES = ("life", "records", "decisions", "cycles")
-"""In the order in which commits of one moment follow each other."""
+"""The sources, in the order of their commits at equal times."""
 
 _POSITION = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}(-[0-9]{1,18}\.[0-9]{1,18}){3}")
-_BATCH_ROWS = 2_000  # commits are read together while a reading brings fewer rows than this
+_BATCH_ROWS = 2_000  # more commits are read together while a read returns fewer rows
 
 
 class Mark(NamedTuple):
-    """A place in one source: behind all commits before this version, and behind so many events of its own."""
+    """A cursor in one source: all earlier versions and the first `events` events of this version are consumed."""
 
     version: int = 0
     events: int = 0
 
 
 class Place(NamedTuple):
-    """A place in the fabric: a mark in each of SOURCES."""
+    """A cursor in the stream: a mark in each of SOURCES."""
 
     life: Mark = Mark()
     records: Mark = Mark()
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """The place that a text names. Raises QueryError for a text that names none."""
+        """Parse a cursor. Raises QueryError for an invalid text."""
         if not _POSITION.fullmatch(text):
             raise QueryError(f"{text!r} is no position: give one that an event of `bardo watch` carried")
         return cls(*(Mark(*(int(number) for number in mark.split("."))) for mark in text.split("-")))
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of one source with its rows. moment: when it was made, in microseconds. batch: those read with it."""
+    """A commit of one source with its rows. moment: commit time, microseconds. batch: commits read with it."""
 
     source: str
     version: int
@@ -65,150 +65,150 @@ class Commit:
 
 
 class Commits(Protocol):
-    """A table whose commits can be read."""
+    """A table that is read by commits."""
 
     @property
     def version(self) -> int:
-        """Its newest version, -1 before the first."""
+        """Newest version, -1 before the first."""
         ...
 
     @property
     def oldest(self) -> int:
-        """The first version that is still told; all that came before it comes with it."""
+        """First version that can be read separately; rows of earlier versions are returned with it."""
         ...
 
     def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
-        """Version, moment and rows of each commit from one version to another that brought rows, ascending."""
+        """Return version, time and rows of each commit with rows between two versions, ascending."""
         ...
 
 
 class TableCommits:
-    """The commits of a table that may not have been made yet."""
+    """The commits of a table that may not exist yet."""
 
-    def __init__(self, columns: tuple[str, ...], opened: Callable[[], AppendOnlyTable | None]) -> None:
-        self._columns, self._opened = columns, opened
+    def __init__(self, columns: tuple[str, ...], open_table: Callable[[], AppendOnlyTable | None]) -> None:
+        self._columns, self._open_table = columns, open_table
         self._table: AppendOnlyTable | None = None
 
     @property
     def version(self) -> int:
-        """Its newest version, -1 before the first."""
+        """Newest version, -1 before the first."""
         if self._table is None:
-            self._table = self._opened()
+            self._table = self._open_table()
         return -1 if self._table is None else self._table.version
 
     @property
     def oldest(self) -> int:
-        """The first version that is still told: Delta's log may have been trimmed up to a checkpoint."""
+        """First version whose commit file exists: Delta deletes commit files older than a checkpoint."""
         version = self.version
         while version > 1 and self._commit_file(version - 1).exists():
             version -= 1
         return max(version, 0)
 
     def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
-        """Version, moment and rows of each commit from one version to another that brought rows, ascending."""
-        assert self._table is not None, "who reads has asked for the version"
-        found = []
-        for version in range(max(first, 1), last + 1):  # version 0 makes the table and brings no row
+        """Return version, time and rows of each commit with rows between two versions, ascending."""
+        assert self._table is not None, "`version` opens the table"
+        commits = []
+        for version in range(max(first, 1), last + 1):  # version 0 creates the table without rows
             alone = version == 1 or self._commit_file(version - 1).exists()
             files = self._table.tail(version - 1 if alone else None, version)[1]
             if files:
-                made = _moment(self._commit_file(version).read_bytes())
-                found.append((version, made, self._table.load(files, self._columns)))
-        return found
+                committed_at = _commit_time(self._commit_file(version).read_bytes())
+                commits.append((version, committed_at, self._table.load(files, self._columns)))
+        return commits
 
     def _commit_file(self, version: int) -> Path:
-        assert self._table is not None, "who reads has asked for the version"
+        assert self._table is not None, "`version` opens the table"
         return self._table.path / "_delta_log" / f"{version:020}.json"
 
 
 class RecordCommits:
-    """The commits of the log's cycles: rows say themselves which version brought them, wherever they lie now."""
+    """The commits of the log's cycles; rows have a column `version`, so compaction does not matter."""
 
     def __init__(self, columns: tuple[str, ...], log: EventLog) -> None:
         self._columns, self._log = [*columns, "recorded_at", "version"], log
 
     @property
     def version(self) -> int:
-        """The newest version of the log."""
+        """Newest version of the log."""
         return self._log.version
 
     @property
     def oldest(self) -> int:
-        """All versions are told."""
+        """All versions can be read separately."""
         return 0
 
     def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
-        """Version, moment and rows of each commit from one version to another that brought rows, ascending."""
+        """Return version, time and rows of each commit with rows between two versions, ascending."""
         rows = self._log.read_cycles_between(self._columns, max(first - 1, 0), last)
-        if rows["version"].null_count and first < last:  # of schema version 1: only a commit's own file tells
+        if rows["version"].null_count and first < last:  # rows of schema version 1: read each commit's file
             return [commit for version in range(first, last + 1) for commit in self.read(version, version)]
-        versions = pc.fill_null(rows["version"], last).to_numpy()  # version 0 makes the table and brings no row
-        found = []
+        versions = pc.fill_null(rows["version"], last).to_numpy()  # version 0 creates the table without rows
+        commits = []
         for version in np.unique(versions[(versions >= first) & (versions <= last)]).tolist():
             own = rows.filter(pa.array(versions == version))
-            found.append((version, int(pc.max(own["recorded_at"].cast(pa.int64())).as_py()), own))
-        return found
+            commits.append((version, int(pc.max(own["recorded_at"].cast(pa.int64())).as_py()), own))
+        return commits
 
 
 class Source:
-    """A source of the fabric: its commits forwards from a mark, or backwards from now."""
+    """A source of events, read forwards from a mark or backwards from now."""
 
     def __init__(self, name: str, commits: Commits) -> None:
         self.name, self._commits = name, commits
 
     @property
     def version(self) -> int:
-        """Its newest version, -1 before the first."""
+        """Newest version, -1 before the first."""
         return self._commits.version
 
     def check(self, mark: Mark) -> None:
-        """Raise QueryError for a mark that lies before what is still told one by one, or beyond what there is."""
+        """Raise QueryError for a mark before the oldest readable version or after the newest."""
         if mark.version > self.version + 1:
-            raise QueryError(f"the position lies beyond the {self.name} of this home: start anew, without a position")
+            raise QueryError(f"the position is after the newest {self.name} of this home: start without a position")
         if mark != Mark() and 1 < self._commits.oldest >= mark.version:
-            raise QueryError(f"the position lies before the {self.name} that are kept: start anew, without a position")
+            raise QueryError(f"the position is before the oldest readable {self.name}: start without a position")
 
     def forwards(self, mark: Mark, until: int) -> Iterator[Commit]:
-        """Its commits from a mark up to a version; no moment before the one before."""
+        """Yield commits from a mark up to a version; their times never decrease."""
         first, moment = max(mark.version, self._commits.oldest if until >= 0 else 0), 0
-        for low, high in _spans(first, until, 1, self._sizes):
+        for low, high in _spans(first, until, 1, self._next_size):
             batch: list[Commit] = []
-            for version, made, rows in self._taken(low, high):
-                moment = max(moment, made)
+            for version, committed_at, rows in self._read(low, high):
+                moment = max(moment, committed_at)
                 batch.append(Commit(self.name, version, moment, rows, batch))
             yield from batch
 
     def backwards(self, until: int) -> Iterator[Commit]:
-        """Its commits from a version back to the first; no moment after the one before (which is later)."""
+        """Yield commits from a version back to the first; their times never increase."""
         moment = 2**63 - 1
-        for low, high in _spans(until, self._commits.oldest if until >= 0 else 0, -1, self._sizes):
-            for version, made, rows in reversed(self._taken(low, high)):
-                moment = min(moment, made)
+        for low, high in _spans(until, self._commits.oldest if until >= 0 else 0, -1, self._next_size):
+            for version, committed_at, rows in reversed(self._read(low, high)):
+                moment = min(moment, committed_at)
                 yield Commit(self.name, version, moment, rows)
 
-    def _taken(self, low: int, high: int) -> list[tuple[int, int, pa.Table]]:
-        found = self._commits.read(low, high)
-        self._rows_last = sum(rows.num_rows for _, _, rows in found)
-        return found
+    def _read(self, low: int, high: int) -> list[tuple[int, int, pa.Table]]:
+        commits = self._commits.read(low, high)
+        self._rows_last = sum(rows.num_rows for _, _, rows in commits)
+        return commits
 
-    def _sizes(self, span: int) -> int:
+    def _next_size(self, span: int) -> int:
         return min(span * 2, 256) if self._rows_last < _BATCH_ROWS else max(span // 2, 1)
 
 
-def _spans(start: int, end: int, step: int, grown: Callable[[int], int]) -> Iterator[tuple[int, int]]:
-    """Runs of versions (low, high) from one to another, upwards or downwards, as long as the last reading allows."""
+def _spans(start: int, end: int, step: int, next_size: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    """Yield runs of versions (low, high), upwards or downwards; `next_size` adapts their length."""
     at, size = start, 1
     while (end - at) * step >= 0:
         last = at + step * (size - 1)
         last = min(last, end) if step > 0 else max(last, end)
         yield min(at, last), max(at, last)
-        at, size = last + step, grown(size)
+        at, size = last + step, next_size(size)
 
 
-def _moment(commit: bytes) -> int:
-    """When Delta says that a commit was made, in microseconds."""
+def _commit_time(commit: bytes) -> int:
+    """Return the time of a Delta commit, microseconds."""
     for line in commit.splitlines():
-        said = orjson.loads(line).get("commitInfo")
-        if said:
-            return int(said.get("timestamp", 0)) * 1_000
+        info = orjson.loads(line).get("commitInfo")
+        if info:
+            return int(info.get("timestamp", 0)) * 1_000
     return 0

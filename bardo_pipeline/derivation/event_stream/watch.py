@@ -1,7 +1,7 @@
-"""The event fabric, followed: the newest events first, or those behind a place; then what comes.
+"""Subscription to typed events: the newest events or those after a cursor, then new ones.
 
-Within a source events come by commit; between sources by the moment of the commit, ties as in SOURCES; within a commit
-as Emitted orders them. Nothing is kept for who watches and no writer waits for one: watching is reading.
+Events are ordered by commit within a source, by commit time between sources (ties as in SOURCES), and by the order of
+Emitted within a commit. A subscription only reads; the home keeps no state for it and no writer waits for it.
 Source: EV-7; HB "The Event Fabric" ("Last 10,000 for reconnection replay").
 """
 
@@ -49,13 +49,13 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 
-_CHUNK = 1_000  # events that are made at a time
+_CHUNK = 1_000  # events built at a time
 
 
 class Fabric:
-    """The events of one home under one derivation, for one subscriber: `newest` or `behind` a place, then `fresh`.
+    """The events of a home under one derivation, for one subscriber: `newest` or `behind` a cursor, then `fresh`.
 
-    categories, golems: only their events; the place counts all. Raises QueryError for a category that is none.
+    categories, golems: return only their events; the cursor counts all. Raises QueryError for an unknown category.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Fabric:
         self._golems = None if golems is None else frozenset(golems)
         self._neighbours, self._across = Neighbours(context.log), GapSteps(context)
         self._sources = {
-            "life": Source("life", TableCommits(tuple(LIFE_LOG_SCHEMA.names), lambda: _opened(context.home.life))),
+            "life": Source("life", TableCommits(tuple(LIFE_LOG_SCHEMA.names), lambda: _open_life(context.home.life))),
             "records": Source("records", RecordCommits(RECORD_COLUMNS, context.log)),
             "decisions": Source("decisions", TableCommits(DECISION_COLUMNS, lambda: self._derived("curation"))),
             "cycles": Source("cycles", TableCommits(CYCLE_COLUMNS, lambda: self._derived("cycles"))),
@@ -82,13 +82,13 @@ class Fabric:
         self.place = Place()
 
     def _derived(self, name: str) -> AppendOnlyTable | None:
-        """A projection's table, if it was derived: who only watches makes none."""
+        """Return the table of a projection if it exists; watching does not create tables."""
         if not (self._context.projections.root / name / "_delta_log").is_dir():
             return None
         return self._context.projections.growing(name).table
 
     def newest(self, count: int) -> Iterator[GolemEvent]:
-        """The newest events, as many as are wanted of all categories (those of one's own among them), oldest first."""
+        """Yield the matching events among the newest `count` events of all categories, oldest first."""
         until = {name: source.version for name, source in self._sources.items()}
         self.place = Place(*(Mark(until[name] + 1) for name in SOURCES))
         chosen: list[Commit] = []
@@ -103,36 +103,36 @@ class Fabric:
                     break
         chosen.reverse()
         batch = [commit for commit in chosen if commit.source == "records"]
-        made = [(commit, self._emitted(commit, batch)) for commit in chosen]
-        spare = sum(len(emitted) for _, emitted in made) - count
-        for commit, emitted in made:
-            yield from self._told(commit, emitted, min(max(spare, 0), len(emitted)))
-            spare -= len(emitted)
+        emissions = [(commit, self._emitted(commit, batch)) for commit in chosen]
+        surplus = sum(len(emitted) for _, emitted in emissions) - count
+        for commit, emitted in emissions:
+            yield from self._matching(commit, emitted, min(max(surplus, 0), len(emitted)))
+            surplus -= len(emitted)
         for name in SOURCES:
             self._mark(name, Mark(until[name] + 1))
 
     def behind(self, place: Place) -> Iterator[GolemEvent]:
-        """All events behind a place. Raises QueryError for a place that this home cannot tell of (any more)."""
+        """Yield all events after a cursor. Raises QueryError for a cursor that this home cannot continue."""
         for name, source in self._sources.items():
             source.check(getattr(place, name))
         self.place = place
         return self.fresh()
 
     def fresh(self) -> Iterator[GolemEvent]:
-        """What came since."""
+        """Yield the new events."""
         until = {name: source.version for name, source in self._sources.items()}
         marks = {name: getattr(self.place, name) for name in SOURCES}
         streams = (source.forwards(marks[name], until[name]) for name, source in self._sources.items())
         for commit in heapq.merge(*streams, key=lambda c: (c.moment, SOURCES.index(c.source))):
             mark = marks[commit.source]
             emitted = self._emitted(commit, commit.batch)
-            yield from self._told(commit, emitted, mark.events if commit.version == mark.version else 0)
+            yield from self._matching(commit, emitted, mark.events if commit.version == mark.version else 0)
         for name, version in until.items():
             if version >= marks[name].version:
                 self._mark(name, Mark(version + 1))
 
-    def _told(self, commit: Commit, emitted: Emitted, skipped: int) -> Iterator[GolemEvent]:
-        """The events of a commit that are wanted, without the first so many."""
+    def _matching(self, commit: Commit, emitted: Emitted, skipped: int) -> Iterator[GolemEvent]:
+        """Yield the matching events of a commit after the first `skipped`."""
         for first in range(skipped, len(emitted), _CHUNK):
             for place, event in emitted.events(first, first + _CHUNK, names=self._names, golems=self._golems):
                 self._mark(commit.source, Mark(commit.version, place + 1))
@@ -143,7 +143,7 @@ class Fabric:
         self.place = self.place._replace(**{source: mark})
 
     def _emitted(self, commit: Commit, batch: Sequence[Commit] | None) -> Emitted:
-        """The events of a commit; batch: those read with it, None for a first count without what neighbours tell."""
+        """Return the events of a commit. batch: commits read with it; None for a count without neighbouring records."""
         rows, policy = commit.rows, self._context.policy
         if commit.source == "life":
             return life_events(rows, self._imports(rows), self._across.completed_by_gaps(rows))
@@ -153,26 +153,26 @@ class Fabric:
             return cycle_events(rows)
         pnl, worth = rows["outcome.pnl_impact_micros"], rows["observation.net_asset_value_micros"]
         tiers = importance_tiers(pnl.combine_chunks(), worth.combine_chunks(), policy)
-        beside = rows.select(NEIGHBOUR_COLUMNS).slice(0, 0) if batch is None else self._neighbours.of(commit, batch)
+        neighbours = rows.select(NEIGHBOUR_COLUMNS).slice(0, 0) if batch is None else self._neighbours.of(commit, batch)
         rules, window = policy.fabric, policy.prediction.fitness_window
         across = None if batch is None else self._across.completed_by_records(rows)
-        return record_events(rows, beside, tiers, policy=rules, window=window, across=across)
+        return record_events(rows, neighbours, tiers, policy=rules, window=window, across=across)
 
     def _imports(self, events: pa.Table) -> list[dict[str, Any]]:
-        """What each import among these life events brought, as its bundle tells."""
-        found = []
+        """Return the payload of each import among these life events, from its bundle."""
+        imports = []
         for row in events.filter(pc.equal(events["kind"], "KnowledgeReceived"))["received"].to_pylist():
-            told: dict[str, Any] = {"content_hash": row["content_hash"], "insights": row["entry_count"]}
-            told |= {"episodes": None, "strategies": None, "confidence_override": self._override()}
+            payload: dict[str, Any] = {"content_hash": row["content_hash"], "insights": row["entry_count"]}
+            payload |= {"episodes": None, "strategies": None, "confidence_override": self._override()}
             try:
                 bundle = load_bundle(self._context.home, row["content_hash"])
             except BundleError:
-                found.append(told)
+                imports.append(payload)
                 continue
             fragments = sum(entry["kind"] == "strategy_fragment" for entry in bundle.rows(ENTRIES))
-            told |= {"episodes": len(bundle.rows(EPISODES)), "strategies": fragments}
-            found.append(told | {"insights": row["entry_count"] - fragments})
-        return found
+            payload |= {"episodes": len(bundle.rows(EPISODES)), "strategies": fragments}
+            imports.append(payload | {"insights": row["entry_count"] - fragments})
+        return imports
 
     def _override(self) -> float | None:
         rules = self._context.policy.inheritance
@@ -191,12 +191,16 @@ async def watch(
     policy: Policy | None = None,
     embedder: str | None = None,
 ) -> AsyncIterator[GolemEvent]:
-    """The events of a home: the newest, then, for as long as one listens, those that come.
+    """Yield the events of a home: a replay of the newest, then new ones as they are written, each once.
 
-    categories, golems: only their events (all for None). replay: how many of the newest events of all categories are
-    looked through first (policy.fabric.replay_events). since: the position of an event, to go on behind it instead of
-    a replay. follow: go on when there is no more; a look at the log every poll_seconds while nothing comes.
-    Each event comes once. Raises NoHomeError, QueryError.
+    Raises NoHomeError, QueryError.
+
+    Parameters
+    ----------
+    categories, golems : return only their events; None for all
+    replay : number of newest events of all categories to search first (policy.fabric.replay_events)
+    since : position of an event, to continue after it instead of a replay
+    follow : wait for new events, polling the log every poll_seconds
     """
     root = home if isinstance(home, Path) else home.root
     context = await asyncio.to_thread(DerivationContext.open, root, policy=policy, embedder=embedder)
@@ -205,21 +209,21 @@ async def watch(
     count = rules.fabric.replay_events if replay is None else replay
     events = fabric.newest(count) if since is None else fabric.behind(Place.parse(since))
     while True:
-        told = False
-        while batch := await asyncio.to_thread(_some, events):
-            told = True
+        waited = True
+        while batch := await asyncio.to_thread(_next_chunk, events):
+            waited = False
             for event in batch:
                 yield event
         if not follow:
             return
-        if not told:
+        if waited:
             await asyncio.sleep(rules.fabric.poll_seconds if poll_seconds is None else poll_seconds)
         events = fabric.fresh()
 
 
-def _some(events: Iterator[GolemEvent]) -> list[GolemEvent]:
+def _next_chunk(events: Iterator[GolemEvent]) -> list[GolemEvent]:
     return list(islice(events, _CHUNK))
 
 
-def _opened(path: Path) -> AppendOnlyTable | None:
+def _open_life(path: Path) -> AppendOnlyTable | None:
     return AppendOnlyTable(path, LIFE_LOG_SCHEMA, ["golem_id", "kind"]) if (path / "_delta_log").is_dir() else None

@@ -1,11 +1,11 @@
-"""Health of a whole home: what lies between what happened and what is known of it, and which of that is a fault.
+"""Health of a home: lags, backlogs and other measures, and the faults among them.
 
 Source: X-11. Thresholds: HealthPolicy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -47,10 +47,15 @@ Done = Callable[[str], int | None]
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a derivation is behind the log.
+    """Lag of a derivation behind the log.
 
-    ticks: in order on record and not derived, of all golems; golem_max, ticks_max: of the one that is furthest behind.
-    cycles: closed and not derived. waiting_seconds: since the first of them closed. derived_at: the last commit.
+    Parameters
+    ----------
+    ticks : contiguous ticks that are not derived, over all golems
+    golem_max, ticks_max : the golem with the largest lag
+    cycles : closed cycles that are not derived
+    waiting_seconds : since the first of them closed
+    derived_at : time of the last commit
     """
 
     ticks: int
@@ -63,10 +68,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Golems:
-    """Births and deaths on record, golems with records and no birth, and ticks that are missing.
-
-    waiting: those born between runs who wait for one.
-    """
+    """Numbers of births, deaths, golems without a birth, and missing ticks. waiting: golems born between runs."""
 
     born: int
     dead: int
@@ -77,10 +79,7 @@ class Golems:
 
 @dataclass(frozen=True)
 class Judgements:
-    """The expectations' verdicts: bundles that failed, those of them within a day, and candidates without a verdict.
-
-    warnings: about bundles that may be inherited; waived: those of them that a steward lets stand.
-    """
+    """Counts of refused bundles (all, last day), candidates without a verdict, warnings and waived warnings."""
 
     refused: int
     refused_day: int
@@ -91,7 +90,7 @@ class Judgements:
 
 @dataclass(frozen=True)
 class Successions:
-    """Successions that want an owner: halted without an heir, failing and due again, heirs without their identity."""
+    """Counts of successions that are halted, waiting for a retry, or without a registered identity."""
 
     halted: int
     waiting: int
@@ -100,7 +99,7 @@ class Successions:
 
 @dataclass(frozen=True)
 class Marts:
-    """The analysts' warehouse: when it was built, and how long it lacks what was curated since (None: nothing)."""
+    """The warehouse: time of its build, and age of curation that it lacks (None: nothing)."""
 
     built_at: datetime
     waiting_seconds: float | None
@@ -108,10 +107,13 @@ class Marts:
 
 @dataclass(frozen=True)
 class Indexed:
-    """The index of episodes: how many it holds, in how many texts; since when it lacks those that may go; its recall.
+    """The index of episodes.
 
-    looked_at: through how many of its lists a search looks; None where each text is compared. recall: share of the
-    nearest that is found so, as measured last; None where nothing is missed.
+    Parameters
+    ----------
+    gone_before : time before which expired episodes are dropped
+    looked_at : number of lists that a search probes; None for an exact search
+    recall : measured share of nearest neighbours that the search finds; None for an exact search
     """
 
     episodes: int
@@ -123,7 +125,7 @@ class Indexed:
 
 @dataclass(frozen=True)
 class Embedding:
-    """The embedder: its name and turn, its last check against the vectors on record, a migration that is half done."""
+    """The embedder, its last drift check, and an unfinished migration."""
 
     name: str
     verdict: str | None
@@ -136,7 +138,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Health:
-    """All measures of a home at a moment."""
+    """All measures of a home at one time."""
 
     at: datetime
     golems: Golems
@@ -156,7 +158,7 @@ class Health:
 
 @dataclass(frozen=True)
 class Fault:
-    """A measure beyond its threshold: which (part.measure), how much, how much is borne, what it means and the cure."""
+    """A measure (part.measure) above its limit, with meaning and cure."""
 
     measure: str
     value: float
@@ -165,8 +167,8 @@ class Fault:
 
 
 def health_of(context: DerivationContext, now: datetime) -> Health:
-    """Measure a home as of now (UTC)."""
-    taken = intake(context.log, now)
+    """Measure a home at `now` (UTC)."""
+    received = intake(context.log, now)
     born, dead = context.life("GolemBorn"), context.life("DeathDeclared")
     heads = context.log.heads()
     names = set(born["golem_id"].to_pylist())
@@ -181,14 +183,14 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
             int(pc.sum(heads["missing_count"]).as_py() or 0),
             len(waiting_golems(context)),
         ),
-        intake=taken,
-        silent_seconds=None if taken.recorded_at is None else (now - taken.recorded_at).total_seconds(),
+        intake=received,
+        silent_seconds=None if received.recorded_at is None else (now - received.recorded_at).total_seconds(),
         curation=_lag(context, "curation", lambda golem_id: curated_through(context, golem_id), curated_at, now),
         episodes=_lag(context, "episodes", episodes.done, committed_at(episodes.table), now),
         journals=tuple(journals(context.home, now, context.policy.writer)),
         leases=leases(context.home),
         spool=spool(context.home, now),
-        quarantine=quarantined(context.home, taken.day, now),
+        quarantine=quarantined(context.home, received.day, now),
         judgements=_judgements(context, now),
         successions=_successions(context),
         marts=_marts(context, curated_at, now),
@@ -216,15 +218,15 @@ def _lag(context: DerivationContext, reader: str, done: Done, derived_at: dateti
 
 
 def _closed_since(context: DerivationContext, reader: str, cycles: dict[str, int]) -> datetime | None:
-    """When the first of these cycles (golem to its cycle) closed: when the last of its records was taken."""
+    """Return when the first of these cycles (golem -> cycle) closed: when its last record was written."""
     place = checkpoint_of(context, reader).version
     rows = context.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
-    asked = pa.table({"golem_id": pa.array(cycles, pa.string()), "cycle": pa.array(cycles.values(), pa.int64())})
+    wanted = pa.table({"golem_id": pa.array(cycles, pa.string()), "cycle": pa.array(cycles.values(), pa.int64())})
     number = pc.add(pc.divide(pc.subtract(rows["tick"], 1), context.policy.curator.cycle_ticks), 1)
-    mine = rows.append_column("cycle", number).join(asked, ["golem_id", "cycle"], join_type="inner")
-    ends = mine.group_by("golem_id").aggregate([("recorded_at", "max")])["recorded_at_max"]
-    found = pc.min(ends).as_py()
-    return None if found is None else found.astimezone(UTC)
+    records = rows.append_column("cycle", number).join(wanted, ["golem_id", "cycle"], join_type="inner")
+    ends = records.group_by("golem_id").aggregate([("recorded_at", "max")])["recorded_at_max"]
+    first = pc.min(ends).as_py()
+    return None if first is None else first.astimezone(UTC)
 
 
 def _judgements(context: DerivationContext, now: datetime) -> Judgements:
@@ -232,19 +234,19 @@ def _judgements(context: DerivationContext, now: datetime) -> Judgements:
     if verdicts.num_rows:
         verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
     lately = pc.greater(verdicts["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
-    told = [one for one in bundle_failures(context) if one.severity == "warning"]
-    waived = sum(not one.open for one in told)
+    warnings = [failure for failure in bundle_failures(context) if failure.severity == "warning"]
+    waived = sum(not warning.open for warning in warnings)
     return Judgements(
-        verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged_candidates(context)), len(told), waived
+        verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged_candidates(context)), len(warnings), waived
     )
 
 
 def _successions(context: DerivationContext) -> Successions:
-    """Counted from those that are not over; what ended by itself is counted, not read."""
-    told = standings(succession_steps(context, unfinished_successions(context))).values()
-    halted = len(halted_successions(context)) + sum(one.halted is not None for one in told)
-    waiting = sum(one.due_at is not None and not one.booted for one in told)
-    return Successions(halted, waiting, sum(one.booted and one.unregistered for one in told))
+    """Count successions by state."""
+    states = standings(succession_steps(context, unfinished_successions(context))).values()
+    halted = len(halted_successions(context)) + sum(state.halted is not None for state in states)
+    waiting = sum(state.due_at is not None and not state.booted for state in states)
+    return Successions(halted, waiting, sum(state.booted and state.unregistered for state in states))
 
 
 def _marts(context: DerivationContext, curated_at: datetime | None, now: datetime) -> Marts | None:
@@ -258,36 +260,36 @@ def _marts(context: DerivationContext, curated_at: datetime | None, now: datetim
 def _embedding(context: DerivationContext) -> Embedding:
     checks = context.embedding_log.checks(name=context.embedder_name)
     waiting = context.embedding_log.unfinished(context.life("DerivationAdopted"))
-    going = None if waiting is None else waiting.name
+    target, index = None if waiting is None else waiting.name, _indexed(context)
     if not checks:
-        return Embedding(context.embedder_name, None, None, None, (), going, _indexed(context))
-    found = checks[-1].drift
-    most = found.distance_max_ppm / PPM
-    return Embedding(context.embedder_name, found.verdict, checks[-1].at, most, found.says, going, _indexed(context))
+        return Embedding(context.embedder_name, None, None, None, (), target, index)
+    drift = checks[-1].drift
+    distance = drift.distance_max_ppm / PPM
+    return Embedding(context.embedder_name, drift.verdict, checks[-1].at, distance, drift.says, target, index)
 
 
 def _indexed(context: DerivationContext) -> Indexed | None:
-    """What the newest watermark of the index says; no model is opened for it."""
+    """Read the newest watermark of the index, without opening a model."""
     folder = context.home.index / "episodes" / context.projections.root.name
     marks = sorted(folder.glob("*/watermark.json"), key=lambda path: path.stat().st_mtime)
     if not marks:
         return None
-    said = orjson.loads(marks[-1].read_bytes())
-    how = said.get("approximate")
-    looked_at = None if how is None or not how["looked_at"] else how["looked_at"]
-    recall = None if looked_at is None else how["recall_ppm"] / PPM
-    return Indexed(said["rows"], said["texts"], said.get("gone_before"), looked_at, recall)
+    watermark = orjson.loads(marks[-1].read_bytes())
+    search = watermark.get("approximate")
+    looked_at = None if search is None or not search["looked_at"] else search["looked_at"]
+    recall = None if looked_at is None else search["recall_ppm"] / PPM
+    return Indexed(watermark["rows"], watermark["texts"], watermark.get("gone_before"), looked_at, recall)
 
 
 def faults(health: Health, policy: Policy) -> list[Fault]:
-    """The measures that are beyond their thresholds, worst kind first: what may be lost, then what is late."""
-    found = [*overrun(health.journals, policy), *_intake_faults(health, policy)]
-    return [*found, *_vector_faults(health, policy), *_lag_faults(health, policy)]
+    """Return the measures above their limits: risks of loss first, then delays."""
+    risks = [*overrun(health.journals, policy), *_intake_faults(health, policy)]
+    return [*risks, *_vector_faults(health, policy), *_lag_faults(health, policy)]
 
 
-def overrun(found: tuple[Journal, ...] | list[Journal], policy: Policy) -> Iterator[Fault]:
-    """Journals that fill faster than they are drained, or that nobody drains."""
-    for journal in found:
+def overrun(journal_states: Iterable[Journal], policy: Policy) -> Iterator[Fault]:
+    """Yield faults of journals that are drained too slowly or not at all."""
+    for journal in journal_states:
         bytes_max = policy.health.journal_share_max * journal.bytes_max
         seconds_max = policy.health.undrained_flushes_max * journal.flush_seconds
         if journal.depth.bytes > bytes_max:
@@ -334,13 +336,13 @@ def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
 
 
 def _vector_faults(health: Health, policy: Policy) -> Iterator[Fault]:
-    found = health.embedder
-    if found.verdict == "critical":
-        assert found.distance_max is not None, "a check has its figures"
+    embedder = health.embedder
+    if embedder.verdict == "critical":
+        assert embedder.distance_max is not None, "a check has its figures"
         yield Fault(
-            "vectors.drift", found.distance_max, policy.embedding.distance_critical,
-            f"{'; '.join(found.says)}: no vectors are made; put the model back as it was, then `bardo drift --check`, "
-            "or `bardo reembed`",
+            "vectors.drift", embedder.distance_max, policy.embedding.distance_critical,
+            f"{'; '.join(embedder.says)}: no vectors are made; put the model back as it was, then "
+            "`bardo drift --check`, or `bardo reembed`",
         )  # fmt: skip
 
 
@@ -358,7 +360,7 @@ def _lag_faults(health: Health, policy: Policy) -> Iterator[Fault]:
 
 
 def overdue(name: str, waiting_seconds: float | None, policy: Policy) -> Fault | None:
-    """The fault of a derivation for which something has waited too long."""
+    """Return the fault of a derivation whose input has waited too long; None within the limit."""
     limit = policy.health.waiting_seconds_max
     if waiting_seconds is None or waiting_seconds <= limit:
         return None

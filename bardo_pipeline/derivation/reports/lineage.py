@@ -1,7 +1,7 @@
-"""Lineage: from an entry, through generations, to the ticks that it came from.
+"""Lineage of an entry: its decisions, evidence ticks and bundles through all generations.
 
-An entry's decisions name their ticks; one that was received names its bundle, and the bundle the golem that left it. A
-rule that stands for others rests on their ticks too.
+Decisions name their evidence ticks; a received entry names its bundle, and the bundle names the golem that left it. A
+rule that covers other structures also depends on their ticks.
 Source: X-2; architecture, law 6.
 """
 
@@ -26,7 +26,7 @@ from bardo_pipeline.grimoire.gas_bands import band_keys
 
 @dataclass(frozen=True)
 class TickCause:
-    """One record that an entry rests on: when, in what regime, what was judged there, and its transactions if any."""
+    """A record that is evidence for an entry: time, regime, actions, judged effects and transactions."""
 
     tick: int
     observed_at: datetime
@@ -39,10 +39,12 @@ class TickCause:
 
 @dataclass(frozen=True)
 class Holding:
-    """An entry in one golem's grimoire: its decisions, the ticks behind them, and the bundle it came in (if it did).
+    """An entry in one golem's grimoire: its decisions, evidence ticks, and the bundle in which it was received.
 
-    status "withdrawn": nothing of it stands any more; decisions and ticks are those that were taken back. because: what
-    was left out of the golem's stream since, so that decisions about it were taken back or made again, in words.
+    Parameters
+    ----------
+    status : status of the entry; "withdrawn" if it is retracted (decisions and ticks are then the retracted ones)
+    because : descriptions of the retractions that affected its decisions
     """
 
     golem_id: str
@@ -60,29 +62,34 @@ class Holding:
 
 
 def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = None) -> list[Holding]:
-    """Every golem that held the entry, the first of each line first.
+    """Return the holdings of an entry in all golems, by generation.
 
-    entry: its id or the beginning of it. golem_id: only this golem's and what it descends from.
-    Raises QueryError if nothing or more than one entry answers.
+    Raises QueryError if no entry or several entries match.
+
+    Parameters
+    ----------
+    entry : id or prefix of it
+    golem_id : only this golem and its ancestors
     """
     entry_id = _resolve(context, entry)
     only = pc.field("entry_id") == entry_id
     curation = context.projections.growing("curation")
-    standing = pa.concat_tables([curation.read(only=only), dream_decisions(context, entry_ids=[entry_id])])
-    gone, names = curation.taken_back(only=only), [*DECISION_SCHEMA.names, "because"]
-    gone = pa.concat_tables([gone.select(names), retracted_dream_decisions(context).filter(only).select(names)])
+    valid = pa.concat_tables([curation.read(only=only), dream_decisions(context, entry_ids=[entry_id])])
+    retracted, names = curation.taken_back(only=only), [*DECISION_SCHEMA.names, "because"]
+    dream_rows = retracted_dream_decisions(context).filter(only).select(names)
+    retracted = pa.concat_tables([retracted.select(names), dream_rows])
     lost = {g for g in context.left_out().golem_ids if entry_id in context.left_out().entries(g)}
-    golems = sorted({*standing["golem_id"].to_pylist(), *gone["golem_id"].to_pylist(), *lost})
+    golems = sorted({*valid["golem_id"].to_pylist(), *retracted["golem_id"].to_pylist(), *lost})
     born = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     holdings = []
     for golem in golems:
-        mine, taken = (rows.filter(pc.equal(rows["golem_id"], golem)) for rows in (standing, gone))
-        because = _reasons(context, {*taken["because"].to_pylist()}, golem, entry_id)
-        if mine.num_rows:
-            holdings.append(replace(_holding(context, mine, born.get(golem)), because=because))
-        elif taken.num_rows:
-            held = _holding(context, taken, born.get(golem))
-            holdings.append(replace(held, status=WITHDRAWN, because=because))
+        own, own_retracted = (rows.filter(pc.equal(rows["golem_id"], golem)) for rows in (valid, retracted))
+        because = _reasons(context, {*own_retracted["because"].to_pylist()}, golem, entry_id)
+        if own.num_rows:
+            holdings.append(replace(_holding(context, own, born.get(golem)), because=because))
+        elif own_retracted.num_rows:
+            former = _holding(context, own_retracted, born.get(golem))
+            holdings.append(replace(former, status=WITHDRAWN, because=because))
         else:
             holdings.append(_never_received(context, golem, entry_id, born[golem], because))
     if golem_id is not None:
@@ -93,29 +100,26 @@ def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = No
 
 
 def named_ticks(golem_ids: pa.ChunkedArray, ticks: pa.ListArray) -> pa.Table:
-    """What rows name of their golem's ticks, one row a tick: row, golem_id, tick.
-
-    golem_ids: of each row. ticks: a list of ticks each.
-    """
+    """Flatten the ticks that rows name to one row per tick: row, golem_id, tick."""
     row, tick = flatten_lists(ticks)
     place = pa.array(row, pa.int64())
     return pa.table({"row": place, "golem_id": golem_ids.take(place), "tick": tick.cast(pa.int64())})
 
 
 WITHDRAWN = "withdrawn"
-"""Status of an entry of which nothing stands."""
+"""Status of an entry without valid decisions."""
 
 
 def _reasons(context: DerivationContext, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
-    """What is left out of a golem's stream by these events, or of what it inherited of an entry, in words."""
-    mine = (cause for cause in context.left_out().causes if cause.golem_id == golem_id)
-    return tuple(f"{c.summary} ({c.event_id})" for c in mine if c.event_id in events or entry_id in c.entry_ids)
+    """Describe the retractions of a golem by these events or of this inherited entry."""
+    causes = (cause for cause in context.left_out().causes if cause.golem_id == golem_id)
+    return tuple(f"{c.summary} ({c.event_id})" for c in causes if c.event_id in events or entry_id in c.entry_ids)
 
 
 def _never_received(
     context: DerivationContext, golem_id: str, entry_id: str, born: dict[str, Any], because: tuple[str, ...]
 ) -> Holding:
-    """An entry of a bundle that a golem was born with, or given, withdrawn before anything was derived from it here."""
+    """Return the holding of a received entry that was withdrawn before any derivation."""
     given = (arrival.content_hash for arrival in context.arrivals().of_golem(golem_id))
     bundles = (load_bundle(context.home, name) for name in (born["bundle_hash"], *given) if name is not None)
     bundle, row = next((b, r) for b in bundles for r in b.entries().to_pylist() if r["entry_id"] == entry_id)
@@ -136,9 +140,9 @@ def _never_received(
 
 
 def surest(context: DerivationContext, limit: int) -> list[dict[str, Any]]:
-    """The entries held most surely, rules before baselines, each with the ticks or the bundle that it came from.
+    """Return the active entries of the highest confidence, rules before baselines.
 
-    One row an entry and golem: golem_id, generation, entry_id, kind, text, confidence_ppm, ticks, bundles.
+    One row per entry and golem: golem_id, generation, entry_id, kind, text, confidence_ppm, ticks, bundles.
     """
     rows = known_entries(context)
     rows = rows.filter(pc.equal(rows["status"], "active"))
@@ -149,31 +153,32 @@ def surest(context: DerivationContext, limit: int) -> list[dict[str, Any]]:
         ("golem_id", "ascending"),
     ]
     names = ["golem_id", "generation", "entry_id", "kind", "text", "confidence_ppm", "provenance"]
-    held = rows.sort_by(order).slice(0, limit).select(names).to_pylist()
-    wanted = pa.array(sorted({h["entry_id"] for h in held}), pa.string())
+    entries = rows.sort_by(order).slice(0, limit).select(names).to_pylist()
+    wanted = pa.array(sorted({entry["entry_id"] for entry in entries}), pa.string())
     columns = ["golem_id", "entry_id", "cause_ticks", "cause_bundle"]
-    told = context.projections.growing("curation").read(columns, only=pc.field("entry_id").isin(wanted))
-    dreamt = {h["golem_id"] for h in held if h["provenance"] == DREAMT}
-    told = pa.concat_tables([told, dream_decisions(context, dreamt).select(columns)]) if dreamt else told
+    decisions = context.projections.growing("curation").read(columns, only=pc.field("entry_id").isin(wanted))
+    dreamers = {entry["golem_id"] for entry in entries if entry["provenance"] == DREAMT}
+    if dreamers:
+        decisions = pa.concat_tables([decisions, dream_decisions(context, dreamers).select(columns)])
     causes: dict[tuple[str, str], tuple[set[int], set[str]]] = {}
-    for row in told.to_pylist():
+    for row in decisions.to_pylist():
         ticks, bundles = causes.setdefault((row["golem_id"], row["entry_id"]), (set(), set()))
         ticks.update(row["cause_ticks"])
         bundles.update({row["cause_bundle"]} - {None})
-    out = []
-    for entry in held:
+    result = []
+    for entry in entries:
         ticks, bundles = causes[entry["golem_id"], entry["entry_id"]]
         del entry["provenance"]
-        out.append({**entry, "ticks": sorted(ticks), "bundles": sorted(bundles)})
-    return out
+        result.append({**entry, "ticks": sorted(ticks), "bundles": sorted(bundles)})
+    return result
 
 
 def _resolve(context: DerivationContext, entry: str) -> str:
-    known = set(known_entries(context)["entry_id"].to_pylist())
-    known |= set(context.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
-    known |= set(retracted_dream_decisions(context)["entry_id"].to_pylist())
-    known.update(*(cause.entry_ids for cause in context.left_out().causes))
-    ids = sorted({i for i in known if i.startswith(entry)})
+    all_ids = set(known_entries(context)["entry_id"].to_pylist())
+    all_ids |= set(context.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
+    all_ids |= set(retracted_dream_decisions(context)["entry_id"].to_pylist())
+    all_ids.update(*(cause.entry_ids for cause in context.left_out().causes))
+    ids = sorted({i for i in all_ids if i.startswith(entry)})
     if not ids:
         raise QueryError(f"no entry begins with {entry!r}: `bardo sql 'from fct_knowledge'` shows their ids")
     if len(ids) > 1:
@@ -205,7 +210,7 @@ def _holding(context: DerivationContext, decisions: pa.Table, born: dict[str, An
 
 
 def _parts(context: DerivationContext, last: dict[str, Any]) -> list[dict[str, Any]]:
-    """Decisions about what a rule stands for, up to the last about itself; none where it stands for nothing else."""
+    """Return the decisions about the structures that a rule covers, up to the rule's last decision."""
     parts = band_keys(last["structure"])
     if not parts:
         return []

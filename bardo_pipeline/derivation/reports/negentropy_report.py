@@ -1,7 +1,6 @@
-"""Ordering: how much order each generation's knowledge brought into what its golems met, read from log and grimoires.
+"""Report of the order (negentropy) of each generation's knowledge, computed from decisions and recorded judgements.
 
-Computed when asked, from the curator's decisions and the judgements on record; nothing is kept.
-Source: INH S8.3; quality/negentropy.py says what order is.
+Source: INH S8.3; quality/negentropy.py defines order.
 """
 
 from __future__ import annotations
@@ -19,8 +18,14 @@ from bardo_pipeline.quality.negentropy import Trend, order_of_golems, order_of_g
 
 @dataclass(frozen=True)
 class Order:
-    """Order of a home's knowledge. golems: ORDER_SCHEMA with owner_id, lineage_id and generation; clades, lineages:
-    GROUP_SCHEMA by owner and by lineage; trends: by clade."""
+    """Order of a home's knowledge.
+
+    Parameters
+    ----------
+    golems : ORDER_SCHEMA with owner_id, lineage_id and generation
+    clades, lineages : GROUP_SCHEMA by owner and by lineage
+    trends : by clade
+    """
 
     golems: pa.Table
     clades: pa.Table
@@ -29,21 +34,21 @@ class Order:
 
 
 def order_of_home(context: DerivationContext, owner: str | None = None) -> Order:
-    """Order by golem, lineage and clade, of all owners or of one. Raises QueryError for an owner of no golem."""
+    """Measure order by golem, lineage and clade, of all owners or of one. Raises QueryError for an unknown owner."""
     births = [(e["golem_id"], e["born"]) for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()]
     wanted = {golem_id: born for golem_id, born in births if owner is None or born["owner_id"] == owner}
     if owner is not None and not wanted:
         owners = ", ".join(sorted({born["owner_id"] for _, born in births})) or "nobody"
         raise QueryError(f"owner {owner}: no golem was born to it; owners here are {owners}")
     decisions = context.projections.growing("curation").read(golems=list(wanted))
-    found = order_of_golems(decisions, judged_outcomes(context, list(wanted)), context.policy)
-    names = found["golem_id"].to_pylist()
+    orders = order_of_golems(decisions, judged_outcomes(context, list(wanted)), context.policy)
+    names = orders["golem_id"].to_pylist()
     for place, column in enumerate(("owner_id", "lineage_id", "generation"), 1):
         kind = pa.int64() if column == "generation" else pa.string()
-        found = found.add_column(place, column, pa.array([wanted[g][column] for g in names], kind))
-    clades, lineages = (_grouped(found, column) for column in ("owner_id", "lineage_id"))
-    trends = {name: _trend(found, name) for name in sorted(set(found["owner_id"].to_pylist()))}
-    return Order(found, clades, lineages, trends)
+        orders = orders.add_column(place, column, pa.array([wanted[g][column] for g in names], kind))
+    clades, lineages = (_grouped(orders, column) for column in ("owner_id", "lineage_id"))
+    trends = {name: _trend(orders, name) for name in sorted(set(orders["owner_id"].to_pylist()))}
+    return Order(orders, clades, lineages, trends)
 
 
 def _grouped(golems: pa.Table, column: str) -> pa.Table:
@@ -53,5 +58,5 @@ def _grouped(golems: pa.Table, column: str) -> pa.Table:
 
 
 def _trend(golems: pa.Table, owner: str) -> Trend:
-    mine = golems.filter(pc.equal(golems["owner_id"], owner))
-    return trend(mine, mine["generation"].to_pylist())
+    rows = golems.filter(pc.equal(golems["owner_id"], owner))
+    return trend(rows, rows["generation"].to_pylist())
