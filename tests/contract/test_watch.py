@@ -187,7 +187,7 @@ def test_a_text_that_is_no_position_is_refused(text: str) -> None:
 
 def test_a_position_of_another_home_is_refused(home: Home) -> None:
     place = Place(records=Mark(7, 2))
-    with pytest.raises(QueryError, match="beyond the records"):
+    with pytest.raises(QueryError, match="after the newest records"):
         Fabric(DerivationContext.open(home.root)).behind(place)
 
 
