@@ -1,4 +1,4 @@
-"""Shared by all tests: a small real home, lived once a session, of which each test takes its own copy."""
+"""Fixtures that all tests share: small homes, each built once a session; a test works on its own copy."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-"""When tests record; no content depends on it."""
+"""Recording time of test records; no record content depends on it."""
 
 DERIVED = ("BundleJudged", "BundlePublished", *PHASES_OF_DYING)
-"""Events that follow a death."""
+"""Event kinds that follow a death."""
 
 
 LIVELY = altered(
@@ -41,19 +41,22 @@ LIVELY = altered(
         "gate.threshold_max=0.05", "gate.attention_prior_weight=1000000000",
     ],
 )  # fmt: skip
-"""Golems that think at every tick, judge every decision and believe at once: a short life has something to compare."""
+"""Policy under which golems deliberate at every tick, judge every decision and form beliefs at once.
+
+Short lives then yield enough entries to compare.
+"""
 
 
 @pytest.fixture(scope="session")
 def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all of a session's processes (pytest-xdist gives each of them a folder inside of it)."""
+    """Folder shared by all processes of a session (pytest-xdist gives each worker a folder inside it)."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
 
 
 @contextmanager
 def one_at_a_time(lock: Path) -> Iterator[None]:
-    """Hold a lock file against the session's other processes."""
+    """Hold a lock file, so that only one process of the session builds a fixture at a time."""
     with lock.open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
@@ -61,7 +64,7 @@ def one_at_a_time(lock: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def embedders(session_folder: Path) -> Path:
-    """Where all homes of a session find the models of embedders: 87 MB that are built once, when they are wanted."""
+    """Folder of the embedder models that all homes of a session share: 87 MB, built once on first use."""
     folder = session_folder / "embedders"
     os.environ["BARDO_EMBEDDERS"] = str(folder)
     return folder
@@ -69,10 +72,10 @@ def embedders(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def small_home(session_folder: Path) -> Path:
-    """A home in which 3 golems and their heirs lived and died over 700 minutes of a synthetic market. Only for copying.
+    """A home with 3 golems and their heirs over 700 minutes of a synthetic market. Copy it before writing.
 
-    About 6 births and deaths, a published bundle each, 1,400 records. All of curation is in it, and the episodes of the
-    dead, but no votes, facts or marts.
+    It holds about 6 births and deaths with a published bundle each, 1,400 records, all of curation and the episodes of
+    dead golems; no votes, facts or marts.
     """
     root = session_folder / "small_home"
     with one_at_a_time(session_folder / "small_home.lock"):
@@ -94,7 +97,10 @@ def small_home(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def half_lived(session_folder: Path) -> Path:
-    """A home whose golems have lived six cycles and go on (tests/support/owner_events.py). Only for copying."""
+    """A home whose golems have lived six cycles and are still alive (tests/support/owner_events.py).
+
+    Copy before writing.
+    """
     from tests.support.owner_events import live_until
 
     root = session_folder / "half_lived"
@@ -109,7 +115,7 @@ def half_lived(session_folder: Path) -> Path:
 
 @pytest.fixture
 def copied_home(small_home: Path, tmp_path: Path) -> Path:
-    """A copy of the small home, to do with as one likes."""
+    """A copy of the small home that the test may change."""
     return copy_home(small_home, tmp_path / "home")
 
 
@@ -120,28 +126,31 @@ def copy_home(source: Path, target: Path) -> Path:
 
 
 def home_without_verdicts(source: Path, target: Path) -> Path:
-    """The same lives in a new home, of which nobody has derived anything: its log without verdicts and publications.
+    """Copy a home's log without verdicts and publications into a new home; nothing is derived from it yet.
 
-    The bundles that heirs were born with are there, or those heirs could not begin.
+    The bundles that heirs were born with are copied too, because heirs cannot start without them.
     """
-    home, known = Home.create(target, Policy(), NOW), DerivationContext.open(source)
-    shutil.copytree(known.home.vectors, home.vectors)
-    rows = known.log.life().drop_columns("recorded_at").to_pylist()
+    home, source_tables = Home.create(target, Policy(), NOW), DerivationContext.open(source)
+    shutil.copytree(source_tables.home.vectors, home.vectors)
+    rows = source_tables.log.life().drop_columns("recorded_at").to_pylist()
     for row in rows:
         if row["born"] and (bundle_hash := row["born"]["bundle_hash"]):
-            shutil.copytree(known.home.bundles / bundle_hash, home.bundles / bundle_hash)
+            shutil.copytree(source_tables.home.bundles / bundle_hash, home.bundles / bundle_hash)
     events = [LifeEvent.model_validate(r) for r in rows if r["kind"] not in DERIVED]
     with EventLog(home) as log:
         log.record(events, NOW)
         log.append(
-            known.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA), writer="copy", segment=1, recorded_at=NOW
+            source_tables.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA),
+            writer="copy",
+            segment=1,
+            recorded_at=NOW,
         )
     return target
 
 
 @pytest.fixture
 def at_home(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
-    """Makes a folder the home of this process, for code that asks BARDO_HOME."""
+    """Return a function that sets BARDO_HOME to a folder and returns that folder."""
 
     def settle(root: Path) -> Path:
         monkeypatch.setenv("BARDO_HOME", str(root))
@@ -152,7 +161,7 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def asked_home(small_home: Path, session_folder: Path) -> Path:
-    """The small home with everything derived, marts included. Only for reading."""
+    """The small home with every table derived, marts included. Read-only."""
     root = session_folder / "asked_home"
     with one_at_a_time(session_folder / "asked_home.lock"):
         if not (root / "warehouse.duckdb").exists():
@@ -165,7 +174,7 @@ def asked_home(small_home: Path, session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def brief_home(session_folder: Path) -> Path:
-    """A home of two golems and their heirs who live some two hours each, with everything derived. Only for copying."""
+    """A home of two golems and their heirs of about two hours each, with every table derived. Copy before writing."""
     root = session_folder / "brief_home"
     with one_at_a_time(session_folder / "brief_home.lock"):
         if not (root / "done").exists():
@@ -182,7 +191,7 @@ def brief_home(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def lively_home(session_folder: Path) -> Path:
-    """A home of 3 lively golems and their heirs, with every projection up to its log. Only for copying."""
+    """A home of 3 golems under LIVELY and their heirs, with every projection up to date. Copy before writing."""
     root = session_folder / "lively_home"
     with one_at_a_time(session_folder / "lively_home.lock"):
         if not (root / "done").exists():

@@ -1,8 +1,8 @@
-"""Records nobody should send: structure-aware fuzzing of the spool. `python -m tests.fuzz --records 100000`.
+"""Structure-aware fuzzer of the spool: `python -m tests.fuzz --records 100000`.
 
-Every line is either accepted, and reads back equal through pyarrow and DuckDB, or it lies in quarantine with a reason
-and its very bytes. What ought to happen to a line is what pydantic says of it alone (the oracle); the first record of
-a golem's tick is the one that counts. A failure names the seed that replays it.
+Every line is either accepted, and reads back equal through pyarrow and DuckDB, or quarantined with a reason and its
+original bytes. The oracle is pydantic, applied to each line alone. If several lines hold records of the same golem and
+tick, the first one counts. A failure prints the seed that replays it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BIG = 10_000_000
 
 
 class Raw(NamedTuple):
-    """Bytes that stand in a line as they are, whatever JSON thinks of them."""
+    """Bytes written into a JSON line unchanged, whether or not they are valid JSON."""
 
     token: bytes
 
@@ -100,7 +100,7 @@ ESCAPES = [
 
 
 def dumps(value: Any) -> bytes:
-    """JSON, but for what is `Raw`."""
+    """Return the value as JSON; `Raw` values are inserted unchanged."""
     if isinstance(value, Raw):
         return value.token
     if isinstance(value, dict):
@@ -111,7 +111,7 @@ def dumps(value: Any) -> bytes:
 
 
 class Mutator:
-    """Makes lines out of good records; what it does to each is drawn from its seed."""
+    """Mutates valid records into JSON lines; the seed determines every mutation."""
 
     def __init__(self, random: Random, *, big: float = 0.001) -> None:
         self._random, self._big = random, big
@@ -122,21 +122,21 @@ class Mutator:
         ]  # fmt: skip
 
     def line(self, record: dict[str, Any]) -> bytes:
-        """The record's line, left alone in one of three cases."""
+        """Return the record's line: unchanged in one of three cases, else mutated."""
         if self._random.random() < 1 / 3:
             return dumps(record)
         return self._random.choice(self._ways)(record)
 
     def places(self, value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Paths to everything below."""
-        found: list[tuple[Any, ...]] = []
+        """Return the paths of all values nested in this one."""
+        paths: list[tuple[Any, ...]] = []
         below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, inner in below:
-            found += [(*path, key), *self.places(inner, (*path, key))]
-        return found
+            paths += [(*path, key), *self.places(inner, (*path, key))]
+        return paths
 
     def put(self, record: dict[str, Any], value: Any, want: Callable[[Any], bool] = lambda _: True) -> bytes:
-        """The record with this value somewhere, where what was there is wanted."""
+        """Return the record's line with the value put at a random path whose present value satisfies `want`."""
         fit = [path for path in self.places(record) if want(_at(record, path))]
         if fit:
             path = self._random.choice(fit)
@@ -247,19 +247,19 @@ def _at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def good_records(count: int, *, tick: int, seed: int) -> list[dict[str, Any]]:
-    """Records as JSON has them, one tick of one golem each."""
+    """Return `count` valid records as JSON objects, one tick of one golem each."""
     table = records(count, golems=50, tick=tick, seed=seed, prefix=f"golem-{seed}")
     return [model.model_dump(mode="json") for model in to_models(table, DecisionCycleRecord)]
 
 
 def physical(content: bytes) -> list[bytes]:
-    """The lines that count, as docs/writing.md has it."""
+    """Split the content into the lines that the spool reads, as docs/writing.md defines them."""
     lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
     return [line for line in lines if line.strip(b" \t\r")]
 
 
 def verdict(line: bytes, limit: int) -> DecisionCycleRecord | None:
-    """What pydantic makes of a line alone."""
+    """Return the record that pydantic parses from the line, or None if the line must be refused."""
     if len(line) > limit:
         return None
     try:
@@ -269,22 +269,22 @@ def verdict(line: bytes, limit: int) -> DecisionCycleRecord | None:
 
 
 def key(model: DecisionCycleRecord) -> tuple[str, int]:
-    """What a record is a record of."""
+    """Return the record's key: golem and tick."""
     return model.golem_id, model.tick
 
 
 def digest(model: DecisionCycleRecord) -> bytes:
-    """The same for equal records alone. There is one zero: -0.0 is equal to it."""
+    """Return a hash that is equal for equal records only; -0.0 and 0.0 hash alike."""
     return hashlib.sha256(model.model_dump_json().replace(":-0.0", ":0.0").encode()).digest()
 
 
 def digests(table: pa.Table) -> dict[tuple[str, int], bytes]:
-    """Rows as the oracle knows them."""
+    """Map the (golem, tick) key of each row to its hash."""
     return {key(model): digest(model) for model in to_models(table, DecisionCycleRecord)}
 
 
 def serve(root: Path, line: Connection) -> None:
-    """Take files whenever asked to, in a process of its own: its death and its memory are the spool's alone."""
+    """Take spool files on request, in a process of its own, so that a crash or its memory is the spool's alone."""
     home = Home.open(root)
     with EventLog(home) as log:
         spool = Spool(home, log)
@@ -294,7 +294,7 @@ def serve(root: Path, line: Connection) -> None:
 
 
 class Fuzz:
-    """One home that is fed lines, and what it should hold by now."""
+    """A home that is fed mutated lines, and the records that it should hold."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self.random, self.seed = Random(seed), seed
@@ -307,18 +307,18 @@ class Fuzz:
         self.told: Counter[str] = Counter()
         self.rss_mb: list[float] = []
         spawn = get_context("spawn")
-        self.line, theirs = spawn.Pipe()
-        self.taker = spawn.Process(target=serve, args=(root, theirs), daemon=True)
+        self.line, child_end = spawn.Pipe()
+        self.taker = spawn.Process(target=serve, args=(root, child_end), daemon=True)
         self.taker.start()
-        theirs.close()
+        child_end.close()
 
     def close(self) -> None:
-        """Let the other process go."""
+        """Stop the spool's process."""
         self.line.send(False)
         self.taker.join()
 
     def round(self, number: int, count: int) -> None:
-        """Feed one file, and compare."""
+        """Feed one file of mutated lines and compare the home with the oracle."""
         made = [self.mutator.line(r) for r in good_records(count, tick=1 + 1_000 * number, seed=self.seed)]
         content = b"\n".join(made) + self.random.choice([b"", b"\n", b"\n\n"])
         name = f"{number:05}.jsonl"
@@ -360,12 +360,12 @@ class Fuzz:
         assert raws == refused, f"{(raws - refused).total()} too many, {(refused - raws).total()} missing"
 
     def _compare_log(self, fresh: dict[tuple[str, int], bytes], before: int) -> None:
-        found = self.log.read_cycles(RECORD_SCHEMA.names, since_version=before)
-        assert digests(found) == fresh
-        assert len(found) == len(fresh)
+        rows = self.log.read_cycles(RECORD_SCHEMA.names, since_version=before)
+        assert digests(rows) == fresh
+        assert len(rows) == len(fresh)
 
     def read_back(self) -> None:
-        """All that was accepted, through DuckDB, which aborts on text that is none."""
+        """Read all accepted records through DuckDB, which aborts on invalid UTF-8."""
         from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
         from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 
@@ -373,13 +373,13 @@ class Fuzz:
         with duckdb.connect() as con:
             con.execute("set timezone = 'UTC'")
             columns = ", ".join(RECORD_SCHEMA.names)
-            found = con.sql(f"select {columns} from read_parquet({files}, union_by_name = true)").to_arrow_table()
-        assert digests(found) == self.known
-        assert len(found) == len(self.known)
+            table = con.sql(f"select {columns} from read_parquet({files}, union_by_name = true)").to_arrow_table()
+        assert digests(table) == self.known
+        assert len(table) == len(self.known)
 
 
 def main() -> None:
-    """Fuzz, then print what happened as JSON."""
+    """Run the fuzzer and print its counts as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -39,7 +39,7 @@ def log(request: pytest.FixtureRequest) -> Log:
 
 @pytest.fixture
 def opened(home: Home) -> Iterator[Opener]:
-    """Opens writers, and lets go of those that a test leaves open."""
+    """Return a function that opens writers; those still open at the end of the test are closed."""
     made: list[EventWriter] = []
 
     def open_(golem_id: str = GOLEM, **more: object) -> EventWriter:
@@ -55,5 +55,5 @@ def opened(home: Home) -> Iterator[Opener]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A spool with its log open."""
+    """A spool with an open log."""
     return spool_at(tmp_path / "home")

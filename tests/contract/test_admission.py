@@ -1,6 +1,6 @@
-"""What a log lets in, row by row, and the chain that it ties: on the log on disk and on its twin in memory.
+"""Admission of rows to a log, row by row, and the hash chain it builds; on disk and on the twin in memory.
 
-Each golem's links are followed here anew, from the rows and the bytes that are read back.
+The tests recompute each golem's links from the rows and bytes that are read back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k, name 
 
 
 def ticks(first: int, last: int | None = None, *, golems: int = 1, seed: int = 0) -> pa.Table:
-    """Records of ticks first to last of one golem or two; a tick has the same content in whichever call it is made."""
+    """Return records of ticks first to last, of one golem or two; a tick's content is the same in every call."""
     count = (last or first) - first + 1
     return pa.concat_tables(_tick(tick, seed).slice(0, golems) for tick in range(first, first + count))
 
@@ -64,7 +64,7 @@ def of(golem_id: str, batch: pa.Table) -> pa.Table:
 
 
 def lines_of(batch: pa.Table) -> list[bytes]:
-    """The bytes that a sender may have sent for these records; a record has the same in whichever batch it comes."""
+    """Return one JSON line a record; equal records have equal bytes."""
     return [orjson.dumps(row) for row in batch.to_pylist()]
 
 
@@ -73,8 +73,8 @@ def signed(line: bytes, key_id: str, golem_id: str = GOLEM) -> Signature:
 
 
 def signed_slice(batch: pa.Table, key_id: str, golem_id: str = GOLEM) -> Signature:
-    own = of(golem_id, batch).sort_by("tick").combine_chunks()
-    content = slice_contents(own, [0, len(own)])[0]
+    golem_rows = of(golem_id, batch).sort_by("tick").combine_chunks()
+    content = slice_contents(golem_rows, [0, len(golem_rows)])[0]
     return Signature(key_id, KEYS[key_id].sign(signed_message(golem_id, content)))
 
 
@@ -101,7 +101,7 @@ def append(log: Log, batch: pa.Table, signatures: Mapping[str, Signature] | None
 
 
 def refused(admitted: Admitted) -> dict[int, type[BardoError]]:
-    return {one.row: type(one.error) for one in admitted.refused}
+    return {refusal.row: type(refusal.error) for refusal in admitted.refused}
 
 
 def on_record(log: Log, golem_id: str = GOLEM) -> list[int]:
@@ -109,15 +109,15 @@ def on_record(log: Log, golem_id: str = GOLEM) -> list[int]:
 
 
 def chain(log: Log, golem_id: str = GOLEM) -> list[tuple[int, list[int]]]:
-    """A golem's links in order, each with the ticks that it covers; every hash and signature is worked out anew."""
-    own = log.read_cycles(golems=[golem_id]).sort_by("tick")
-    numbers = pc.struct_field(own["link"], "number").to_numpy()
-    previous, found = GENESIS, []
+    """Return a golem's links in order, each with its ticks; every hash and signature is recomputed."""
+    golem_rows = log.read_cycles(golems=[golem_id]).sort_by("tick")
+    numbers = pc.struct_field(golem_rows["link"], "number").to_numpy()
+    previous, links = GENESIS, []
     for number in range(1, int(numbers.max(initial=0)) + 1):
-        rows = own.filter(pa.array(numbers == number))
+        rows = golem_rows.filter(pa.array(numbers == number))
         assert len(rows), f"link {number} is missing"
-        link, *others = rows["link"].to_pylist()
-        assert all(other == link for other in others)
+        link, *other_links = rows["link"].to_pylist()
+        assert all(other == link for other in other_links)
         payloads = rows["payload"].to_pylist()
         if payloads[0] is None:
             content = slice_contents(rows.select(RECORD_SCHEMA.names).combine_chunks(), [0, len(rows)])[0]
@@ -130,8 +130,8 @@ def chain(log: Log, golem_id: str = GOLEM) -> list[tuple[int, list[int]]]:
             key = KEYS[link["key_id"]].public_key().public_bytes_raw().hex()
             assert verified(key, link["signature"], signed_message(golem_id, content))
         previous = link["hash"]
-        found.append((number, rows["tick"].to_pylist()))
-    return found
+        links.append((number, rows["tick"].to_pylist()))
+    return links
 
 
 def public(key_id: str) -> str:
@@ -165,27 +165,27 @@ def altered(batch: pa.Table, row: int, **values: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-# which rows come in
+# which rows are accepted
 
 
 @pytest.mark.row("EV-2", "EV-3")
 @pytest.mark.parametrize("as_lines", [True, False])
-def test_the_good_rows_land_and_each_other_one_is_named(log: Log, as_lines: bool) -> None:
+def test_good_rows_are_appended_and_each_bad_row_is_named(log: Log, as_lines: bool) -> None:
     append(log, ticks(1, 3, golems=2))
     log.record([accepted(5, 5), died(9)], NOW)
     batch = pa.concat_tables(
         [
-            ticks(4),  # 0: news
+            ticks(4),  # 0: new
             ticks(2),  # 1: on record
-            ticks(3, seed=1),  # 2: another record of a tick on record
+            ticks(3, seed=1),  # 2: a different record of a recorded tick
             ticks(5),  # 3: in an accepted gap
-            altered(ticks(6), 0, regime="sideways"),  # 4: breaks a rule
-            ticks(6),  # 5: news, though the row before was of its tick
-            ticks(6),  # 6: the same again
-            ticks(6, seed=1),  # 7: another record of that tick
+            altered(ticks(6), 0, regime="sideways"),  # 4: violates a rule
+            ticks(6),  # 5: new, although the rejected row before has the same tick
+            ticks(6),  # 6: the same record again
+            ticks(6, seed=1),  # 7: a different record of that tick
             ticks(10),  # 8: after the death
-            of(OTHER, ticks(10, golems=2)),  # 9: news, of another golem
-            altered(ticks(7), 0, schema_version=99),  # 10: of a newer version
+            of(OTHER, ticks(10, golems=2)),  # 9: new, of another golem
+            altered(ticks(7), 0, schema_version=99),  # 10: of a newer schema version
         ]
     )
     admitted = admit(log, batch, lines_of(batch) if as_lines else None)
@@ -217,7 +217,7 @@ def test_a_batch_admitted_again_changes_nothing(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_nothing_is_committed_where_nothing_is_good(log: Log) -> None:
+def test_a_batch_without_good_rows_commits_nothing(log: Log) -> None:
     batch = altered(ticks(1), 0, regime="sideways")
     admitted = admit(log, batch, lines_of(batch))
     assert (log.version, admitted.appended.written, admitted.appended.repeated) == (0, 0, 0)
@@ -225,7 +225,7 @@ def test_nothing_is_committed_where_nothing_is_good(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_late_ticks_take_their_link_where_they_come(log: Log) -> None:
+def test_late_ticks_are_linked_in_order_of_arrival(log: Log) -> None:
     batch = pa.concat_tables([ticks(1), ticks(5)])
     assert admit(log, batch, lines_of(batch)).appended.gaps == ((GOLEM, 2, 4),)
     batch = pa.concat_tables([ticks(3), ticks(6), ticks(2)])
@@ -237,7 +237,7 @@ def test_late_ticks_take_their_link_where_they_come(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_a_segment_number_cannot_stand_for_other_lines(log: Log) -> None:
+def test_a_segment_number_is_refused_for_other_lines(log: Log) -> None:
     batch = ticks(1, 2)
     fourth = partial(
         log.admit, writer="w", segment=4, recorded_at=NOW, payloads=Payloads.of(pa.array(lines_of(batch), pa.binary()))
@@ -254,13 +254,13 @@ def test_a_segment_number_cannot_stand_for_other_lines(log: Log) -> None:
 
 
 @pytest.mark.row("X-9", "EV-3")
-def test_where_a_key_is_registered_every_line_is_signed_with_it(log: Log) -> None:
+def test_every_line_must_be_signed_once_a_key_is_registered(log: Log) -> None:
     assert log.record([registered(tick_from=2)], NOW) == 1
     batch = ticks(1, 5, golems=2).sort_by(ORDER)
     lines = lines_of(batch)
     signatures: list[Signature | None] = [None] * 10
     signatures[1] = signed(lines[1], "k1")
-    signatures[3] = signed(lines[2], "k1")  # of another line
+    signatures[3] = signed(lines[2], "k1")  # signature of another line
     signatures[4] = Signature("k2", signed(lines[4], "k2").value)
     signatures[6] = signed(lines[6], "k1", OTHER)  # a golem without a key
     admitted = admit(log, batch, lines, signatures)
@@ -274,7 +274,7 @@ def test_where_a_key_is_registered_every_line_is_signed_with_it(log: Log) -> Non
 
 
 @pytest.mark.row("X-9", "EV-2")
-def test_a_line_that_is_refused_takes_no_other_line_s_place(log: Log) -> None:
+def test_a_refused_line_does_not_displace_another_line(log: Log) -> None:
     log.record([registered()], NOW)
     forged = altered(ticks(1), 0, gating_reason="not what the golem said")
     batch = pa.concat_tables([forged, ticks(1), ticks(1), ticks(2), ticks(2)])

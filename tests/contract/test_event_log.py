@@ -1,4 +1,4 @@
-"""What an event log promises of ticks, gaps and deaths: one suite for the log on disk and its twin in memory."""
+"""The event log's rules for ticks, gaps and deaths: one suite for the log on disk and its twin in memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.support.log_queries import GOLEM, LATER, NOW, accepted, append, conte
 def test_a_record_is_read_back_as_it_was_written(log: Log) -> None:
     batch = records(30, golems=3, dense=True)
     result = append(log, batch, segment=7)
-    found = log.read_cycles()
+    rows = log.read_cycles()
     assert result == Appended(log.version, 30, 0, (), ())
-    assert found.schema.equals(CYCLES_SCHEMA)
-    assert same(found.select(RECORD_SCHEMA.names), batch)
-    assert found["content_hash"].combine_chunks().equals(digest_column(row_digests(found.select(RECORD_SCHEMA.names))))
-    assert found["bucket"].to_pylist() == [bucket_of(g, 16) for g in found["golem_id"].to_pylist()]
-    assert set(found["recorded_at"].to_pylist()) == {NOW}
-    assert set(zip(found["writer"].to_pylist(), found["segment"].to_pylist(), strict=True)) == {("runtime", 7)}
+    assert rows.schema.equals(CYCLES_SCHEMA)
+    assert same(rows.select(RECORD_SCHEMA.names), batch)
+    assert rows["content_hash"].combine_chunks().equals(digest_column(row_digests(rows.select(RECORD_SCHEMA.names))))
+    assert rows["bucket"].to_pylist() == [bucket_of(g, 16) for g in rows["golem_id"].to_pylist()]
+    assert set(rows["recorded_at"].to_pylist()) == {NOW}
+    assert set(zip(rows["writer"].to_pylist(), rows["segment"].to_pylist(), strict=True)) == {("runtime", 7)}
 
 
 @pytest.mark.row("EV-2")
@@ -49,7 +49,7 @@ def test_a_batch_sent_again_changes_nothing(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_what_is_new_in_a_repeated_batch_is_written(log: Log) -> None:
+def test_the_new_rows_of_a_repeated_batch_are_written(log: Log) -> None:
     append(log, ticks(1, 3))
     result = append(log, ticks(2, 5))
     assert (result.written, result.repeated) == (2, 2)
@@ -154,7 +154,7 @@ def test_a_tick_in_an_accepted_gap_is_a_regression(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_a_gap_can_be_accepted_before_anything_came(log: Log) -> None:
+def test_a_gap_can_be_accepted_before_the_first_record(log: Log) -> None:
     log.record([accepted(1, 3)], NOW)
     with pytest.raises(RegressionError, match=f"golem {GOLEM}: tick 2 "):
         append(log, ticks(2))
@@ -163,7 +163,7 @@ def test_a_gap_can_be_accepted_before_anything_came(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_what_is_on_record_inside_an_accepted_gap_stays(log: Log) -> None:
+def test_records_inside_an_accepted_gap_stay(log: Log) -> None:
     append(log, pa.concat_tables([ticks(1), ticks(3), ticks(5)]))
     log.record([accepted(2, 4)], NOW)
     assert head(log) == (5, 5, 0)
@@ -175,14 +175,14 @@ def test_what_is_on_record_inside_an_accepted_gap_stays(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_nobody_acts_after_its_death(log: Log) -> None:
+def test_records_after_a_death_are_refused(log: Log) -> None:
     append(log, ticks(1, 3, golems=2))
     assert log.record([died(5)], NOW) == 1
     with pytest.raises(RegressionError, match=f"golem {GOLEM}: tick 6 comes after its death at tick 5") as error:
         append(log, pa.concat_tables([ticks(4, 5, golems=2), ticks(6, 7)]))
     assert (error.value.golem_id, error.value.tick) == (GOLEM, 6)
     assert on_record(log) == [1, 1, 2, 2, 3, 3], "a batch is refused whole"
-    assert append(log, pa.concat_tables([ticks(5), ticks(4, 9, golems=2).filter(others())])).written == 7
+    assert append(log, pa.concat_tables([ticks(5), ticks(4, 9, golems=2).filter(not_of_golem())])).written == 7
     assert append(log, ticks(4)).late == (TickRange(GOLEM, 4, 4),)
     assert append(log, ticks(4, 5)).repeated == 2
     with pytest.raises(RegressionError, match="tick 6 comes after its death"):
@@ -190,7 +190,7 @@ def test_nobody_acts_after_its_death(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_a_death_before_anything_came_is_kept_to(log: Log) -> None:
+def test_a_death_recorded_before_the_first_record_is_enforced(log: Log) -> None:
     assert log.record([died(2)], NOW) == 1
     assert log.heads().num_rows == 0
     with pytest.raises(RegressionError, match="tick 3 comes after its death at tick 2"):
@@ -199,12 +199,12 @@ def test_a_death_before_anything_came_is_kept_to(log: Log) -> None:
 
 
 def pinned(tick_seen: int, number: int, golem_id: str = GOLEM) -> LifeEvent:
-    said = Pinned(number=number, entry_id="e", tick_seen=tick_seen, cycle_seen=0, why="I was there")
-    return life_event(golem_id, NOW, said)
+    payload = Pinned(number=number, entry_id="e", tick_seen=tick_seen, cycle_seen=0, why="I was there")
+    return life_event(golem_id, NOW, payload)
 
 
 @pytest.mark.row("X-8")
-def test_an_owner_s_word_is_taken_of_the_golem_as_it_is_now(log: Log) -> None:
+def test_an_override_must_name_the_golem_s_current_tick_and_next_number(log: Log) -> None:
     append(log, pa.concat_tables([ticks(1, 4, golems=2), ticks(6)]))
     assert log.record([pinned(4, 1)], NOW) == 1, "the stream has no gap up to tick 4"
     assert log.record([pinned(4, 1)], LATER) == 0
@@ -225,7 +225,7 @@ def test_an_owner_s_word_is_taken_of_the_golem_as_it_is_now(log: Log) -> None:
 
 
 @pytest.mark.row("X-8")
-def test_an_owner_s_word_comes_before_the_end_of_a_life(log: Log) -> None:
+def test_an_override_after_a_death_is_refused(log: Log) -> None:
     append(log, ticks(1, 4))
     log.record([died(5)], NOW)
     assert log.record([pinned(4, 1)], NOW) == 1, "tick 5 is to come"
@@ -236,7 +236,7 @@ def test_an_owner_s_word_comes_before_the_end_of_a_life(log: Log) -> None:
 
 
 @pytest.mark.row("X-8")
-def test_a_log_that_is_opened_again_knows_how_much_was_said(home: Home) -> None:
+def test_a_reopened_log_continues_the_numbers_of_overrides(home: Home) -> None:
     with EventLog(home, Policy()) as log:
         log.record([pinned(0, 1), pinned(0, 2)], NOW)
     with EventLog(home, Policy()) as log:
@@ -246,7 +246,7 @@ def test_a_log_that_is_opened_again_knows_how_much_was_said(home: Home) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_a_death_below_what_is_on_record_is_refused(log: Log) -> None:
+def test_a_death_below_a_recorded_tick_is_refused(log: Log) -> None:
     append(log, ticks(1, 4, golems=2))
     cure = r"a death at tick 3 lies below tick 4, the highest on record: declare it at tick 4 or later"
     with pytest.raises(RecordError, match=f"golem {GOLEM}: {cure}"):
@@ -254,11 +254,11 @@ def test_a_death_below_what_is_on_record_is_refused(log: Log) -> None:
     assert log.life().num_rows == 0, "events are refused together"
     assert log.record([died(4)], NOW) == 1
     assert log.record([died(4)], LATER) == 0
-    assert append(log, ticks(5, golems=2).filter(others())).written == 1
+    assert append(log, ticks(5, golems=2).filter(not_of_golem())).written == 1
 
 
 @pytest.mark.row("EV-2", "INH-2")
-def test_of_two_deaths_the_first_on_record_stands(log: Log) -> None:
+def test_the_first_recorded_of_two_deaths_counts(log: Log) -> None:
     append(log, ticks(1, 2, golems=2))
     assert log.record([died(3), died(3, credits_micros=7)], NOW) == 1
     assert log.record([died(5), died(3, "golem-0001")], NOW) == 1
@@ -269,13 +269,13 @@ def test_of_two_deaths_the_first_on_record_stands(log: Log) -> None:
             append(log, ticks(4, golems=2).slice(golem, 1))
 
 
-def others() -> pc.Expression:
-    """The records of everybody but GOLEM."""
+def not_of_golem() -> pc.Expression:
+    """Select the records of every golem except GOLEM."""
     return pc.field("golem_id") != GOLEM
 
 
 @pytest.mark.row("EV-2")
-def test_the_first_row_that_is_wrong_is_named(log: Log) -> None:
+def test_the_first_wrong_row_is_named(log: Log) -> None:
     append(log, ticks(1, 5))
     log.record([accepted(8, 8)], NOW)
     with pytest.raises(RegressionError, match="tick 8"):
@@ -290,7 +290,7 @@ def test_the_first_row_that_is_wrong_is_named(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2", "P-1")
-def test_order_of_arrival_makes_no_difference(tmp_path: Path) -> None:
+def test_the_order_of_arrival_does_not_matter(tmp_path: Path) -> None:
     everything = ticks(1, 6, golems=3)
     rng = np.random.default_rng(5)
     for trial in range(4):
@@ -305,7 +305,7 @@ def test_order_of_arrival_makes_no_difference(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_a_segment_number_cannot_stand_for_other_records(log: Log) -> None:
+def test_a_segment_number_is_refused_for_other_records(log: Log) -> None:
     append(log, ticks(1, 2), segment=3)
     for number in (3, 2):
         with pytest.raises(StoreError, match=f"writer runtime: segment {number}"):
@@ -320,7 +320,7 @@ def test_an_empty_batch_changes_nothing(log: Log) -> None:
     assert log.gaps() == ()
 
 
-def test_slices_are_written_whole(log: Log) -> None:
+def test_sliced_tables_are_written_completely(log: Log) -> None:
     batch = records(400, golems=20, dense=True)
     sliced = pa.Table.from_batches(batch.slice(37, 300).to_batches(max_chunksize=50))
     assert append(log, sliced).written == 300
@@ -330,7 +330,7 @@ def test_slices_are_written_whole(log: Log) -> None:
 # reading
 
 
-def test_what_is_new_since_a_version_is_read_alone(log: Log) -> None:
+def test_a_read_since_a_version_returns_only_newer_rows(log: Log) -> None:
     append(log, ticks(1, 2))
     seen = log.version
     append(log, ticks(3, 4))
@@ -343,9 +343,9 @@ def test_what_is_new_since_a_version_is_read_alone(log: Log) -> None:
 def test_columns_inside_structs_and_single_golems_are_read(log: Log) -> None:
     batch = ticks(1, 3, golems=4)
     append(log, batch)
-    found = log.read_cycles(["tick", "observation.price", "vitality.economic"], golems=["golem-0002"]).sort_by("tick")
-    wanted = [r for r in batch.to_pylist() if r["golem_id"] == "golem-0002"]
-    assert found.column_names == ["tick", "observation.price", "vitality.economic"]
-    assert found["observation.price"].to_pylist() == [r["observation"]["price"] for r in wanted]
+    rows = log.read_cycles(["tick", "observation.price", "vitality.economic"], golems=["golem-0002"]).sort_by("tick")
+    expected = [r for r in batch.to_pylist() if r["golem_id"] == "golem-0002"]
+    assert rows.column_names == ["tick", "observation.price", "vitality.economic"]
+    assert rows["observation.price"].to_pylist() == [r["observation"]["price"] for r in expected]
     assert log.read_cycles(golems=[]).num_rows == 0
     assert log.read_cycles(golems=["nobody"]).num_rows == 0

@@ -25,7 +25,7 @@ from tests.support.writer_records import Opener, clock, limited, line, on_record
 pytestmark = pytest.mark.row("EV-3")
 
 SECONDS_MAX = 20.0
-"""The longest that a thread may take that waits for no event loop."""
+"""Longest time in seconds that a thread may take if it waits for no event loop."""
 
 
 def golem_of(number: int) -> str:
@@ -47,7 +47,7 @@ def in_a_thread(act: Callable[[], object]) -> None:
     assert not thread.is_alive(), "it waits for a loop that waits for it"
 
 
-def test_a_segment_that_a_loop_has_filled_is_sealed(home: Home) -> None:
+def test_a_segment_filled_by_a_loop_is_sealed(home: Home) -> None:
     async def go() -> int:
         async with await opened_by_loop(home, policy=limited(batch_records=5)) as writer:
             for tick in range(1, 7):
@@ -81,7 +81,7 @@ def test_coroutines_and_threads_share_a_journal(home: Home, opened: Opener) -> N
         assert ticks(home, golem_id) == list(range(1, each + 1))
 
 
-def test_a_loop_that_is_held_up_while_it_commits_holds_up_nobody(home: Home, opened: Opener) -> None:
+def test_a_blocked_loop_with_a_pending_commit_delays_no_other_writer(home: Home, opened: Opener) -> None:
     async def go() -> None:
         other = await asyncio.to_thread(opened, OTHER)
         async with await opened_by_loop(home) as writer:
@@ -91,7 +91,7 @@ def test_a_loop_that_is_held_up_while_it_commits_holds_up_nobody(home: Home, ope
                 await asyncio.sleep(0)
                 in_a_thread(lambda tick=tick: other.append(line(tick - 1, 1)))
                 if tick % 2:
-                    other.append(line(tick + 100, 1))  # in the loop's own thread
+                    other.append(line(tick + 100, 1))  # in the event loop's own thread
                 await waiting
         await asyncio.to_thread(other.close)
 
@@ -99,12 +99,12 @@ def test_a_loop_that_is_held_up_while_it_commits_holds_up_nobody(home: Home, ope
     assert ticks(home) == list(range(1, 12))
 
 
-def test_a_loop_that_ends_in_the_middle_leaves_a_journal_that_others_go_on_with(home: Home, opened: Opener) -> None:
-    left: list[AsyncEventWriter] = []
+def test_other_loops_continue_the_journal_of_a_loop_that_ended_early(home: Home, opened: Opener) -> None:
+    writers: list[AsyncEventWriter] = []
 
     async def begin() -> None:
         writer = await opened_by_loop(home)
-        left.append(writer)
+        writers.append(writer)
         await writer.append(line(1))
         asyncio.create_task(writer.append(line(2)))  # noqa: RUF006
         await asyncio.sleep(0)
@@ -116,7 +116,7 @@ def test_a_loop_that_ends_in_the_middle_leaves_a_journal_that_others_go_on_with(
 
     asyncio.run(begin())
     in_a_thread(lambda: asyncio.run(go_on()))
-    in_a_thread(left[0]._writer.close)
+    in_a_thread(writers[0]._writer.close)
     assert ticks(home) == [1, 2]
     assert ticks(home, OTHER) == [1, 2, 3, 4, 5]
 
@@ -150,16 +150,16 @@ def test_a_failed_fsync_is_raised_in_each_coroutine_and_another_writer_goes_on(
             await writer.append(line(1))
             with monkeypatch.context() as patch:
                 patch.setattr(os, "fdatasync", fail)
-                both = await asyncio.gather(*(writer.append(line(tick)) for tick in (2, 3)), return_exceptions=True)
-            for error in both:
+                results = await asyncio.gather(*(writer.append(line(tick)) for tick in (2, 3)), return_exceptions=True)
+            for error in results:
                 assert isinstance(error, JournalError)
-            assert "Input/output error" in str(both[0])
+            assert "Input/output error" in str(results[0])
             with pytest.raises(JournalError, match="see to the disk, close every writer"):
                 await writer.append(line(4))
 
     asyncio.run(go())
-    with opened() as again:
-        assert again.append(line(2, seed=5)).link.number == 2
+    with opened() as reopened:
+        assert reopened.append(line(2, seed=5)).link.number == 2
     assert ticks(home) == [1, 2]
 
 
@@ -229,8 +229,8 @@ def test_an_unexpected_error_in_a_commit_neither_loses_nor_blocks_what_follows(
     with pytest.raises(JournalError, match=r"writing was interrupted \(MemoryError"):
         asyncio.run(go())
     in_a_thread(writers[0].close)
-    with opened() as again:
-        again.append(line(10))
+    with opened() as reopened:
+        reopened.append(line(10))
     assert acknowledged == ([1, 2, 3, 4] if place == "_is_due" else [1, 2, 3])
     assert ticks(home) == [*acknowledged, 10]
     with EventLog(home) as log:

@@ -1,4 +1,4 @@
-"""The gateway to language models, against a server on this machine that speaks a provider's protocol."""
+"""The gateway to language models, tested against a local server that speaks each provider's protocol."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ UPVOTE = {"operation": "UPVOTE", "entry_id": "a" * 24, "reason": "it held again"
 
 @pytest.fixture(autouse=True)
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys where the providers look for them; the server on this machine asks for none."""
+    """Set the API keys that the providers read; the local server checks none."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "a key of no worth")
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Loopback]:
-    with loopback() as found:
-        yield found
+    with loopback() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def on_record(stores: DerivationContext) -> list[dict[str, Any]]:
     return [row["asked"] for row in stores.life("ModelAsked").to_pylist()]
 
 
-# what the provider does, and what the reply says
+# the provider's behaviour and the reply
 
 
 @pytest.mark.parametrize("protocol", ["settings", "messages"])
@@ -118,14 +118,14 @@ def test_the_provider_is_asked_for_the_schema_with_the_limits_of_the_policy(prov
     (request,) = provider.requests
     assert [m["content"] for m in request["messages"]] == [PROMPT.instructions, PROMPT.question]
     (tool,) = request["tools"]
-    known = {"Add", "Upvote", "Downvote", "Edit"}
-    assert known <= set(tool["function"]["parameters"]["$defs"])
+    operations_allowed = {"Add", "Upvote", "Downvote", "Edit"}
+    assert operations_allowed <= set(tool["function"]["parameters"]["$defs"])
     assert POLICY.output_tokens_max in (request.get("max_tokens"), request.get("max_completion_tokens"))
 
 
-def test_an_answer_that_is_only_text_counts_where_it_is_in_the_schema(provider: Loopback) -> None:
+def test_a_text_only_answer_counts_if_it_matches_the_schema(provider: Loopback) -> None:
     reply = ask(PROMPT, provider.says(Said(text=json.dumps({"operations": [UPVOTE]}))).settings, POLICY)
-    assert [one.operation for one in reply.operations] == ["UPVOTE"]
+    assert [item.operation for item in reply.operations] == ["UPVOTE"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_answer_that_is_only_text_counts_where_it_is_in_the_schema(provider: 
         (Said(body=b"<html>"), "decode"),
     ],
 )  # fmt: skip
-def test_what_does_not_parse_is_malformed_by_name_and_kept_as_it_came(
+def test_an_answer_that_does_not_parse_is_kept_unchanged_with_its_fault(
     provider: Loopback, answer: Said, named: str
 ) -> None:
     reply = ask(PROMPT, provider.says(answer).settings, POLICY)
@@ -165,7 +165,7 @@ def test_what_does_not_parse_is_malformed_by_name_and_kept_as_it_came(
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b"null", b"7", b'"x"', b"\xff", b'{"content": null, "choices": [{}]}']
 )
-def test_a_body_that_is_no_message_is_malformed_and_taken_to_have_cost_the_most(
+def test_a_body_that_is_no_message_is_malformed_and_charged_the_maximum(
     provider: Loopback, protocol: str, body: bytes
 ) -> None:
     settings = getattr(provider.says(Said(body=body)), protocol)
@@ -178,21 +178,21 @@ def test_a_body_that_is_no_message_is_malformed_and_taken_to_have_cost_the_most(
     assert (late.outcome, late.request_count, late.cost_micros) == ("malformed", 1, most)
 
 
-def test_a_connection_that_breaks_may_have_cost_the_most_and_one_that_never_stood_nothing(provider: Loopback) -> None:
+def test_a_broken_connection_is_charged_the_maximum_and_a_refused_one_nothing(provider: Loopback) -> None:
     settings = provider.says(Said(text="half an answer", cut=True)).settings
     reply = ask(PROMPT, settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("failed", 1 + POLICY.retries_max)
     assert reply.cost_micros == most_micros(settings, PROMPT.size_bytes, POLICY)
 
 
-def test_a_malformed_answer_may_be_mended_when_it_is_sent_back(provider: Loopback) -> None:
+def test_a_malformed_answer_is_sent_back_once_for_correction(provider: Loopback) -> None:
     provider.says(operations({**ADD, "confidence": 1.7}), operations(ADD))
     reply = ask(PROMPT, provider.settings, POLICY)
     assert (reply.outcome, reply.request_count) == ("answered", 2)
     assert "less than or equal to 1" in json.dumps(provider.requests[1]["messages"])
 
 
-def test_a_refusal_is_told_in_the_provider_s_words(provider: Loopback) -> None:
+def test_a_refusal_keeps_the_provider_s_message(provider: Loopback) -> None:
     reply = ask(PROMPT, provider.says(Said(refusal="I give no financial advice")).settings, POLICY)
     assert (reply.outcome, reply.answer) == ("refused", "I give no financial advice")
     assert "I give no financial advice" in reply.detail
@@ -203,7 +203,7 @@ def test_a_refusal_is_told_in_the_provider_s_words(provider: Loopback) -> None:
     assert (reply.outcome, reply.answer) == ("refused", "That is not for me to say.")
 
 
-def test_no_answer_in_time_is_a_timeout_that_may_have_cost_the_most(provider: Loopback) -> None:
+def test_a_timeout_is_charged_the_maximum(provider: Loopback) -> None:
     swift = POLICY.model_copy(update={"request_seconds_max": 0.3})
     reply = ask(PROMPT, provider.says(Said(held=True)).settings, swift)
     assert (reply.outcome, reply.answer, reply.request_count) == ("timed_out", None, 0)
@@ -211,7 +211,7 @@ def test_no_answer_in_time_is_a_timeout_that_may_have_cost_the_most(provider: Lo
     assert 300 <= reply.latency_ms < 5_000
 
 
-def test_a_server_error_is_tried_again_and_then_told(provider: Loopback) -> None:
+def test_a_server_error_is_retried_and_then_raised(provider: Loopback) -> None:
     reply = ask(PROMPT, provider.says(Said(status=503), operations(UPVOTE)).settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("answered", 2)
     reply = ask(PROMPT, provider.says(Said(status=500)).settings, POLICY)
@@ -223,42 +223,42 @@ def test_a_server_error_is_tried_again_and_then_told(provider: Loopback) -> None
 
 
 def test_a_key_that_the_provider_repeats_is_not_kept(provider: Loopback) -> None:
-    said = b'{"error": {"message": "who is a key of no worth?", "type": "auth"}}'
-    reply = ask(PROMPT, provider.says(Said(status=401, body=said)).settings, POLICY)
+    body = b'{"error": {"message": "who is a key of no worth?", "type": "auth"}}'
+    reply = ask(PROMPT, provider.says(Said(status=401, body=body)).settings, POLICY)
     assert reply.outcome == "failed"
     assert "who is (OPENAI_API_KEY)?" in reply.detail.replace("(ANTHROPIC_API_KEY)", "(OPENAI_API_KEY)")
     echo = Said(text="a key of no worth")
     assert "no worth" not in (ask(PROMPT, provider.says(echo).settings, POLICY).answer or "")
 
 
-def test_nobody_at_the_address_is_a_failure() -> None:
-    with loopback() as gone:
-        settings = gone.settings
+def test_an_unreachable_address_is_a_failure() -> None:
+    with loopback() as closed:
+        settings = closed.settings
     reply = ask(PROMPT, settings, POLICY)
     assert (reply.outcome, reply.answer, reply.cost_micros) == ("failed", None, 0)
     assert "onnection" in reply.detail
 
 
-def test_what_is_not_counted_is_taken_to_have_cost_the_most(provider: Loopback) -> None:
+def test_an_answer_without_usage_is_charged_the_maximum(provider: Loopback) -> None:
     settings = provider.settings
     counted = ask(PROMPT, provider.says(operations()).settings, POLICY)
     assert counted.cost_micros == cost_micros(settings, INPUT_TOKENS, OUTPUT_TOKENS, POLICY) == 7_500
-    given = Said(arguments=json.dumps({"operations": []}), usage=False)
-    assert ask(PROMPT, provider.says(given).settings, POLICY).cost_micros == most_micros(
+    answer = Said(arguments=json.dumps({"operations": []}), usage=False)
+    assert ask(PROMPT, provider.says(answer).settings, POLICY).cost_micros == most_micros(
         settings, PROMPT.size_bytes, POLICY
     )
 
 
 def test_a_known_model_costs_its_list_price() -> None:
-    known = ModelSettings("openai-chat", "gpt-4o-mini")
-    assert cost_micros(known, 1_000_000, 0, POLICY) == 150_000
-    assert cost_micros(known, 0, 1_000_000, POLICY) == 600_000
+    settings = ModelSettings("openai-chat", "gpt-4o-mini")
+    assert cost_micros(settings, 1_000_000, 0, POLICY) == 150_000
+    assert cost_micros(settings, 0, 1_000_000, POLICY) == 600_000
 
 
 # settings
 
 
-def test_which_model_is_asked_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ModelSettings.of({}) is None
     assert ModelSettings.of({"BARDO_MODEL": "anthropic:m:1"}) == ModelSettings("anthropic", "m:1")
     assert ModelSettings.of({"BARDO_MODEL": "openai-chat:m", "BARDO_MODEL_URL": "u"}) == ModelSettings(
@@ -284,25 +284,29 @@ def test_fast_commands_do_not_import_the_model_s_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-# on record
+# recorded requests
 
 
-def test_an_answer_is_on_record_and_the_same_question_is_asked_once(
+def test_an_answer_is_recorded_and_the_same_question_is_asked_once(
     stores: DerivationContext, provider: Loopback
 ) -> None:
     first = proposed(stores, provider.says(operations(ADD)))
     assert (first.cycle, first.known, first.error) == (2, False, None)
-    (asked,) = on_record(stores)
-    assert asked["outcome"] == "answered"
-    assert (asked["provider"], asked["model"], asked["cycle"], asked["tick_seen"]) == (
+    (request,) = on_record(stores)
+    assert request["outcome"] == "answered"
+    assert (request["provider"], request["model"], request["cycle"], request["tick_seen"]) == (
         "openai-chat",
         "loopback-1",
         2,
         8,
     )
-    assert asked["prompt_hash"] == question(stores, "g-0")[1].hash  # type: ignore[union-attr]
-    assert (asked["cost_micros"], asked["input_tokens"], asked["output_tokens"]) == (7_500, INPUT_TOKENS, OUTPUT_TOKENS)
-    assert asked["operations"][0]["reason"] == ADD["reason"]
+    assert request["prompt_hash"] == question(stores, "g-0")[1].hash  # type: ignore[union-attr]
+    assert (request["cost_micros"], request["input_tokens"], request["output_tokens"]) == (
+        7_500,
+        INPUT_TOKENS,
+        OUTPUT_TOKENS,
+    )
+    assert request["operations"][0]["reason"] == ADD["reason"]
     second = proposed(opened(stores.home.root), provider, again=True)
     assert second.known
     assert second.event == first.event
@@ -329,27 +333,27 @@ FAILURES: list[tuple[Said, type[GatewayError], str]] = [
 
 
 @pytest.mark.parametrize(("said", "kind", "outcome"), FAILURES)
-def test_a_failure_is_a_typed_error_and_on_record_with_what_came(
+def test_a_failure_is_a_typed_error_recorded_with_the_answer(
     stores: DerivationContext, provider: Loopback, said: Said, kind: type[GatewayError], outcome: str
 ) -> None:
     seconds = 1.0 if said.held else 10.0
     stores = opened(stores.home.root, request_seconds_max=seconds, retries_max=0, golem_day_micros_max=1_000_000)
     asking = proposed(stores, provider.says(said))
-    (asked,) = on_record(stores)
-    assert (asked["outcome"], asked["answer"]) == (outcome, said.arguments or said.refusal)
+    (request,) = on_record(stores)
+    assert (request["outcome"], request["answer"]) == (outcome, said.arguments or said.refusal)
     assert type(asking.error) is kind
     assert asking.event is not None
     assert asking.event.event_id in str(asking.error)
-    assert asked["detail"] in str(asking.error)
+    assert request["detail"] in str(asking.error)
     before = len(provider.requests)
     assert proposed(stores, provider).known
     assert len(provider.requests) == before, "a failure is not asked again by itself"
-    again = proposed(stores, provider.says(operations(UPVOTE)), again=True)
-    assert again.known == (outcome in ("malformed", "refused")), "what was answered badly was answered"
-    assert [row["outcome"] for row in on_record(stores)] == [outcome] + ["answered"] * (not again.known)
+    repeated = proposed(stores, provider.says(operations(UPVOTE)), again=True)
+    assert repeated.known == (outcome in ("malformed", "refused")), "what was answered badly was answered"
+    assert [row["outcome"] for row in on_record(stores)] == [outcome] + ["answered"] * (not repeated.known)
 
 
-def test_a_cap_that_is_reached_is_on_record_and_no_call_is_made(stores: DerivationContext, provider: Loopback) -> None:
+def test_a_reached_cap_is_recorded_and_no_call_is_made(stores: DerivationContext, provider: Loopback) -> None:
     provider.says(operations(UPVOTE))
     _, prompt = question(stores, "g-0")
     assert prompt is not None
@@ -359,8 +363,8 @@ def test_a_cap_that_is_reached_is_on_record_and_no_call_is_made(stores: Derivati
         tight = opened(root, **{name: most - 1})
         asking = proposed(tight, provider)
         assert isinstance(asking.error, CostCapError)
-        (asked,) = on_record(tight)
-        assert (asked["outcome"], asked["request_count"], asked["cost_micros"]) == ("over_cap", 0, 0)
+        (request,) = on_record(tight)
+        assert (request["outcome"], request["request_count"], request["cost_micros"]) == ("over_cap", 0, 0)
     assert not provider.requests
     enough = opened(stores.home.root, day_micros_max=most + 7_499)
     assert proposed(enough, provider, cycle=1).error is None
@@ -392,21 +396,19 @@ def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(
     assert memory_budget(enough, "g-0", NOW + timedelta(days=1)).spent_micros == 0
 
 
-def test_a_rebuild_asks_nothing_and_finds_the_same(
+def test_a_rebuild_makes_no_call_and_derives_the_same(
     stores: DerivationContext, provider: Loopback, tmp_path: Path
 ) -> None:
     proposed(stores, provider.says(operations(ADD, UPVOTE)))
     derive_all(stores)
     provider.says(Said(status=500))
-    again = beside(stores, tmp_path / "again")
-    derive_all(again)
-    assert fingerprints(again) == fingerprints(stores)
+    rebuilt = beside(stores, tmp_path / "again")
+    derive_all(rebuilt)
+    assert fingerprints(rebuilt) == fingerprints(stores)
     assert not provider.requests
 
 
-def test_nothing_is_asked_about_who_is_unknown_dead_or_has_nothing_curated(
-    stores: DerivationContext, provider: Loopback
-) -> None:
+def test_no_call_is_made_for_unknown_dead_or_uncurated_golems(stores: DerivationContext, provider: Loopback) -> None:
     provider.says(operations())
     with pytest.raises(QueryError, match="no curated cycle"):
         propose(stores, "nobody", provider.settings, clock=lambda: NOW)
@@ -416,7 +418,7 @@ def test_nothing_is_asked_about_who_is_unknown_dead_or_has_nothing_curated(
     assert not on_record(stores)
 
 
-def test_of_a_lost_cycle_nothing_is_asked_and_nothing_is_paid(stores: DerivationContext, provider: Loopback) -> None:
+def test_no_call_is_made_and_nothing_is_charged_for_a_lost_cycle(stores: DerivationContext, provider: Loopback) -> None:
     gap = Gap(tick_from=9, tick_to=12, why="the disk died")
     stores.log.record([life_event("g-0", START, gap)], NOW)
     derive_curation(stores)
@@ -426,14 +428,14 @@ def test_of_a_lost_cycle_nothing_is_asked_and_nothing_is_paid(stores: Derivation
         proposed(stores, provider, cycle=3)
     assert not provider.requests
     assert proposed(stores, provider).cycle == 2, "the last that was lived"
-    (asked,) = on_record(stores)
-    assert (asked["cycle"], asked["tick_seen"]) == (2, 12)
+    (request,) = on_record(stores)
+    assert (request["cycle"], request["tick_seen"]) == (2, 12)
 
 
-# the question
+# the prompt
 
 
-def test_the_question_shows_what_was_learned_with_the_ticks_behind_it(stores: DerivationContext) -> None:
+def test_the_prompt_shows_learned_entries_with_their_ticks(stores: DerivationContext) -> None:
     cycle, prompt = question(stores, "g-0")
     assert cycle == 2
     assert prompt is not None
@@ -450,6 +452,6 @@ def test_the_question_shows_what_was_learned_with_the_ticks_behind_it(stores: De
     assert question(stores, "g-0", 1)[1] != prompt
 
 
-def test_the_schema_of_the_answer_is_part_of_what_is_counted() -> None:
+def test_the_token_count_includes_the_answer_schema() -> None:
     schema = len(json.dumps(Proposals.model_json_schema(), separators=(",", ":")))
     assert PROMPT.size_bytes == len(PROMPT.instructions) + len(PROMPT.question) + schema

@@ -1,4 +1,4 @@
-"""What changes when a home grows: less is kept at hand, less is read; what is derived stays to the last row."""
+"""Growth of a home: under storage pressure less is cached and less is read; derived tables stay equal row by row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.conftest import NOW, copy_home
 
 
 def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
-    """A policy by which routine episodes may go after minutes, and that bears so many bytes."""
+    """A policy under which routine episodes expire after minutes, with this storage limit in bytes."""
     growth = {"home_bytes_max": home_bytes_max, "free_bytes_min": 0, "partition_rows": partition_rows}
     content = Policy().model_dump()
     content["decay"] |= {"routine_days": 0.05, "notable_days": 0.1}
@@ -37,7 +37,7 @@ def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
 
 
 @pytest.mark.row("MEM-13")
-def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derived(
+def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay(
     brief_home: Path, tmp_path: Path
 ) -> None:
     copied_home = copy_home(brief_home, tmp_path / "home")
@@ -58,17 +58,17 @@ def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derive
     assert step.rows in [one.rows for one in dry.steps if one.action == step.action]
     episodes = stores.projections.read("episodes")
     last = pc.max(stores.log.read_cycles(["observed_at"])["observed_at"])
-    gone = episodes.filter(pc.less(episodes["may_go_at"], last))["episode_id"].to_pylist()
-    assert 0 < len(gone) == step.rows < episodes.num_rows
-    found = similar_episodes(stores, "the golem held", limit=10_000, distinct=False)["episode_id"].to_pylist()
-    assert set(found) == set(episodes["episode_id"].to_pylist()) - set(gone)
+    expired_ids = episodes.filter(pc.less(episodes["may_go_at"], last))["episode_id"].to_pylist()
+    assert 0 < len(expired_ids) == step.rows < episodes.num_rows
+    hits = similar_episodes(stores, "the golem held", limit=10_000, distinct=False)["episode_id"].to_pylist()
+    assert set(hits) == set(episodes["episode_id"].to_pylist()) - set(expired_ids)
     assert (stores.projections.digest("episodes"), stores.log.version) == (before, version)
-    told = health_of(stores, NOW).embedder.index
-    assert told is not None
-    assert (told.episodes, told.recall) == (episodes.num_rows - len(gone), None)
-    assert told.gone_before is not None
-    again = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
-    assert not [step for step in again.steps if step.action == "left out what may go"]
+    index_health = health_of(stores, NOW).embedder.index
+    assert index_health is not None
+    assert (index_health.episodes, index_health.recall) == (episodes.num_rows - len(expired_ids), None)
+    assert index_health.gone_before is not None
+    repeated = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
+    assert not [step for step in repeated.steps if step.action == "left out what may go"]
 
 
 def facts(golems: int, each: int) -> pa.Table:
@@ -83,9 +83,7 @@ def facts(golems: int, each: int) -> pa.Table:
 
 @pytest.mark.row("MEM-13")
 @pytest.mark.parametrize("part_rows", [100, 10_000])
-def test_a_bucket_of_many_entries_lies_in_parts_and_who_asks_for_one_golem_reads_its_part(
-    tmp_path: Path, part_rows: int
-) -> None:
+def test_a_large_bucket_is_partitioned_and_a_read_of_one_golem_scans_one_part(tmp_path: Path, part_rows: int) -> None:
     policy = policy_of(home_bytes_max=1, partition_rows=part_rows)
     table, rows = Projections(tmp_path / str(part_rows), 1, policy).replaceable("facts"), facts(40, 25)
     table.replace(rows, {0})
@@ -93,11 +91,11 @@ def test_a_bucket_of_many_entries_lies_in_parts_and_who_asks_for_one_golem_reads
     parts = pq.ParquetFile(file).metadata.num_row_groups
     assert parts == (10 if part_rows == 100 else 1), "a bucket below the number is one part"
     for golems in (["g-017"], ["g-000", "g-039"], ["nobody"], []):
-        wanted = rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golems, pa.string())))
-        assert table.read(only=golems).equals(wanted)
+        expected = rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golems, pa.string())))
+        assert table.read(only=golems).equals(expected)
         fragments = ds.dataset(file).get_fragments()
-        asked = ds.field("golem_id").isin(pa.array(golems, pa.string()))
-        read = sum(len(list(fragment.split_by_row_group(asked))) for fragment in fragments)
+        golem_filter = ds.field("golem_id").isin(pa.array(golems, pa.string()))
+        read = sum(len(list(fragment.split_by_row_group(golem_filter))) for fragment in fragments)
         assert read <= min(parts, 2 * len(golems))
     assert table.read().equals(rows)
 
@@ -105,27 +103,29 @@ def test_a_bucket_of_many_entries_lies_in_parts_and_who_asks_for_one_golem_reads
 @pytest.mark.row("P-2")
 @pytest.mark.parametrize("bucket_count", [1, 4])
 @pytest.mark.parametrize("opened_again", [False, True])
-def test_what_is_amended_is_what_a_renewal_of_all_would_have_made(
-    tmp_path: Path, bucket_count: int, opened_again: bool
-) -> None:
+def test_an_upsert_equals_a_replacement_of_all_rows(tmp_path: Path, bucket_count: int, opened_again: bool) -> None:
     before = facts(12, 5)
     named = list(zip(before["golem_id"].to_pylist(), before["entry_id"].to_pylist(), strict=True))
-    told = [(g in ("g-003", "g-007") and e < "e-003") for g, e in named]
-    changed = before.filter(pa.array(told)).set_column(
-        before.schema.get_field_index("mean"), before.schema.field("mean"), pa.array(range(sum(told)), pa.int64())
+    is_changed = [(g in ("g-003", "g-007") and e < "e-003") for g, e in named]
+    changed = before.filter(pa.array(is_changed)).set_column(
+        before.schema.get_field_index("mean"), before.schema.field("mean"), pa.array(range(sum(is_changed)), pa.int64())
     )
     fresh = facts(13, 1).slice(12)
-    others = before.filter(pa.array([not one for one in told]))
-    amended, whole = (Projections(tmp_path / name, bucket_count, Policy()) for name in ("amended", "whole"))
+    unchanged = before.filter(pa.array([not changed_row for changed_row in is_changed]))
+    amended, replaced = (Projections(tmp_path / name, bucket_count, Policy()) for name in ("amended", "whole"))
     first = amended.replaceable("facts").replace(before, amended.replaceable("facts").buckets({g for g, _ in named}))
     if opened_again:
         amended = Projections(tmp_path / "amended", bucket_count, Policy())
     by, rows = ("golem_id", "entry_id"), pa.concat_tables([fresh, changed])
-    said = amended.replaceable("facts").upsert(rows, by=by, upto={"g-003": 2})
-    after, table = pa.concat_tables([others, rows]), whole.replaceable("facts")
-    wanted = table.replace(after, table.buckets(set(after["golem_id"].to_pylist())))
-    assert (said.fingerprint, said.row_count) == (wanted.fingerprint, wanted.row_count) == (wanted.fingerprint, 61)
-    assert (said.rows_written, said.version) == (rows.num_rows, (first.version or 0) + 1)
+    upserted = amended.replaceable("facts").upsert(rows, by=by, upto={"g-003": 2})
+    after, table = pa.concat_tables([unchanged, rows]), replaced.replaceable("facts")
+    expected = table.replace(after, table.buckets(set(after["golem_id"].to_pylist())))
+    assert (
+        (upserted.fingerprint, upserted.row_count)
+        == (expected.fingerprint, expected.row_count)
+        == (expected.fingerprint, 61)
+    )
+    assert (upserted.rows_written, upserted.version) == (rows.num_rows, (first.version or 0) + 1)
     for one in (amended, Projections(tmp_path / "amended", bucket_count, Policy())):
         assert one.replaceable("facts").digests() == table.digests()
         assert one.replaceable("facts").read().equals(table.read())
@@ -133,12 +133,12 @@ def test_what_is_amended_is_what_a_renewal_of_all_would_have_made(
         assert one.replaceable("facts").done("g-003") == 2
 
 
-def test_what_somebody_took_a_row_from_is_not_amended(tmp_path: Path) -> None:
+def test_a_table_with_a_deleted_row_is_not_upserted(tmp_path: Path) -> None:
     table = Projections(tmp_path / "home", 1, Policy()).replaceable("facts")
     table.replace(facts(3, 2), {0})
     (file,) = table.path.glob("*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
-    again = Projections(tmp_path / "home", 1, Policy()).replaceable("facts")
+    reopened = Projections(tmp_path / "home", 1, Policy()).replaceable("facts")
     with pytest.raises(StoreError, match="holds other rows than its newest commit says: `bardo rebuild`"):
-        again.upsert(facts(1, 1), by=("golem_id", "entry_id"))
-    assert again.digests() == table.digests()
+        reopened.upsert(facts(1, 1), by=("golem_id", "entry_id"))
+    assert reopened.digests() == table.digests()

@@ -1,4 +1,4 @@
-"""What a golem's key ring promises: the same events give the same ring, whoever learns them and in whatever order."""
+"""A golem's key ring: the same events give the same ring, in every handle and in every order of arrival."""
 
 from __future__ import annotations
 
@@ -33,10 +33,16 @@ def registered() -> LifeEvent:
 
 
 def rotated(to: int, tick: int, *, signed: bool = True) -> LifeEvent:
-    old, new = f"k{to - 1}", f"k{to}"
-    signature = KEYS[to - 1].sign(rotation_message(GOLEM, new, PUBLIC[to], tick)).hex() if signed else None
-    said = {"key_id": new, "public_key": PUBLIC[to], "previous_key_id": old, "tick_from": tick, "why": "age"}
-    return event(KeyRotated.model_validate(said | {"signature": signature}))
+    previous_key, next_key = f"k{to - 1}", f"k{to}"
+    signature = KEYS[to - 1].sign(rotation_message(GOLEM, next_key, PUBLIC[to], tick)).hex() if signed else None
+    payload = {
+        "key_id": next_key,
+        "public_key": PUBLIC[to],
+        "previous_key_id": previous_key,
+        "tick_from": tick,
+        "why": "age",
+    }
+    return event(KeyRotated.model_validate(payload | {"signature": signature}))
 
 
 def revoked(key: int, tick: int) -> LifeEvent:
@@ -53,19 +59,19 @@ HISTORIES = {
 
 @pytest.mark.row("X-9")
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
-def test_a_log_that_is_opened_again_has_the_ring_that_its_writer_had(history: list[LifeEvent], tmp_path: Path) -> None:
+def test_a_reopened_log_has_its_writer_s_key_ring(history: list[LifeEvent], tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     with EventLog(home) as log:
         for each in history:
             log.record([each], NOW)
         ring = log.ring_of(GOLEM)
-    with EventLog(home) as again:
-        assert again.ring_of(GOLEM) == ring
+    with EventLog(home) as reopened:
+        assert reopened.ring_of(GOLEM) == ring
 
 
 @pytest.mark.row("X-9")
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
-def test_events_on_record_give_one_ring_in_whatever_order_they_are_met(history: list[LifeEvent]) -> None:
+def test_recorded_events_give_one_ring_in_every_order(history: list[LifeEvent]) -> None:
     rings = {KeyRing(GOLEM).learned(order) for order in itertools.permutations(history)}
     assert len(rings) == 1
     for cut in range(1, len(history)):
@@ -85,7 +91,7 @@ def test_events_on_record_give_one_ring_in_whatever_order_they_are_met(history: 
         ([], rotated(1, 10), RecordError),
     ],
 )
-def test_an_event_that_may_not_follow_is_refused_and_changes_nothing(
+def test_a_key_event_in_an_invalid_sequence_is_refused_and_changes_nothing(
     before: list[LifeEvent], late: LifeEvent, error: type[BardoError], kind: str, tmp_path: Path
 ) -> None:
     log: Log = MemoryEventLog() if kind == "memory" else EventLog(Home.create(tmp_path / "home", Policy(), NOW))

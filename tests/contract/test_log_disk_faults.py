@@ -1,4 +1,4 @@
-"""What a disk refuses, and what a killed process leaves of a commit or a checkpoint."""
+"""Disk faults and killed processes: what remains of a commit or checkpoint, and that the log stays readable."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from bardo_pipeline.storage.log.protocol import Log
 from tests.support.drawn_records import records
 from tests.support.log_queries import LATER, MINILM, NOW, accepted, append, head, on_record, ticks, vectors
 
-# what a disk refuses
+# faults of the disk
 
 
 @contextmanager
 def largest_file(count: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes, as on a disk that is full."""
+    """Limit the size of new files, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
     try:
@@ -43,7 +43,7 @@ def files_of(home: Home) -> set[str]:
 
 
 @pytest.mark.row("EV-2", "EV-3")
-def test_what_a_full_disk_refuses_is_named_and_leaves_nothing(disk: EventLog, home: Home) -> None:
+def test_an_append_to_a_full_disk_raises_and_leaves_no_file(disk: EventLog, home: Home) -> None:
     append(disk, ticks(1))
     writes: list[Callable[[], object]] = [
         lambda: append(disk, records(500, golems=5, tick=2)),
@@ -64,7 +64,7 @@ def test_what_a_full_disk_refuses_is_named_and_leaves_nothing(disk: EventLog, ho
 
 @pytest.mark.row("EV-2", "EV-3")
 @pytest.mark.parametrize("step", ["sync_file", "put_commit"])
-def test_a_disk_that_fails_before_the_commit_leaves_nothing(
+def test_a_disk_failure_before_the_commit_leaves_no_row(
     disk: EventLog, home: Home, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(disk, ticks(1))
@@ -82,7 +82,7 @@ def test_a_disk_that_fails_before_the_commit_leaves_nothing(
 
 
 @pytest.mark.row("EV-2", "EV-3")
-def test_a_disk_that_fails_behind_the_commit_takes_nothing_away(
+def test_a_disk_failure_after_the_commit_loses_nothing(
     disk: EventLog, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = append_only_table.sync_folder
@@ -128,7 +128,7 @@ print(len(log.read_cycles()))
 
 
 @pytest.mark.row("EV-2", "EV-3")
-def test_a_folder_that_may_only_be_read_is_named(home: Home, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_named_in_the_error(home: Home, tmp_path: Path) -> None:
     with EventLog(home, Policy()) as log:
         append(log, ticks(1, 3))
     for path in (tmp_path, *tmp_path.parents[:3]):
@@ -136,17 +136,17 @@ def test_a_folder_that_may_only_be_read_is_named(home: Home, tmp_path: Path) -> 
             path.chmod(0o755)
     for path in (home.root, *home.root.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", READ_ONLY, str(home.root)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert len(said) == 3
-    for sentence in said[:2]:
+    assert len(output) == 3
+    for sentence in output[:2]:
         assert re.search(rf"{home.root}\S* cannot be written .*: let this user write there, then try again", sentence)
-    assert said[2] == "3", "what is there is still read"
+    assert output[2] == "3", "what is there is still read"
 
 
 @pytest.mark.row("EV-2")
@@ -155,8 +155,8 @@ def test_a_clock_that_steps_back_changes_nothing(log: Log) -> None:
         assert log.append(ticks(tick), writer="w", segment=tick, recorded_at=moment).written == 1
     assert log.record([accepted(4, 4)], LATER) == 1
     assert log.record([accepted(6, 6)], NOW) == 1
-    again = log.append(ticks(1, 3), writer="w", segment=4, recorded_at=NOW)
-    assert (again.written, again.repeated, head(log)) == (0, 3, (4, 3, 0))
+    repeated = log.append(ticks(1, 3), writer="w", segment=4, recorded_at=NOW)
+    assert (repeated.written, repeated.repeated, head(log)) == (0, 3, (4, 3, 0))
     moments = {row["tick"]: row["recorded_at"] for row in log.read_cycles(["tick", "recorded_at"]).to_pylist()}
     assert moments == {1: LATER, 2: NOW, 3: LATER}
 
@@ -165,7 +165,7 @@ def test_a_clock_that_steps_back_changes_nothing(log: Log) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_log_is_read_whatever_became_of_the_hint_at_its_checkpoint(disk: EventLog, home: Home) -> None:
+def test_a_log_is_read_with_a_missing_or_damaged_checkpoint_hint(disk: EventLog, home: Home) -> None:
     for tick in range(1, 24):
         append(disk, ticks(tick))
     log = home.cycles / "_delta_log"
@@ -178,7 +178,7 @@ def test_a_log_is_read_whatever_became_of_the_hint_at_its_checkpoint(disk: Event
 
 
 @pytest.mark.row("EV-3")
-def test_a_checkpoint_bears_its_name_when_it_is_whole_on_the_disk(
+def test_a_checkpoint_is_renamed_only_after_it_is_synced(
     disk: EventLog, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for tick in range(1, 21):
@@ -207,11 +207,11 @@ def test_a_checkpoint_bears_its_name_when_it_is_whole_on_the_disk(
 
 
 @pytest.mark.row("EV-3")
-def test_a_log_goes_on_beside_what_a_killed_one_was_about_to_make(disk: EventLog, home: Home) -> None:
+def test_a_log_ignores_the_unfinished_checkpoint_of_a_killed_process(disk: EventLog, home: Home) -> None:
     append(disk, ticks(1))
-    beside = home.cycles / ".checkpoint-killed" / "_delta_log"
-    beside.mkdir(parents=True)
-    (beside / f"{1:020}.checkpoint.parquet").write_bytes(b"PAR1")
+    leftover = home.cycles / ".checkpoint-killed" / "_delta_log"
+    leftover.mkdir(parents=True)
+    (leftover / f"{1:020}.checkpoint.parquet").write_bytes(b"PAR1")
     (home.cycles / "_delta_log" / "_commit_killed.json.tmp").write_bytes(b'{"add":')
     (home.cycles / "_delta_log" / "_last_checkpoint.killed.tmp").write_bytes(b"{")
     (home.cycles / "part-00000-killed-c000.zstd.parquet").write_bytes(b"PAR1")

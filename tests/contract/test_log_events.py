@@ -1,4 +1,4 @@
-"""What may not come into a log, its life events and its vectors: one suite for the log on disk and in memory."""
+"""Refusals of the log, its life events and its vectors: one suite for the log on disk and in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA, Log
 from tests.support.drawn_records import records
 from tests.support.log_queries import GOLEM, LATER, MINILM, NOMIC, NOW, accepted, append, embedder_of, ticks, vectors
 
-# what may not come in
+# what the log refuses
 
 
 def with_value(path: str, value: Any) -> Callable[[pa.Table], pa.Table]:
@@ -104,14 +104,14 @@ REFUSED = {
 
 @pytest.mark.row("P-1", "EV-1", "EV-2")
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused_whole(log: Log, name: str) -> None:
+def test_a_batch_with_an_invalid_row_is_refused_as_a_whole(log: Log, name: str) -> None:
     corrupt, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         append(log, corrupt(records(6, golems=1, dense=True)))
     assert log.version == 0
 
 
-def test_a_large_batch_is_judged_like_a_small_one(disk: EventLog) -> None:
+def test_a_large_batch_is_validated_like_a_small_one(disk: EventLog) -> None:
     batch = records(5_000, golems=50)
     bad = batch.set_column(2, RECORD_SCHEMA.field("tick"), pa.array([*batch["tick"].to_pylist()[:-1], 0]))
     with pytest.raises(RecordError, match="golem golem-0049, tick 0"):
@@ -122,7 +122,7 @@ def test_a_large_batch_is_judged_like_a_small_one(disk: EventLog) -> None:
 
 
 @pytest.mark.parametrize("moment", [datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2)))])  # noqa: DTZ001
-def test_the_moment_of_recording_is_one_of_utc(log: Log, moment: datetime) -> None:
+def test_the_recording_time_must_be_utc(log: Log, moment: datetime) -> None:
     with pytest.raises(RecordError, match=r"recorded_at .* UTC"):
         log.append(ticks(1), writer="runtime", segment=0, recorded_at=moment)
     with pytest.raises(RecordError, match=r"recorded_at .* UTC"):
@@ -144,33 +144,33 @@ def test_an_event_is_recorded_once(log: Log) -> None:
     assert log.record([one, two, one], NOW) == 2
     assert log.record([two, one], LATER) == 0
     assert log.record([], LATER) == 0
-    found = log.life()
-    assert sorted(found["event_id"].to_pylist()) == sorted([one.event_id, two.event_id])
-    assert set(found["recorded_at"].to_pylist()) == {NOW}
+    events = log.life()
+    assert sorted(events["event_id"].to_pylist()) == sorted([one.event_id, two.event_id])
+    assert set(events["recorded_at"].to_pylist()) == {NOW}
 
 
-def test_events_are_read_by_kind_and_by_what_is_new(log: Log) -> None:
+def test_events_are_read_by_kind_and_since_a_version(log: Log) -> None:
     published = life_event(GOLEM, NOW, Published(bundle_hash="b", entry_count=1, derivation_id="d"))
     log.record([accepted(1, 1)], NOW)
-    seen = log.life_version
+    version = log.life_version
     log.record([published], LATER)
     assert log.life("BundlePublished")["event_id"].to_pylist() == [published.event_id]
-    assert log.life(since_version=seen)["event_id"].to_pylist() == [published.event_id]
-    assert log.life("GapAccepted", since_version=seen).num_rows == 0
+    assert log.life(since_version=version)["event_id"].to_pylist() == [published.event_id]
+    assert log.life("GapAccepted", since_version=version).num_rows == 0
     assert log.life("GolemBorn").num_rows == 0
-    assert log.life_version > seen
+    assert log.life_version > version
 
 
 @pytest.mark.row("INH-11")
-def test_what_is_given_to_a_golem_that_went_on_meanwhile_is_refused(log: Log) -> None:
+def test_an_import_for_an_earlier_tick_of_a_golem_is_refused(log: Log) -> None:
     append(log, ticks(1, 3))
-    what = Received(source="import", from_golem_id="g-far", content_hash="c" * 64, entry_count=1)
+    received = Received(source="import", from_golem_id="g-far", content_hash="c" * 64, entry_count=1)
     with pytest.raises(RegressionError, match="give it again"):
-        log.record([life_event(GOLEM, NOW, what, Quarantined(tick_seen=2))], NOW)
-    assert log.record([life_event(GOLEM, NOW, what, Quarantined(tick_seen=3))], NOW) == 1
+        log.record([life_event(GOLEM, NOW, received, Quarantined(tick_seen=2))], NOW)
+    assert log.record([life_event(GOLEM, NOW, received, Quarantined(tick_seen=3))], NOW) == 1
 
 
-def test_an_event_under_a_foreign_id_is_refused(log: Log) -> None:
+def test_an_event_with_a_wrong_id_is_refused(log: Log) -> None:
     forged = accepted(1, 1).model_copy(update={"event_id": accepted(2, 2).event_id})
     with pytest.raises(RecordError, match=f"golem {GOLEM}: GapAccepted .* has not the id of its content"):
         log.record([forged], NOW)
@@ -225,6 +225,6 @@ def test_a_vector_is_recorded_once_per_text_and_embedder(log: Log) -> None:
         ),
     ],
 )
-def test_a_vector_that_is_none_is_refused(log: Log, table: pa.Table, message: str) -> None:
+def test_an_invalid_vector_is_refused(log: Log, table: pa.Table, message: str) -> None:
     with pytest.raises(RecordError, match=message):
         log.record_vectors(table)

@@ -1,4 +1,4 @@
-"""What only disk can break: rows that stay, what was learned and forgotten, readers of what is compacted, the home."""
+"""The log on disk: append-only tables, lost or stale indexes, reads across compactions, and the home folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_delta_refuses_to_change_or_remove_a_row(disk: EventLog, home: Home, nam
 
 
 @pytest.mark.row("P-1")
-def test_no_code_of_the_log_can_take_a_row_away() -> None:
+def test_no_code_of_the_log_deletes_a_row() -> None:
     rooms = Path(__file__).parents[2] / "bardo_pipeline" / "storage"
     for name in (
         "append_only_table.py",
@@ -67,10 +67,10 @@ def test_no_code_of_the_log_can_take_a_row_away() -> None:
         "protocol.py",
     ):
         source = next(rooms.rglob(name)).read_text()
-        found = re.findall(
+        calls = re.findall(
             r"\.(?:vacuum|restore|delete|merge|repair)\(|handle\.update\(|overwrite|RemoveAction", source
         )
-        assert found == [], name
+        assert calls == [], name
 
 
 @pytest.mark.row("P-1")
@@ -86,7 +86,7 @@ def test_the_table_is_an_ordinary_delta_table(disk: EventLog, home: Home) -> Non
     assert (actions[0]["min.golem_id"], actions[0]["max.golem_id"]) == ("golem-0000", "golem-0004")
 
 
-# on disk: what was learned is what is on record
+# on disk: memory equals the recorded rows
 
 
 def test_heads_are_the_same_without_their_index(disk: EventLog, home: Home) -> None:
@@ -103,7 +103,7 @@ def test_heads_are_the_same_without_their_index(disk: EventLog, home: Home) -> N
         assert log.gaps() == gaps
 
 
-def test_an_index_that_fell_behind_is_caught_up(disk: EventLog, home: Home) -> None:
+def test_a_stale_index_is_updated(disk: EventLog, home: Home) -> None:
     append(disk, ticks(1, 4))
     disk.close()
     append(disk, pa.concat_tables([ticks(5), ticks(8)]))
@@ -112,7 +112,7 @@ def test_an_index_that_fell_behind_is_caught_up(disk: EventLog, home: Home) -> N
     assert log.gaps() == (TickRange(GOLEM, 6, 7),)
 
 
-def test_an_index_of_another_log_is_not_believed(disk: EventLog, home: Home, tmp_path: Path) -> None:
+def test_an_index_of_another_log_is_ignored(disk: EventLog, home: Home, tmp_path: Path) -> None:
     append(disk, ticks(1, 4))
     disk.close()
     other = Home.create(tmp_path / "other", Policy(), NOW)
@@ -122,7 +122,7 @@ def test_an_index_of_another_log_is_not_believed(disk: EventLog, home: Home, tmp
     assert head(EventLog(other, Policy())) == (1, 1, 0)
 
 
-def test_what_another_handle_wrote_is_seen(disk: EventLog, home: Home) -> None:
+def test_a_handle_sees_the_writes_of_another(disk: EventLog, home: Home) -> None:
     other = EventLog(home, Policy())
     append(disk, ticks(1, 3))
     assert head(other) == (3, 3, 0)
@@ -144,7 +144,7 @@ def test_what_another_handle_wrote_is_seen(disk: EventLog, home: Home) -> None:
     assert other.record_vectors(vectors(["a"])) == 0
 
 
-def test_looking_again_reads_only_what_is_new(disk: EventLog, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_reads_only_new_commits(disk: EventLog, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     other = EventLog(home, Policy())
     for tick in range(1, 9):
         append(disk, ticks(tick))
@@ -162,7 +162,7 @@ def test_looking_again_reads_only_what_is_new(disk: EventLog, home: Home, monkey
     assert loaded == [1]
 
 
-def test_a_reader_behind_a_cleaned_up_log_gets_what_is_new_and_nothing_else(disk: EventLog, home: Home) -> None:
+def test_a_stale_reader_of_a_trimmed_log_gets_only_new_rows(disk: EventLog, home: Home) -> None:
     for tick in range(1, 25):
         append(disk, ticks(tick))
     reader = EventLog(home, Policy())
@@ -171,30 +171,30 @@ def test_a_reader_behind_a_cleaned_up_log_gets_what_is_new_and_nothing_else(disk
     assert len(reader.read_cycles(["tick"], since_version=20)) == 4
 
 
-def test_a_compaction_brings_nothing_new(disk: EventLog, home: Home) -> None:
+def test_a_compaction_adds_no_rows_to_an_incremental_read(disk: EventLog, home: Home) -> None:
     for tick in range(1, 4):
         append(disk, ticks(tick))
-    seen = disk.version
+    version = disk.version
     DeltaTable(home.cycles).optimize.compact()
-    assert disk.version > seen
-    assert disk.read_cycles(since_version=seen).num_rows == 0
+    assert disk.version > version
+    assert disk.read_cycles(since_version=version).num_rows == 0
     assert same(content(disk), ticks(1, 3))
     assert append(disk, ticks(2, 4)).written == 1
     assert head(disk) == (4, 4, 0)
     assert same(content(EventLog(home, Policy())), ticks(1, 4))
 
 
-def test_a_version_is_read_as_it_was(disk: EventLog, home: Home) -> None:
+def test_an_old_version_is_read_unchanged(disk: EventLog, home: Home) -> None:
     for tick in range(1, 6):
         append(disk, ticks(tick))
-    DeltaTable(home.cycles).optimize.compact()  # one file now holds what came before version 3 and after it
+    DeltaTable(home.cycles).optimize.compact()  # one file now holds the rows of versions before and after 3
     assert sorted(disk.read_cycles_between(["tick"], None, 3)["tick"].to_pylist()) == [1, 2, 3]
     assert sorted(disk.read_cycles_between(["tick"], 1, 3)["tick"].to_pylist()) == [2, 3]
     assert sorted(disk.read_cycles_between(["tick"], None, disk.version)["tick"].to_pylist()) == [1, 2, 3, 4, 5]
     assert disk.read_cycles_between(None, None, 0).num_rows == 0
 
 
-def test_a_table_of_other_columns_is_not_touched(tmp_path: Path) -> None:
+def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
     AppendOnlyTable(tmp_path / "table", pa.schema([("a", pa.int64())]), ["a"])
     demanding = pa.schema([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
     for other in (demanding, pa.schema([("a", pa.string())]), pa.schema([("b", pa.int64())])):
@@ -202,14 +202,19 @@ def test_a_table_of_other_columns_is_not_touched(tmp_path: Path) -> None:
             AppendOnlyTable(tmp_path / "table", other, ["a"])
 
 
-def test_a_column_that_may_be_null_is_added_by_the_first_append(tmp_path: Path) -> None:
-    old, new = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
-    AppendOnlyTable(tmp_path / "table", old, ["a"]).append(pa.table({"a": [1]}, schema=old), transactions={"w": 1})
-    table = AppendOnlyTable(tmp_path / "table", new, ["a"])
+def test_a_nullable_column_is_added_by_the_first_append(tmp_path: Path) -> None:
+    old_schema, new_schema = (
+        pa.schema([("a", pa.int64())]),
+        pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))]),
+    )
+    AppendOnlyTable(tmp_path / "table", old_schema, ["a"]).append(
+        pa.table({"a": [1]}, schema=old_schema), transactions={"w": 1}
+    )
+    table = AppendOnlyTable(tmp_path / "table", new_schema, ["a"])
     assert table.read().to_pylist() == [{"a": 1, "b": None}]
-    table.append(pa.table({"a": [2], "b": [{"c": "x"}]}, schema=new), transactions={"w": 2})
-    found = AppendOnlyTable(tmp_path / "table", new, ["a"]).read().sort_by("a").to_pylist()
-    assert found == [{"a": 1, "b": None}, {"a": 2, "b": {"c": "x"}}]
+    table.append(pa.table({"a": [2], "b": [{"c": "x"}]}, schema=new_schema), transactions={"w": 2})
+    rows = AppendOnlyTable(tmp_path / "table", new_schema, ["a"]).read().sort_by("a").to_pylist()
+    assert rows == [{"a": 1, "b": None}, {"a": 2, "b": {"c": "x"}}]
 
 
 @pytest.mark.row("EV-2")
@@ -222,7 +227,7 @@ def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path, monke
     write = AppendOnlyTable.write
 
     def overtaken(number: int) -> Callable[[AppendOnlyTable, pa.Table], Added]:
-        def late(table: AppendOnlyTable, given: pa.Table) -> Added:  # it has looked, and then the other commits
+        def late(table: AppendOnlyTable, given: pa.Table) -> Added:  # other handle commits after this one has looked
             monkeypatch.setattr(AppendOnlyTable, "write", write)
             assert one.append(given, transactions={"w": number}) == number + 1
             return write(table, given)
@@ -237,7 +242,7 @@ def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path, monke
     assert len(list((tmp_path / "table").glob("*.parquet"))) == 4, "of the one that lost, nothing stays"
 
 
-def test_a_commit_of_which_half_is_done_is_refused(tmp_path: Path) -> None:
+def test_a_half_repeated_commit_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64())])
     table = AppendOnlyTable(tmp_path / "table", schema, ["a"])
     rows = pa.table({"a": [1]}, schema=schema)
@@ -249,7 +254,7 @@ def test_a_commit_of_which_half_is_done_is_refused(tmp_path: Path) -> None:
     assert table.transaction_version("v") is None
 
 
-def test_whole_tables_have_no_slice_in_them() -> None:
+def test_only_sliced_tables_are_copied() -> None:
     batch = records(100, dense=True)
     assert whole(batch) is batch
     cut = whole(batch.slice(13, 20))
@@ -266,12 +271,12 @@ def test_a_folder_without_a_home_says_how_to_make_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_home_is_made_once(tmp_path: Path) -> None:
-    made = Home.create(tmp_path / "a" / "home", Policy(), NOW)
+def test_a_home_is_created_once(tmp_path: Path) -> None:
+    created = Home.create(tmp_path / "a" / "home", Policy(), NOW)
     policy = Policy.model_validate({"log": {"bucket_count": 4}})
-    for again in (Home.create(made.root, policy, LATER), Home.open(made.root)):
-        assert (again.bucket_count, again.created_at) == (16, NOW)
-    assert [p.name for p in made.root.iterdir() if p.name.startswith(".")] == []
+    for reopened in (Home.create(created.root, policy, LATER), Home.open(created.root)):
+        assert (reopened.bucket_count, reopened.created_at) == (16, NOW)
+    assert [p.name for p in created.root.iterdir() if p.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize(
@@ -283,7 +288,7 @@ def test_a_home_is_made_once(tmp_path: Path) -> None:
         (b'{"bucket_count": 16, "schema_version": 99, "created_at": "2026-01-01T00:00:00+00:00"}', SchemaVersionError),
     ],
 )
-def test_a_home_that_cannot_be_read_is_not_opened(tmp_path: Path, mark: bytes, error: type[Exception]) -> None:
+def test_an_unreadable_home_is_not_opened(tmp_path: Path, mark: bytes, error: type[Exception]) -> None:
     (tmp_path / "home.json").write_bytes(mark)
     with pytest.raises(error):
         Home.open(tmp_path)

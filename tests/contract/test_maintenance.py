@@ -1,4 +1,4 @@
-"""Maintenance: what it rewrites and takes away, what it refuses to touch, and that nobody else does either."""
+"""Maintenance: which files it rewrites and deletes, what it refuses, and that no other code deletes table files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Grown = Callable[..., EventLog]
 
 
 def added(home: Home, commits: int, *, first: int = 1) -> EventLog:
-    """Four golems, ten ticks each a commit."""
+    """Append commits with ten ticks of four golems each."""
     log, drawn = EventLog(home, BRIEF, durable=False), records(40 * commits, golems=4, tick=10 * first - 9, seed=first)
     for number in range(commits):
         batch = drawn.take(pa.array(range(40 * number, 40 * number + 40)))
@@ -54,7 +54,7 @@ def added(home: Home, commits: int, *, first: int = 1) -> EventLog:
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Homes with so many commits, each made once. Only for copying."""
+    """Return a function that builds a home with this many commits, each built once. Copy before writing."""
 
     @cache
     def made(commits: int) -> Path:
@@ -67,7 +67,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 
 @pytest.fixture
 def grown(home: Home, known: Callable[[int], Path]) -> Grown:
-    """Lets the home have so many commits, and opens its log."""
+    """Return a function that gives the home this many commits and opens its log."""
 
     def copied(commits: int = 8) -> EventLog:
         shutil.copytree(known(commits), home.root, copy_function=shutil.copy, dirs_exist_ok=True)
@@ -81,8 +81,8 @@ def tended(home: Home, log: EventLog, hours: float = 0, policy: Policy = BRIEF) 
 
 
 def parquet(home: Home) -> set[str]:
-    found = home.cycles.rglob("*.parquet*")
-    return {p.relative_to(home.cycles).as_posix() for p in found if "_delta_log" not in p.parts}
+    files = home.cycles.rglob("*.parquet*")
+    return {p.relative_to(home.cycles).as_posix() for p in files if "_delta_log" not in p.parts}
 
 
 def cycles_table(home: Home) -> AppendOnlyTable:
@@ -93,7 +93,7 @@ def cycles_table(home: Home) -> AppendOnlyTable:
 
 
 @pytest.mark.row("EV-6")
-def test_ticks_past_the_lookback_lie_in_the_cold_tier_and_answer_as_before(home: Home, grown: Grown) -> None:
+def test_ticks_past_the_lookback_move_to_the_cold_tier_and_read_the_same(home: Home, grown: Grown) -> None:
     log = grown()
     before = log.read_cycles()
     tended(home, log)
@@ -111,7 +111,7 @@ def log_files(home: Home) -> list:
 
 
 @pytest.mark.row("EV-6", "X-13")
-def test_what_is_replaced_goes_after_the_grace_and_not_before(home: Home, grown: Grown) -> None:
+def test_replaced_files_are_deleted_only_after_the_grace_period(home: Home, grown: Grown) -> None:
     log = grown()
     fresh = parquet(home)
     tended(home, log)
@@ -123,7 +123,7 @@ def test_what_is_replaced_goes_after_the_grace_and_not_before(home: Home, grown:
 
 
 @pytest.mark.row("X-13")
-def test_leftovers_of_killed_writers_go_after_the_grace(home: Home, grown: Grown) -> None:
+def test_files_of_killed_writers_are_deleted_after_the_grace_period(home: Home, grown: Grown) -> None:
     log = grown()
     draft, cold = home.cycles / "part-0.zstd.parquet#1", home.cycles / "cold" / "part-1.zstd.parquet"
     commit = home.cycles / "_delta_log" / "_commit_1.json.tmp"
@@ -141,7 +141,7 @@ def test_leftovers_of_killed_writers_go_after_the_grace(home: Home, grown: Grown
 
 
 @pytest.mark.row("X-13")
-def test_commits_behind_a_checkpoint_are_trimmed_and_a_reader_of_long_ago_goes_on(home: Home, grown: Grown) -> None:
+def test_commits_before_a_checkpoint_are_trimmed_and_a_stale_reader_continues(home: Home, grown: Grown) -> None:
     log = grown()
     sleeper = EventLog(home, BRIEF)
     assert sleeper.version == log.version == 8
@@ -150,21 +150,21 @@ def test_commits_behind_a_checkpoint_are_trimmed_and_a_reader_of_long_ago_goes_o
     for hours in (2, 4):
         tended(home, log, hours)
     assert not commit_path(home.cycles, 8).exists()
-    left = list((home.cycles / "_delta_log").glob("*.json"))
-    assert 5 <= len(left) <= 5 + 2 * 20
+    remaining = list((home.cycles / "_delta_log").glob("*.json"))
+    assert 5 <= len(remaining) <= 5 + 2 * 20
     assert sleeper.version == log.version
     assert sleeper.heads().equals(log.heads())
     assert sleeper.read_cycles(["tick"], since_version=8).num_rows == 960
     sleeper.append(
         records(4, golems=4, tick=321, seed=9), writer="sleeper", segment=1, recorded_at=NOW
-    )  # it writes behind the trimmed commits, not over them
+    )  # new commits follow the trimmed ones and do not overwrite them
     assert log.read_cycles(["tick"]).num_rows == 1_284
-    late = EventLog(home, BRIEF)
-    assert (late.last_segment("w"), late.last_segment("sleeper")) == (32, 1)
+    stale_reader = EventLog(home, BRIEF)
+    assert (stale_reader.last_segment("w"), stale_reader.last_segment("sleeper")) == (32, 1)
 
 
 @pytest.mark.row("X-13")
-def test_a_trim_that_is_cut_short_anywhere_leaves_a_whole_log(
+def test_an_interrupted_trim_leaves_a_complete_log(
     home: Home, grown: Grown, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     brief, long = (BRIEF.model_copy(update={"care": CarePolicy(log_commits_kept=n)}) for n in (1, 10**6))
@@ -187,9 +187,9 @@ def test_a_trim_that_is_cut_short_anywhere_leaves_a_whole_log(
             with pytest.raises(KeyboardInterrupt):
                 tended(cut, EventLog(cut, BRIEF), policy=brief)
         assert [path.suffix for path in gone] == [".parquet", *[".json"] * (done - 1)]
-        again = EventLog(cut, BRIEF)
-        assert again.read_cycles(["tick"]).num_rows == 27 * 40, done
-        assert again.read_cycles(["tick"], since_version=before).num_rows == 3 * 40, done
+        reopened = EventLog(cut, BRIEF)
+        assert reopened.read_cycles(["tick"]).num_rows == 27 * 40, done
+        assert reopened.read_cycles(["tick"], since_version=before).num_rows == 3 * 40, done
         assert verify(cut).clean, done
 
 
@@ -217,9 +217,9 @@ def test_a_verification_finds_the_tended_log_clean(home: Home, grown: Grown) -> 
     assert verify(home).clean
     for hours in (0, 2, 4):
         tended(home, log, hours)
-        found = verify(home)
-        assert found.clean, [b.sentence() for b in found.breaks]
-        assert found.facts["golems"] == 4
+        report = verify(home)
+        assert report.clean, [b.sentence() for b in report.breaks]
+        assert report.facts["golems"] == 4
 
 
 @pytest.mark.row("EV-6")
@@ -228,17 +228,17 @@ def test_views_of_duckdb_see_every_row_once(home: Home, grown: Grown) -> None:
     for hours in (0, 2):
         tended(home, log, hours)
         files = _files(home.cycles)
-        (found,) = duckdb.sql(
+        (counts,) = duckdb.sql(
             f"select count(*), count(distinct (golem_id, tick)) from read_parquet({files}, union_by_name = true, "
             "hive_partitioning = false)"
         ).fetchall()
-        assert found == (320, 320)
+        assert counts == (320, 320)
 
 
-# what it refuses
+# refusals
 
 
-def test_files_that_do_not_hold_the_same_rows_never_replace_others(home: Home, grown: Grown) -> None:
+def test_files_with_other_rows_never_replace_files(home: Home, grown: Grown) -> None:
     grown()
     table = cycles_table(home)
     files = table.stored()
@@ -260,21 +260,19 @@ def test_files_that_do_not_hold_the_same_rows_never_replace_others(home: Home, g
 
 
 @pytest.mark.row("EV-6")
-def test_a_run_that_fails_anywhere_leaves_the_log_as_it_was(
-    home: Home, grown: Grown, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_run_leaves_the_log_unchanged(home: Home, grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     log = grown()
     before, files = fingerprint(log.read_cycles(), KEY), parquet(home)
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for owner, where in ((AppendOnlyTable, "replace"), (AppendOnlyTable, "described"), (Compaction, "_put")):
+    for owner, method in ((AppendOnlyTable, "replace"), (AppendOnlyTable, "described"), (Compaction, "_put")):
         with monkeypatch.context() as patch:
-            patch.setattr(owner, where, fail)
+            patch.setattr(owner, method, fail)
             with pytest.raises(OSError, match="No space"):
                 tended(home, log)
-        assert fingerprint(log.read_cycles(), KEY) == before, where
+        assert fingerprint(log.read_cycles(), KEY) == before, method
     tended(home, log)
     tended(home, log, 1.1)
     assert fingerprint(log.read_cycles(), KEY) == before
@@ -299,13 +297,11 @@ def test_an_altered_file_is_named_and_left_alone_and_nothing_is_trimmed(home: Ho
     assert part.exists()
 
 
-# what only accelerates
+# caches and derived tables
 
 
 @pytest.mark.row("X-13")
-def test_derivations_out_of_force_go_when_they_were_idle_and_rebuilds_when_they_were_abandoned(
-    small_home: Path, tmp_path: Path
-) -> None:
+def test_idle_retired_derivations_and_abandoned_rebuilds_are_deleted(small_home: Path, tmp_path: Path) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))
     stores = DerivationContext.open(home.root)
     in_force = stores.derivation_id
@@ -325,9 +321,7 @@ def test_derivations_out_of_force_go_when_they_were_idle_and_rebuilds_when_they_
 
 
 @pytest.mark.row("X-13")
-def test_older_versions_of_projections_go_and_what_stands_keeps_its_fingerprint(
-    small_home: Path, tmp_path: Path
-) -> None:
+def test_old_versions_of_projections_are_deleted_and_fingerprints_stay(small_home: Path, tmp_path: Path) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))
     stores = DerivationContext.open(home.root)
     folder = home.derivation(stores.derivation_id)
@@ -337,18 +331,16 @@ def test_older_versions_of_projections_go_and_what_stands_keeps_its_fingerprint(
     brief = Policy().model_copy(update={"care": CarePolicy(projection_commits_kept=1)})
     for hours in (0, 2):
         tend(home, stores.log, brief, now=datetime.now(UTC) + hours * HOUR)
-    again = DerivationContext.open(home.root)
+    reopened = DerivationContext.open(home.root)
     for name, wanted in prints.items():
-        assert again.projections.digest(name).fingerprint == wanted, name
-        assert again.projections.read(name).equals(rows[name]), name
+        assert reopened.projections.digest(name).fingerprint == wanted, name
+        assert reopened.projections.read(name).equals(rows[name]), name
     assert sum(p.stat().st_size for p in folder.rglob("*.parquet")) < weight * 0.8
     assert len(DeltaTable(folder / "grimoire").file_uris()) == len(list((folder / "grimoire").glob("*.parquet")))
 
 
 @pytest.mark.row("X-13")
-def test_a_projection_whose_maker_was_killed_before_its_first_commit_holds_up_nothing(
-    small_home: Path, tmp_path: Path
-) -> None:
+def test_a_projection_without_a_first_commit_does_not_stop_maintenance(small_home: Path, tmp_path: Path) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))
     stores = DerivationContext.open(home.root)
     folder, wanted = home.derivation(stores.derivation_id), stores.projections.digest("grimoire")
@@ -357,40 +349,40 @@ def test_a_projection_whose_maker_was_killed_before_its_first_commit_holds_up_no
     brief = Policy().model_copy(update={"care": CarePolicy(projection_commits_kept=1)})
     report = maintain(home, stores.log, brief, now=datetime.now(UTC) + 2 * HOUR, in_force=[folder.name])
     assert not report.damaged
-    again = DerivationContext.open(home.root)
-    assert again.projections.read("facts").num_rows == 0
-    assert again.projections.digest("grimoire") == wanted
+    reopened = DerivationContext.open(home.root)
+    assert reopened.projections.read("facts").num_rows == 0
+    assert reopened.projections.digest("grimoire") == wanted
 
 
 @pytest.mark.row("X-13")
-def test_drafts_that_were_abandoned_go(home: Home, grown: Grown) -> None:
+def test_abandoned_drafts_are_deleted(home: Home, grown: Grown) -> None:
     log = grown()
     reader = home.derivations / "d1" / "readers" / "curation"
     reader.mkdir(parents=True)
     (reader / "place.json").write_bytes(b'{"version": 3, "waiting": "waiting-3.arrow"}')
     kept = [reader / "place.json", reader / "waiting-3.arrow"]
-    gone = [
+    abandoned = [
         reader / "waiting-2.arrow",
         reader / ".place.json",
         home.root / "warehouse.draft" / "warehouse.duckdb",
         home.index / ".heads.1.2",
     ]
-    for path in [*kept[1:], *gone]:
+    for path in [*kept[1:], *abandoned]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     moment = (datetime.now(UTC) - timedelta(days=2)).timestamp()
-    for path in [*kept, *gone, home.root / "warehouse.draft"]:
+    for path in [*kept, *abandoned, home.root / "warehouse.draft"]:
         os.utime(path, (moment, moment))
     maintain(home, log, BRIEF, now=datetime.now(UTC), in_force=["d1"])
     assert all(path.exists() for path in kept)
-    assert not any(path.exists() for path in gone)
+    assert not any(path.exists() for path in abandoned)
 
 
 # the command
 
 
 @pytest.mark.row("EV-6", "X-13")
-def test_the_command_says_what_it_would_do_and_then_what_it_did(home: Home, grown: Grown) -> None:
+def test_the_command_prints_planned_and_performed_steps(home: Home, grown: Grown) -> None:
     grown().close()
     before = parquet(home)
     dry = bardo("maintain", "--dry-run", home=home.root)
@@ -402,7 +394,7 @@ def test_the_command_says_what_it_would_do_and_then_what_it_did(home: Home, grow
     assert "nothing to do" in bardo("maintain", home=home.root)
 
 
-# and nobody else
+# no other code deletes table files
 
 FORBIDDEN = {"vacuum", "restore", "optimize", "delete", "cleanup_metadata"}
 HARMLESS = {f"bardo_pipeline.storage.operations.retention.{name}" for name in ("Gone", "disk_bytes")}
@@ -411,11 +403,11 @@ ALLOWED = {
     ("bardo_pipeline/storage/index/lance_tables.py", "optimize"),
     ("bardo_pipeline/storage/operations/retention.py", "optimize"),
 }
-"""Calls on LanceDB's tables, which only accelerate and are made again from Delta."""
+"""Allowed calls: they act on LanceDB tables, which are caches rebuilt from Delta."""
 
 
 @pytest.mark.row("X-13")
-def test_nothing_vacuums_restores_or_deletes_and_only_maintenance_takes_files_of_tables_away() -> None:
+def test_only_maintenance_deletes_table_files_and_no_code_vacuums_or_restores() -> None:
     found, importers = set(), set()
     for path in sorted(p for d in ("bardo_pipeline", "assets", "jobs", "sensors") for p in (ROOT / d).rglob("*.py")):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()

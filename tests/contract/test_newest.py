@@ -1,4 +1,4 @@
-"""The newest row of each golem is the same whether it is read at once or kept and gone on with."""
+"""The newest row of each golem: a cached result that is updated equals a full read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def versions(golem_id: str, *numbers: int) -> pa.Table:
 
 
 @pytest.mark.row("MEM-6")
-def test_what_came_since_is_taken_in_whoever_wrote_it_and_what_was_taken_back_is_forgotten(tmp_path: Path) -> None:
+def test_the_cache_includes_rows_of_other_writers_and_drops_retracted_rows(tmp_path: Path) -> None:
     table, another = table_in(tmp_path), table_in(tmp_path)
 
     def newest() -> list[tuple[str, int]]:

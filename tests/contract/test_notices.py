@@ -1,4 +1,4 @@
-"""Notices of deaths: to a webhook, each once while it answers, none lost while it does not."""
+"""Death notices posted to a webhook: each is posted once, and none is lost while the webhook fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.row("INH-4")
 
 
 class Hook(ThreadingHTTPServer):
-    """A webhook on this machine: what it took, and how many it takes before it fails."""
+    """A local webhook that records the notices it accepts and fails after a set number."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Taking)
@@ -34,17 +34,17 @@ class Hook(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Return the webhook's URL."""
         return f"http://127.0.0.1:{self.server_port}/deaths"
 
 
 class Taking(BaseHTTPRequestHandler):
-    """Takes what is posted."""
+    """Request handler that accepts posted notices."""
 
     server: Hook
 
     def do_POST(self) -> None:
-        """One notice."""
+        """Accept or refuse one notice."""
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         fits = len(self.server.taken) < self.server.patience
         if fits:
@@ -53,7 +53,7 @@ class Taking(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Suppress the request log."""
 
 
 @pytest.fixture
@@ -72,22 +72,22 @@ def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(copy_home(brief_home, tmp_path / "home"))
 
 
-def test_every_death_is_posted_once_and_what_is_not_taken_waits(stores: DerivationContext, hook: Hook) -> None:
-    told = notices_of(stores)
-    assert len(told) == len(waiting_notices(stores)) == 4
+def test_every_death_is_posted_once_and_refused_notices_are_retried(stores: DerivationContext, hook: Hook) -> None:
+    notices = notices_of(stores)
+    assert len(notices) == len(waiting_notices(stores)) == 4
     hook.patience = 2
-    with pytest.raises(NoticeError, match=rf"2 notices were posted, that of golem {told[2].golem_id} was not .*503"):
+    with pytest.raises(NoticeError, match=rf"2 notices were posted, that of golem {notices[2].golem_id} was not .*503"):
         post_notices(stores, hook.url)
-    assert waiting_notices(stores) == told[2:]
+    assert waiting_notices(stores) == notices[2:]
     hook.patience = 9
-    assert post_notices(stores, hook.url) == told[2:]
+    assert post_notices(stores, hook.url) == notices[2:]
     assert post_notices(stores, hook.url) == []
     assert [(n["event_id"], n["golem_id"], n["text"]) for n in hook.taken] == [
-        (n.event_id, n.golem_id, n.text) for n in told
+        (n.event_id, n.golem_id, n.text) for n in notices
     ]
 
 
-def test_a_webhook_that_is_not_there_loses_nothing(stores: DerivationContext, hook: Hook) -> None:
+def test_an_unreachable_webhook_loses_no_notice(stores: DerivationContext, hook: Hook) -> None:
     hook.server_close()
     with pytest.raises(NoticeError, match="0 notices were posted"):
         post_notices(stores, hook.url)
@@ -97,9 +97,9 @@ def test_a_webhook_that_is_not_there_loses_nothing(stores: DerivationContext, ho
 def test_the_command_shows_them_and_posts_them(
     stores: DerivationContext, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = bardo("golem", "notices", home=stores.home.root)
-    assert said.count("its time was up") == 4
-    assert "(posted)" not in said
+    output = bardo("golem", "notices", home=stores.home.root)
+    assert output.count("its time was up") == 4
+    assert "(posted)" not in output
     assert "set BARDO_WEBHOOK" in bardo("golem", "notices", "--post", home=stores.home.root, expect=2)
     monkeypatch.setenv("BARDO_WEBHOOK", hook.url)
     assert "4 notices posted" in bardo("golem", "notices", "--post", home=stores.home.root)
@@ -107,7 +107,7 @@ def test_the_command_shows_them_and_posts_them(
     assert bardo("golem", "notices", home=stores.home.root).count("(posted)") == 4
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     assert webhook_of({}) is None
     with pytest.raises(ConfigError, match="begins with http"):
         webhook_of({"BARDO_WEBHOOK": "file:///etc/passwd"})

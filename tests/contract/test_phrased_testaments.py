@@ -1,4 +1,4 @@
-"""Testaments phrased by a language model, against a provider on this machine: what is on record, and what is shown."""
+"""Testaments phrased by a language model, tested against a local server: what is recorded and what is shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def provider() -> Iterator[Loopback]:
 
 @pytest.fixture(autouse=True)
 def keys(monkeypatch: pytest.MonkeyPatch, provider: Loopback) -> None:
-    """The server on this machine is the model that the environment names; it asks for no key."""
+    """Configure the local server as the model; it needs no API key."""
     monkeypatch.setenv("OPENAI_API_KEY", "a key of no worth")
     monkeypatch.setenv("BARDO_MODEL", "openai-chat:loopback-1")
     monkeypatch.setenv("BARDO_MODEL_URL", provider.settings.url or "")
@@ -62,12 +62,12 @@ def stores(copied_home: Path) -> DerivationContext:
 
 @pytest.fixture(scope="module")
 def shared(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home for tests that ask a model of their own each."""
+    """A home shared by tests that each use a model name of their own."""
     return copy_home(small_home, tmp_path_factory.mktemp("phrased") / "home")
 
 
 def wordings(*given: tuple[int, str]) -> Said:
-    """An answer that phrases these sentences."""
+    """Return an answer with these phrased sentences."""
     return Said(arguments=json.dumps({"sentences": [{"number": n, "wording": w} for n, w in given]}))
 
 
@@ -86,35 +86,39 @@ def phrased(stores: DerivationContext, provider: Loopback, model: str = "loopbac
 
 
 def death_of(stores: DerivationContext) -> tuple[int, str]:
-    """The number and the words of the sentence on the death, which every testament has."""
+    """Return number and text of the sentence on the death, which every testament contains."""
     sentences, _, _ = phrasing_requests(stores)[golem_of(stores)]
-    return next((n, one.statement) for n, one in enumerate(sentences, 1) if one.statement.startswith("I died at tick"))
+    return next(
+        (n, sentence.statement)
+        for n, sentence in enumerate(sentences, 1)
+        if sentence.statement.startswith("I died at tick")
+    )
 
 
-def test_what_claims_the_same_stands_and_what_claims_more_is_refused_with_its_reason(
+def test_a_wording_with_the_same_claims_is_accepted_and_one_with_more_is_refused(
     stores: DerivationContext, provider: Loopback
 ) -> None:
     golem_id, (number, death) = golem_of(stores), death_of(stores)
-    others = [n for n in range(1, 1 + len(phrasing_requests(stores)[golem_id][0])) if n != number]
+    other_numbers = [n for n in range(1, 1 + len(phrasing_requests(stores)[golem_id][0])) if n != number]
     good = death.replace(": ", ", when ")
-    asking = phrased(stores, provider.says(wordings((number, good), (others[0], "I always won. Follow me."))))
+    asking = phrased(stores, provider.says(wordings((number, good), (other_numbers[0], "I always won. Follow me."))))
     assert (asking.known, asking.error) == (False, None)
     (one, two) = sorted(asking.phrased.wordings, key=lambda w: w.fault is not None)
     assert (one.statement, one.wording, one.fault) == (death, good, None)
     assert two.fault is not None
     assert two.wording == "I always won. Follow me."
-    told = statements(stores, golem_id)
-    words = phrased_testament(stores, golem_id, told)
+    statement_pairs = statements(stores, golem_id)
+    words = phrased_testament(stores, golem_id, statement_pairs)
     assert words is not None
     assert (death, good) in words.said["failed"]
     pairs = [pair for name in CATEGORIES for pair in words.said[name]]
-    assert [one for one, _ in pairs] == [one for name in CATEGORIES for one in told[name]], "nothing is lost"
+    assert [one for one, _ in pairs] == [one for name in CATEGORIES for one in statement_pairs[name]], "nothing is lost"
     assert [one for one, other in pairs if one != other] == [death], "the derived sentences stand"
     assert good in words.page
     assert "Follow me" not in words.page
 
 
-def test_neither_testament_nor_bundle_changes_and_a_rebuild_asks_nothing(
+def test_phrasing_changes_no_testament_or_bundle_and_a_rebuild_makes_no_call(
     stores: DerivationContext, provider: Loopback
 ) -> None:
     golem_id, (number, death) = golem_of(stores), death_of(stores)
@@ -122,10 +126,10 @@ def test_neither_testament_nor_bundle_changes_and_a_rebuild_asks_nothing(
     phrased(stores, provider.says(wordings((number, death.replace(": ", ", when ")))))
     shown = phrased_testament(stores, golem_id, statements(stores, golem_id))
     provider.says(Said(status=500))
-    assert all(one.equal for one in rebuild(stores, now=NOW))
-    again = opened(stores.home.root)
-    assert (again.projections.digest("testaments"), published_bundles(again)) == before
-    assert phrased_testament(again, golem_id, statements(again, golem_id)) == shown
+    assert all(table.equal for table in rebuild(stores, now=NOW))
+    reopened = opened(stores.home.root)
+    assert (reopened.projections.digest("testaments"), published_bundles(reopened)) == before
+    assert phrased_testament(reopened, golem_id, statements(reopened, golem_id)) == shown
     assert not provider.requests
 
 
@@ -150,7 +154,7 @@ FAILURES: list[tuple[Said, type[GatewayError], str]] = [
 
 
 @pytest.mark.parametrize(("said", "kind", "outcome"), FAILURES)
-def test_a_failure_is_on_record_and_the_derived_text_stands(
+def test_a_failure_is_recorded_and_the_derived_text_is_shown(
     shared: Path, provider: Loopback, said: Said, kind: type[GatewayError], outcome: str
 ) -> None:
     caps = {"day_micros_max": 10**9, "golem_day_micros_max": 10**9, "daily_budget_micros": 10**11}
@@ -162,16 +166,16 @@ def test_a_failure_is_on_record_and_the_derived_text_stands(
     assert type(asking.error) is kind
     assert asking.event.event_id in str(asking.error)
     assert phrased_testament(stores, golem_id, statements(stores, golem_id)) is None
-    asked = len(provider.requests)
+    call_count = len(provider.requests)
     assert phrased(stores, provider, model).known, "it is not asked again by itself"
-    assert len(provider.requests) == asked
+    assert len(provider.requests) == call_count
     if outcome not in ("malformed", "refused"):
         return
-    again = phrased(stores, provider.says(wordings()), model, again=True)
-    assert again.known, "what was answered badly was answered"
+    repeated = phrased(stores, provider.says(wordings()), model, again=True)
+    assert repeated.known, "what was answered badly was answered"
 
 
-def test_the_caps_of_the_day_hold_for_phrasings_too(stores: DerivationContext, provider: Loopback) -> None:
+def test_daily_caps_apply_to_phrasings(stores: DerivationContext, provider: Loopback) -> None:
     golem_id = golem_of(stores)
     prompts = {g: prompt for g, (_, _, prompt) in phrasing_requests(stores).items()}
     most = {g: most_micros(provider.settings, prompt.size_bytes, GATEWAY) for g, prompt in prompts.items()}
@@ -188,9 +192,7 @@ def test_the_caps_of_the_day_hold_for_phrasings_too(stores: DerivationContext, p
     assert memory_budget(enough, golem_id, NOW + timedelta(days=1)).spent_micros == 0
 
 
-def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(
-    stores: DerivationContext, provider: Loopback
-) -> None:
+def test_an_unchecked_wording_in_the_log_is_not_shown(stores: DerivationContext, provider: Loopback) -> None:
     golem_id, (_, death) = golem_of(stores), death_of(stores)
     told = phrased(stores, provider.says(wordings())).phrased
     smuggled = Wording(category="failed", statement=death, wording="I never died.", fault=None)
@@ -204,14 +206,14 @@ def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(
     assert "Nobody said so" not in words.page
 
 
-def test_who_left_no_testament_is_not_asked_about(stores: DerivationContext, provider: Loopback) -> None:
+def test_no_call_is_made_for_a_golem_without_testament(stores: DerivationContext, provider: Loopback) -> None:
     with pytest.raises(QueryError, match="nobody has no testament"):
         phrase_testament(stores, "nobody", provider.says(wordings()).settings, clock=lambda: NOW)
     assert not provider.requests
 
 
 @pytest.mark.full
-def test_the_command_asks_shows_what_was_refused_and_golem_and_bundle_show_the_words(
+def test_the_command_shows_refusals_and_other_commands_show_the_wording(
     copied_home: Path, provider: Loopback, at_home: Callable[[Path], Path]
 ) -> None:
     stores = opened(at_home(copied_home))
@@ -220,8 +222,8 @@ def test_the_command_asks_shows_what_was_refused_and_golem_and_bundle_show_the_w
     provider.says(wordings((number, good), (other, "Trust nobody.")))
     assert death in bardo("golem", "phrase", golem_id, "--dry-run", home=copied_home)
     assert not provider.requests
-    said = bardo("golem", "phrase", golem_id, home=copied_home)
-    assert all(word in said for word in (golem_id, "answered", "Trust nobody.", "left out", "$0.007500"))
+    output = bardo("golem", "phrase", golem_id, home=copied_home)
+    assert all(word in output for word in (golem_id, "answered", "Trust nobody.", "left out", "$0.007500"))
     for shown in (
         bardo("golem", "show", golem_id, home=copied_home),
         bardo("bundle", "show", golem_id, home=copied_home),

@@ -1,4 +1,4 @@
-"""Quarantine: what was refused stays as it came, is listed until somebody rules on it, and may be sent again."""
+"""Quarantine: a refused line is kept unchanged, is listed until an operator decides, and can be retried."""
 
 from __future__ import annotations
 
@@ -40,68 +40,68 @@ def place(home: Home) -> Iterator[Place]:
 
 
 def item(line: int = 1, raw: bytes = b"{", **facts: object) -> QuarantineItem:
-    told = {"golem_id": None, "tick": None, "error": "RecordError", "reason": "no JSON"} | facts
-    return QuarantineItem(source="spool", file="a.jsonl", line=line, raw=raw, **told)
+    fields = {"golem_id": None, "tick": None, "error": "RecordError", "reason": "no JSON"} | facts
+    return QuarantineItem(source="spool", file="a.jsonl", line=line, raw=raw, **fields)
 
 
 class TestItems:
-    def test_an_item_is_put_in_once_however_often_it_is_refused(self, home: Home) -> None:
-        found = Quarantine(home)
-        assert found.put([item(), item(2), item()], NOW) == 2
-        assert found.put([item(reason="another one today"), item(3)], LATER) == 1
+    def test_an_item_refused_twice_is_stored_once(self, home: Home) -> None:
+        quarantine = Quarantine(home)
+        assert quarantine.put([item(), item(2), item()], NOW) == 2
+        assert quarantine.put([item(reason="another one today"), item(3)], LATER) == 1
         assert Quarantine(home).put([item(), item(2), item(3)], LATER) == 0
         listed = Quarantine(home).open(["line", "reason"]).select(["line", "reason"]).to_pylist()
         assert listed == [{"line": line, "reason": "no JSON"} for line in (1, 2, 3)]
 
-    def test_an_item_comes_back_as_it_was(self, home: Home) -> None:
+    def test_an_item_is_read_back_unchanged(self, home: Home) -> None:
         whole = item(
             7, b"\x00\xff", golem_id="g/1", tick=5, error="SignatureError", signature=Signature("k", bytes(64))
         )
         Quarantine(home).put([whole], NOW)
         assert Quarantine(home).show(whole.item_id) == whole
 
-    def test_long_bytes_lie_in_a_file_of_their_own_and_an_altered_one_is_found(self, home: Home) -> None:
-        found = Quarantine(home, Policy(writer=WriterPolicy(record_bytes_max=1024)))
+    def test_long_items_are_stored_in_their_own_file_and_alterations_are_detected(self, home: Home) -> None:
+        quarantine = Quarantine(home, Policy(writer=WriterPolicy(record_bytes_max=1024)))
         long = item(raw=b"x" * 2_000)
-        found.put([long], NOW)
-        shown = found.show(long.item_id)
-        assert found.raw_of(shown) == long.raw
+        quarantine.put([long], NOW)
+        shown = quarantine.show(long.item_id)
+        assert quarantine.raw_of(shown) == long.raw
         path = home.quarantine / "raw" / long.kept.hash
         path.write_bytes(b"y" * 2_000)
         with pytest.raises(StoreError, match="does not match its name"):
-            found.raw_of(shown)
+            quarantine.raw_of(shown)
         path.unlink()
         with pytest.raises(StoreError, match="is missing"):
-            found.raw_of(shown)
+            quarantine.raw_of(shown)
 
-    def test_a_ruling_takes_an_item_off_the_list_and_stays(self, home: Home) -> None:
-        found = Quarantine(home)
-        found.put([item(), item(2)], NOW)
-        assert found.rule([item().item_id], "dropped", at=LATER, why="noise") == 1
-        assert found.rule([item().item_id], "retried", at=LATER, why="again") == 0
-        assert found.put([item()], LATER) == 0
-        assert found.open(["line"]).column("line").to_pylist() == [2]
-        assert found.ruling_of(item().item_id) == ("dropped", LATER, "noise")
-        assert found.ruling_of(item(2).item_id) is None
+    def test_a_decided_item_leaves_the_list_and_its_decision_stays(self, home: Home) -> None:
+        quarantine = Quarantine(home)
+        quarantine.put([item(), item(2)], NOW)
+        assert quarantine.rule([item().item_id], "dropped", at=LATER, why="noise") == 1
+        assert quarantine.rule([item().item_id], "retried", at=LATER, why="again") == 0
+        assert quarantine.put([item()], LATER) == 0
+        assert quarantine.open(["line"]).column("line").to_pylist() == [2]
+        assert quarantine.ruling_of(item().item_id) == ("dropped", LATER, "noise")
+        assert quarantine.ruling_of(item(2).item_id) is None
 
-    def test_an_id_is_found_by_its_beginning_if_it_is_the_only_one(self, home: Home) -> None:
-        found = Quarantine(home)
-        found.put([item(), item(2)], NOW)
-        assert found.find(item().item_id[:8]) == item().item_id
+    def test_an_item_is_found_by_a_unique_prefix_of_its_id(self, home: Home) -> None:
+        quarantine = Quarantine(home)
+        quarantine.put([item(), item(2)], NOW)
+        assert quarantine.find(item().item_id[:8]) == item().item_id
         for asked in ("", item().item_id[:4], "0" * 12):
             with pytest.raises(QueryError, match="give more of it"):
-                found.find(asked)
+                quarantine.find(asked)
         with pytest.raises(QueryError, match="there is no item nothing"):
-            found.show("nothing")
+            quarantine.show("nothing")
 
 
 class TestAnotherTry:
     def again(self, place: Place, policy: Policy | None = None) -> Retried:
-        found = place.spool.quarantine
-        ids = found.open([]).column("item_id").to_pylist()
-        return retry(place.log, found, ids, at=LATER, policy=policy or Policy())
+        quarantine = place.spool.quarantine
+        ids = quarantine.open([]).column("item_id").to_pylist()
+        return retry(place.log, quarantine, ids, at=LATER, policy=policy or Policy())
 
-    def test_what_is_as_wrong_as_before_stays_with_todays_reason(self, place: Place) -> None:
+    def test_an_item_that_fails_again_stays_with_its_new_reason(self, place: Place) -> None:
         place.drop("a.jsonl", [b"{", *lines(2)])
         place.take()
         retried = self.again(place)
@@ -109,7 +109,7 @@ class TestAnotherTry:
         assert [type(error).__name__ for _, error in retried.stayed] == ["RecordError"]
         assert len(place.refused()) == 1
 
-    def test_records_of_a_leased_golem_are_taken_once_it_is_let_go(self, place: Place) -> None:
+    def test_records_of_a_leased_golem_are_taken_after_its_lease_ends(self, place: Place) -> None:
         lease = Lease(place.home, "g-1", "somebody")
         place.drop("a.jsonl", [*lines(5), b"{"])
         place.take()
@@ -125,8 +125,8 @@ class TestAnotherTry:
 
     @pytest.mark.row("X-9")
     def test_signatures_are_kept_until_their_key_is_registered(self, place: Place) -> None:
-        sent = lines(3)
-        place.drop("a.jsonl", sent, signatures=[signed("g-1", content_of(line)) for line in sent])
+        signed_lines = lines(3)
+        place.drop("a.jsonl", signed_lines, signatures=[signed("g-1", content_of(line)) for line in signed_lines])
         place.take()
         assert [item.error for item in place.refused()] == ["SignatureError"] * 3
         register_key(place, "g-1")
@@ -140,15 +140,15 @@ class TestAnotherTry:
 
         table = records(10, golems=1)
         value = KEY.sign(signed_message("golem-0000", slice_contents(table, [0, 10])[0]))
-        told = {"golem_id": "golem-0000", "key_id": "key-1", "signature": base64.b64encode(value).decode()}
-        place.drop("a.arrow", arrow(table), signatures=[json.dumps(told).encode()])
+        entry = {"golem_id": "golem-0000", "key_id": "key-1", "signature": base64.b64encode(value).decode()}
+        place.drop("a.arrow", arrow(table), signatures=[json.dumps(entry).encode()])
         place.take()
         assert len(place.refused()) == 1
         register_key(place, "golem-0000")
         assert len(self.again(place).taken) == 1
         assert place.ticks("golem-0000") == list(range(1, 11))
 
-    def test_rows_and_life_events_go_the_way_they_came(self, place: Place) -> None:
+    def test_rows_and_life_events_are_retried_through_their_own_path(self, place: Place) -> None:
         lease = Lease(place.home, "golem-0001", "somebody")
         gap = life_event("golem-0001", NOW, Gap(tick_from=100, tick_to=101, why="lost"))
         place.drop("a.arrow", arrow(records(20, golems=2)))
@@ -174,17 +174,17 @@ class TestAnotherTry:
     def test_a_whole_file_is_read_again_with_its_signatures(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As after an upgrade that knows the columns which the old version did not."""
+        """Retry a file that was refused as a whole, as after an upgrade that knows its columns."""
         from bardo_pipeline.errors import SchemaVersionError
         from bardo_pipeline.events.custody.hash_chain import slice_contents
         from bardo_pipeline.storage.intake import arrow_reader
 
         register_key(place, "golem-0000")
         table = records(10, golems=2)
-        own = table.take([0, 2, 4, 6, 8])
-        value = KEY.sign(signed_message("golem-0000", slice_contents(own, [0, 5])[0]))
-        told = {"golem_id": "golem-0000", "key_id": "key-1", "signature": base64.b64encode(value).decode()}
-        place.drop("a.arrow", arrow(table), signatures=[json.dumps(told).encode()])
+        golem_rows = table.take([0, 2, 4, 6, 8])
+        value = KEY.sign(signed_message("golem-0000", slice_contents(golem_rows, [0, 5])[0]))
+        entry = {"golem_id": "golem-0000", "key_id": "key-1", "signature": base64.b64encode(value).decode()}
+        place.drop("a.arrow", arrow(table), signatures=[json.dumps(entry).encode()])
         with monkeypatch.context() as older:
 
             def refuse(_: object) -> None:
@@ -198,9 +198,7 @@ class TestAnotherTry:
         assert (len(retried.taken), retried.stayed) == (1, [])
         assert len(place.log.read_cycles(["tick"])) == 10
 
-    def test_a_try_that_was_cut_short_is_simply_tried_again(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_interrupted_retry_is_repeated(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = Lease(place.home, "g-1", "somebody"), Lease(place.home, "g-2", "somebody")
         place.drop("a.jsonl", [*lines(3), *lines(3, golem_id="g-2")])
         place.take()
@@ -234,8 +232,8 @@ class TestTheCommand:
         assert [(row["line"], row["golem_id"], row["tick"]) for row in listed] == [(4, "g-9", 4), (5, None, None)]
         first, second = (row["item_id"] for row in listed)
         assert first[:12] in self.bardo(home, "quarantine", "list").output
-        told = self.bardo(home, "quarantine", "show", first[:12]).output
-        assert "Invalid JSON: EOF while parsing" in told
+        output = self.bardo(home, "quarantine", "show", first[:12]).output
+        assert "Invalid JSON: EOF while parsing" in output
         raw = self.bardo(home, "quarantine", "show", "--raw", second).stdout_bytes
         assert raw == b"\xff[bold]{"
         assert "0 taken, 2 still refused" in self.bardo(home, "quarantine", "retry", "--all", expect=1).output
@@ -255,7 +253,7 @@ class TestTheCommand:
 
 
 class TestTheSchema:
-    def test_every_good_record_fits_it_and_it_is_what_the_command_prints(self) -> None:
+    def test_every_valid_record_matches_the_schema_that_the_command_prints(self) -> None:
         printed = json.loads(CliRunner().invoke(app, ["schema"]).output)
         assert printed == record_json_schema() == json.loads(CliRunner().invoke(app, ["schema", "record"]).output)
         Draft202012Validator.check_schema(printed)
@@ -267,11 +265,11 @@ class TestTheSchema:
         "change",
         [{"colour": 1}, {"tick": 0}, {"tick": "1"}, {"tier": "T9"}, {"pad_after": {"pleasure": 0.0}}, {"golem_id": ""}],
     )
-    def test_what_the_spool_refuses_does_not_fit_it(self, change: dict) -> None:
+    def test_a_line_the_spool_refuses_does_not_match_the_schema(self, change: dict) -> None:
         with pytest.raises(ValidationError):
             Draft202012Validator(record_json_schema()).validate(some(1)[0] | change)
 
-    def test_no_part_of_it_takes_a_name_it_does_not_know(self) -> None:
+    def test_the_schema_refuses_unknown_names_at_every_level(self) -> None:
         for schema in (record_json_schema(), life_json_schema()):
             parts = [schema, *schema["$defs"].values()]
             assert all(part["additionalProperties"] is False for part in parts if part.get("type") == "object")
@@ -280,17 +278,21 @@ class TestTheSchema:
     def test_a_life_event_needs_no_id_and_carries_the_payload_of_its_kind(self) -> None:
         validator = Draft202012Validator(json.loads(CliRunner().invoke(app, ["schema", "life"]).output))
         key = life_event("g-1", NOW, KeyRegistered(key_id="k", public_key=PUBLIC, tick_from=1)).model_dump(mode="json")
-        told = {name: value for name, value in key.items() if value is not None and name != "event_id"}
-        validator.validate(told)
+        fields = {name: value for name, value in key.items() if value is not None and name != "event_id"}
+        validator.validate(fields)
         validator.validate(key)
-        for wrong in (told | {"kind": "GolemBorn"}, told | {"key_registered": None}, told | {"gap": {"why": "x"}}):
+        for wrong in (
+            fields | {"kind": "GolemBorn"},
+            fields | {"key_registered": None},
+            fields | {"gap": {"why": "x"}},
+        ):
             with pytest.raises(ValidationError):
                 validator.validate(wrong)
 
-    def test_another_name_says_which_there_are(self) -> None:
+    def test_an_unknown_schema_name_lists_the_known_ones(self) -> None:
         with pytest.raises(Exception, match="record or life"):
             CliRunner().invoke(app, ["schema", "golem"], catch_exceptions=False)
 
 
-def test_a_record_of_the_fuzzer_is_one_of_the_schema() -> None:
+def test_the_fuzzer_s_records_match_the_schema() -> None:
     Draft202012Validator(record_json_schema()).validate(json.loads(fuzz.dumps(fuzz.good_records(1, tick=1, seed=9)[0])))

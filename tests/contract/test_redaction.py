@@ -1,4 +1,6 @@
-"""Redaction: what is sealed is nowhere in plain text, and when its key is gone nobody reads it; all else holds."""
+"""Redaction: private parts appear nowhere in plain text, are unreadable once their key is destroyed, and all else
+holds.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ pytestmark = pytest.mark.row("X-7")
 LATER = datetime(2026, 11, 9, 12, 30, tzinfo=UTC)
 
 
-def found(home: Home) -> list[str]:
-    """Files below a home in which the mark can be read, raw or as rows."""
+def files_with_mark(home: Home) -> list[str]:
+    """Return the files below a home that contain the mark, as raw bytes or in rows."""
     hits = []
     for path in sorted(p for p in home.root.rglob("*") if p.is_file()):
         raw = path.read_bytes()
@@ -77,7 +79,7 @@ def test_a_key_is_32_bytes_for_its_owner_alone_and_not_in_the_log(home: Home) ->
     assert SECRET not in b"".join(p.read_bytes() for p in home.root.rglob("*") if p.is_file() and p != path)
 
 
-def test_a_destroyed_key_is_gone_with_its_day_and_its_reason_on_record_and_another_may_follow(home: Home) -> None:
+def test_a_destroyed_key_is_recorded_with_day_and_reason_and_can_be_replaced(home: Home) -> None:
     keys = SealKeys(home)
     with EventLog(home) as log:
         first = keys.make(log, GOLEM, SECRET, NOW)
@@ -100,16 +102,16 @@ def test_a_destroyed_key_is_gone_with_its_day_and_its_reason_on_record_and_anoth
             keys.in_force(log, OTHER)
 
 
-def test_who_was_interrupted_does_the_same_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_key_operation_can_be_repeated(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = SealKeys(home)
     with EventLog(home) as log:
         with monkeypatch.context() as cut:
-            cut.setattr(log, "record", _fails)
+            cut.setattr(log, "record", _fail)
             with pytest.raises(OSError, match="cut"):
                 keys.make(log, GOLEM, SECRET, NOW)
         assert keys.make(log, GOLEM, SECRET[::-1], NOW).secret == SECRET, "the key on file counts"
         with monkeypatch.context() as cut:
-            cut.setattr("bardo_pipeline.storage.keys.golem_seal_keys._overwrite", _fails)
+            cut.setattr("bardo_pipeline.storage.keys.golem_seal_keys._overwrite", _fail)
             with pytest.raises(OSError, match="cut"):
                 keys.destroy(log, GOLEM, "asked", LATER)
         with pytest.raises(SealError, match="destroyed on"):
@@ -119,11 +121,11 @@ def test_who_was_interrupted_does_the_same_again(home: Home, monkeypatch: pytest
         assert len(log.life("SealKeyDestroyed")) == 1
 
 
-def _fails(*_: object, **__: object) -> int:
+def _fail(*_: object, **__: object) -> int:
     raise OSError("cut")
 
 
-def test_a_key_file_that_is_none_is_named(home: Home) -> None:
+def test_an_invalid_key_file_is_named(home: Home) -> None:
     keys = SealKeys(home)
     with EventLog(home) as log:
         keys.make(log, GOLEM, SECRET, NOW)
@@ -139,7 +141,7 @@ def test_a_key_file_that_is_none_is_named(home: Home) -> None:
 # the log
 
 
-def test_a_golem_that_seals_may_not_write_in_plain_text_and_others_may(log: Log) -> None:
+def test_a_sealing_golem_may_not_write_plain_text_and_other_golems_may(log: Log) -> None:
     before = some(2, golems=2)
     log.append(before, writer="w", segment=1, recorded_at=NOW)
     log.record([life_event(GOLEM, NOW, SealKeyMade(key_id=SealKey(SECRET).key_id))], NOW)
@@ -156,7 +158,7 @@ def test_a_golem_that_seals_may_not_write_in_plain_text_and_others_may(log: Log)
     assert log.append(sealed, writer="w", segment=5, recorded_at=NOW).repeated == 4
 
 
-def test_a_golem_begins_to_seal_while_nobody_holds_it(home: Home) -> None:
+def test_a_golem_begins_to_seal_only_without_an_open_writer(home: Home) -> None:
     with EventLog(home) as log:
         lease = Lease(home, GOLEM, "somebody")
         with pytest.raises(LeaseError, match="somebody"):
@@ -184,24 +186,24 @@ def opened_parts(home: Home, row: dict) -> PrivateParts:
     return open_parts(record.sealed, record.golem_id, record.tick, SealKey(SECRET))
 
 
-def test_a_writer_seals_what_it_is_given_before_it_writes_it_anywhere(home: Home) -> None:
+def test_a_writer_seals_private_parts_before_writing_them(home: Home) -> None:
     sealing_home(home)
-    given = models(some(6))
+    private_records = models(some(6))
     with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
-        for record in given[:3]:
+        for record in private_records[:3]:
             writer.append(record)
-        for record in given[3:]:
+        for record in private_records[3:]:
             writer.append(record.model_dump_json().encode())
-        assert found(home) == [], "the journal holds no plain text"
-        assert writer.append(given[0]).repeated
-    assert found(home) == []
+        assert files_with_mark(home) == [], "the journal holds no plain text"
+        assert writer.append(private_records[0]).repeated
+    assert files_with_mark(home) == []
     rows = on_record(home)
     assert [opened_parts(home, row).reasoning_summary for row in rows] == [MARK] * 6
     assert all(MARK not in row["payload"].decode() for row in rows)
     assert verify(home).clean
 
 
-def test_a_writer_without_the_key_refuses_what_is_private_and_takes_the_rest(home: Home) -> None:
+def test_a_writer_without_the_key_refuses_private_parts_and_accepts_other_records(home: Home) -> None:
     sealing_home(home)
     with EventLog(home) as log:
         SealKeys(home).destroy(log, GOLEM, "asked", LATER)
@@ -217,7 +219,7 @@ def test_a_writer_without_the_key_refuses_what_is_private_and_takes_the_rest(hom
             writer.append(first)
         writer.append(bare)
     assert [row["tick"] for row in on_record(home)] == [2]
-    assert found(home) == []
+    assert files_with_mark(home) == []
 
 
 def taken(home: Home, *, policy: Policy | None = None) -> Quarantine:
@@ -227,26 +229,26 @@ def taken(home: Home, *, policy: Policy | None = None) -> Quarantine:
         return spool.quarantine
 
 
-def test_the_spool_seals_lines_and_keeps_nothing_private_of_what_it_cannot_take(home: Home) -> None:
+def test_the_spool_seals_lines_and_quarantines_no_private_text(home: Home) -> None:
     sealing_home(home)
-    mine = [record.model_dump_json().encode() for record in models(some(8))]
-    other = [record.model_dump_json().encode() for record in models(records(4, golems=2, seed=9).filter(
+    private_lines = [record.model_dump_json().encode() for record in models(some(8))]
+    other_lines = [record.model_dump_json().encode() for record in models(records(4, golems=2, seed=9).filter(
         pc.equal(records(4, golems=2, seed=9)["golem_id"], OTHER)))]  # fmt: skip
-    long = json.loads(mine[0])
+    long = json.loads(private_lines[0])
     long["tick"], long["deliberation"]["reasoning_summary"] = 40, MARK * 10_000  # quoted in the schema's own error
     lines = [
-        *mine[:4],
-        mine[4][:-20],  # torn
-        orjson.dumps(json.loads(mine[5]) | {"tick": 0}),  # out of range
+        *private_lines[:4],
+        private_lines[4][:-20],  # truncated
+        orjson.dumps(json.loads(private_lines[5]) | {"tick": 0}),  # out of range
         orjson.dumps(long),
-        orjson.dumps(json.loads(mine[6]) | {"golem_id": 7}),
-        mine[7].replace(b'"', b"'"),
-        *other,
+        orjson.dumps(json.loads(private_lines[6]) | {"golem_id": 7}),
+        private_lines[7].replace(b'"', b"'"),
+        *other_lines,
         b'{"golem_id":"golem-0001","oops":1}',
     ]
     (home.spool / "records.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     quarantine = taken(home)
-    assert found(home) == []
+    assert files_with_mark(home) == []
     rows = on_record(home)
     assert [row["tick"] for row in rows] == [1, 2, 3, 4]
     assert all(opened_parts(home, row).positions[0].pair == MARK for row in rows)
@@ -257,7 +259,7 @@ def test_the_spool_seals_lines_and_keeps_nothing_private_of_what_it_cannot_take(
     assert all(item.raw == b"" and "seals its private parts" in item.reason for item in kept if item.golem_id != OTHER)
 
 
-def test_the_spool_seals_arrow_batches_and_keeps_no_file_that_it_cannot_read(home: Home) -> None:
+def test_the_spool_seals_arrow_batches_and_keeps_no_unreadable_file(home: Home) -> None:
     sealing_home(home)
     table = some(4)
     with pa.OSFile(str(home.spool / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, RECORD_SCHEMA) as out:
@@ -265,22 +267,22 @@ def test_the_spool_seals_arrow_batches_and_keeps_no_file_that_it_cannot_read(hom
     raw = (home.spool / "a.arrow").read_bytes()
     (home.spool / "b.arrow").write_bytes(raw[: len(raw) // 2] + MARK.encode())
     quarantine = taken(home)
-    assert found(home) == []
+    assert files_with_mark(home) == []
     assert [opened_parts(home, row).reasoning_summary for row in on_record(home)] == [MARK] * 4
     (item,) = (quarantine.show(item_id) for item_id in quarantine.open()["item_id"].to_pylist())
     assert (item.file, item.raw) == ("b.arrow", b"")
 
 
-def test_a_line_that_is_longer_than_a_record_may_be_is_not_kept_either(home: Home) -> None:
+def test_an_oversized_line_of_a_sealing_golem_is_not_kept(home: Home) -> None:
     sealing_home(home)
     policy = Policy.model_validate({"writer": {"record_bytes_max": 2_000}})
     (home.spool / "long.jsonl").write_bytes(models(some(1))[0].model_dump_json().encode() + b"\n")
     quarantine = taken(home, policy=policy)
-    assert found(home) == []
+    assert files_with_mark(home) == []
     assert quarantine.open()["raw_bytes"].to_pylist() == [0]
 
 
-def test_where_nobody_seals_quarantine_keeps_every_byte(home: Home) -> None:
+def test_without_sealing_golems_quarantine_keeps_every_byte(home: Home) -> None:
     line = models(some(1))[0].model_dump_json().encode()[:-9]
     (home.spool / "torn.jsonl").write_bytes(line + b"\n")
     quarantine = taken(home)
@@ -288,7 +290,7 @@ def test_where_nobody_seals_quarantine_keeps_every_byte(home: Home) -> None:
 
 
 @pytest.mark.parametrize("form", ["lines", "arrow"])
-def test_what_waited_in_quarantine_since_before_is_sealed_when_it_is_taken(home: Home, form: str) -> None:
+def test_older_quarantined_records_are_sealed_when_they_are_retried(home: Home, form: str) -> None:
     lease = Lease(home, GOLEM, "somebody")
     if form == "lines":
         (home.spool / "a.jsonl").write_bytes(models(some(1))[0].model_dump_json().encode() + b"\n")
@@ -302,26 +304,26 @@ def test_what_waited_in_quarantine_since_before_is_sealed_when_it_is_taken(home:
         (item_id,) = quarantine.open()["item_id"].to_pylist()
         assert retry(log, quarantine, [item_id], at=LATER, policy=Policy()).taken == [item_id]
     assert [opened_parts(home, row).reasoning_summary for row in on_record(home)] == [MARK]
-    assert {name.split("/")[1] for name in found(home)} == {"quarantine"}, "it came before the golem sealed"
+    assert {name.split("/")[1] for name in files_with_mark(home)} == {"quarantine"}, "it came before the golem sealed"
 
 
-# derivations
+# derived tables
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Fingerprints of everything derived from a home's log."""
+    """Return the fingerprints of every table derived from a home's log."""
     stores = DerivationContext.open(root)
     derive_everything(stores, now=NOW)
     return {name: stores.projections.digest(name).fingerprint for name in TABLES}
 
 
 def redone(root: Path, target: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
-    """A home with the same lives of which nothing is derived, its records changed."""
-    known, home = DerivationContext.open(root), Home.create(target, Policy(), NOW)
-    events = to_models(known.log.life(), LifeEvent)
+    """Return a new home with the same lives and changed records, from which nothing is derived yet."""
+    source_tables, home = DerivationContext.open(root), Home.create(target, Policy(), NOW)
+    events = to_models(source_tables.log.life(), LifeEvent)
     for bundle_hash in {e.born.bundle_hash for e in events if e.born is not None and e.born.bundle_hash is not None}:
-        shutil.copytree(known.home.bundles / bundle_hash, home.bundles / bundle_hash)
-    rows = known.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+        shutil.copytree(source_tables.home.bundles / bundle_hash, home.bundles / bundle_hash)
+    rows = source_tables.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
     with EventLog(home) as log:
         log.record([event for event in events if event.kind not in ("BundleJudged", "BundlePublished")], NOW)
         log.append(change(rows), writer="copy", segment=1, recorded_at=NOW)
@@ -329,7 +331,7 @@ def redone(root: Path, target: Path, change: Callable[[pa.Table], pa.Table]) -> 
 
 
 def emptied(rows: pa.Table) -> pa.Table:
-    """The records with nothing where their private parts stood."""
+    """Return the records with their private parts removed."""
     lean = rows.to_pylist()
     for row in lean:
         row["observation"]["positions"] = []
@@ -338,7 +340,7 @@ def emptied(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(lean, schema=RECORD_SCHEMA)
 
 
-def test_no_derivation_and_no_event_reads_what_is_private(small_home: Path, tmp_path: Path) -> None:
+def test_no_derivation_and_no_event_reads_private_parts(small_home: Path, tmp_path: Path) -> None:
     plain = redone(small_home, tmp_path / "plain", lambda rows: rows)
     bare = redone(small_home, tmp_path / "bare", emptied)
     assert is_plain(EventLog(Home.open(plain)).read_cycles(RECORD_SCHEMA.names)).any()
@@ -346,11 +348,11 @@ def test_no_derivation_and_no_event_reads_what_is_private(small_home: Path, tmp_
     derived = digests(plain)
     assert {n for n, digest in digests(bare).items() if digest != derived[n]} == {"dreams"}, "imagined from positions"
     assert len(set(derived.values())) > 6, "there is something to derive"
-    told = [
+    texts = [
         [e.model_copy(update={"position": ""}) for e in Fabric(DerivationContext.open(r)).behind(Place())]
         for r in (plain, bare)
     ]
-    assert told[0] == told[1]
+    assert texts[0] == texts[1]
 
 
 def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(brief_home: Path, tmp_path: Path) -> None:
@@ -358,7 +360,7 @@ def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(brief_home:
     keys = {golem_id: SealKey(golem_id.encode().ljust(32, b"*")) for golem_id in golems}
     root = redone(brief_home, tmp_path / "sealed", lambda rows: seal_table(private(rows), keys))
     home = Home.open(root)
-    assert found(home) == []
+    assert files_with_mark(home) == []
     with EventLog(home) as log:
         count = len(log.read_cycles(["tick"]))
         for golem_id, key in keys.items():
@@ -373,19 +375,19 @@ def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(brief_home:
     rebuilt = CliRunner().invoke(app, ["rebuild", "--home", str(root)])
     assert rebuilt.exit_code == 0, rebuilt.stdout
     assert digests(root) == derived
-    assert found(home) == []
+    assert files_with_mark(home) == []
 
 
-def test_no_mart_reads_what_is_private() -> None:
+def test_no_mart_reads_private_parts() -> None:
     models_of_dbt = Path(__file__).parents[2] / "dbt" / "models"
-    told = "".join(path.read_text() for path in sorted(models_of_dbt.rglob("*.sql")))
-    assert "observation" not in told
-    assert "deliberation." not in told
-    assert "payload" not in told
-    assert not [path for path in PRIVATE if path.split(".")[1] in told]
+    sql = "".join(path.read_text() for path in sorted(models_of_dbt.rglob("*.sql")))
+    assert "observation" not in sql
+    assert "deliberation." not in sql
+    assert "payload" not in sql
+    assert not [path for path in PRIVATE if path.split(".")[1] in sql]
 
 
-def test_a_backup_holds_what_is_sealed_and_no_key(home: Home, tmp_path: Path) -> None:
+def test_a_backup_holds_sealed_parts_and_no_key(home: Home, tmp_path: Path) -> None:
     sealing_home(home)
     with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
         for record in models(some(3)):
@@ -393,7 +395,7 @@ def test_a_backup_holds_what_is_sealed_and_no_key(home: Home, tmp_path: Path) ->
     back_up(home, tmp_path / "copy", NOW)
     assert SECRET not in b"".join(path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file())
     restored, _ = restore(tmp_path / "copy", tmp_path / "again", NOW)
-    assert found(restored) == []
+    assert files_with_mark(restored) == []
     with EventLog(restored) as log, pytest.raises(SealError, match="does not hold key"):
         SealKeys(restored).in_force(log, GOLEM)
     assert [opened_parts(restored, row).reasoning_summary for row in on_record(restored)] == [MARK] * 3
@@ -411,14 +413,14 @@ def test_the_command_makes_opens_lists_and_destroys(home: Home) -> None:
     assert bardo(home, "seal", "make", GOLEM)[0] == 0
     with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
         writer.append(models(some(1))[0])
-    code, said = bardo(home, "seal", "open", GOLEM, "1")
-    assert (code, orjson.loads(said)["reasoning_summary"]) == (0, MARK)
+    code, output = bardo(home, "seal", "open", GOLEM, "1")
+    assert (code, orjson.loads(output)["reasoning_summary"]) == (0, MARK)
     assert "no record of tick 9" in bardo(home, "seal", "open", GOLEM, "9")[1]
     assert GOLEM in bardo(home, "seal", "list")[1]
     assert bardo(home, "seal", "destroy", GOLEM, "--why", "the owner asked")[0] == 0
-    code, said = bardo(home, "seal", "open", GOLEM, "1")
+    code, output = bardo(home, "seal", "open", GOLEM, "1")
     assert code == 2
-    assert "the key was destroyed on" in said
-    assert "cannot be recovered" in said
+    assert "the key was destroyed on" in output
+    assert "cannot be recovered" in output
     assert "the owner asked" in bardo(home, "seal", "list")[1]
-    assert found(home) == []
+    assert files_with_mark(home) == []

@@ -1,4 +1,4 @@
-"""The spool: each file exactly once, in bulk; what does not fit never holds back the rest."""
+"""The spool: each file is taken exactly once, in bulk; invalid lines never delay valid ones."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ ROOT = Path(__file__).parents[2]
 
 class TestAFileOfLines:
     def test_every_record_is_on_record_with_the_very_bytes_that_were_sent(self, place: Place) -> None:
-        sent = lines(40)
-        place.drop("a.jsonl", sent)
+        sent_lines = lines(40)
+        place.drop("a.jsonl", sent_lines)
         (taken,) = place.take()
-        assert taken == IngestReport("a.jsonl", len(b"\n".join(sent)) + 1, records=40, written=40)
-        found = place.log.read_cycles().sort_by("tick")
-        assert found.column("payload").to_pylist() == sent
-        models = [DecisionCycleRecord.model_validate_json(line, strict=True) for line in sent]
-        assert to_models(found.select(RECORD_SCHEMA.names), DecisionCycleRecord) == models
+        assert taken == IngestReport("a.jsonl", len(b"\n".join(sent_lines)) + 1, records=40, written=40)
+        rows = place.log.read_cycles().sort_by("tick")
+        assert rows.column("payload").to_pylist() == sent_lines
+        models = [DecisionCycleRecord.model_validate_json(line, strict=True) for line in sent_lines]
+        assert to_models(rows.select(RECORD_SCHEMA.names), DecisionCycleRecord) == models
         assert place.refused() == []
 
     @pytest.mark.row("X-9")
     def test_each_line_is_a_link_over_its_bytes_in_the_order_of_the_file(self, place: Place) -> None:
-        sent = lines(40)
-        place.drop("a.jsonl", sent)
+        sent_lines = lines(40)
+        place.drop("a.jsonl", sent_lines)
         place.take()
         links = {row["number"]: row for row in place.log.read_cycles(["link"]).column("link").to_pylist()}
         previous = GENESIS
-        for number, line in enumerate(sent, 1):
+        for number, line in enumerate(sent_lines, 1):
             assert links[number]["previous"] == previous
             previous = link_of("g-1", number, previous, content_of(line))
             assert links[number]["hash"] == previous
         assert place.log.tip("g-1") == (40, previous)
 
     @pytest.mark.row("X-9")
-    def test_it_is_one_whichever_of_its_groups_is_read_first(
+    def test_the_chain_is_the_same_in_every_order_of_its_groups(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         groups = []
@@ -65,30 +65,30 @@ class TestAFileOfLines:
             return groups[-1]
 
         monkeypatch.setattr(spool_ingest, "groups_of", last_first)
-        sent = lines(20)
-        sent[5:5], sent[15:15] = [b"{}"], [b"[]"]
-        place.drop("a.jsonl", sent)
+        sent_lines = lines(20)
+        sent_lines[5:5], sent_lines[15:15] = [b"{}"], [b"[]"]
+        place.drop("a.jsonl", sent_lines)
         with ThreadPoolExecutor(1) as alone:
             monkeypatch.setattr(place.spool, "_ahead", alone)
             (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (20, 2)
         assert max(map(len, groups)) > 3
         assert [item.raw for item in place.refused()] == [b"{}", b"[]"]
-        found = sorted(place.log.read_cycles(["payload", "link"]).to_pylist(), key=lambda row: row["link"]["number"])
+        rows = sorted(place.log.read_cycles(["payload", "link"]).to_pylist(), key=lambda row: row["link"]["number"])
         previous = GENESIS
-        for row, line in zip(found, lines(20), strict=True):
+        for row, line in zip(rows, lines(20), strict=True):
             assert row["payload"] == line
             previous = link_of("g-1", row["link"]["number"], previous, content_of(line))
             assert row["link"]["hash"] == previous
 
-    def test_the_file_is_gone_and_so_are_its_signatures(self, place: Place) -> None:
+    def test_the_taken_file_and_its_signatures_are_deleted(self, place: Place) -> None:
         place.drop("a.jsonl", lines(2), signatures=[])
         place.drop("g-1/b.jsonl", lines(2, tick=3))
         place.take()
         assert [path for path in place.home.spool.rglob("*") if path.is_file()] == []
         assert place.take() == []
 
-    def test_the_same_content_dropped_again_is_a_repeat(self, place: Place) -> None:
+    def test_the_same_content_in_a_second_file_is_a_repeat(self, place: Place) -> None:
         place.drop("a.jsonl", lines(20))
         place.take()
         version = place.log.version
@@ -96,10 +96,12 @@ class TestAFileOfLines:
         assert place.take()[0].repeated == 20
         assert place.log.version == version
 
-    def test_a_file_that_begins_as_another_did_is_taken_to_its_own_end(
+    def test_a_file_with_the_beginning_of_another_is_taken_completely(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Both go by the same name in the log's transactions; the segments of the second follow those of the first."""
+        """Both have the same file name in the log's transactions, so the second file's segment numbers follow the
+        first's.
+        """
         monkeypatch.setattr(spool_folder, "_NAMED_BY_BYTES", len(lines(1)[0]))
         place.drop("a.jsonl", lines(20))
         place.take()
@@ -108,7 +110,7 @@ class TestAFileOfLines:
         assert (taken.repeated, taken.written) == (20, 10)
         assert sorted(place.log.read_cycles(["tick"]).column("tick").to_pylist()) == list(range(1, 31))
 
-    def test_ends_of_lines_do_not_matter_and_blank_lines_are_none(self, place: Place) -> None:
+    def test_line_endings_do_not_matter_and_blank_lines_are_skipped(self, place: Place) -> None:
         one, two, three = lines(3)
         place.drop("a.jsonl", b"\n" + one + b"\r\n\r\n \t\n" + two + b"\n\n" + three)
         (taken,) = place.take()
@@ -123,13 +125,13 @@ class TestAFileOfLines:
         place.drop("a.jsonl", b"")
         assert place.take() == [IngestReport("a.jsonl", 0)]
 
-    def test_an_unborn_golem_is_written_down(self, place: Place) -> None:
+    def test_records_of_a_golem_without_birth_are_accepted(self, place: Place) -> None:
         place.drop("a.jsonl", lines(3, golem_id="nobody"))
         assert place.take()[0].written == 3
 
 
 class TestWhatWaits:
-    def test_only_whole_files_of_ours_in_the_folder_or_in_a_golems(self, place: Place) -> None:
+    def test_only_complete_files_in_the_spool_or_a_golem_s_folder_are_taken(self, place: Place) -> None:
         for name in ("b.jsonl", "a.arrow", "g-1/c.jsonl", "z.life.jsonl", "a.arrow.sig"):
             place.drop(name, b"")
         for name in (".hidden.jsonl", "notes.txt", "d.json", ".drafts/e.jsonl", "g-1/deep/f.jsonl", "g-1/.g.jsonl"):
@@ -144,7 +146,7 @@ class TestWhatWaits:
             "g-1/c.jsonl",
         ]
 
-    def test_a_name_that_is_no_text_is_taken_all_the_same(self, place: Place) -> None:
+    def test_a_file_name_that_is_not_utf8_is_taken(self, place: Place) -> None:
         name = os.fsdecode(b"\xff\xfe.jsonl")
         (place.home.spool / name).write_bytes(b"{\n" + lines(1)[0])
         (taken,) = place.take()
@@ -154,17 +156,17 @@ class TestWhatWaits:
 
 class TestOneBadRecordHoldsBackNothing:
     def test_the_bad_line_is_in_quarantine_with_file_line_reason_and_bytes(self, place: Place) -> None:
-        sent = lines(30)
-        sent[17] = sent[17].replace(b'"tick":18', b'"tick":"18"')
-        place.drop("a.jsonl", sent)
+        sent_lines = lines(30)
+        sent_lines[17] = sent_lines[17].replace(b'"tick":18', b'"tick":"18"')
+        place.drop("a.jsonl", sent_lines)
         (taken,) = place.take()
         assert (taken.written, taken.quarantined, taken.errors) == (29, 1, Counter(RecordError=1))
         (item,) = place.refused()
         assert (item.source, item.file, item.line, item.golem_id, item.tick) == ("spool", "a.jsonl", 18, "g-1", None)
-        assert (item.error, item.raw) == ("RecordError", sent[17])
+        assert (item.error, item.raw) == ("RecordError", sent_lines[17])
         assert "tick: Input should be a valid integer, not '18'" in item.reason
 
-    def test_each_fault_under_its_own_name(self, place: Place) -> None:
+    def test_each_fault_has_its_own_error_name(self, place: Place) -> None:
         register_key(place, "keyed")
         place.log.record([life_event("dead", NOW, Gap(tick_from=1, tick_to=9, why="lost"))], NOW)
         lease = Lease(place.home, "held", "somebody")
@@ -181,18 +183,18 @@ class TestOneBadRecordHoldsBackNothing:
             ({"golem_id": "keyed"}, "SignatureError", "is not signed, though key key-1 is registered"),
         ]
         for number, (change, error, word) in enumerate(faults):
-            sent = some(8, tick=1 + 8 * number)
-            sent[5] |= change
-            place.drop(f"{number}.jsonl", [fuzz.dumps(record) for record in sent])
+            sent_records = some(8, tick=1 + 8 * number)
+            sent_records[5] |= change
+            place.drop(f"{number}.jsonl", [fuzz.dumps(record) for record in sent_records])
             (taken,) = place.take()
             assert (taken.written, taken.quarantined) == (7, 1), change
             item = place.refused()[-1]
             assert (item.file, item.line, item.error) == (f"{number}.jsonl", 6, error), change
             assert word in item.reason, change
-            assert item.raw == fuzz.dumps(sent[5]), change
+            assert item.raw == fuzz.dumps(sent_records[5]), change
         lease.release()
 
-    def test_a_fork_of_what_is_on_record(self, place: Place) -> None:
+    def test_a_fork_of_a_recorded_tick_is_quarantined(self, place: Place) -> None:
         place.drop("a.jsonl", lines(5))
         place.take()
         other = some(8)
@@ -202,14 +204,14 @@ class TestOneBadRecordHoldsBackNothing:
         assert (taken.written, taken.repeated, taken.quarantined) == (3, 4, 1)
         assert place.reasons() == [("b.jsonl", 4, "ForkError")]
 
-    def test_in_a_golems_folder_only_that_golem_speaks(self, place: Place) -> None:
+    def test_a_golem_s_folder_accepts_only_its_own_records(self, place: Place) -> None:
         place.drop("g-1/a.jsonl", [*lines(3), *lines(2, golem_id="g-2"), *lines(1, tick=4)])
         place.drop("a%2Fb/b.jsonl", lines(2, golem_id="a/b"))
         assert [taken.written for taken in place.take()] == [2, 4]
         assert place.reasons() == [("g-1/a.jsonl", 4, "IdentityError"), ("g-1/a.jsonl", 5, "IdentityError")]
         assert "folder of golem g-1" in place.refused()[0].reason
 
-    def test_a_line_that_is_too_long_is_kept_whole_and_never_parsed(self, place: Place) -> None:
+    def test_an_oversized_line_is_kept_completely_and_never_parsed(self, place: Place) -> None:
         long = b'{"golem_id": "' + b"x" * 200_000 + b'"}'
         one, two, three, four = lines(4)
         place.drop("a.jsonl", b"\n".join([one, long, two, three, long + b" " * 70_000, four, long]))
@@ -219,13 +221,13 @@ class TestOneBadRecordHoldsBackNothing:
         assert [place.spool.quarantine.raw_of(item) for item in place.refused()] == [long, long + b" " * 70_000, long]
         assert "the line is 200,016 bytes long, more than the limit of 20,000" in place.refused()[0].reason
 
-    def test_a_file_of_one_endless_line_fills_no_memory(self, tmp_path: Path) -> None:
+    def test_a_file_of_one_huge_line_needs_bounded_memory(self, tmp_path: Path) -> None:
         size = 120_000_000
-        told = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", ENDLESS, str(tmp_path / "home"), str(size)], cwd=ROOT, capture_output=True, text=True
         )
-        assert told.returncode == 0, told.stderr
-        grown, kept = json.loads(told.stdout)
+        assert completed.returncode == 0, completed.stderr
+        grown, kept = json.loads(completed.stdout)
         assert kept == size
         assert grown < 60
 

@@ -1,4 +1,4 @@
-"""A spool whose taker dies at any point, or that two take from, and whose files are life events."""
+"""Crashes of a spool reader at any point, two concurrent readers, and files of life events."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.row("EV-4")
 
 
 class Crash(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
 def crashing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int, *, before: bool = False) -> None:
-    """Let the process end at the nth call of something, before or behind what it does."""
+    """Raise Crash at the nth call of a method, before or after the method runs."""
     real, calls = getattr(owner, name), [0]
 
     def fails(*args: Any, **options: Any) -> Any:
@@ -34,10 +34,10 @@ def crashing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int,
         calls[0] += 1
         if calls[0] == after and before:
             raise Crash
-        done = real(*args, **options)
+        result = real(*args, **options)
         if calls[0] == after:
             raise Crash
-        return done
+        return result
 
     monkeypatch.setattr(owner, name, fails)
 
@@ -49,13 +49,15 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
         sent[5], sent[33] = b"{", sent[33].replace(b'"tier":"', b'"tier":"X')
         return sent
 
-    def test_at_any_point(self, tmp_path: Path, sent: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-        whole = opened(tmp_path / "whole")
-        whole.drop("a.jsonl", sent, signatures=[b""])
-        whole.take()
-        tip, refused = whole.log.tip("g-1"), whole.refused()
-        links = whole.log.read_cycles(["tick", "link", "payload"]).sort_by("tick")
-        quarantine = type(whole.spool.quarantine)
+    def test_a_crash_at_any_point_loses_and_repeats_nothing(
+        self, tmp_path: Path, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        uncrashed = opened(tmp_path / "whole")
+        uncrashed.drop("a.jsonl", sent, signatures=[b""])
+        uncrashed.take()
+        tip, refused = uncrashed.log.tip("g-1"), uncrashed.refused()
+        links = uncrashed.log.read_cycles(["tick", "link", "payload"]).sort_by("tick")
+        quarantine = type(uncrashed.spool.quarantine)
         points: list[tuple[Any, str, int, bool]] = [
             (Path, "replace", 1, True), (Path, "replace", 1, False), (Path, "replace", 2, False),
             (EventLog, "admit", 1, True), (EventLog, "admit", 1, False), (EventLog, "admit", 3, False),
@@ -70,15 +72,15 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
                 crashing(patched, owner, name, count, before=before)
                 with pytest.raises(Crash):
                     cut.take()
-            again = opened(tmp_path / f"{at}")
-            again.take()
-            assert again.take() == [], point
-            assert again.log.tip("g-1") == tip, point
-            assert again.log.read_cycles(["tick", "link", "payload"]).sort_by("tick").equals(links), point
-            assert again.refused() == refused, point
-            assert [path for path in again.home.spool.rglob("*") if path.is_file()] == [], point
+            reopened = opened(tmp_path / f"{at}")
+            reopened.take()
+            assert reopened.take() == [], point
+            assert reopened.log.tip("g-1") == tip, point
+            assert reopened.log.read_cycles(["tick", "link", "payload"]).sort_by("tick").equals(links), point
+            assert reopened.refused() == refused, point
+            assert [path for path in reopened.home.spool.rglob("*") if path.is_file()] == [], point
 
-    def test_what_was_refused_before_the_crash_may_be_taken_after_it(
+    def test_a_line_refused_before_a_crash_may_be_accepted_after_it(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         held = lines(3, golem_id="held")
@@ -94,7 +96,7 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
         assert place.ticks("held") == [1, 2, 3]
         assert place.ticks("g-1") == list(range(1, 21))
 
-    def test_two_takers_share_the_files_between_them(self, tmp_path: Path) -> None:
+    def test_two_readers_share_the_files(self, tmp_path: Path) -> None:
         first, second = opened(tmp_path / "home"), opened(tmp_path / "home")
         for at in range(12):
             first.drop(f"{at:02}.jsonl", lines(4, tick=1 + 4 * at))
@@ -110,7 +112,7 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
         assert sum(file.written for files in taken for file in files) == 48
         assert first.ticks("g-1") == list(range(1, 49))
 
-    def test_a_new_file_of_the_name_of_one_that_a_crash_left_comes_after_it(
+    def test_a_new_file_with_the_name_of_an_interrupted_one_is_taken_after_it(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         place.drop("a.jsonl", lines(10))
@@ -126,10 +128,10 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
 
 class TestLifeEvents:
     def life(self, event: LifeEvent, **changes: Any) -> bytes:
-        told = {k: v for k, v in event.model_dump(mode="json").items() if v is not None and k != "event_id"}
-        return json.dumps(told | changes).encode()
+        fields = {k: v for k, v in event.model_dump(mode="json").items() if v is not None and k != "event_id"}
+        return json.dumps(fields | changes).encode()
 
-    def test_they_come_before_records_and_get_the_id_of_their_content(self, place: Place) -> None:
+    def test_life_events_are_taken_before_records_with_ids_of_their_content(self, place: Place) -> None:
         event = life_event("keyed", NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))
         place.drop("a.jsonl", lines(1, golem_id="keyed"))
         place.drop("z.life.jsonl", [self.life(event), self.life(event, event_id=event.event_id)])
@@ -147,20 +149,28 @@ class TestLifeEvents:
             (b'{"a": ' + b"9" * 30 + b"}", "no JSON"),
         ],
     )
-    def test_what_is_none_is_refused_and_the_others_are_taken(self, place: Place, line: bytes, word: str) -> None:
+    def test_an_invalid_life_event_is_refused_and_the_others_are_accepted(
+        self, place: Place, line: bytes, word: str
+    ) -> None:
         good = life_event("g-1", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
         place.drop("a.life.jsonl", [line, self.life(good)])
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (1, 1)
         assert word in place.refused()[0].reason
 
-    def test_one_with_a_wrong_id_of_another_golem_or_that_may_not_follow_is_refused_alone(self, place: Place) -> None:
+    def test_a_life_event_with_wrong_id_golem_or_sequence_is_refused_alone(self, place: Place) -> None:
         key = life_event("g-1", NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))
         second = life_event("g-1", NOW, KeyRegistered(key_id="key-2", public_key=PUBLIC, tick_from=2))
         other = life_event("g-2", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
         gap = life_event("g-1", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
-        sent = [self.life(key), self.life(second), self.life(other), self.life(gap, event_id="mine"), self.life(gap)]
-        place.drop("g-1/a.life.jsonl", sent)
+        event_lines = [
+            self.life(key),
+            self.life(second),
+            self.life(other),
+            self.life(gap, event_id="mine"),
+            self.life(gap),
+        ]
+        place.drop("g-1/a.life.jsonl", event_lines)
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (2, 3)
         assert sorted(reason[1:] for reason in place.reasons()) == [

@@ -1,4 +1,4 @@
-"""What a spool takes beside lines: Arrow files and streams, and whatever is signed."""
+"""Other forms that a spool accepts: Arrow files, Arrow streams, and signed content."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TestArrow:
         place.drop("a.arrow", arrow(table, stream=stream, batch_rows=100))
         assert place.take()[0].written == 300
         order = [("golem_id", "ascending"), ("tick", "ascending")]
-        found = place.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
-        assert found.sort_by(order).equals(table.sort_by(order))
+        rows = place.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+        assert rows.sort_by(order).equals(table.sort_by(order))
         assert set(place.log.read_cycles(["segment"]).column("segment").to_pylist()) == {0, 1, 2}
 
     def test_a_bad_row_is_refused_alone_with_its_very_row(self, place: Place) -> None:
@@ -48,7 +48,7 @@ class TestArrow:
             "prediction_error"
         ).to_pylist() == [2.0]
 
-    def test_text_that_is_none_is_refused_alone(self, place: Place) -> None:
+    def test_invalid_utf8_is_refused_alone(self, place: Place) -> None:
         content = arrow(records(20, golems=20))
         place.drop("a.arrow", content.replace(b"golem-0007", b"golem-\xff\xfe07"))
         (taken,) = place.take()
@@ -56,7 +56,7 @@ class TestArrow:
         assert place.reasons() == [("a.arrow", 8, "RecordError")]
         assert "not UTF-8" in place.refused()[0].reason
 
-    def test_other_writers_types_and_an_older_version_are_raised(self, place: Place) -> None:
+    def test_other_column_types_and_older_versions_are_converted(self, place: Place) -> None:
         table = records(30, golems=3)
         foreign = pa.Table.from_pylist(table.drop_columns(["observed_at", "pipeline", "sealed"]).to_pylist())
         moments = table.column("observed_at").cast(pa.timestamp("ms", "Europe/Berlin"))
@@ -94,18 +94,18 @@ class TestArrow:
         assert word in item.reason
         assert place.spool.quarantine.raw_of(item) == content
 
-    def test_what_came_before_the_break_is_taken(self, place: Place) -> None:
+    def test_batches_before_a_damaged_one_are_taken(self, place: Place) -> None:
         content = arrow(records(300, golems=5), stream=True, batch_rows=100)
         place.drop("a.arrow", content[:-60_000])
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (200, 1)
 
-    def test_bytes_that_were_altered_anywhere_end_nothing(self, tmp_path: Path) -> None:
-        """In a process of its own: what is guarded against ends it without a word."""
+    def test_corrupt_bytes_anywhere_do_not_end_the_process(self, tmp_path: Path) -> None:
+        """Runs in a child process, because corrupt Arrow bytes may end the process without an exception."""
         process = Forked(take_altered, str(tmp_path / "home"), str(times(40)))
-        said = process.rest()
+        results = process.rest()
         assert process.returncode == 0, "it ended without a word"
-        counts = json.loads(said)
+        counts = json.loads(results)
         assert sum(counts.values()) == times(40)
         assert min(counts[word] for word in ("taken", "in part", "refused")) > 1, counts
 
@@ -114,13 +114,13 @@ class TestArrow:
 class TestSignatures:
     def test_signed_lines_are_taken_and_others_are_not(self, place: Place) -> None:
         register_key(place, "g-1")
-        sent = lines(6)
-        signatures = [signed("g-1", content_of(line)) for line in sent]
+        signed_lines = lines(6)
+        signatures = [signed("g-1", content_of(line)) for line in signed_lines]
         signatures[1] = b""
         signatures[2] = signed("g-1", content_of(b"another"))
         signatures[3] = b"key-1 nonsense"
-        signatures[4] = signed("g-1", content_of(sent[4]), key_id="key-9")
-        place.drop("a.jsonl", sent, signatures=signatures)
+        signatures[4] = signed("g-1", content_of(signed_lines[4]), key_id="key-9")
+        place.drop("a.jsonl", signed_lines, signatures=signatures)
         (taken,) = place.take()
         assert (taken.written, taken.errors) == (2, Counter(SignatureError=4))
         says = {item.line: item.reason for item in place.refused()}
@@ -132,22 +132,22 @@ class TestSignatures:
         assert [link["key_id"] for link in kept] == ["key-1", "key-1"]
         assert [link["signature"] for link in kept] == [base64.b64decode(signatures[k].split()[1]) for k in (0, 5)]
 
-    def test_lines_and_signatures_keep_step_over_blank_and_long_lines_and_blocks(self, place: Place) -> None:
+    def test_signatures_match_their_lines_across_blank_and_long_lines_and_blocks(self, place: Place) -> None:
         register_key(place, "g-1")
-        sent = lines(40)
+        sent_lines = lines(40)
         content, signatures = [], []
-        for at, line in enumerate(sent):
+        for at, line in enumerate(sent_lines):
             content += [line, b"", b"x" * 30_000] if at % 7 == 3 else [line]
             signatures += [signed("g-1", content_of(line))] + ([b"", b"y" * 9_000] if at % 7 == 3 else [])
         place.drop("a.jsonl", content, signatures=signatures)
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (40, 6)
 
-    def test_a_golems_slice_of_an_arrow_batch_is_signed_and_stands_or_falls_whole(self, place: Place) -> None:
+    def test_a_golem_s_signed_slice_of_an_arrow_batch_is_accepted_or_refused_as_a_whole(self, place: Place) -> None:
         register_key(place, "golem-0000")
         register_key(place, "golem-0001")
         table = records(30, golems=3)
-        own = {
+        golem_slices = {
             g: table.filter(pc.equal(table.column("golem_id"), g)).sort_by("tick") for g in ("golem-0000", "golem-0001")
         }
         signatures = [
@@ -158,7 +158,7 @@ class TestSignatures:
                     "signature": signed(golem_id, slice_contents(rows, [0, len(rows)])[0]).split()[1].decode(),
                 }
             ).encode()
-            for golem_id, rows in own.items()
+            for golem_id, rows in golem_slices.items()
         ]
         bad = pc.if_else(pa.array(np.arange(30) == 4), 2.0, table.column("prediction_error"))  # a row of golem-0001
         spoilt = table.set_column(table.schema.get_field_index("prediction_error"), "prediction_error", bad)
@@ -171,15 +171,15 @@ class TestSignatures:
         assert item.signature is not None
         assert item.signature.key_id == "key-1"
 
-    def test_signatures_that_are_none_keep_the_whole_arrow_file_out(self, place: Place) -> None:
+    def test_invalid_signatures_refuse_the_whole_arrow_file(self, place: Place) -> None:
         place.drop("a.arrow", arrow(records(5)), signatures=[b"{}"])
         place.take()
         assert place.reasons() == [("a.arrow", 0, "SignatureError")]
 
-    def test_signatures_left_by_a_file_that_never_came_sign_nothing(self, place: Place) -> None:
+    def test_signatures_of_a_missing_file_sign_nothing(self, place: Place) -> None:
         register_key(place, "g-1")
-        sent = lines(2)
-        place.drop("a.jsonl", sent, signatures=[signed("g-1", content_of(line)) for line in sent])
+        unsigned_lines = lines(2)
+        place.drop("a.jsonl", unsigned_lines, signatures=[signed("g-1", content_of(line)) for line in unsigned_lines])
         place.take()
         place.drop("a.jsonl", deepcopy(lines(2, tick=3)))
         (taken,) = place.take()

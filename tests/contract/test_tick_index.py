@@ -1,4 +1,4 @@
-"""The tick index answers what HB's SQL index answers, and is built again when its file is unusable."""
+"""The tick index: equal to the specification's SQL index, and rebuilt when its file is unusable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def appended(log: EventLog, batch: pa.Table, segment: int) -> None:
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home of seven golems of 120 ticks, in commits of uneven size; some golems are behind. Only for copying."""
+    """A home of seven golems with 120 ticks in commits of uneven size; some golems lag behind. Copy before writing."""
     home = Home.create(tmp_path_factory.mktemp("ticks") / "home", Policy(), NOW)
     log = EventLog(home)
     first = records(7 * 100, golems=7, seed=3)
@@ -59,13 +59,13 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def log(grown: Path, home: Home) -> EventLog:
-    """The log of that home, to do with as one likes."""
+    """The log of a copy of that home."""
     shutil.copytree(grown, home.root, dirs_exist_ok=True)
     return EventLog(home)
 
 
-def told(log: EventLog) -> sqlite3.Connection:
-    """The specification's own table, filled from the log row by row."""
+def reference_index(log: EventLog) -> sqlite3.Connection:
+    """Return the specification's own SQLite table, filled from the log row by row."""
     connection = sqlite3.connect(":memory:")
     connection.execute(SCHEMA)
     for row in log.read_cycles().to_pylist():
@@ -82,35 +82,39 @@ def told(log: EventLog) -> sqlite3.Connection:
     return connection
 
 
-def asked(connection: sqlite3.Connection, scope: list[str] | None, where: str, limit: int) -> list[tuple[Any, ...]]:
+def reference_ticks(
+    connection: sqlite3.Connection, scope: list[str] | None, where: str, limit: int
+) -> list[tuple[Any, ...]]:
     among = "true" if scope is None else f"golem_id in ({','.join(repr(g) for g in scope)})"
     return connection.execute(
         f"select * from cycle_index where {among} and {where} order by tick desc, golem_id desc limit {limit}"
     ).fetchall()
 
 
-def answered(found: pa.Table) -> list[tuple[Any, ...]]:
-    assert found.schema.equals(INDEX_SCHEMA)
-    return [(*list(row.values())[:-1], row["observed_at"].isoformat()) for row in found.to_pylist()]
+def tick_tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    assert table.schema.equals(INDEX_SCHEMA)
+    return [(*list(row.values())[:-1], row["observed_at"].isoformat()) for row in table.to_pylist()]
 
 
 @pytest.mark.row("EV-5")
-def test_it_answers_each_of_the_four_kinds_as_the_sql_index_does(home: Home, log: EventLog) -> None:
-    index, connection = TickIndex.open(home, log), told(log)
+def test_it_answers_each_of_the_four_kinds_like_the_sql_index(home: Home, log: EventLog) -> None:
+    index, connection = TickIndex.open(home, log), reference_index(log)
     for scope, limit in product(SCOPES, (1, 5, 10_000)):
         case = f"golems {scope}, limit {limit}"
         for tier, regime in product(TIERS, REGIMES):
-            found = index.ticks(golems=scope, tier=tier, regime=regime, limit=limit)
-            wanted = asked(connection, scope, f"tier = '{tier}' and regime = '{regime}'", limit)
-            assert answered(found) == wanted, f"{case}, {tier}, {regime}"
+            ticks = index.ticks(golems=scope, tier=tier, regime=regime, limit=limit)
+            expected = reference_ticks(connection, scope, f"tier = '{tier}' and regime = '{regime}'", limit)
+            assert tick_tuples(ticks) == expected, f"{case}, {tier}, {regime}"
         acted = index.ticks(golems=scope, has_action=True, has_outcome=True, limit=limit)
-        assert answered(acted) == asked(connection, scope, "has_action and has_outcome", limit), case
-        assert answered(index.ticks(golems=scope, limit=limit)) == asked(connection, scope, "true", limit), case
+        assert tick_tuples(acted) == reference_ticks(connection, scope, "has_action and has_outcome", limit), case
+        assert tick_tuples(index.ticks(golems=scope, limit=limit)) == reference_ticks(
+            connection, scope, "true", limit
+        ), case
         counts = {r["phase"]: r["tick_count"] for r in index.phases(golems=scope).to_pylist()}
-        assert counts == {p: len(asked(connection, scope, f"phase = '{p}'", 10**6)) for p in PHASES}, case
+        assert counts == {p: len(reference_ticks(connection, scope, f"phase = '{p}'", 10**6)) for p in PHASES}, case
         several = index.ticks(golems=scope, tier=["T1", "T2"], phase=["stable", "terminal"], limit=limit)
         where = "tier in ('T1', 'T2') and phase in ('stable', 'terminal')"
-        assert answered(several) == asked(connection, scope, where, limit), case
+        assert tick_tuples(several) == reference_ticks(connection, scope, where, limit), case
 
 
 @pytest.mark.row("EV-5")
@@ -122,15 +126,15 @@ def test_it_grows_by_new_records_and_keeps_one_file(home: Home) -> None:
         assert index.refresh() == 20
     assert index.tick_count == 320
     assert len(list((home.index / "ticks").glob("*.duckdb"))) == 1
-    again = TickIndex.open(home, log)
-    assert again.refresh() == 0
-    again.drop()
-    assert again.refresh() == 320
-    assert again.ticks(limit=320).equals(index.ticks(limit=320))
+    reopened = TickIndex.open(home, log)
+    assert reopened.refresh() == 0
+    reopened.drop()
+    assert reopened.refresh() == 320
+    assert reopened.ticks(limit=320).equals(index.ticks(limit=320))
 
 
 @pytest.mark.row("EV-5")
-def test_two_readers_of_one_index_see_what_either_took_in(home: Home, log: EventLog) -> None:
+def test_two_readers_of_one_index_see_each_other_s_updates(home: Home, log: EventLog) -> None:
     one, other = TickIndex.open(home, log), TickIndex.open(home, EventLog(home))
     appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
     assert one.refresh() == 70
@@ -145,7 +149,7 @@ def _torn(folder: Path) -> None:
 
 
 def _zeroed(folder: Path) -> None:
-    """What a power cut may leave: the right size, but pages that were never written."""
+    """Leave a file of the right size with unwritten pages, as a power cut may."""
     file = next(folder.glob("*.duckdb"))
     content = bytearray(file.read_bytes())
     content[4 * 4096 :] = bytes(len(content) - 4 * 4096)
@@ -185,12 +189,12 @@ def _no_manifest(folder: Path) -> None:
     "spoil",
     [_torn, _zeroed, _without_header, _missing, _of_another_log, _of_another_format, _ahead_of_the_log, _no_manifest],
 )
-def test_an_index_that_is_torn_or_of_another_log_is_made_again(home: Home, log: EventLog, spoil: Any) -> None:
-    wanted = TickIndex.open(home, log).ticks(limit=10_000)
+def test_a_torn_index_or_one_of_another_log_is_rebuilt(home: Home, log: EventLog, spoil: Any) -> None:
+    expected = TickIndex.open(home, log).ticks(limit=10_000)
     spoil(home.index / "ticks")
-    again = TickIndex.open(home, log)
-    assert again.ticks(limit=10_000).equals(wanted)
-    assert again.damaged() == []
+    reopened = TickIndex.open(home, log)
+    assert reopened.ticks(limit=10_000).equals(expected)
+    assert reopened.damaged() == []
 
 
 @pytest.mark.row("EV-5")
@@ -198,10 +202,10 @@ def test_an_append_to_a_torn_file_builds_the_index_again(home: Home, log: EventL
     TickIndex.open(home, log)
     _zeroed(home.index / "ticks")
     appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
-    again = TickIndex.open(home, log)
-    assert again.tick_count == log.read_cycles(["tick"]).num_rows
-    assert again.ticks(limit=10_000).num_rows == again.tick_count
-    assert again.damaged() == []
+    reopened = TickIndex.open(home, log)
+    assert reopened.tick_count == log.read_cycles(["tick"]).num_rows
+    assert reopened.ticks(limit=10_000).num_rows == reopened.tick_count
+    assert reopened.damaged() == []
 
 
 @pytest.mark.row("EV-5")
@@ -229,7 +233,7 @@ def test_an_open_reader_answers_while_another_process_replaces_the_file(home: Ho
 
 
 @pytest.mark.row("EV-5")
-def test_altered_bytes_of_the_file_are_found(home: Home, log: EventLog) -> None:
+def test_altered_bytes_of_the_file_are_detected(home: Home, log: EventLog) -> None:
     index = TickIndex.open(home, log)
     part = next((home.index / "ticks").glob("*.duckdb"))
     content = bytearray(part.read_bytes())
@@ -250,8 +254,8 @@ def test_struck_and_reorged_ticks_can_be_left_out(home: Home, log: EventLog) -> 
     log.record(events, NOW)
     with_them = {(r["golem_id"], r["tick"]) for r in index.ticks(limit=10_000).to_pylist()}
     without = {(r["golem_id"], r["tick"]) for r in index.ticks(limit=10_000, struck=False).to_pylist()}
-    gone = {(GOLEMS[0], 100)} | {(GOLEMS[1], tick) for tick in range(20, 25)}
-    assert with_them - without == gone
+    excluded = {(GOLEMS[0], 100)} | {(GOLEMS[1], tick) for tick in range(20, 25)}
+    assert with_them - without == excluded
     assert without < with_them
     assert len(index.ticks(golems=GOLEMS[:1], limit=10, struck=False)) == 10
     counts = np.array(index.phases()["tick_count"]) - np.array(index.phases(struck=False)["tick_count"])
@@ -260,7 +264,7 @@ def test_struck_and_reorged_ticks_can_be_left_out(home: Home, log: EventLog) -> 
     assert (own - np.array(index.phases(golems=GOLEMS[1:2], struck=False)["tick_count"])).sum() == 5
 
 
-def test_a_question_that_no_tick_could_answer_is_refused(home: Home, log: EventLog) -> None:
+def test_a_query_that_no_tick_can_match_is_refused(home: Home, log: EventLog) -> None:
     index = TickIndex.open(home, log)
     with pytest.raises(QueryError, match=r"T3.*T0, T1, T2"):
         index.ticks(tier="T3")

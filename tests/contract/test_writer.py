@@ -1,4 +1,4 @@
-"""What a live writer promises: what it acknowledges is durable, in order, and in the log exactly as acknowledged."""
+"""A live writer: acknowledged records are durable, in order, and reach the log exactly as acknowledged."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from tests.support.drawn_records import records
 from tests.support.log_queries import GOLEM, NOW, OTHER, accepted, died
 from tests.support.writer_records import Opener, changed, drained, limited, line, model, on_record
 
-# acknowledged, then on record
+# acknowledged records reach the log
 
 
 @pytest.mark.row("EV-3")
-def test_what_was_acknowledged_is_in_the_log_when_the_writer_is_closed(home: Home, opened: Opener) -> None:
+def test_acknowledged_records_are_in_the_log_after_close(home: Home, opened: Opener) -> None:
     writer = opened()
     lines = [line(tick) for tick in range(1, 31)]
     acks = [writer.append(each) for each in lines]
@@ -54,7 +54,7 @@ def test_what_was_acknowledged_is_in_the_log_when_the_writer_is_closed(home: Hom
 
 
 @pytest.mark.row("EV-3")
-def test_the_link_that_is_acknowledged_follows_the_one_before(opened: Opener) -> None:
+def test_each_acknowledged_link_follows_the_previous_one(opened: Opener) -> None:
     writer = opened()
     first, second = writer.append(line(1)).link, writer.append(line(2)).link
     assert first == Tip(1, link_of(GOLEM, 1, bytes(32), content_of(line(1))))
@@ -71,7 +71,7 @@ def test_a_record_is_in_the_journal_before_it_is_acknowledged(home: Home, opened
 
 
 @pytest.mark.row("EV-3")
-def test_a_model_is_written_as_the_json_that_it_dumps(home: Home, opened: Opener) -> None:
+def test_a_model_is_written_as_its_json(home: Home, opened: Opener) -> None:
     with opened() as writer:
         writer.append(model(1))
     assert on_record(home)[0]["payload"] == line(1)
@@ -107,7 +107,9 @@ def test_a_gap_is_accepted_and_reported_and_a_late_tick_fills_it(home: Home, ope
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("where", ["in the journal", "in the log"])
-def test_a_repeat_is_acknowledged_with_the_link_it_has_and_kept_once(where: str, home: Home, opened: Opener) -> None:
+def test_a_repeat_is_acknowledged_with_its_existing_link_and_stored_once(
+    where: str, home: Home, opened: Opener
+) -> None:
     writer = opened()
     acks = [writer.append(line(tick)) for tick in (1, 2)]
     if where == "in the log":
@@ -154,7 +156,7 @@ def test_nothing_is_accepted_past_a_death_or_in_a_gap_that_was_accepted_as_lost(
 
 
 @pytest.mark.row("EV-3")
-def test_a_life_event_goes_behind_what_was_appended(home: Home, opened: Opener) -> None:
+def test_a_life_event_follows_the_appended_records(home: Home, opened: Opener) -> None:
     writer = opened()
     writer.append(line(1))
     writer.append(line(2))
@@ -167,7 +169,7 @@ def test_a_life_event_goes_behind_what_was_appended(home: Home, opened: Opener) 
         assert (log.death_of(GOLEM), log.tip(GOLEM).number) == (2, 2)
 
 
-# what is no record of this golem
+# records that the writer refuses
 
 
 @pytest.mark.row("EV-3")
@@ -192,7 +194,7 @@ def test_a_life_event_goes_behind_what_was_appended(home: Home, opened: Opener) 
         (42, RecordError, "int is not a record"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_written(
+def test_an_invalid_record_is_refused_before_anything_is_written(
     wrong: bytes, error: type[BardoError], fact: str, home: Home, opened: Opener
 ) -> None:
     writer = opened()
@@ -203,9 +205,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
 
 
 @pytest.mark.row("EV-3")
-def test_what_pydantic_reads_otherwise_than_arrow_is_acknowledged_and_drained_as_it_was_meant(
-    home: Home, opened: Opener
-) -> None:
+def test_records_that_arrow_parses_differently_are_drained_with_pydantic_s_values(home: Home, opened: Opener) -> None:
     odd = [
         changed(line(1), observed_at="2026-01-01 00:00:00.1234567Z"),
         line(2).replace(b'"tick":2', b'"tick":1,"tick":2'),
@@ -221,7 +221,7 @@ def test_what_pydantic_reads_otherwise_than_arrow_is_acknowledged_and_drained_as
     assert len(Quarantine(home).open()) == 0
 
 
-# one writer a golem
+# one writer per golem
 
 
 @pytest.mark.row("EV-3")
@@ -241,7 +241,7 @@ def test_a_golem_has_one_writer(home: Home, opened: Opener) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_writer_goes_on_where_a_batch_ended(home: Home, opened: Opener) -> None:
+def test_a_writer_continues_after_a_batch(home: Home, opened: Opener) -> None:
     with EventLog(home) as log:
         log.append(records(5, golems=1), writer="batches", segment=1, recorded_at=NOW)
     with opened() as writer:
@@ -275,7 +275,7 @@ def test_writers_of_one_process_share_a_journal_and_numbers_are_never_used_again
 
 
 @pytest.mark.row("EV-3")
-def test_threads_of_one_writer_leave_one_chain(home: Home, opened: Opener) -> None:
+def test_threads_of_one_writer_build_one_chain(home: Home, opened: Opener) -> None:
     writer = opened()
     ticks = iter(range(1, 81))
     turn = threading.Lock()
@@ -299,7 +299,7 @@ def test_threads_of_one_writer_leave_one_chain(home: Home, opened: Opener) -> No
     assert sorted(row["link"]["number"] for row in rows) == list(range(1, 81))
 
 
-# segments and their bound
+# segments and the journal's limits
 
 
 @pytest.mark.row("EV-3")
@@ -310,7 +310,7 @@ def test_batches_and_seconds_are_the_policys(home: Home, opened: Opener) -> None
         writer.append(line(tick))
     late = time.monotonic() + 10.0
     while not sealed_numbers(home.journal / "w", ended=False) and time.monotonic() < late:
-        time.sleep(0.001)  # callers are told before the next segment begins
+        time.sleep(0.001)  # callers are acknowledged before the next segment begins
     assert sealed_numbers(home.journal / "w", ended=False) == [0]
 
 
@@ -332,10 +332,10 @@ def test_a_full_journal_refuses_or_waits_as_the_caller_chooses(home: Home, opene
 
 
 @pytest.mark.row("EV-3")
-def test_a_failed_fsync_is_not_tried_again_as_if_it_had_worked(
+def test_a_failed_fsync_ends_the_writer_without_a_retry(
     home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, beside = opened(), opened(OTHER)
+    writer, other_writer = opened(), opened(OTHER)
     writer.append(line(1))
 
     def fail(handle: int) -> None:
@@ -345,16 +345,16 @@ def test_a_failed_fsync_is_not_tried_again_as_if_it_had_worked(
         patch.setattr(os, "fdatasync", fail)
         with pytest.raises(JournalError, match="Input/output error"):
             writer.append(line(2))
-    for refused in (writer, beside):
+    for refused in (writer, other_writer):
         with pytest.raises(JournalError):
-            refused.append(line(2, golem=int(refused is beside)))
+            refused.append(line(2, golem=int(refused is other_writer)))
     writer.close()
-    again = opened()
+    reopened = opened()
     with pytest.raises(JournalError, match="close this writer and open another"):
-        beside.append(line(1, golem=1))
-    ack = again.append(line(2))
+        other_writer.append(line(1, golem=1))
+    ack = reopened.append(line(2))
     assert (ack.repeated, ack.link.number) == (False, 2)
-    again.close()
+    reopened.close()
     assert [row["tick"] for row in on_record(home)] == [1, 2]
 
 

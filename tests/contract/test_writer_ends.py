@@ -1,4 +1,4 @@
-"""Who brings records to the log, who signs them, who waits; writers that die, fail, or fork."""
+"""Drains, signatures, asyncio, waiting callers, and writers that die, fail or fork."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from tests.support.forked_processes import Forked, die
 from tests.support.log_queries import GOLEM, NOW, OTHER
 from tests.support.writer_records import Opener, clock, drained, limited, line, on_record
 
-# who drains
+# drains
 
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("drain", ["process", "thread"])
-def test_a_drainer_beside_the_writer_brings_records_to_the_log(drain: str, home: Home, opened: Opener) -> None:
+def test_a_concurrent_drainer_brings_records_to_the_log(drain: str, home: Home, opened: Opener) -> None:
     policy = limited(batch_records=5, journal_bytes_max=20 * len(line(1)))
     writer = opened(drain=drain, policy=policy)
     for tick in range(1, 101):
-        writer.append(line(tick))  # far more than fits: it waits for the drainer
+        writer.append(line(tick))  # more than the journal holds, so the writer waits for drains
     waiting = policy.writer.journal_bytes_max // min(len(line(tick)) for tick in range(1, 101))
     assert len(on_record(home)) >= 100 - waiting
     writer.close()
@@ -55,7 +55,7 @@ def test_a_drainer_beside_the_writer_brings_records_to_the_log(drain: str, home:
 
 
 @pytest.mark.row("EV-3")
-def test_damage_in_a_sealed_segment_is_named_and_kept_and_the_rest_is_drained(home: Home, opened: Opener) -> None:
+def test_a_damaged_sealed_segment_is_named_and_kept_and_the_others_are_drained(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(batch_records=5))
     for tick in range(1, 6):
         writer.append(line(tick))
@@ -75,12 +75,12 @@ def test_damage_in_a_sealed_segment_is_named_and_kept_and_the_rest_is_drained(ho
     assert item["raw"] == bytes(raw[offset : offset + head + sizes[2]])
     with pytest.raises(CustodyError, match="was acknowledged, but the log has 4"):
         writer.close()
-    with opened() as again:
-        assert again.append(line(3)).late, "the sender can give it again"
+    with opened() as reopened:
+        assert reopened.append(line(3)).late, "the sender can give it again"
 
 
 @pytest.mark.row("EV-3")
-def test_a_drain_that_is_sent_again_leaves_each_record_once(home: Home, opened: Opener) -> None:
+def test_a_repeated_drain_stores_each_record_once(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(batch_records=5))
     for tick in range(1, 11):
         writer.append(line(tick))
@@ -103,7 +103,7 @@ def key_event(key: Ed25519PrivateKey, tick_from: int) -> LifeEvent:
 
 
 @pytest.mark.row("EV-3", "X-9")
-def test_a_signed_writer_signs_what_its_golems_key_asks_for(home: Home, opened: Opener) -> None:
+def test_a_writer_signs_with_its_golem_s_registered_key(home: Home, opened: Opener) -> None:
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
     with opened(signer=Signer("key-1", key)) as writer:
         writer.append(line(1))
@@ -158,7 +158,7 @@ def test_coroutines_append_through_the_same_journal(home: Home) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_callers_are_held_up_a_little_before_the_journal_is_full(home: Home, opened: Opener) -> None:
+def test_callers_are_slowed_down_before_the_journal_is_full(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(journal_bytes_max=16 * len(line(1)), batch_records=1))
     pauses = []
     for tick in range(1, 15):
@@ -175,7 +175,7 @@ def test_callers_are_held_up_a_little_before_the_journal_is_full(home: Home, ope
 
 
 @pytest.mark.row("EV-3")
-def test_a_coroutine_waits_for_room_without_holding_up_its_loop(home: Home) -> None:
+def test_a_coroutine_waits_for_room_without_blocking_its_loop(home: Home) -> None:
     policy = limited(journal_bytes_max=len(line(1)) + len(line(2)) + 800, batch_records=1)
 
     async def go() -> None:
@@ -192,7 +192,7 @@ def test_a_coroutine_waits_for_room_without_holding_up_its_loop(home: Home) -> N
     asyncio.run(go())
 
 
-# who dies, and who can not go on
+# writers that die or fail
 
 
 def write_and_die(root: str) -> None:
@@ -203,25 +203,23 @@ def write_and_die(root: str) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_what_a_dead_writer_left_is_drained_before_anything_is_accepted(home: Home, opened: Opener) -> None:
+def test_a_dead_writer_s_journal_is_drained_before_new_records_are_accepted(home: Home, opened: Opener) -> None:
     assert Forked(write_and_die, str(home.root)).wait() == -9
-    left = segment_path(home.journal / "dead", 0)
-    with left.open("ab") as torn:
+    leftover_segment = segment_path(home.journal / "dead", 0)
+    with leftover_segment.open("ab") as torn:
         torn.write(b"FRAM and then the power went")
     with EventLog(home) as log, pytest.raises(LeaseError, match="was left by writer dead, which died: `bardo drain`"):
         log.append(records(4, golems=1), writer="batches", segment=1, recorded_at=NOW)
     writer = opened()
     assert (writer.recovered.records, writer.recovered.torn) == (3, 28)
-    assert not left.exists()
+    assert not leftover_segment.exists()
     with pytest.raises(ForkError):
         writer.append(line(3, seed=1))
     assert writer.append(line(4)).link.number == 4
 
 
 @pytest.mark.row("EV-3")
-def test_an_opening_that_fails_leaves_nothing_behind_that_hinders_the_next(
-    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_opening_does_not_block_the_next(home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home.journal / "w"
     folder.mkdir()
     segment_path(folder, 3).write_bytes(segment_header(3))
@@ -234,10 +232,10 @@ def test_an_opening_that_fails_leaves_nothing_behind_that_hinders_the_next(
 
 
 @pytest.mark.row("EV-3")
-def test_a_golem_whose_writer_could_not_drain_waits_for_that_writers_journal(
+def test_a_golem_waits_for_the_undrained_journal_of_its_previous_writer(
     home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, beside = opened(), opened(OTHER)
+    writer, other_writer = opened(), opened(OTHER)
     writer.append(line(1))
 
     def fail(*_: object) -> None:
@@ -252,14 +250,14 @@ def test_a_golem_whose_writer_could_not_drain_waits_for_that_writers_journal(
             writer.close()
     with pytest.raises(LeaseError, match="writer w released this golem without draining"):
         opened(writer="another")
-    beside.close()
-    with opened(writer="another") as again:
-        assert again.append(line(2)).link.number == 2
+    other_writer.close()
+    with opened(writer="another") as reopened:
+        assert reopened.append(line(2)).link.number == 2
     assert [row["tick"] for row in on_record(home)] == [1, 2]
 
 
 @pytest.mark.row("EV-3")
-def test_a_journal_that_cannot_be_read_is_named_and_holds_back_no_other(
+def test_an_unreadable_journal_is_named_and_blocks_no_other(
     home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = opened(policy=limited(batch_records=1)), opened(OTHER, writer="x", policy=limited(batch_records=1))
@@ -281,7 +279,7 @@ def test_a_journal_that_cannot_be_read_is_named_and_holds_back_no_other(
 
 
 @pytest.mark.row("EV-3")
-def test_a_disk_that_takes_nothing_is_named_when_a_writer_is_opened_and_closed(
+def test_a_full_disk_is_named_when_a_writer_is_opened_or_closed(
     home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = opened()
@@ -299,13 +297,13 @@ def test_a_disk_that_takes_nothing_is_named_when_a_writer_is_opened_and_closed(
         patch.setattr(Drainer, "_commit", full)
         with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
             writer.close()
-    with opened() as again:
-        assert again.append(line(2)).link.number == 2
+    with opened() as reopened:
+        assert reopened.append(line(2)).link.number == 2
     assert len(on_record(home)) == 2
 
 
 @pytest.mark.row("EV-3")
-def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Home, opened: Opener) -> None:
+def test_bardo_drain_drains_dead_writers_and_reports_damage(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(batch_records=2))
     for tick in (1, 2):
         writer.append(line(tick))
@@ -314,30 +312,30 @@ def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Hom
     raw[-10] ^= 1
     path.write_bytes(bytes(raw))
     words, wide = ["drain", "--home", str(home.root)], os.environ | {"COLUMNS": "400"}
-    said = run(words, wide)
-    assert (said.returncode, said.stderr) == (1, "")
-    assert "1 records from 1 segments" in said.stdout
-    assert "1 in quarantine: `bardo quarantine list`" in said.stdout
-    assert f"{path}, offset" in said.stdout
-    again = run(words, wide)
-    assert again.returncode == 0
-    assert again.stdout.startswith("0 records from 0 segments (0 bytes) in ")
+    output = run(words, wide)
+    assert (output.returncode, output.stderr) == (1, "")
+    assert "1 records from 1 segments" in output.stdout
+    assert "1 in quarantine: `bardo quarantine list`" in output.stdout
+    assert f"{path}, offset" in output.stdout
+    second_output = run(words, wide)
+    assert second_output.returncode == 0
+    assert second_output.stdout.startswith("0 records from 0 segments (0 bytes) in ")
 
 
 @pytest.mark.row("EV-3")
-def test_a_forked_child_has_no_part_in_its_parent_s_writer(home: Home, opened: Opener) -> None:
+def test_a_forked_child_cannot_use_its_parent_s_writer(home: Home, opened: Opener) -> None:
     writer = opened()
     writer.append(line(1))
     ends, begins = os.pipe()
     child = os.fork()
     if not child:
-        said = b""
+        output = b""
         try:
             writer.append(line(2, seed=1))
         except JournalError as error:
-            said = str(error).encode()
+            output = str(error).encode()
         writer.close()
-        os.write(begins, said)
+        os.write(begins, output)
         os._exit(0)
     os.waitpid(child, 0)
     assert b"belongs to the process that opened it" in os.read(ends, 1_000)
@@ -350,7 +348,7 @@ def test_a_forked_child_has_no_part_in_its_parent_s_writer(home: Home, opened: O
 
 
 @pytest.mark.row("EV-3")
-def test_a_coroutine_that_sends_again_or_late_holds_up_nobody(home: Home) -> None:
+def test_repeated_and_late_appends_of_a_coroutine_do_not_block(home: Home) -> None:
     async def go() -> None:
         async with await AsyncEventWriter.open(home, GOLEM, clock=clock, drain="none", writer="w") as writer:
             acks = await asyncio.gather(*(writer.append(line(tick)) for tick in (1, 2, 4)))
@@ -364,7 +362,7 @@ def test_a_coroutine_that_sends_again_or_late_holds_up_nobody(home: Home) -> Non
 
 
 @pytest.mark.row("X-11")
-def test_a_journal_says_which_limits_its_writers_keep(home: Home, opened: Opener) -> None:
+def test_a_journal_states_the_limits_of_its_writers(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(journal_bytes_max=4 * 2**20, flush_seconds=300.0))
     (journal,) = journals(home, NOW, Policy().writer)
     assert (journal.bytes_max, journal.flush_seconds, journal.alive) == (4 * 2**20, 300.0, True)
