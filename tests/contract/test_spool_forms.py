@@ -127,7 +127,7 @@ class TestSignatures:
         assert "is not signed, though key key-1 is registered" in says[2]
         assert "carries a signature that key key-1 did not make" in says[3]
         assert 'line 4 of the signatures is not "KEY_ID BASE64"' in says[4]
-        assert "is signed with key-9, but key-1 counts there" in says[5]
+        assert "is signed with key-9, but key-1 is valid there" in says[5]
         kept = place.log.read_cycles(["tick", "link"]).sort_by("tick").column("link").to_pylist()
         assert [link["key_id"] for link in kept] == ["key-1", "key-1"]
         assert [link["signature"] for link in kept] == [base64.b64decode(signatures[k].split()[1]) for k in (0, 5)]

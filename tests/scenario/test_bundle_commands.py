@@ -26,7 +26,8 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
     one, other = listed[0], listed[1]
 
     said = bardo("bundle", "verify", one["golem"], home=home)
-    assert "unsigned" in said
+    assert f"bundle {one['bundle']}" in said
+    assert " is valid: 10 files, unsigned" in said
     owners = {e["born"]["owner_id"] for e in DerivationContext.open(home).life("GolemBorn").to_pylist()}
     for owner in sorted(owners):
         assert "no backup holds it" in bardo("keys", "owner", owner, home=home)
