@@ -343,7 +343,7 @@ def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home
         lines = path.read_bytes().splitlines(keepends=True)
         moved = orjson.loads(lines[3]) | {"sealed": orjson.loads(lines[2])["sealed"]}
         path.write_bytes(b"".join(lines[:3]) + orjson.dumps(moved) + b"\n")
-        with pytest.raises(SealError, match="altered, or belongs elsewhere"):
+        with pytest.raises(SealError, match="altered or belongs to another record"):
             talk.view(GOLEM)
         path.write_bytes(b"".join(lines))
         talk.compact(GOLEM, "a secret summary", at(5), keep=1)

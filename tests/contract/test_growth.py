@@ -139,6 +139,8 @@ def test_a_table_with_a_deleted_row_is_not_upserted(tmp_path: Path) -> None:
     (file,) = table.path.glob("*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
     reopened = Projections(tmp_path / "home", 1, Policy()).replaceable("facts")
-    with pytest.raises(StoreError, match="has other rows than its newest commit says: `bardo rebuild` compares it with the log"):
+    with pytest.raises(
+        StoreError, match="has other rows than its newest commit says: `bardo rebuild` compares it with the log"
+    ):
         reopened.upsert(facts(1, 1), by=("golem_id", "entry_id"))
     assert reopened.digests() == table.digests()

@@ -209,7 +209,7 @@ def test_a_trimmed_table_is_replayed_but_not_resumed_before_its_checkpoint(home:
     place = Place.parse(all_events[-3].position)
     assert ids(list(Fabric(DerivationContext.open(home.root)).behind(place))) == ids(all_events)[-2:]
     for early in (all_events[0], all_events[checkpoint - 1]):
-        with pytest.raises(QueryError, match="before the life"):
+        with pytest.raises(QueryError, match="before the oldest readable life"):
             Fabric(DerivationContext.open(home.root)).behind(Place.parse(early.position))
 
 

@@ -52,7 +52,7 @@ def batch() -> pa.Table:
 
 def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check_batch.examine(batch)
-    monkeypatch.setattr(check_batch, "_BESIDE_ROWS", 1)
+    monkeypatch.setattr(check_batch, "_THREADED_ROWS", 1)
     beside = check_batch.examine(batch)
     assert beside.faults == whole.faults
     assert len(whole.errors()) > 50

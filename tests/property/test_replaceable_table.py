@@ -125,7 +125,7 @@ def test_what_somebody_altered_is_not_taken_for_what_the_newest_commit_says(tmp_
     beside = next(g for g in GOLEMS if bucket_of(g, BUCKETS) != place)
     amend = partial(again.upsert, rows_of({("g-1", "e"): 2}), by=("golem_id", "entry_id"))
     renew = partial(again.replace, rows_of({(beside, "e"): 2}), {bucket_of(beside, BUCKETS)})
-    with pytest.raises(StoreError, match="holds other rows than its newest commit says: `bardo rebuild`"):
+    with pytest.raises(StoreError, match="has other rows than its newest commit says: `bardo rebuild`"):
         (amend if amending else renew)()
     anew = rows_of({**known, ("g-1", "e"): 3})
     again.replace(anew, set(range(BUCKETS)))

@@ -111,7 +111,7 @@ def test_a_key_is_registered_rotated_and_revoked_and_each_decides_what_is_taken(
         str(old),
         home=root,
     )
-    with pytest.raises(SignatureError, match="two counts there"):
+    with pytest.raises(SignatureError, match="two is valid there"):
         append(3, first, "one")
     append(3, second, "two")
 

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.succession import birth_events
@@ -121,12 +122,14 @@ class Unhoused(fleet_run.FleetRun):
         )
         super().__init__(stores, run, lambda: START)
 
-    def _found(self) -> None:
+    @override
+    def _found_lineages(self) -> None:
         self._welcome([self._birth(f"{self.run.name}/{i}", 0, self._owner(i)) for i in self._lineages], 0)
 
     def _owner(self, lineage: int) -> str:
         return self.run.founding.owners[lineage % len(self.run.founding.owners)]
 
+    @override
     def _birth(self, lineage_id: str, generation: int, owner_id: str, **_: Any) -> tuple[str, Born]:
         golem_id, birth = super()._birth(lineage_id, generation, owner_id)
         given: dict[str, Any] = {} if self._traits is None else {"traits": self._traits}
@@ -134,6 +137,7 @@ class Unhoused(fleet_run.FleetRun):
             given["bundle_hash"] = "a bundle"
         return golem_id, birth.model_copy(update=given)
 
+    @override
     def _bury(self, dead: dict[str, int], stop: int) -> list[tuple[str, Born]]:
         gone = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
         lives = [self.fleet.births[i] for i in gone]

@@ -88,7 +88,7 @@ def test_what_an_owner_does_takes_the_place_of_what_was_begun_automatically() ->
 
 
 def test_only_what_failed_is_due_again() -> None:
-    with pytest.raises(ValidationError, match="not due again"):
+    with pytest.raises(ValidationError, match="has no retry"):
         step("provisioned", "halted", due_at=NOW)
 
 
