@@ -87,7 +87,7 @@ def confidence_at(
 def fades_at_us(
     confidence: Int64Array, anchor_us: Int64Array, half_life: Int64Array, floor: Int64Array, limit_ppm: int
 ) -> Int64Array:
-    """Return the first moment (microseconds) with a confidence below limit_ppm, FOREVER_US if there is none.
+    """Return the first moment (microseconds) with a confidence below limit_ppm, or FOREVER_US.
 
     Confidence is rounded to whole ppm, so it is below the limit from half a ppm under it.
     """

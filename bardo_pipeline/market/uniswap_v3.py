@@ -91,7 +91,7 @@ def slippage_ppm(
     bar_range: np.ndarray | float,
     luck: np.ndarray | float,
 ) -> np.ndarray:
-    """What a swap loses, in ppm of the swapped value: pool fee, price impact, and drift between decision and inclusion.
+    """Return the loss of a swap, ppm of the swapped value: pool fee, price impact, drift until inclusion.
 
     bar_range: high over low of the bar less one; luck in [0, 1): how much of half that range went against the swap.
     """

@@ -86,7 +86,7 @@ class ReceptionPolicy(Frozen):
 
 
 class DivergencePolicy(Frozen):
-    """What a generation must add to its inheritance (INH S8.1, canon 43)."""
+    """Minimum that a generation must add to its inheritance (INH S8.1, canon 43)."""
 
     divergence_min: Unit = Field(
         0.15, description="share of heuristics that differ, by confidence (INH S8.1, canon 43)"

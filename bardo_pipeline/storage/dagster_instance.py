@@ -29,7 +29,7 @@ retention:
 
 
 def prepare_dagster_home(home: Home) -> Path:
-    """Return the folder for DAGSTER_HOME; write its dagster.yaml if there is none."""
+    """Return the folder for DAGSTER_HOME; write its dagster.yaml if it is missing."""
     folder = home.dagster
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "dagster.yaml"

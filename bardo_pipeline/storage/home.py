@@ -90,8 +90,7 @@ class Home:
     def open(cls, root: Path) -> Self:
         """Open the home in this folder.
 
-        Raises NoHomeError if there is none, SchemaVersionError if a newer version wrote it, StoreError if home.json is
-        unreadable.
+        Raises NoHomeError without a home, SchemaVersionError for a newer one, StoreError for an unreadable home.json.
         """
         mark = root / _MARK
         try:

@@ -1,4 +1,4 @@
-"""What a backup promises: whatever was acknowledged before it began is in it, and nothing half comes back."""
+"""Backups: each contains every record acknowledged before it began, and a restore is complete or fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """What must come back: everything but locks and what only accelerates."""
+    """Return the files that a restore must bring back: all except locks and caches."""
     files = (path for path in root.rglob("*") if path.is_file())
     named = {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
     return {

@@ -50,7 +50,7 @@ def derived(
 
 
 def fingerprints(stores: DerivationContext) -> list[str]:
-    """Of what curation wrote."""
+    """Return the rows that curation wrote."""
     return [stores.projections.digest(name).fingerprint for name in ("curation", "grimoire")]
 
 

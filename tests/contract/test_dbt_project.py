@@ -1,4 +1,4 @@
-"""What the dbt project promises: every word in it is known, every mart has its key, and it reads what a home holds."""
+"""The dbt project: every name in it resolves, every mart has a key, and its sources are tables of a home."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def described() -> list[dict[str, Any]]:
     return list(yaml.safe_load((DBT_PROJECT / "models/marts/schema.yml").read_text())["models"])
 
 
-# what it says of itself
+# its own description
 
 
 @pytest.mark.row("P-4")

@@ -1,4 +1,4 @@
-"""What the index of episodes promises: exact answers, nothing twice, nothing early, and no memory of its own."""
+"""The index of episodes: exact answers, each episode once, none before its time, and no state outside its files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def commit(table: GrowingTable, batch: pa.Table) -> None:
 
 
 def answers(index: EpisodeIndex, embedder: Embedder) -> list[dict[str, Any]]:
-    """What the index says to every question: by vector, by vector and words, of all and of one."""
+    """Return the answers of the index to every query: by vector, by vector and words, for all golems and for one."""
     asked = [
         index.search(vector, text=text, golem_ids=golems, limit=limit)
         for question, vector in zip(QUESTIONS, embedder.embed(QUESTIONS), strict=True)

@@ -1,4 +1,4 @@
-"""What a verification promises: a log that nobody touched is clean, and whatever was touched is named."""
+"""Verification: an unchanged log has no finding, and each changed file or row is named."""
 
 from __future__ import annotations
 

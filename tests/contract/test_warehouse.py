@@ -1,4 +1,4 @@
-"""What analysts may rely on: marts that say what the log says, documented, tested, and swapped in whole."""
+"""The warehouse: marts agree with the log, have descriptions and tests, and are replaced atomically."""
 
 from __future__ import annotations
 

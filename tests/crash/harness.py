@@ -1,8 +1,8 @@
-"""Harness: processes that write into one home are killed at named moments; then the home is opened, and all is counted.
+"""Kill processes that write into one home at named points, then open the home and count its records.
 
-A round: four writers and whoever else is due are forked, each with a trap; what they were told is on record, they say
-through a pipe, and only that counts as acknowledged. When all are dead, another process opens the home, brings it to
-rest and looks at everything. The parent of all has every library loaded and none in use, so a fork costs milliseconds.
+A round forks four writers and other roles, each with a kill point. Each process reports acknowledged records
+through a pipe, and only those count as acknowledged. When all are dead, another process opens the home, drains it
+and checks everything. The parent process has loaded every library and started no thread, so a fork costs milliseconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRITING = ("writer", "batch")
 
 @dataclass
 class Ledger:
-    """What a home's writers said: sent and acknowledged (golem, tick) with the digest of the content."""
+    """Reports of a home's writers: (golem, tick) sent and acknowledged, with the digest of the content."""
 
     sent: dict[tuple[str, int], str] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Tally:
         return not (self.lost or self.doubled or self.unreadable or self.broken or self.says)
 
     def left(self, kills: int, least: int) -> bool:
-        """Whether there is still somebody to kill: so many in all, so many in each window. Trouble ends it."""
+        """Whether more kills are needed, in total and at each kill point. A failure ends the run."""
         return self.clean and (
             sum(self.kills.values()) < kills or any(self.kills[window.name] < least for window in WINDOWS)
         )

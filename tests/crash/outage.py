@@ -1,7 +1,7 @@
-"""Outage: what a home does in its life, up to a moment at which the power goes; and whether it still knows all of it.
+"""Run the steps of a home's life up to a simulated power cut, then check that the home still has every record.
 
-Each step is one that somebody is told of when it is done. It begins from what the home knows, so that after a kill the
-same step again goes on where it was.
+Each step acknowledges its completion. A step starts from the state of the home, so after a kill the same step
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Refused(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A golem has a seal key; or had one, that nobody can read any more."""
+    """A golem has a seal key, or had one that was destroyed."""
 
     golem_id: str
     destroyed: bool
@@ -114,7 +114,7 @@ class Evidence(NamedTuple):
 
 @dataclass
 class Life:
-    """A home in the making. disk: hears of everything that somebody is told. sent, gaps: what may be there."""
+    """A home under test. disk: records acknowledgements. sent, gaps: records and lost ticks that the log may have."""
 
     root: Path
     disk: Disk
@@ -123,7 +123,7 @@ class Life:
     gaps: tuple[TickRange, ...] = ()
 
     def live(self, steps: Sequence[Callable[[Life], None]]) -> None:
-        """Go through these steps; after a kill, through the same one again, in another process as it were."""
+        """Run these steps. After a simulated kill, repeat the same step as a new process would."""
         for step in steps:
             try:
                 step(self)
@@ -359,7 +359,7 @@ def _from_version_1(life: Life) -> None:
 
 
 def _make_and_drop(life: Life) -> None:
-    """A runtime in another language drops a file before anybody has opened the log."""
+    """A runtime in another language writes a spool file before the log is opened for the first time."""
     home = Home.create(life.root, Policy(), NOW)
     lines = [line_of(DROPPED, tick) for tick in (1, 2, 3)]
     sent = [life.send(Record(DROPPED, i + 1, hashlib.sha256(line).hexdigest()[:32])) for i, line in enumerate(lines)]
@@ -463,7 +463,7 @@ WORKLOADS = (
 
 
 def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "dropped", whole: bool = True) -> list[str]:
-    """What is wrong after the power went at a moment: acknowledged and gone, doubled, unreadable, broken."""
+    """Return the faults after a power cut: records acknowledged and lost, doubled or unreadable, and broken tables."""
     told = life.disk.acknowledged(cut)
     if not told:
         return []
@@ -484,7 +484,7 @@ _SHORT = 160
 
 
 class Failure(NamedTuple):
-    """Where something is lost: in which life, at which of its moments, and what becomes of what was not synced."""
+    """The place of a loss: the life, the point in it, and the fate of data that was not synced."""
 
     workload: str
     moment: int
@@ -519,9 +519,9 @@ def _by_turns(several: list[Iterator[Failure | None]]) -> Iterator[Failure | Non
 
 
 def _attempts(workload: Workload, life: Life, site: str) -> Iterator[Failure | None]:
-    """What is lost at one moment after the other, soon after the line was passed and at the end.
+    """Yield the losses of cuts at successive points, soon after a skipped sync and at the end.
 
-    Only where the disk would hold something else is anything tried.
+    Cuts that leave the same disk as without the skip are left out.
     """
     tried = set()
     for cut, mode in _suspects(life, site):
@@ -628,7 +628,7 @@ def _indexed(home: Home, log: EventLog) -> Iterator[str]:
 
 
 def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
-    """Somebody appends a batch of the live golem: not where its writer may have acknowledged something else."""
+    """A second process appends a batch of the live golem, at ticks that its writer has not acknowledged."""
     home = Home.open(root)
     with EventLog(home, POLICY) as log:
         Drainer(home, log, clock=lambda: NOW, policy=POLICY).clear_leases()  # as one does that drained another journal

@@ -1,11 +1,11 @@
-"""Power: what a disk may hold when the machine stops.
+"""Simulate the contents of a disk after a power cut.
 
-While it records, it stands between the code and the system, and keeps in order: each change of names and bytes below a
-home, which file and which folder was synced when, and what was acknowledged. From that list alone a tree is made as of
-any moment. At worst a file is there only if its folder was synced with its name in it, and so the folder's own name, up
-to the home; and it holds what it held when it was synced last, nothing if it never was. Other modes let the disk have a
-part of what nobody synced, for no system promises to lose all of it. A call to fsync is left out by leaving its entries
-out: no code needs to run again.
+The recorder wraps the system calls and keeps, in order, each change of names and bytes below a
+home, each sync of a file or folder, and each acknowledgement. The tree of files at any point is built from that
+list. In the worst case a file exists only if its folder was synced with its name, and likewise each folder up
+to the home; its content is that of its last sync, or empty without one. Other modes keep a
+part of the data that was not synced, because a disk may keep any of it. Removing a sync from the list simulates
+a missing call to fsync without running the code again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """Somebody was told that this is on record."""
+    """The code acknowledged this record."""
 
     what: Any
 
@@ -116,7 +116,7 @@ class Disk:
             self._look()
 
     def acknowledge(self, what: Any) -> None:
-        """Note that somebody was told."""
+        """Record an acknowledgement."""
         with self._lock:
             self._look()
             self.events.append(Acknowledged(what))
@@ -226,7 +226,7 @@ class Disk:
         return sorted(found)
 
     def acknowledged(self, cut: int) -> list[Any]:
-        """What was acknowledged before a cut."""
+        """Return the acknowledgements before a cut."""
         return [event.what for event in self.events[:cut] if isinstance(event, Acknowledged)]
 
     def blocks(self, cut: int, *, without: str | None = None) -> list[bytes]:
@@ -234,9 +234,9 @@ class Disk:
         return list(self._contents(cut, without)[0].values())
 
     def durable(self, cut: int, *, without: str | None = None, mode: Mode = "dropped") -> dict[str, bytes | None]:
-        """What the disk holds after a cut: path below the home to its bytes, None for a folder.
+        """Return the disk after a cut: path below the home to its bytes, None for a folder.
 
-        without: a line of ours whose syncs never happened.
+        without: a source line whose syncs are left out.
         """
         synced, last = self._contents(cut, without, first=mode == "stale")
         listed, there = self._listed(cut, without)
@@ -300,7 +300,7 @@ def rebuild(target: Path, tree: Mapping[str, bytes | None]) -> None:
 
 
 def _held(mode: Mode, before: bytes, after: bytes, what: str) -> bytes:
-    """What a file holds of which so much was synced, and so much was written."""
+    """Return the content of a file after a cut, given its synced and its written bytes."""
     if mode == "mixed":
         mode = ("named", "kept", "zeros")[zlib.crc32(what.encode()) % 3]
     if mode in ("kept", "stale"):
@@ -338,7 +338,7 @@ def _scattered(listed: Names, there: Names, mode: Mode) -> Names:
 
 
 def _falls(path: str, mode: Mode) -> bool:
-    """Whether chance picks this path: the same for everybody who asks."""
+    """Whether the seeded draw selects this path; equal for repeated calls."""
     return bool(zlib.crc32(path.encode() + b"0" * (mode == "strewn")) % 2)
 
 

@@ -34,7 +34,7 @@ Said = Mapping[tuple[str, int], str]
 
 @dataclass
 class Found:
-    """What is wrong: acknowledged and not there (or other than it was), there twice or unasked, not readable, broken.
+    """Faults: records acknowledged and missing or changed, doubled, unexpected or unreadable, and broken tables.
 
     Each is a list of sentences.
     """
@@ -54,7 +54,7 @@ class Found:
 
     @classmethod
     def unpacked(cls, line: str) -> Found:
-        """As it was packed."""
+        """Return the content as it was packed."""
         return cls(**orjson.loads(line))
 
 
@@ -86,7 +86,7 @@ def _drained(home: Home, log: EventLog, found: Found) -> None:
     found.broken += [f"journal of {writer}: {error}" for writer, error in report.faults]
     found.broken += [f"left in the journal: {path}" for path in home.journal.iterdir()]
     found.broken += [f"left a lease: {path}" for path in home.leases.iterdir()]
-    items = Quarantine(home).open(["source", "reason"]).to_pylist()  # by whoever drained before, too
+    items = Quarantine(home).open(["source", "reason"]).to_pylist()  # also by an earlier drainer
     found.lost += [f"in quarantine: {item['reason']}" for item in items if item["source"] == "journal"]
 
 
@@ -136,7 +136,7 @@ def _verified(home: Home, found: Found) -> None:
 
 
 def _curated(root: Path, found: Found) -> None:
-    """What was derived, and cut off, is finished and equals what is derived beside, at once."""
+    """Return faults of derivations: a killed one must finish, and equal a derivation made elsewhere in one run."""
     stores = DerivationContext.open(root)
     derive_curation(stores)
     beside = root / "derivations" / "beside"

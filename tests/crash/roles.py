@@ -1,4 +1,4 @@
-"""Roles: what the processes that are killed do. Each says what it sent, and what it was told is on record."""
+"""The processes that are killed. Each reports the records it sent and those that were acknowledged."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def digests_of(rows: pa.Table) -> list[str]:
 
 
 def line_of(golem_id: str, tick: int) -> bytes:
-    """The record of a golem's tick as its sender makes it: the same bytes whoever asks."""
+    """Return the record of a golem's tick; every process builds the same bytes."""
     content = _CONTENTS[tick % len(_CONTENTS)] | {"golem_id": golem_id, "tick": tick}
     return orjson.dumps(content)
 
@@ -169,7 +169,7 @@ async def _write_in_coroutines(stage: Stage, home: Home, golems: list[str], name
 
 
 def _lines(home: Home, golem_id: str) -> Iterator[tuple[int, bytes, str]]:
-    """What a golem has to say next: ticks, the lines of their records, and the digests of those."""
+    """Return a golem's next batch: ticks, lines of their records, and the digests of the lines."""
     with EventLog(home) as log:
         first = log.head_of(golem_id).highest + 1
     for tick in range(first, first + APPENDS):

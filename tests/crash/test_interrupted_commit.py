@@ -19,7 +19,7 @@ CURATED = ("curation", "cycles", "playbooks", "grimoire")
 
 
 class PowerCut(Exception):
-    """What happens in the middle."""
+    """The interruption during the commit."""
 
 
 @pytest.fixture(scope="module")

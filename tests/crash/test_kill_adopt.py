@@ -1,4 +1,4 @@
-"""An adoption that is killed has been made or has not: never half, and whoever comes next finishes it."""
+"""A killed adoption is complete or absent, and the next process completes it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path,
     derive_everything(stores, now=NOW)
     beside = open_beside(stores, WARNED)
     with beside.deriving():
-        pass  # it says what it is, and nothing of it is derived yet
+        pass  # its description exists, and no row is derived yet
     for moment in MOMENTS:
         killed = CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
         killed.start()

@@ -1,6 +1,6 @@
-"""Live writers and drainers that are killed: what was acknowledged is in the log once, as it was acknowledged.
+"""Killed writers and drainers: each acknowledged record is in the log once, unchanged.
 
-A kill leaves the machine running, so this says nothing about fsync: see the simulated power cut. Laws 1 and 2.
+A kill leaves the machine running, so fsync is tested by the simulated power cut instead. Laws 1 and 2.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def line_of(golem_id: str, tick: int) -> bytes:
 
 
 def write(root: str, golem_id: str, name: str, drain: str, first: str) -> None:
-    """Append tick after tick, and say each that was acknowledged with its link. Runs in a process of its own.
+    """Append tick after tick and report each acknowledged one with its link. Runs in a process of its own.
 
-    Where everybody who drained is dead, the journal stays full: it then ends, and drains what it wrote as it closes.
+    When all drainers are dead the journal stays full: the writer then stops, and drains its own records on close.
     """
     policy = Policy(writer=WriterPolicy(batch_records=7, journal_bytes_max=200_000))
     with EventWriter.open(

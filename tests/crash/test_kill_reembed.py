@@ -38,7 +38,7 @@ def home(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
-    """The same home, migrated by a process that nobody killed."""
+    """The same home, migrated by a process without a kill."""
     root = copy_home(home, tmp_path_factory.mktemp("migrated") / "home")
     reembed(DerivationContext.open(root), "minilm-int8", now=LATER)
     return DerivationContext.open(root)

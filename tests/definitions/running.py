@@ -21,7 +21,7 @@ def run(job: str, instance: dg.DagsterInstance, **options) -> dg.ExecuteInProces
 
 
 def materializations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetMaterialization]:
-    """What was materialized, by asset."""
+    """Return the materializations by asset."""
     return {
         e.asset_key.to_user_string(): e.step_materialization_data.materialization
         for e in result.all_events
@@ -40,13 +40,13 @@ def said(made: dg.AssetMaterialization, name: str):
 
 
 def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
-    """What was checked, by the check's name."""
+    """Return the check results by name."""
     return {e.check_name: e for e in result.get_asset_check_evaluations()}
 
 
 @contextmanager
 def undrained(home: Home, age: timedelta, records: int = 3) -> Iterator[EventWriter]:
-    """A living writer whose records nobody drains until it closes."""
+    """An open writer whose records are drained only when it closes."""
     with EventWriter.open(home, "g-1", clock=lambda: NOW - age, writer="runtime-1", drain="none") as writer:
         for tick in range(1, records + 1):
             writer.append(line_of("g-1", tick))

@@ -1,4 +1,4 @@
-"""The curator's job on a real log: what it writes, what it says of it, and that a second run writes nothing."""
+"""The curator's job on a real log: its rows, its metadata, and a second run that writes nothing."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -20,7 +20,7 @@ BEFORE_VERDICTS = ["episodes", "curation", "cycles", "grimoire", "playbooks", "t
 
 
 class Story(NamedTuple):
-    """What became of a home with one spoilt candidate."""
+    """A home after a death with one invalid candidate."""
 
     stores: DerivationContext
     spoilt: dict[str, str]

@@ -1,4 +1,4 @@
-"""The maintenance job: what it says, that it changes nothing that anybody can ask, and what Dagster forgets."""
+"""The maintenance job: its metadata, unchanged answers of the home, and Dagster's removed history."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -12,12 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = (
-    "bardo_pipeline", "assets", "jobs", "sensors", "benchmarks", "dbt/models", "docs",
+    "bardo_pipeline", "assets", "jobs", "sensors", "benchmarks", "tests", "dbt/models", "docs",
     "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
 )  # fmt: skip
 
-PLACES_MAX = 760
-"""Places on the day of the last rewrite. Lower it after each rewrite; never raise it."""
+PLACES_MAX = 4
+"""Places today: texts that are sent to a model, and false alarms. Never raise it."""
 
 LINES_MAX = 64_800
 """Source lines of the package, assets, jobs and sensors. Lower it after each clean-up; never raise it."""

@@ -1,4 +1,4 @@
-"""The proposal job and the command: who is asked about, what they say of it, and nothing without a model."""
+"""The proposal job and command: the golems they ask a model about, their reports, and no effect without a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spool in Dagster: when its sensor asks for a run, and what the run says of the files it took."""
+"""The spool in Dagster: when its sensor requests a run, and the run's metadata for each file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verification job: what it says of a sound log, and that it fails on any other."""
+"""The verification job: its metadata for a sound log, and its failure for any other."""
 
 from __future__ import annotations
 

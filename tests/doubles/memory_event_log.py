@@ -133,7 +133,7 @@ class MemoryEventLog:
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
         leased_golems: frozenset[str] = frozenset(),
     ) -> Admitted:
-        """Append the rows of a batch that may be appended, and say of each other one why not. There are no leases."""
+        """Append the valid rows of a batch, and return a reason for each other row. Leases are not simulated."""
         utc(recorded_at, "recorded_at")
         check_transaction(writer, segment)
         records, refused = examined.records, dict[int, BardoError](examined.errors())

@@ -1,6 +1,6 @@
-"""What the curator makes of one fixed stream, kept as text and compared to the byte.
+"""The curator's output for one fixed stream, stored as text and compared byte for byte.
 
-To accept a change that was meant: BARDO_GOLDEN=write pytest tests/golden, then look at the difference.
+To accept an intended change: BARDO_GOLDEN=write pytest tests/golden, then review the difference.
 """
 
 import os

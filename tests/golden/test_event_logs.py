@@ -1,4 +1,4 @@
-"""Logs that older versions wrote are read today as they were written, and go on."""
+"""Logs of older versions are read unchanged and accept new records."""
 
 from __future__ import annotations
 

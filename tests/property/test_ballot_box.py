@@ -1,4 +1,4 @@
-"""What is kept of the votes decides as all of them do, whenever they were counted and whatever was taken back."""
+"""The cached votes decide as all votes do, at any time of counting and after any retraction."""
 
 from __future__ import annotations
 

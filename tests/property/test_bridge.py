@@ -38,7 +38,7 @@ levels = st.builds(baseline, st.sampled_from(["gas_price", "pool_volume"]))
 
 @st.composite
 def known(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """What some golems know: rules, chains and levels of every kind and trust."""
+    """Draw the knowledge of some golems: rules, chains and levels of every kind and trust."""
     rows = {}
     for golem_id in ("g-1", "g-2"):
         which = draw(st.integers(0, 2 ** len(NEAR) - 1))

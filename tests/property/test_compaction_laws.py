@@ -1,4 +1,4 @@
-"""The laws of maintenance: it changes no row, no answer and no projection, whoever writes or reads, however often."""
+"""Laws of maintenance: rows, answers and projections stay equal, with concurrent readers and writers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tend(log: EventLog, home: Home, at: datetime) -> MaintenanceReport:
 
 
 class Said:
-    """What a log answered before maintenance: it must say the same for ever."""
+    """The answers of a log before maintenance, which later answers must equal."""
 
     def __init__(self, log: EventLog, home: Home) -> None:
         rows = log.read_cycles()

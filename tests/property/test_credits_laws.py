@@ -34,7 +34,7 @@ LIFE = Life("g-0", {STORM: STORIES[0] * 3, FOG: STORIES[5] * 3}, (3, 1), timedel
 
 
 def decided(lived: tuple[Life, ...]) -> pa.Table:
-    """What the curator decides of these lives."""
+    """Return the curator's decisions for these lives."""
     records = full([row for one in lived for row in one.rows()])
     made = curate(GrimoireState(), Playbooks(), records, cycles_of(records), policy=BRIEF, policy_hash=BRIEF.hash)
     return made.decisions

@@ -246,7 +246,7 @@ def test_a_grimoire_is_the_fold_of_its_decisions(lived: tuple[Life, ...]) -> Non
 
 
 def bequeathed(entries: pa.Table, heir_id: str) -> pa.Table:
-    """What an heir would begin with: what was known, without the sums behind it."""
+    """Return an heir's initial entries: those of the predecessor without their sums of evidence."""
     kept = [row for row in entries.to_pylist() if row["status"] == "active"]
     changed = dict.fromkeys(SHED_COLUMNS, 0) | {"golem_id": heir_id, "provenance": "death_testament"}
     rows = [row | changed | {"generation": row["generation"] + 1} for row in kept]

@@ -89,7 +89,7 @@ def test_divergence_equals_its_twin_in_whatever_order_rows_come(
 
 
 def agreeing(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows without those that say of a situation the opposite of one before: of two such the surer one counts, and
+    """Return the rows without contradictions: of two opposite rules of a situation the more confident one counts, and
     which that is may change between birth and death."""
     kept: list[dict[str, Any]] = []
     signs: dict[tuple[str, str], int] = {}

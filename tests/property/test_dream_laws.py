@@ -1,4 +1,4 @@
-"""The laws of dreams over whole lives: no cut, order or strike shows, and what is told of them is so."""
+"""Laws of dreams over whole lives: batch sizes, order and strikes do not matter, and the reports are correct."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def dreamers(draw: st.DrawFn) -> list[list[dict]]:
 
 
 def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
-    """What is told of these golems' hypotheses."""
+    """Return the recorded results of these golems' hypotheses."""
     state = hyp.Hypotheses([f"g-{i}" for i in range(len(lives))])
     keys = [state.code(where, 3) for where in WHERE]
     for wave in range(max(len(dreams) for dreams in lives)):

@@ -71,7 +71,7 @@ histories = st.lists(st.one_of(batches(), batches(), batches(), acceptances), mi
 
 
 def told(act: Callable[[], object]) -> object:
-    """What a log answers: a result, or an error with what it names."""
+    """Return the answer of a log: a result, or an error with the names in it."""
     try:
         return act()
     except BardoError as error:

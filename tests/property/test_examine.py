@@ -1,4 +1,4 @@
-"""What is looked at in a batch of records is the same however it is looked at."""
+"""All ways to check a batch of records find the same faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event fabric's columns say what its row-at-a-time twin says, in the same order, under the same ids."""
+"""The events built by columns equal those of the row-at-a-time twin, in the same order, with the same ids."""
 
 from __future__ import annotations
 

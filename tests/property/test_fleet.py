@@ -197,7 +197,7 @@ def test_inaction_on_suppressed_ticks_is_judged_too_and_names_nothing_that_was_r
 
 @cache
 def blind() -> Lived:
-    """The crowd of `crowd`, but nobody predicts."""
+    """The fleet of `crowd` without predictions."""
     with patch.object(fleet_run, "Run", partial(fleet_run.Run, oracle=False)):
         return live(lively_market(900), lineages=range(5), founding=SHORT, generations=3, steers=STEERS)
 
@@ -352,7 +352,7 @@ def test_a_somatic_marker_is_a_rule_of_exactly_this_situation_and_pulls_its_way(
 
 
 def moves(lived: Lived) -> Counter[str]:
-    """What became of the golems' wishes to re-centre."""
+    """Return the outcomes of the golems' proposals to re-centre."""
     return Counter(a["status"] for row in lived.rows for a in row["actions"] if a["action_type"] == "rebalance")
 
 

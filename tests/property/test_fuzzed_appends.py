@@ -1,4 +1,4 @@
-"""Whatever is given to a live writer is refused with a typed error or acknowledged, and what is, the log takes."""
+"""A live writer acknowledges an input or refuses it with a typed error; the log has each acknowledged record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines in bulk are what pydantic makes of each of them; nothing that anybody sends ends the process or fills it up."""
+"""Lines parsed in bulk equal pydantic's result line by line; no input ends the process or exhausts its memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOOD = fuzz.good_records(40, tick=1, seed=0)
 
 
 def in_bulk(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int]]:
-    """What the bulk path makes of lines: records by line, and the bad ones."""
+    """Return the result of the bulk path: records by line, and the invalid lines."""
     parsed = read_lines(Lines.of(lines))
     assert parsed.records.schema.equals(RECORD_SCHEMA)
     parsed.records.validate(full=True)
@@ -48,7 +48,7 @@ def in_bulk(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int
 
 
 def one_by_one(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int]]:
-    """What pydantic alone makes of them."""
+    """Return the result of pydantic alone."""
     good = {}
     for at, line in enumerate(lines):
         try:

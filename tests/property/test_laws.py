@@ -1,7 +1,7 @@
 """The laws of the projections.
 
-However a stream is cut and whoever comes late, they are the same (3); made again from the log, they are the same (4); a
-run costs what is new (5); every row has its causes, and they exist (6).
+Any batches and arrival order give equal rows (3); a rebuild from the log gives equal rows (4); a
+run's cost depends on the new rows (5); every row names its causes, and they exist (6).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Hashes:
 
 
 def stores_at(root: Path, policy: Policy = BRIEF) -> DerivationContext:
-    """A home in this folder, made if there is none."""
+    """Open the home in this folder, or create it."""
     Home.create(root, policy, NOW)
     return with_hashes(DerivationContext.open(root, policy=policy))
 
@@ -223,13 +223,13 @@ def death_of(one: Life) -> LifeEvent:
 
 
 class Parcel(NamedTuple):
-    """What arrives at once: some records, or an event."""
+    """One arrival: some records, or an event."""
 
     records: pa.Table | None
     happened: LifeEvent | None
 
     def __repr__(self) -> str:
-        """Short, for whoever reads a failure."""
+        """Short, so that a failure is readable."""
         if self.happened is not None:
             return f"{self.happened.kind} {self.happened.golem_id}"
         assert self.records is not None
@@ -310,9 +310,9 @@ def put_together(stores: DerivationContext, parcels: Sequence[Parcel], segment: 
 def arrive_side_by_side(
     often: DerivationContext, once: DerivationContext | None, stories: Iterable[Sequence[Any]], say: Say | None = None
 ) -> list[LifeEvent]:
-    """What comes first in each story comes first, and so on. One home derives each time, the other at the end.
+    """Append all first arrivals, then all second ones, and so on. One home derives after each, the other at the end.
 
-    Each story is another golem's: what comes first in each is appended at once.
+    Each story belongs to another golem: the first arrivals of all stories are appended together.
     """
     said: list[LifeEvent] = []
     for number, several in enumerate(zip_longest(*stories)):
@@ -503,7 +503,7 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Derivat
 def test_everything_made_again_beside_has_the_same_fingerprints(
     lived: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append_only_table, "_PART_ROWS", 150)  # in portions, where it was derived as it was lived
+    monkeypatch.setattr(append_only_table, "_PART_ROWS", 150)  # in portions, if it was derived during the life
     again = DerivationContext.open(lived.home.root, beside=tmp_path / "beside")
     derive_all(again)
     assert fingerprints(again) == fingerprints(lived)

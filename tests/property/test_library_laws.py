@@ -34,7 +34,7 @@ SAID = [channel for channel in CHANNELS if channel != "overflow"]
 
 @st.composite
 def entries(draw: st.DrawFn, golem: str) -> list[dict[str, Any]]:
-    """What a golem holds, of few distinct values."""
+    """Draw a golem's entries from few distinct values."""
     rows = []
     for about in draw(st.lists(st.sampled_from(ABOUT), unique=True, max_size=4)):
         level = {"effect_mean_ppm": draw(st.sampled_from([11_000, 19_000, 30_000]))}

@@ -1,7 +1,7 @@
-"""The laws with language models in them: whenever an answer is recorded and whoever derives when, it comes to the same.
+"""The laws with language models: the time of an answer's record and of each derivation do not change the result.
 
-Schedule independence (3), rebuild (4) and lineage (6), with strikes among what arrives; in the log, and beside a fleet
-that lives. No model is asked: answers are events.
+Schedule independence (3), rebuild (4) and lineage (6), with strikes among the arrivals; in the log, and during a fleet
+run. The answers are events; no model is called.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from tests.support.memory_fleets import lively_market
 
 
 class Answer(NamedTuple):
-    """What a model will answer about a golem, as it is then. number: to tell answers apart."""
+    """Draw a model's answer about a golem in its present state. number: makes answers distinct."""
 
     golem_id: str
     number: int

@@ -1,4 +1,4 @@
-"""A thousand bundles that somebody had in hand: each is refused, with its reason, before anything is written."""
+"""A thousand altered bundles: each is refused with its reason before anything is written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Files = dict[str, bytes]
 
 
 def refusals(files: Files) -> list[str]:
-    """What a steward who holds the owner's public key is told."""
+    """Return the result for a steward with the owner's public key."""
     faults = faults_of(files, POLICY.inheritance)
     if faults:
         return faults
@@ -139,7 +139,7 @@ def canonical_any(row: dict[str, Any]) -> bytes:
 
 
 def impossible_head(files: Files, chance: random.Random) -> Files:
-    """A manifest that says what no event can be made of."""
+    """A manifest from which no event can be built."""
     wrong = {
         "died_at": "yesterday",
         "golem_id": "",
@@ -171,7 +171,7 @@ def replayed_signature(files: Files, chance: random.Random) -> Files:
 
 
 def another_s_signature(files: Files, chance: random.Random) -> Files:
-    """By a key that nobody trusts, under the owner's name, with or without the owner's public key claimed."""
+    """Sign with an untrusted key under the owner's name, with or without a claim to the owner's public key."""
     said = signed(open_bundle(files), "owner-1", STRANGER)
     return files | {SIGNATURE: canonical(said | ({"public_key": PUBLIC} if chance.random() < 0.5 else {}))}
 

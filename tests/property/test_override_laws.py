@@ -1,7 +1,7 @@
-"""The laws with owners in them: whenever something is said of an entry, and whoever derives when, it comes to the same.
+"""The laws with owners' overrides: the time of an override's record and of each derivation do not change the result.
 
-Schedule independence (3) and rebuild (4), with strikes and lost ticks among what is said; in the log, beside a fleet
-that lives, and between a golem's last record and its death.
+Schedule independence (3) and rebuild (4), with strikes and lost ticks among the overrides; in the log, during a fleet
+run, and between a golem's last record and its death.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ABOUT = [
 
 
 class Word(NamedTuple):
-    """What an owner will say of an entry, of the golem as it is then."""
+    """Draw an owner's override of an entry of the golem in its present state."""
 
     golem_id: str
     entry_id: str
@@ -118,7 +118,7 @@ def say(stores: DerivationContext, word: Word) -> LifeEvent | None:
 
 
 def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> DerivationContext:
-    """A log in which golem after golem everything comes tick by tick, and what was said of a tick right behind it."""
+    """Build a log golem by golem and tick by tick, each override directly after its tick."""
     stores = stores_at(root)
     events = [p.happened for p in arriving if p.happened is not None]
     stores.log.record([e for e in events if e.gap is None and e.died is None], NOW)

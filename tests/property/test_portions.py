@@ -39,7 +39,7 @@ def ticks_of(rows: pa.Table) -> list[tuple[str, int]]:
 def portions_of(
     stores: DerivationContext, rows: int, *, as_wide: float = 0.8
 ) -> tuple[dict[str, int], list[CycleBatch]]:
-    """What the reader is given where the log is read by so many rows. as_wide: how wide a portion must be."""
+    """Return the portions of a log read by this many rows. as_wide: required width of a portion."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(append_only_table, "_PART_ROWS", rows)
         patch.setattr(cycle_reader, "_WIDTH_SHARE_MIN", as_wide)

@@ -29,7 +29,7 @@ FEW = BRIEF.model_copy(
 
 @st.composite
 def entries(draw: st.DrawFn, golem: str, *, arriving: bool) -> list[dict[str, Any]]:
-    """What a golem holds, or what arrives, of few distinct values."""
+    """Draw a golem's entries, or arriving ones, from few distinct values."""
     rows = []
     for about in draw(st.lists(st.sampled_from(ABOUT), unique=True, max_size=7)):
         mean = draw(st.sampled_from([100, 400, 5_000]))
@@ -106,7 +106,7 @@ def test_nothing_that_came_over_is_trusted_before_its_own_outcomes(lived: Any, d
 def _equals_the_twin(
     told: Received, plain: Received, records: pa.Table, golem: str, claims: Any, at_cycle: int, source: str
 ) -> None:
-    """What becomes of each claim, decision by decision."""
+    """Return the decisions on each claim."""
     cycles = cycles_of(records).tolist()
     found = evidence_by_row(list(zip(records.to_pylist(), cycles, strict=True)), BRIEF.curator)
     then = [r for r in plain.decisions if r["golem_id"] == golem and r["cycle"] <= at_cycle]

@@ -428,7 +428,7 @@ def test_a_golem_that_lives_on_knows_what_it_would_know_without_the_struck_recor
 
 
 class PowerCut(Exception):
-    """What happens in the middle."""
+    """The events in the middle of the life."""
 
 
 def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) -> None:
@@ -449,7 +449,7 @@ def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) ->
 def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
     stores: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One strike after the other, each later in the life than what was cut off before: nothing is repaired twice."""
+    """Strikes at ever later ticks than the previous repair: no row is repaired twice."""
     golem, heir = line(stores)
     taught_at = taught(stores, golem, heir)[0]
     for number, name in enumerate(["facts", "consensus", "grimoire", *GROWING]):

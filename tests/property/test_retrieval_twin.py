@@ -100,7 +100,7 @@ def asked_as_columns(rows: list[dict[str, Any]], seed: int | None = None) -> Gri
 
 
 def one_by_one(rows: list[dict[str, Any]], question: np.ndarray, situation: Situation) -> list[dict[str, Any]]:
-    """What the twin says of the same rows."""
+    """Return the twin's result for the same rows."""
     told = []
     for row in rows:
         plain = grimoire(row["said"]).to_pylist()[0]

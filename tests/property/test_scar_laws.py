@@ -55,7 +55,7 @@ CHECKS = st.builds(
 
 
 def lived(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One record a tick: what several say of one is said together, of acts by the first that has any."""
+    """Merge the records of each tick: their failures together, their actions from the first with any."""
     out: dict[tuple[str, int], dict[str, Any]] = {}
     for row in rows:
         known = out.setdefault((row["golem_id"], row["tick"]), row)

@@ -64,7 +64,7 @@ def left_behind(stores: DerivationContext, before: pa.Table, name: str) -> pa.Ta
     """Rows that stood before the strike and do not stand now."""
     now = stores.projections.read(name).to_pylist()
     old = [row for row in before.to_pylist() if row not in now]
-    if name in UNTOUCHED:  # nothing of these came of the struck record; what nobody wrote must be found, too
+    if name in UNTOUCHED:  # none of these depends on the struck record; rows that no run wrote must be found, too
         (struck,) = stores.life("RecordStruck")["golem_id"].to_pylist()
         link = {"entry_id": "a" * 24, "relation": "agrees", "across": "regime", "strength_ppm": 1}
         last = [row for row in now if row["golem_id"] == struck][-1] if now else {"golem_id": struck, **link}

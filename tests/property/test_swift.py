@@ -1,4 +1,4 @@
-"""The swift check of a line says what pydantic says: of fuzzed lines, and of every kind of value at a limit."""
+"""The fast check of a line agrees with pydantic: for fuzzed lines, and for every kind of value at a limit."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def sureness(entry: Row, at: datetime, policy: DecayPolicy) -> int:
 
 
 def beliefs_by_row(decisions: Iterable[Row], closes: Iterable[Row], policy: DecayPolicy) -> Iterator[dict[str, Any]]:
-    """What was believed at each close, by golem, structure and cycle."""
+    """Return the confidence at each close, by golem, structure and cycle."""
     told = list(decisions)
     for golem_id, structure in sorted({(d["golem_id"], d["structure"]) for d in told}):
         mine = [d for d in told if (d["golem_id"], d["structure"]) == (golem_id, structure)]

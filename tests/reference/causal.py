@@ -1,6 +1,6 @@
 """The row-at-a-time twin of the causal moments: one tick after another, all variables by their definitions.
 
-It says what curator/causality/variables.py says in its table, with lists and loops; sums are Python's integers.
+It computes the table of curator/causality/variables.py with lists and loops; sums are Python's integers.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def half_life_us(decay_class: str, evidence: int, is_bloodstain: bool, policy: D
 
 
 def floor_ppm(is_anti_knowledge: bool, is_bloodstain: bool, policy: DecayPolicy, pinned: int = 0) -> int:
-    """What decay leaves standing, in ppm."""
+    """Return the confidence after decay, in ppm."""
     if is_anti_knowledge:
         return max(pinned, round(policy.anti_knowledge_floor * 10**6))
     return max(pinned, round(policy.bloodstain_floor * 10**6) if is_bloodstain else 0)

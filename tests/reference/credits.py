@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of credits: record by record, each verdict beside what the entry said when it was decided."""
+"""The row-at-a-time twin of credits: compares each verdict with the entry at the time of the decision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def said_before(decisions: list[dict[str, Any]], golem_id: str, entry_id: str, c
 def credits_by_row(
     records: list[dict[str, Any]], decisions: list[dict[str, Any]], policy: CuratorPolicy
 ) -> dict[tuple[str, int, str], dict[str, Any]]:
-    """What became of retrievals, by (golem, cycle, entry)."""
+    """Return the results of retrievals, by (golem, cycle, entry)."""
     out: dict[tuple[str, int, str], dict[str, Any]] = {}
 
     def row(record: dict[str, Any], entry: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The row-at-a-time twin of the curator: one golem and one cycle after another, entries as dictionaries.
 
-It says what MEM, TOOLS, KAT and the canon say, in the order of MEM-6: weigh, consolidate, distil, promote, phage,
+It follows MEM, TOOLS, KAT and the canon, in the order of MEM-6: weigh, consolidate, distil, promote, phage,
 prune, compress.
 """
 
@@ -44,7 +44,7 @@ SAME = (
 
 @dataclass
 class Mind:
-    """What one golem knows and goes by, and what was decided about it."""
+    """The entries and playbook of one golem, and the decisions about it."""
 
     golem_id: str
     base: float
@@ -86,7 +86,7 @@ class _Cycle:
         causes: Iterable[int] = (),
         order: Order | Proposal | None = None,
     ) -> None:
-        """Keep what was decided, with the entry as it stands now."""
+        """Append the decision with the entry's present state."""
         row = shown(entry, self.policy) | {
             "revision": 0, "cycle": self.number, "at": EPOCH + timedelta(microseconds=self.at_us),
             "operation": operation, "confidence_before_ppm": before,
@@ -161,7 +161,7 @@ def blank(golem_id: str, structure: Structure) -> Entry:
 
 
 def _heed(cycle: _Cycle) -> None:
-    """What owners pinned, unpinned and corrected, one word after another."""
+    """Apply the owners' pins, unpins and corrections, in order."""
     turns: dict[str, int] = {}
     for order, entry in cycle.orders:
         if order.kind == "EntryRetracted":
@@ -204,7 +204,7 @@ def _correct(entry: Entry, order: Order) -> None:
 
 
 def _retract(cycle: _Cycle) -> None:
-    """Whatever else was said of it, what was retracted is gone when the cycle closes."""
+    """A retracted entry is removed at the close, after any other override."""
     for turn, (order, entry) in enumerate(cycle.orders):
         if order.kind == "EntryRetracted":
             before = cycle.now(entry) if entry["status"] == "active" else 0
@@ -216,14 +216,14 @@ def _retract(cycle: _Cycle) -> None:
 
 
 def _tell(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, order: Order) -> None:
-    """What is said of different entries in the same turn stands by kind and entry; the next turn follows."""
+    """Overrides of one round are ordered by kind and entry; the next round follows."""
     step, cycle.step = cycle.step, cycle.step + rank
     cycle.note(operation, entry, before, order=order)
     cycle.step = step
 
 
 def _weigh(cycle: _Cycle) -> None:
-    """What was forgotten and comes up again is the golem's own."""
+    """A forgotten entry that is learned again is the golem's own."""
     for structure, group in cycle.evidence.items():
         entry = cycle.mind.entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
         if entry["status"] in ("pruned", "retracted") and entry["own_count"] == 0:
@@ -294,7 +294,7 @@ def _distil(cycle: _Cycle) -> None:
 
 
 def _stage(cycle: _Cycle) -> None:
-    """What is to be added is judged by what it has, be there news or not."""
+    """A proposed addition is judged by its evidence, with or without new outcomes."""
     turns: Counter[Structure] = Counter()
     for said, cited in cycle.proposed:
         if said.operation == "ADD":
@@ -347,7 +347,7 @@ def _hear(
 
 
 def _word(operation: str, said: Order | Proposal) -> str:
-    """What its owner said of an entry, or what came of a model's proposal."""
+    """An owner's override of an entry, or the decision on a model's proposal."""
     if isinstance(said, Order):
         return f"{SENTENCES[operation]}: {said.why}"
     if said.operation == "ADD":
@@ -415,7 +415,7 @@ def _prune(cycle: _Cycle) -> None:
 
 
 def _lead(cycle: _Cycle) -> None:
-    """What this cycle says of folded rules is said of those that stand for them, a window once."""
+    """This cycle's evidence for folded rules counts for the rules that replace them, each window once."""
     entries = cycle.mind.entries
     for turn, (order, entry) in enumerate(cycle.orders):
         if order.kind == "EntryCorrected" and entry["structure"].gas_band in WIDE and not entry["own_count"]:

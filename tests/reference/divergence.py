@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 def divergence_by_row(
     entries: list[Row], decisions: list[Row], died_at: Mapping[str, datetime], said: Mapping[str, Row], policy: Policy
 ) -> dict[str, dict[str, Any]]:
-    """Golem to what a row of DIVERGENCE_SCHEMA says of it; an invalidated entry is (entry, how, cycle, seq)."""
+    """Return a row of DIVERGENCE_SCHEMA by golem; an invalidated entry is (entry, how, cycle, seq)."""
     return {g: _of_one(g, entries, decisions, died_at[g], said.get(g, {}), policy) for g in died_at}
 
 

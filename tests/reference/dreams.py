@@ -73,7 +73,7 @@ def decisions(rows: Sequence[Row], policy: Policy) -> Iterator[tuple[list[Row], 
 
 
 def pooled(observation: Row) -> list[Row]:
-    """What is held in the pool: a loan is not."""
+    """Return the value in the pool, without a loan."""
     return [p for p in observation["positions"] if p["protocol"] == observation["protocol"]]
 
 
@@ -113,7 +113,7 @@ class Branch:
         self.gas += round(policy.cost.rebalance_gas_units * seen["gas_gwei"] / 10**9 * native)
 
     def swap(self, row: Row, half: int) -> tuple[float, float, float]:
-        """What re-centring swaps here, and the new bounds."""
+        """Return the amount that re-centring swaps, and the new bounds."""
         tick = pool_tick(row["observation"])
         lower, upper = math.floor((tick - half) / 10) * 10, math.ceil((tick + half) / 10) * 10
         value = worth(self.liquidity, self.lower, self.upper, tick)
@@ -171,7 +171,7 @@ def follow(
 def imagine(
     trial: Sequence[Row], verdict: Row, world: tuple[int, int], half: int, policy: Policy
 ) -> dict[str, int] | None:
-    """What each change that applies would have been worth beside what was done, ppm; None if the verdict is not met."""
+    """Return the gain of each change over the executed action, ppm; None if the verdict is not met."""
     acted = verdict["chosen"] == "act"
     edges = [e for e in policy.curator.anomaly_edges if e <= verdict["anomaly_score"]]
     above = [e for e in policy.curator.anomaly_edges if e > verdict["anomaly_score"]]
@@ -328,7 +328,7 @@ LEARNED = (
 
 
 def lessons(rows: Iterable[Row]) -> dict[tuple[str, str, str], tuple[Any, ...]]:
-    """What is known by (golem, regime, change) after all that was told of hypotheses, one telling after the other."""
+    """Return the state by (golem, regime, change) after all results of hypotheses, in order."""
     known: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in sorted(rows, key=lambda r: (r["golem_id"], r["cycle"], r["seq"])):
         place, operation = (row["golem_id"], row["regime"], row["change"]), row["operation"]

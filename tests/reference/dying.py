@@ -15,7 +15,7 @@ Row = dict[str, Any]
 def costs_by_row(
     reserve: int, looked: float, written: float, uploaded: float, pushed: float, rules: DyingPolicy
 ) -> tuple[int, int, int, int]:
-    """Reflection, compression, upload and indexing of one golem, each paid in its turn out of what is left."""
+    """Reflection, compression, upload and indexing of one golem, each paid in turn from the remaining credits."""
     low = {n: getattr(rules, f"{n}_micros_min") for n in ("reflection", "compression", "upload", "indexing")}
     high = {n: getattr(rules, f"{n}_micros_max") for n in low}
 

@@ -24,7 +24,7 @@ GAS_BANDS = ("cheap", "normal", "dear")
 
 @dataclass
 class Group:
-    """What one cycle of one golem says about one structure: what was seen in each market window."""
+    """Return the evidence of one cycle of one golem about one structure: the observations in each market window."""
 
     windows: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
     causes: set[int] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Group:
 
 @dataclass
 class Pooled(Group):
-    """What one cycle says of a rule that stands for several: figures: witnesses, sum, squares, sums of mood."""
+    """Return one cycle's evidence for a rule that replaces several. figures: witnesses, sum, squares, sums of mood."""
 
     figures: tuple[int, ...] = ()
 
@@ -120,7 +120,7 @@ def is_episode(row: Record) -> bool:
 
 
 def is_verified(row: Record) -> bool:
-    """Nothing was executed, or what came of it was verified."""
+    """Whether no action was executed, or its outcome was verified."""
     if row["outcome"] is None:
         return all(done["status"] != "executed" for done in row["actions"])
     return bool(row["outcome"]["verified"])

@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 def order_by_row(decisions: list[Row], outcomes: list[Row], policy: Policy) -> dict[str, dict[str, int]]:
-    """Golem to what a row of ORDER_SCHEMA says of it."""
+    """Return a row of ORDER_SCHEMA by golem."""
     out: dict[str, dict[str, int]] = {}
     for golem in sorted({o["golem_id"] for o in outcomes if o["effect_ppm"]}):
         mine = [o for o in outcomes if o["golem_id"] == golem and o["effect_ppm"]]

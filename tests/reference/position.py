@@ -50,5 +50,5 @@ def slippage_ppm(
 
 
 def impermanent_loss_share(price_ratio: float) -> float:
-    """What a position over all prices lost to holding, as a share of holding: 1 - 2 sqrt(r) / (1 + r)."""
+    """Return the loss of a full-range position against holding, as a share of holding: 1 - 2 sqrt(r) / (1 + r)."""
     return 1 - 2 * math.sqrt(price_ratio) / (1 + price_ratio)

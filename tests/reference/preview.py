@@ -10,7 +10,7 @@ from typing import Any
 def preview_by_rows(
     crossing: Sequence[Mapping[str, Any]], after: Mapping[str, int], trusted: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What is counted of a bundle's rows. after, trusted: confidence in ppm by entry, as it crosses and at death."""
+    """Return the counts of a bundle's rows. after, trusted: confidence in ppm by entry, after crossing and at death."""
     before = {row["entry_id"]: trusted.get(row["entry_id"], after[row["entry_id"]]) for row in crossing}
     told: dict[str, Any] = {"entry_count": len(crossing)}
     for name, values in (("before", before), ("after", {e: after[e] for e in before})):

@@ -29,7 +29,7 @@ def _verdict(records: list[dict[str, Any]], tick: int, act: str) -> tuple[int, d
 def outcomes_by_row(
     records: list[dict[str, Any]], ended: dict[str, dict[str, Any]], policy: Policy
 ) -> list[dict[str, Any]]:
-    """What became of everything that was sent. ended: golem to the tick and moment of its death."""
+    """Return the results of all sent actions. ended: golem to the tick and time of its death."""
     out = []
     for record in sorted(records, key=lambda r: (r["golem_id"], r["tick"])):
         sent = [a for a in record["actions"] if a["status"] in ("executed", "reverted")]
@@ -84,7 +84,7 @@ PARTS: tuple[tuple[str, ...], ...] = (
 def scars_by_row(
     failures: list[dict[str, Any]], deaths: dict[str, dict[str, int]], policy: Policy
 ) -> dict[str, dict[str, Any]]:
-    """What each clade is told, by scar. failures: rows of FAILURE_SCHEMA. deaths: golem to its last cycle and tick."""
+    """Return each clade's published scars. failures: rows of FAILURE_SCHEMA. deaths: golem to last cycle and tick."""
     out: dict[str, dict[str, Any]] = {}
     for one in sorted(failures, key=lambda f: (f["confirmed_at"], f["golem_id"], f["seq"])):
         if not one["is_clear"] or one["confidence_ppm"] < policy.katabasis.scar_confidence_min * LIMIT:

@@ -50,7 +50,7 @@ EAGER = "[succession]\nauto = true\nbudget_usdc = 40\nstrategy_drift_allowed = 0
 
 @pytest.fixture
 def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
-    """A home whose dead want heirs by themselves, copies too; nobody committed any money."""
+    """A home with automatic succession, copies included, and without committed credits."""
     stores = DerivationContext.open(copy_home(brief_home, tmp_path / "home"))
     wanted(stores, EAGER)
     return stores
@@ -65,7 +65,7 @@ def childless(stores: DerivationContext) -> list[str]:
 
 
 def steps(stores: DerivationContext, golem_id: str) -> list[tuple[str, str, int]]:
-    """What was recorded of a succession: step, outcome, attempt, in the order of steps and attempts."""
+    """Return the events of a succession: step, outcome, attempt, in the order of steps and attempts."""
     rows = stores.life("SuccessionAdvanced")
     told = rows.filter(pc.equal(rows["golem_id"], golem_id))["advanced"].to_pylist()
     order = sorted(told, key=lambda one: (one["attempt"], STEPS.index(one["step"])))
@@ -209,13 +209,13 @@ def why_of(stores: DerivationContext, golem_id: str) -> str:
 
 
 def owner_s_notices(stores: DerivationContext) -> list[tuple[str, str]]:
-    """What owners are told beside deaths."""
+    """Return the owner notices other than deaths."""
     deaths = set(stores.life("LegacyLeft")["event_id"].to_pylist())
     return sorted((one.owner_id, one.text) for one in notices_of(stores) if one.event_id not in deaths)
 
 
 def mortality(stores: DerivationContext) -> list[GolemEvent]:
-    """What `bardo watch --category mortality` tells."""
+    """Return the output of `bardo watch --category mortality`."""
     return list(Fabric(stores, ["mortality"]).newest(100_000))
 
 

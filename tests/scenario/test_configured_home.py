@@ -1,4 +1,4 @@
-"""An owner writes bardo.toml: runs obey it, it is on record, and what it says of a home acts at once."""
+"""An owner writes bardo.toml: runs obey it, the log records it, and its settings of the home act at once."""
 
 from __future__ import annotations
 

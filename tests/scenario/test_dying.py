@@ -46,7 +46,7 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
 
 
 def told(home: Path, policy: Policy) -> list[GolemEvent]:
-    """What a subscriber to mortality is told from the beginning."""
+    """Return the mortality events from the beginning."""
 
     async def listen() -> list[GolemEvent]:
         return [e async for e in watch(home, {"mortality"}, replay=100_000, follow=False, policy=policy)]

@@ -65,7 +65,7 @@ def vectors_on_record(stores: DerivationContext) -> pa.Table:
 
 
 def warned(stores: DerivationContext) -> str:
-    """What an answer says of the model below it."""
+    """Return the embedder that an answer names."""
     console = Console(width=200)
     with console.capture() as said:
         warn_of_drift(console, stores)

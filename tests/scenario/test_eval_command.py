@@ -15,7 +15,7 @@ SMALL = ("--seed", "3", "--golems", "1", "--days", "2", "--markets", "1")
 
 
 class Page(HTMLParser):
-    """What a page holds: its elements, its words, and every address that it asks for."""
+    """The content of a page: its elements, its words, and every address that it loads."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What comes from elsewhere: how much it would surprise a golem, and what becomes of it in that golem's life."""
+"""Knowledge from other golems: its surprise for a golem, and its fate in that golem's life."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def library(home: Path, *words: str) -> dict[str, Any]:
 
 
 def known(stores: DerivationContext, golem: str) -> list[str]:
-    """What a golem knows, surest first."""
+    """Return a golem's entries, most confident first."""
     rows = grimoire_of(stores, golem).entries
     return rows.filter(pc.equal(rows["status"], "active"))["entry_id"].to_pylist()
 

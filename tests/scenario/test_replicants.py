@@ -1,4 +1,4 @@
-"""Replicants in a run: sent out for what is open, dead soon, and heard by who sent them."""
+"""Replicants in a run: sent for open questions, short-lived, and received by their sender."""
 
 from __future__ import annotations
 

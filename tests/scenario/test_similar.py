@@ -1,4 +1,4 @@
-"""Looking for what is like a text: the command `bardo similar`, and what it leaves out."""
+"""Search by similarity: the command `bardo similar`, and the rows that it leaves out."""
 
 from __future__ import annotations
 

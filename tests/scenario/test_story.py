@@ -38,7 +38,7 @@ def rows(stores: DerivationContext, name: str, **where: Any) -> list[dict[str, A
 
 
 def known_before(stores: DerivationContext, golem_id: str, tick: int) -> dict[str, dict[str, Any]]:
-    """What a golem knew when a tick began, by entry."""
+    """Return a golem's entries at the start of a tick, by id."""
     cycle = (tick - 1) // stores.policy.curator.cycle_ticks
     decisions = stores.projections.growing("curation").read(golems=[golem_id])
     return {
@@ -49,7 +49,7 @@ def known_before(stores: DerivationContext, golem_id: str, tick: int) -> dict[st
 def decides(
     stores: DerivationContext, golem_id: str, tick: int, score: float, threshold: float | None = None
 ) -> tuple[str, str]:
-    """What the heartbeat does at a tick in a volatile market at usual gas, by the playbook and the warnings in force.
+    """Return the heartbeat's action in a volatile market at usual gas, under the playbook and warnings in force.
 
     threshold: another one instead of the playbook's.
     """

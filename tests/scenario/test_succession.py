@@ -58,7 +58,7 @@ def succeeded(session_folder: Path) -> Path:
 
 @pytest.fixture
 def stores(succeeded: Path, tmp_path: Path) -> DerivationContext:
-    """What the run left, to do with as one likes."""
+    """A copy of the run's home that a test may change."""
     return DerivationContext.open(copy_home(succeeded, tmp_path / "home"))
 
 

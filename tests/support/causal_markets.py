@@ -19,7 +19,7 @@ POLICY = Policy()
 
 @dataclass
 class World:
-    """What a golem sees tick by tick: log returns, changes of log gas and log liquidity, dollars of volume."""
+    """A golem's observations by tick: log returns, changes of log gas and log liquidity, volume in dollars."""
 
     returns: np.ndarray
     gas: np.ndarray
@@ -83,7 +83,7 @@ def _around(changes: np.ndarray) -> np.ndarray:
 
 
 def learned(records: pa.Table, policy: Policy = POLICY, state: GrimoireState | None = None) -> Curation:
-    """What the curator makes of these records, in one go."""
+    """Return the curator's result for these records, in one run."""
     cycle = (records.column("tick").to_numpy() - 1) // policy.curator.cycle_ticks + 1
     return curate(state or GrimoireState(), Playbooks(), records, cycle, policy=policy, policy_hash=policy.hash)
 

@@ -24,7 +24,7 @@ SILENCE = Chapter(0)
 
 
 class Told:
-    """What the curator made of a stream."""
+    """The curator's result for a stream."""
 
     def __init__(self, records: pa.Table, policy: Policy = POLICY, state: GrimoireState | None = None) -> None:
         self.state = state or GrimoireState()
@@ -43,12 +43,12 @@ class Told:
         return [(row["cycle"], row["operation"], row["confidence_ppm"]) for row in self.of(when)]
 
     def entry(self, when: Situation) -> Row:
-        """The rule of a situation as it stands."""
+        """Return the present rule of a situation."""
         (row,) = [row for row in self.entries if row["structure"] == when.structure.key]
         return row
 
     def metric(self, name: str) -> Row:
-        """The baseline of a metric as it stands."""
+        """Return the present baseline of a metric."""
         (row,) = [row for row in self.entries if row["metric"] == name]
         return row
 

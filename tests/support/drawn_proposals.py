@@ -1,4 +1,4 @@
-"""What models propose, drawn, and lives in which there is something to propose."""
+"""Drawn proposals of models, and lives with material for proposals."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def act(
     gas_micros: int = 9_000, verified: bool = True, when: Situation = STORM, cause: str | None = None,
     action_type: str = "rebalance", pad: tuple[float, float, float] = (-0.2, 0.3, -0.1), **seen: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """A tick that sent something. pnl_ppm: what it cost at once, of what it moved; None: no outcome is told."""
+    """Return a tick with an action. pnl_ppm: immediate cost per moved value; None: no outcome is recorded."""
     sent = action(status, slippage_ppm=slippage_ppm, gas_cost_micros=gas_micros) | {"action_type": action_type}
     came = None if pnl_ppm is None else outcome(verified=verified, pnl_impact_micros=pnl_ppm * VALUE // 10**6)
     if came is not None:
@@ -63,7 +63,7 @@ def failures(
     rows: Sequence[Mapping[str, Any]], dead: pa.Table = ALIVE, *, rules: pa.Table = NO_RULES,
     owners: Mapping[str, str] | None = None, known: Mapping[str, int] | None = None, policy: Policy = POLICY,
 ) -> pa.Table:  # fmt: skip
-    """What these records' failures say."""
+    """Return the failures of these records."""
     records = table(rows)
     told = failures_among(outcomes_of(records, dead, policy))
     cycle = cycle_of(told["confirmed_tick"].to_numpy(), policy.curator.cycle_ticks)

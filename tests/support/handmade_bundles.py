@@ -18,7 +18,7 @@ from tests.support.handmade_grimoires import DIED, POLICY, deaths, decisions, gr
 
 
 def crossing_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY) -> pa.Table:
-    """What of these entries crosses when their golem dies at DIED."""
+    """Return the entries that cross when their golem dies at DIED."""
     died = deaths(golem_id)
     chosen = bottleneck(leave_bloodstains(grimoire(*rows), died, policy), died, policy)
     return shed(attenuate(chosen, policy), policy)

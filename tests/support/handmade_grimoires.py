@@ -40,7 +40,7 @@ def causal(cause: str, effect: str, *, lag_ticks: int = 3, regime: str | None = 
 
 
 def dreamt(change: str, **parts: Any) -> Structure:
-    """What a dream taught about a situation with one thing changed."""
+    """Return a dream's lesson about a situation with one change."""
     return pattern("uniswap_v3_rebalance", **parts)._replace(source="dream", cause=change)
 
 

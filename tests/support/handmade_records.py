@@ -52,7 +52,7 @@ class Situation(NamedTuple):
 
     @property
     def structure(self) -> Structure:
-        """What a rule about it is about; none of the four stands at an edge of a band."""
+        """The condition of a rule about it; none of the four values is at an edge of a band."""
         anomaly = ("calm", "stirred", "strained", "stretched", "broken")[sum(self.score >= e for e in _ANOMALY_EDGES)]
         gas = ("cheap", "normal", "dear")[sum(self.gas >= e for e in (0.75, 2.0))]
         return Structure("pattern", *MARKET.values(), TOOL, "rebalance", self.regime, anomaly, gas)
@@ -91,7 +91,7 @@ def action(status: str = "executed", *, slippage_ppm: int | None = 700, gas_cost
 
 
 def outcome(*, verified: bool = True, pnl_impact_micros: int = -40_000) -> dict[str, Any]:
-    """What acting cost."""
+    """Cost of the action."""
     return {
         "verified": verified, "expected": "700 ppm", "actual": "700 ppm", "pnl_impact_micros": pnl_impact_micros,
         "ground_truth_source": "trace", "cause_variable": None, "effect_variable": None,
@@ -128,7 +128,7 @@ def cycles_of(records: pa.Table, span: int = SPAN) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What a cycle says of a situation: how many judged decisions, of what effect, and whether they are verified."""
+    """A cycle's evidence for a situation: number of judged decisions, their effect, and whether they are verified."""
 
     count: int
     effect_ppm: int = 0
@@ -207,7 +207,7 @@ class Life:
         return told
 
     def _recalled(self) -> list[str]:
-        """What it may come to know of its situations, and something that it never will."""
+        """The entries that it may learn of its situations, and one that it never learns."""
         return [entry_id(self.golem_id, when.structure.key) for when in self.plot] + ["f" * 24]
 
 
@@ -275,7 +275,7 @@ def stream(lived: Iterable[Life]) -> pa.Table:
 
 @cache
 def _plain() -> dict[str, Any]:
-    """One quiet tick of a real golem: what a record made by hand says of all that the curator does not read."""
+    """One quiet tick of a real golem: the values of fields that the curator does not read."""
     from tests.support.memory_fleets import drawn_market, live
 
     row: dict[str, Any] = live(drawn_market([200_000] * 4)).records.to_pylist()[-1]

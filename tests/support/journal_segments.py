@@ -1,4 +1,4 @@
-"""What tests of journals share: frames of a golem, each linked to the one before, and segments of them."""
+"""Frames of a golem, each linked to its predecessor, and segments of them, for tests of journals."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def lending(ticks: Sequence[int], *, earned: float = 0.0, paid: float = 0.0, rat
 
 
 def loan(ratio: float, collateral: str = "WETH") -> LoanGranted:
-    """What an owner allows."""
+    """The loan limits of an owner."""
     return LoanGranted.model_validate({"protocol": LENDER, "collateral": collateral, "loan_to_value": ratio})
 
 

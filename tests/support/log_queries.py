@@ -1,4 +1,4 @@
-"""What tests of the log share: records by tick, what is on record, life events, vectors."""
+"""Queries for tests of the log: records by tick, recorded keys, life events, vectors."""
 
 from __future__ import annotations
 

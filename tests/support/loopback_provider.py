@@ -68,7 +68,7 @@ class Loopback:
         return self
 
     def next(self, request: dict[str, Any]) -> Said:
-        """What it says to this."""
+        """Return the answer to this request."""
         self.requests.append(request)
         return self.script[min(len(self.requests), len(self.script)) - 1]
 

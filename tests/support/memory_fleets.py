@@ -64,7 +64,7 @@ def drawn_market(ticks: Sequence[int], gas_gwei: Sequence[float] | float = 30.0,
 
 @dataclass
 class Memory:
-    """What a run would have put into its log."""
+    """The records and events of a run, in memory."""
 
     tables: list[pa.Table] = field(default_factory=list)
     events: list[LifeEvent] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Lived:
-    """What a fleet left: its records by golem and tick, its deaths and births by golem."""
+    """The result of a fleet: its records by golem and tick, its deaths and births by golem."""
 
     records: pa.Table
     births: Mapping[str, Born]
@@ -156,8 +156,8 @@ def live(
 ) -> Lived:  # fmt: skip
     """Let a fleet live through a market.
 
-    lineages: numbers of its founders; a founder is the same golem whoever else is in the fleet. inherited: what
-    everyone begins with (ENTRY_SCHEMA, whoever's). traits: everyone's, instead of drawn ones.
+    lineages: numbers of its founders; a founder is the same golem in every fleet. inherited: initial entries
+    of every golem (ENTRY_SCHEMA). traits: of every golem, instead of drawn ones.
     """
     run = fleet_run.Run("fleet", market, len(lineages), generations, founding, steers=steers or {}, killed=killed)
     fleet = Unhoused(run, policy or Policy(), lineages, inherited, traits)

@@ -1,4 +1,4 @@
-"""What owners say, made by hand and drawn; and golems that live while their owners speak."""
+"""Owners' overrides, handmade and drawn, and golems whose owners record overrides during their lives."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the process that others are forked from imports: the command, all that it may need, and no terminal.
+"""Imports of the process that is forked for commands: the command line and all its libraries, without a terminal.
 
-Nothing here starts a thread when it is imported: whoever is forked would be without it.
+No import here starts a thread, because a forked process would lack it.
 """
 
 import gc
@@ -14,12 +14,12 @@ os.environ.pop("COLUMNS", None)
 
 import duckdb  # noqa: F401
 
-# What judges bundles: three seconds, of every command under which a golem dies. Its one thread is OpenBLAS's own, which
-# is made again in whoever is forked.
+# Libraries that check bundles: three seconds in each command in which a golem dies. OpenBLAS starts their one thread,
+# which a forked process starts again.
 import great_expectations
 import great_expectations.expectations  # noqa: F401
 
-# What the embedder needs; but not the runtime of its model, which starts a thread.
+# Libraries of the embedder, without the runtime of its model, which starts a thread.
 import huggingface_hub.hf_api  # noqa: F401
 import lance_namespace  # noqa: F401  # a second of LanceDB's own import; the rest of that starts a thread
 import PIL.Image  # noqa: F401
@@ -35,6 +35,6 @@ from bardo_pipeline.cli.app import command  # noqa: E402
 
 command()
 
-# What is here by now stays: whoever is forked need neither look through it nor copy its pages for that.
+# The objects loaded so far stay: a forked process neither collects them nor copies their pages.
 gc.collect()
 gc.freeze()

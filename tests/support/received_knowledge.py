@@ -34,7 +34,7 @@ def crossing(*rows: dict[str, Any]) -> pa.Table:
 
 
 def claim(when: Situation | Any, sign: int = 1, **said: Any) -> dict[str, Any]:
-    """What another golem says of a situation, or of a structure."""
+    """Return another golem's claim about a situation or a structure."""
     about = when.structure if isinstance(when, Situation) else when
     plain: dict[str, Any] = {"sign": sign, "generation": 1, "kind": "heuristic" if sign > 0 else "warning"}
     return entry("g-far", about, **({**plain, "confidence_ppm": 900_000, "decay_class": "structural"} | said))
@@ -49,7 +49,7 @@ def delivery(
 
 
 class Received:
-    """What the curator made of a life in which something came over."""
+    """The curator's result for a life with received knowledge."""
 
     def __init__(
         self, records: pa.Table, *given: Delivery, policy: Policy = BRIEF, orders: Sequence[Order] = (),
@@ -72,7 +72,7 @@ class Received:
         }
 
     def said(self, when: Situation | Any, golem_id: str = "g-1") -> list[tuple[int, str]]:
-        """Cycle and operation of what was decided about a situation, or a structure."""
+        """Return cycle and operation of the decisions about a situation or a structure."""
         about = when.structure if isinstance(when, Situation) else when
         return [
             (row["cycle"], row["operation"])
@@ -81,5 +81,5 @@ class Received:
         ]
 
     def entry(self, when: Situation | Any, golem_id: str = "g-1") -> dict[str, Any]:
-        """What the golem has of a situation, or of a structure."""
+        """Return the golem's entry about a situation or a structure."""
         return self.entries[golem_id, (when.structure if isinstance(when, Situation) else when).key]

@@ -35,7 +35,7 @@ LONG = replace(FOUNDING, lifespan_ticks=(600, 900))
 
 @cache
 def known() -> pa.Table:
-    """What somebody learned before: when to act and when not to. One of the rules is about to be doubted."""
+    """Rules of an earlier golem: when to act and when not to. One of them is about to be doubted."""
     market = lively_market(900)
     told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
     told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]

@@ -1,4 +1,4 @@
-"""What tests of the spool share: a home with files at its door, lines, batches, signatures."""
+"""A home with spool files, lines, batches and signatures, for tests of the spool."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Place(NamedTuple):
         return list(self.spool.take(NOW))
 
     def refused(self) -> list[QuarantineItem]:
-        """What is in quarantine, by file and line."""
+        """Return the quarantined lines, by file and line."""
         found = self.spool.quarantine
         return list(found.items(found.open([]).column("item_id").to_pylist()))
 
     def reasons(self) -> list[tuple[str, int, str]]:
-        """File, line and error of what is in quarantine."""
+        """Return file, line and error of the quarantined lines."""
         return [(item.file, item.line, item.error) for item in self.refused()]
 
     def ticks(self, golem_id: str) -> list[int]:

@@ -1,7 +1,7 @@
 """The story of g-9b2d (KAT): three generations, two deaths, one line of a playbook; as it is recorded, tick by tick.
 
-What golems saw, did and paid is told here, as a runtime would record it. Nothing of what they learned is: insights,
-playbooks, scars, votes, testaments and bundles are what the pipeline makes of these events.
+The golems' observations, actions and costs are written here, as a runtime would record them. Learned rows are not:
+the pipeline derives insights, playbooks, scars, votes, testaments and bundles from these events.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def verdict(
     decided: int, score: float, effect_ppm: int, *, chosen: str = "hold", regime: str = "volatile",
     retrieved: Iterable[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """What re-centring was worth beside holding, thirty ticks later."""
+    """Gain of re-centring over holding, thirty ticks later."""
     return {
         "decision_tick": decided, "action_type": "rebalance", "tool_name": TOOL, "chosen": chosen, "regime": regime,
         "anomaly_score": score, "gas_ratio": 1.0, "value_micros": POSITION, "effect_ppm": effect_ppm, "verified": True,

@@ -74,7 +74,7 @@ def lines(tick: int, count: int = 3, prefix: str = "json") -> list[bytes]:
 
 
 def signature_of(golem_id: str, content: bytes, key: Ed25519PrivateKey = KEY, key_id: str = KEY_ID) -> Signature:
-    """What that key signs."""
+    """Return the signature by that key."""
     return Signature(key_id, key.sign(signed_message(golem_id, content)))
 
 
@@ -179,7 +179,7 @@ def commits(home: Home) -> list[Path]:
 
 
 def adds(commit: Path) -> list[dict[str, Any]]:
-    """What a commit adds."""
+    """Return the files that a commit adds."""
     actions = [orjson.loads(line) for line in commit.read_bytes().splitlines()]
     return [action["add"] for action in actions if "add" in action]
 
@@ -207,7 +207,7 @@ def write(home: Home, path: Path, table: pa.Table) -> None:
 
 
 def whitewash(home: Home) -> None:
-    """Take away what would say that files are others than they were, and write it anew."""
+    """Replace the checksums so that changed files look unchanged."""
     for path in [*(home.cycles / "_delta_log").glob("*checkpoint*"), home.index / "heads.arrow"]:
         path.unlink(missing_ok=True)
     sums = Sums(home, home.cycles)
@@ -216,7 +216,7 @@ def whitewash(home: Home) -> None:
 
 
 def relinked(rows: list[dict[str, Any]], golem_id: str) -> list[dict[str, Any]]:
-    """A golem's single records with a chain of their own over their payloads, as anybody can make one."""
+    """Return a golem's records with a valid hash chain of their own over their payloads."""
     previous = GENESIS
     for number, row in enumerate((row for row in rows if row["golem_id"] == golem_id), 1):
         link = link_of(golem_id, number, previous, content_of(row["payload"]))

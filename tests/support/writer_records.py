@@ -1,4 +1,4 @@
-"""What tests of live writers share: records one by one, and what became of them."""
+"""Single records and their results, for tests of live writers."""
 
 from __future__ import annotations
 

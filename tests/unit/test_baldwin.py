@@ -1,4 +1,4 @@
-"""What a line learned for good becomes a default of its heir's configuration, and the heir's outcomes still move it."""
+"""A lasting lesson of a lineage becomes a default of its heir's configuration; the heir's outcomes still change it."""
 
 from __future__ import annotations
 

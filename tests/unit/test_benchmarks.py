@@ -1,4 +1,4 @@
-"""The benches can be begun: what they import is there. What they measure, `make bench` shows."""
+"""The benchmarks start: their imports exist. `make bench` shows their figures."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ TICKS = 8_000
 
 @cache
 def _crashing() -> pa.Table:
-    """Crashes that lift gas three ticks later, for whoever only asks what the policy makes of them."""
+    """A market whose crashes raise gas three ticks later, for tests of the policy alone."""
     return records_of(with_crashes(noise(4_000, 2), every=250, gas_after=3))
 
 
@@ -166,7 +166,7 @@ def test_what_else_happens_while_a_crash_goes_on_moves_no_price() -> None:
 def test_a_link_is_contradicted_where_fresh_evidence_rules_out_what_links_must_move(
     fresh_sum: int, contradicted: bool
 ) -> None:
-    """What it states has shrunk, so that nothing is missed by it; what it must move at the least has not."""
+    """The stated effect shrank, so that no link is missed; the minimum effect did not."""
     about = Structure(
         "causal", "polygon", "uniswap_v3", "WETH/USDC", cause="price_return", effect="gas_gwei", lag_ticks=2
     )

@@ -93,7 +93,7 @@ def test_collecting_leaves_the_drawdown_as_it_was(fees: float) -> None:
 
 
 def held_back(fleet: Fleet, tape: Tape, t: int) -> Sight:
-    """One tick in which the gate lets nobody think."""
+    """One tick in which the gate holds back every golem."""
     fleet.tick += 1
     sight = observe(fleet, tape, t, POLICY)
     try_inaction(fleet, tape, t, sight, np.zeros(fleet.size, np.int64), POLICY)

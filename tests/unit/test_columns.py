@@ -1,4 +1,4 @@
-"""Columns: what is read off memory is what Arrow itself says of it."""
+"""Column buffers read from memory agree with Arrow."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What compression folds, what it keeps apart, and what becomes of what was folded."""
+"""Compression: the rules that it folds, those that it keeps apart, and the fate of folded ones."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -54,7 +54,7 @@ Row = dict[str, Any]
 
 
 class Told:
-    """What the curator made of one golem's life."""
+    """The curator's result for one golem's life."""
 
     def __init__(
         self, plot: dict[Situation, Sequence[Chapter]], *orders: Order, every: timedelta = INSTANT,
@@ -74,7 +74,7 @@ class Told:
         return [(row["cycle"], row["operation"]) for row in self.decisions if row["structure"] == key]
 
     def entry(self, key: str) -> Row:
-        """A structure's entry as it stands."""
+        """Return the present entry of a structure."""
         (row,) = [row for row in self.grimoire.to_pylist() if row["structure"] == key]
         return row
 
@@ -202,7 +202,7 @@ def test_what_is_forgotten_takes_its_parts_along_and_they_can_be_learned_again()
 
 
 def owners_word(kind: str, cycle: int, **said: Any) -> Order:
-    """Something said of the wider rule in a cycle."""
+    """Evidence for the wider rule in a cycle."""
     rule = entry_id("g-1", NOT_DEAR.key)
     return order("g-1", 1, f"Entry{kind}", rule, POLICY.curator.cycle_ticks * (cycle - 1), **said)
 
@@ -227,7 +227,7 @@ def test_what_is_pinned_is_not_folded() -> None:
 
 
 def heir_of(told: Told) -> GrimoireState:
-    """What an heir begins with: the living entries, without the sums behind them."""
+    """Return an heir's initial entries: the active ones, without their sums of evidence."""
     kept = [row for row in told.grimoire.to_pylist() if row["status"] == "active" and row["gas_band"]]
     shed = dict.fromkeys(SHED_COLUMNS, 0) | {"golem_id": "g-2", "provenance": "death_testament"}
     rows = [row | shed | {"generation": row["generation"] + 1} for row in kept]

@@ -1,4 +1,4 @@
-"""What crosses beside entries: how far off forecasts were, the rules of the playbook, the links among what is known."""
+"""State that crosses a death with the entries: forecast errors, playbook rules, and links among entries."""
 
 import numpy as np
 import orjson

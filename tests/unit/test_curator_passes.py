@@ -1,4 +1,4 @@
-"""What each pass of the curator decides, on streams of a few records."""
+"""Decisions of each curator pass, on streams of a few records."""
 
 from collections import Counter
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What is hashed and signed, by the letter of its documentation: beside an encoder that takes one value at a time."""
+"""Hashed and signed bytes follow their documentation, compared with an encoder that takes one value at a time."""
 
 from __future__ import annotations
 

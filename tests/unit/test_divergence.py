@@ -1,4 +1,4 @@
-"""Divergence: what a golem made of what it was given; copies are flagged, founders are not asked."""
+"""Divergence: a golem's changes to its inheritance; copies are flagged, founders are exempt."""
 
 from typing import Any
 
@@ -38,12 +38,12 @@ def received(about: Any, **said: Any) -> dict[str, Any]:
 
 
 def held(about: Any, **said: Any) -> dict[str, Any]:
-    """An inherited entry as it stands at death."""
+    """Return an inherited entry in its state at death."""
     return entry(about=about, **(FRESH | said))
 
 
 def own(about: Any, **said: Any) -> dict[str, Any]:
-    """What the golem learned itself."""
+    """Return an entry that the golem learned itself."""
     return entry(about=about, **(FRESH | {"origin_golem_id": "g-1"} | said))
 
 

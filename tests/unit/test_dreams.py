@@ -125,7 +125,7 @@ WHERE = Structure("pattern", "polygon", "uniswap_v3", "WETH/USDC", "t", "rebalan
 
 
 class Night:
-    """One golem, one kind of decision, one change: what dreams say of it."""
+    """One golem, one kind of decision, one change: the results of its dreams."""
 
     def __init__(self) -> None:
         self.state, self.day, self.tick = Hypotheses(["g-0"]), 0.0, 0

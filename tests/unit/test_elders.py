@@ -1,4 +1,4 @@
-"""Who grows old pushes more from the cycle on that makes it old, though nothing else changed in what it knows."""
+"""An old golem insists more from the cycle in which it becomes old, even if its knowledge is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event fabric: which names there are, what they carry, and what each is told by."""
+"""The event stream: its event names, their payloads, and the source of each."""
 
 from __future__ import annotations
 

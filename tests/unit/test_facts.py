@@ -82,7 +82,7 @@ def test_less_evidence_than_a_fact_needs_is_kept_and_votes_nothing() -> None:
 
 
 def _quietened(row: Row) -> Row:
-    """The record without what nobody verified."""
+    """Return the record without unverified outcomes."""
     kept = [part for part in row["resolutions"] if part["verified"]]
     hearsay = row["outcome"] is not None and not row["outcome"]["verified"]
     still = {"actions": [], "outcome": None, "tier": "T0"} if hearsay else {}

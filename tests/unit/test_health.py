@@ -54,7 +54,7 @@ def aged(path: Path, age: timedelta) -> Path:
 
 
 def founder(stores: DerivationContext) -> dict:
-    """The birth of a golem that was nobody's heir."""
+    """The birth of a golem without a predecessor."""
     births = stores.log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
     return next(birth for birth in births if birth["born"]["bundle_hash"] is None)
 

@@ -1,4 +1,4 @@
-"""What is in force: the last adoption on record, in whatever order they come, and what another version made of it."""
+"""The derivation in force: the last recorded adoption in any order of events, and one of another version."""
 
 from __future__ import annotations
 

@@ -433,7 +433,7 @@ def test_a_dead_writers_segment_is_read_and_cut_to_what_was_written(journal: Jou
         assert (ticks(read(path, sealed=False)), written_bytes(path)) == ([1, 2], len(written))
         assert cut_tail(path).bytes == 0
         assert path.read_bytes() == written
-        if room:  # in a sealed segment there is none: zeros are what the disk lost
+        if room:  # a sealed segment has no padding: zeros are lost data
             path.write_bytes(written + bytes(room))
             assert [fault.offset for fault in read(path, sealed=True).faults] == [len(written)]
     path.write_bytes(bytes(50_000))

@@ -1,4 +1,4 @@
-"""What counts as never having been: a set, whatever order its events came in and however often they say it."""
+"""Retracted records are a set: the order and repetition of retractions do not matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lending: health by hand, who may borrow, who repays, who is liquidated, and what the record says of it."""
+"""Lending: health computed by hand, the rules to borrow, repay and liquidate, and their record fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What dreams suggest and life confirms becomes knowledge: when, how sure, since which ticks, and until when."""
+"""Lessons of dreams that life confirms become knowledge: their time, confidence, first tick and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What heirs gain: comparisons in pairs with intervals over markets, and what each condition begins with."""
+"""The gain of heirs: paired comparisons with intervals over markets, and the initial state of each condition."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_who_lives_longer_but_surely_poorer_has_not_beaten_clones() -> None:
 
 
 def given(condition: str) -> pa.Table:
-    """What an heir of g-1 begins with: it knew a heuristic, had pruned a warning, and considered a candidate."""
+    """Initial entries of an heir of g-1, which knew a heuristic, pruned a warning and considered a candidate."""
     made = DIED - timedelta(days=7)
     rows = [
         entry("g-1", about="h", kind="heuristic", confidence_ppm=800_000, own_count=5, own_sum=5_000, anchor_at=made),

@@ -1,4 +1,4 @@
-"""Lines as they lie in the bytes they came in."""
+"""Lines as ranges of the bytes that contain them."""
 
 from __future__ import annotations
 

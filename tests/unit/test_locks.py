@@ -1,4 +1,4 @@
-"""Locks go with the process that took them, and with nobody that it forked."""
+"""A lock ends with the process that took it; a forked child does not hold it."""
 
 from __future__ import annotations
 

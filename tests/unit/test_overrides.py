@@ -1,4 +1,4 @@
-"""What an owner's word does to an entry: hold it, let it go, take it out, say it otherwise."""
+"""Effects of owners' overrides on an entry: pin, unpin, retract, correct."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ Row = dict[str, Any]
 
 
 def word(kind: str, cycle: int, number: int = 1, *, every: timedelta = WEEK / SPAN, **said: Any) -> Order:
-    """Something said of the storm's rule at the beginning of a cycle."""
+    """An override of the storm's rule at the beginning of a cycle."""
     at = START + SPAN * (cycle - 1) * every
     return order("g-1", number, f"Entry{kind}", RULE, CYCLE * (cycle - 1), at=at, **said)
 
 
 def told(story: Sequence[Chapter], *orders: Order, every: timedelta = WEEK / SPAN) -> tuple[list[Row], Row]:
-    """Decisions about the storm's rule, and the rule as it stands, after a life that goes by in weeks."""
+    """Return the decisions about the storm's rule, and its present state, after a life of several weeks."""
     records = stream([Life("g-1", {STORM: tuple(story)}, (0,), every, SPAN * len(story))])
     state = GrimoireState()
     made = curate(

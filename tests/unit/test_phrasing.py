@@ -1,4 +1,4 @@
-"""Phrasing: which wordings say what a sentence says and no more."""
+"""Phrasing: the rephrasings that keep a sentence's content and add none."""
 
 from __future__ import annotations
 

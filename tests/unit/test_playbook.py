@@ -1,4 +1,4 @@
-"""PLAYBOOK.md: how rules move the thresholds that a golem lives by, and what its page says of them."""
+"""PLAYBOOK.md: how rules change a golem's thresholds, and how its page describes them."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What comes of a proposal: the curator's own gate, when the cycle closes after it was recorded."""
+"""The fate of a proposal: the curator's gate at the close of the cycle after its record."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def proposal(operation: str, seen: int, *evidence: int, about: Situation = STORM
 
 
 class Judged:
-    """What became of proposals in a life."""
+    """The results of proposals in a life."""
 
     def __init__(self, cycles: Cycles, *said: Proposal, policy: Policy = POLICY) -> None:
         records = table(Disputed("g-0", {STORM: tuple(cycles)}).rows())
@@ -61,7 +61,7 @@ class Judged:
 
     @property
     def rule(self) -> dict[str, Any]:
-        """The rule as it stands."""
+        """Return the present rule."""
         return self.entries[STORM.structure.key]
 
 

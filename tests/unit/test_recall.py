@@ -37,7 +37,7 @@ def laid_out(*rows: Row, golems: list[str] | None = None, at_us: int = NOW) -> R
 
 
 def found(recall: Recall, cell: tuple[str, str, str], golem: int = 0) -> list[str]:
-    """Ids of what is recalled in a situation, best first."""
+    """Return the ids of the entries recalled in a situation, best first."""
     entries = recall.top[:, ALL_CELLS.index(cell), golem]
     return [recall.names.ids[recall.code[e]] for e in entries if e >= 0]
 

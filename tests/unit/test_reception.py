@@ -1,4 +1,4 @@
-"""What becomes of knowledge that comes to a golem in the midst of its life."""
+"""The fate of knowledge that a golem receives during its life."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def test_nothing_is_quiet_before_there_is_an_average() -> None:
 @pytest.mark.row("HB-14")
 @pytest.mark.parametrize("seed", range(5))
 def test_stillness_longer_than_the_average_remembers_is_not_volatile(seed: int) -> None:
-    """Whatever rounding the noise before left in the running sum, stillness is compared with exactly nothing."""
+    """A still market is compared with exactly zero, whatever rounding error the running sum has."""
     noise = np.random.default_rng(seed).normal(0.0, 0.001, 500).cumsum()
     price = 1_800.0 * np.exp(np.concatenate([noise, np.full(500, noise[-1])]))
     seen = features(market_of(price), Policy(regime=RegimePolicy(average_days=0.1)))  # 144 bars

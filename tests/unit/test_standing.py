@@ -1,4 +1,4 @@
-"""A succession as it stands: what is next, what is due again, and what an owner's hand takes over."""
+"""The state of a succession: its next step, the steps due for a retry, and those that an owner takes over."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def heir_of(*rows: dict[str, Any]) -> Callable[[Candidate], Candidate]:
 
 
 def made_of_it(**said: int) -> Callable[[Candidate], Candidate]:
-    """A spoiler of what the manifest says of the golem's own part."""
+    """Return a change of the manifest's fields about the golem's own entries."""
     whole = {"inherited_count": 5, "divergence_ppm": 150_000, "novel_count": 5, "invalidated_count": 3, "gap_count": 1,
              "question_ratio_ppm": 100_000}  # fmt: skip
     return lambda c: altered(c, {}, divergence=whole | said)
@@ -302,7 +302,7 @@ def test_shares_of_a_handful_are_nobody_s_failure() -> None:
 
 
 def test_what_is_read_in_bulk_is_what_is_read_row_by_row() -> None:
-    """Of what is as it should be; anything else is read row by row alone."""
+    """For valid input; anything else is read row by row."""
     for candidate in (candidate_of(*known("g-1", 7)), first(origin_golem_id="")(candidate_of(*known("g-1")))):
         bundle, at_us = candidate.bundle, candidate.facts.at_us
         assert bundle.plain_entries() is not None

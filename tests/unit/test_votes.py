@@ -1,4 +1,4 @@
-"""Propositions and votes: what may be said, who may say it, and that nobody can tell who did."""
+"""Propositions and votes: their valid contents, the golems that may vote, and the anonymity of votes."""
 
 import hashlib
 

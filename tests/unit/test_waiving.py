@@ -1,4 +1,4 @@
-"""Waivers: a warning may stand for a reason; what is critical, nobody can wave through, whatever is on record."""
+"""Waivers: a warning may be waived with a reason; a critical finding never, even with a recorded waiver."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The words of an entry: equal rules read equal, other rules do not, and nothing is said that is not known."""
+"""The text of an entry: equal rules have equal texts, other rules other ones, and the text states only known facts."""
 
 from itertools import product
 

@@ -66,7 +66,7 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 def learned(out: Console, root: Path) -> None:
     """Print the six rules that most golems hold."""
     names, rows = query(Home.open(root), LEARNED_SQL)
-    print_table(out, "What they learned (rules held by most golems)", names, rows)
+    print_table(out, "Learned rules that most golems hold", names, rows)
 
 
 def next_steps(out: Console, root: Path) -> None:

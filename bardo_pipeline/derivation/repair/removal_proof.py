@@ -59,7 +59,7 @@ class Remains(NamedTuple):
 
 
 def remains(context: DerivationContext) -> list[Remains]:
-    """Return all rows, vectors, files and marts that name or depend on a retracted record; empty if there are none.
+    """Return all rows, vectors, files and marts that name or depend on a retracted record.
 
     Reads whole tables of anonymous rows, and the records of golems with a retraction.
     """

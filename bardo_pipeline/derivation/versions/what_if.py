@@ -1,4 +1,4 @@
-"""What-if: derive the same log under another policy and compare the results.
+"""Derive the same log under another policy and compare the results.
 
 The log, and so the actions of golems, stay the same. Compared are the tables, the calibration of both grimoires, and
 the entries that each would have retrieved at the recorded decisions. Published bundles are events and the same under

@@ -105,7 +105,7 @@ _UNSTRUCK = """(
 
 @dataclass(frozen=True)
 class _Manifest:
-    """The state of the index: all records of log `table_id` up to `version`; file is "" while there are none."""
+    """The state of the index: all records of log `table_id` up to `version`; file is "" without records."""
 
     table_id: str
     version: int = -1

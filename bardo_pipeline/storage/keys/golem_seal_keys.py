@@ -58,7 +58,7 @@ class SealKeys:
         return SealKey(secret)
 
     def in_force(self, log: Log, golem_id: str) -> SealKey:
-        """Return the key that seals the golem's private parts now. Raises SealError if there is none."""
+        """Return the key that seals the golem's private parts now. Raises SealError without one in force."""
         states = states_of(self._home, log, golem_id)
         current = next((state for state in states if state.destroyed_at is None), None)
         if current is None:

@@ -102,7 +102,7 @@ class OwnerKeys:
         return OwnerKey(owner_id, event.key_id, public_key, at, None)
 
     def revoke(self, owner_id: str, why: str, at: datetime) -> OwnerKey:
-        """Revoke the owner's key in force. Raises SignatureError if there is none."""
+        """Revoke the owner's key in force. Raises SignatureError without one."""
         current = self.in_force().get(owner_id)
         if current is None:
             raise SignatureError(f"owner {owner_id} has no key in force: `bardo keys owner` gives one")

@@ -290,7 +290,7 @@ def _packed(manifest: Manifest) -> bytes:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a backup.
 
-    Raises ConfigError if there is none, SchemaVersionError for a newer format, CustodyError if it was altered.
+    Raises ConfigError for a folder without one, SchemaVersionError for a newer format, CustodyError if it was altered.
     """
     path = folder / MANIFEST
     try:

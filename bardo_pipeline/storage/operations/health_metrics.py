@@ -50,9 +50,9 @@ class Journal:
 
 @dataclass(frozen=True)
 class Intake:
-    """Records that the log has taken in recently.
+    """Figures of the newest records of the log.
 
-    recorded_at: time of the newest record's commit. event_at: newest event time of the recent records. Both are None
+    recorded_at: commit time of the newest record. event_at: newest event time of recent records. Both are None
     for an empty log. minute, hour, day: number of records committed in the last 60 s, hour and day.
     """
 

@@ -11,7 +11,7 @@ from bardo_pipeline.storage.log.stream_heads import TickRange
 
 @dataclass(frozen=True)
 class Break:
-    """A deviation from what was recorded: kind, file, golem, tick and link number."""
+    """A deviation from the recorded data: kind, file, golem, tick and link number."""
 
     kind: str
     fact: str
