@@ -193,5 +193,5 @@ def test_reserves_name_what_is_wrong_with_them_and_are_cut_with_their_market() -
     index = np.ones((2, 3))
     with pytest.raises(TraceError, match="bar 1"):
         Reserves(index, np.array([[1.0, 1.0, 1.0], [1.0, 0.5, 1.0]]), index)
-    with pytest.raises(TraceError, match="5 bars"):
+    with pytest.raises(TraceError, match="at_us has 5"):
         drawn_market([CALM] * 5, reserves=reserves(4))
