@@ -14,7 +14,9 @@ from bardo_pipeline.policy.agent import (
     AnomalyPolicy,
     CagePolicy,
     CostPolicy,
+    DyingPolicy,
     GatePolicy,
+    LendingPolicy,
     MortalityPolicy,
     PlaybookPolicy,
     PredictionPolicy,
@@ -23,18 +25,16 @@ from bardo_pipeline.policy.agent import (
     TraitPolicy,
 )
 from bardo_pipeline.policy.base import Frozen
-from bardo_pipeline.policy.death import DyingPolicy
 from bardo_pipeline.policy.inheritance import (
     BridgePolicy,
     DivergencePolicy,
     InheritancePolicy,
     KatabasisPolicy,
+    LibraryPolicy,
     ReceptionPolicy,
     StewardPolicy,
     SuccessionPolicy,
 )
-from bardo_pipeline.policy.library_limits import LibraryPolicy
-from bardo_pipeline.policy.loans import LendingPolicy
 from bardo_pipeline.policy.memory import (
     CausalPolicy,
     CuratorPolicy,
@@ -55,48 +55,6 @@ from bardo_pipeline.policy.operations import (
     WorthPolicy,
     WriterPolicy,
 )
-
-__all__ = [
-    "OPERATIONAL",
-    "AffectPolicy",
-    "AnomalyPolicy",
-    "BridgePolicy",
-    "CagePolicy",
-    "CarePolicy",
-    "CausalPolicy",
-    "CostPolicy",
-    "CuratorPolicy",
-    "DecayPolicy",
-    "DivergencePolicy",
-    "DreamPolicy",
-    "DyingPolicy",
-    "EmbeddingPolicy",
-    "EpisodePolicy",
-    "FabricPolicy",
-    "GatePolicy",
-    "GatewayPolicy",
-    "GrowthPolicy",
-    "HealthPolicy",
-    "InheritancePolicy",
-    "KatabasisPolicy",
-    "LendingPolicy",
-    "LibraryPolicy",
-    "LogPolicy",
-    "MortalityPolicy",
-    "PlaybookPolicy",
-    "Policy",
-    "PredictionPolicy",
-    "ProbePolicy",
-    "ReceptionPolicy",
-    "RegimePolicy",
-    "ReorgPolicy",
-    "RetrievalPolicy",
-    "StewardPolicy",
-    "SuccessionPolicy",
-    "TraitPolicy",
-    "WorthPolicy",
-    "WriterPolicy",
-]
 
 OPERATIONAL = (
     "writer",

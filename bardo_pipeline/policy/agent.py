@@ -1,217 +1,253 @@
-"""Policy of a living golem: probes, regimes, the gate, costs, limits, affect, predictions, mortality, playbook."""
+"""Policy of a golem's life: probes, regimes, the gate, costs, limits, affect, predictions, death, playbook, loans."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from bardo_pipeline.policy.base import Count, Frozen, Positive, PositiveCount, Unit
+from bardo_pipeline.policy.base import Count, Frozen, Positive, PositiveCount, Unit, setting
 
 
 class ProbePolicy(Frozen):
     """Low and high severity thresholds of each probe (HB S9)."""
 
-    price_delta_low: Positive = Field(0.005, description="price move since the last tick, share (HB S9, S17: 50 bps)")
-    price_delta_high: Positive = Field(0.02, description="HB S9, S17: 200 bps")
-    tvl_low: Positive = Field(0.01, description="liquidity change in one tick, share (HB S9)")
-    tvl_high: Positive = Field(0.05, description="HB S9")
-    health_low: Positive = Field(1.5, description="health factor below this (HB S9, S17)")
-    health_high: Positive = Field(1.2, description="HB S9, S17")
-    gas_low: Positive = Field(2.0, description="gas price over its one-hour average, ratio (HB S9)")
-    gas_high: Positive = Field(5.0, description="HB S9")
-    credit_low: Unit = Field(0.20, description="credit partition below this (HB S9)")
-    credit_high: Unit = Field(0.10, description="HB S9")
-    rsi_low: Positive = Field(20.0, description="distance of RSI(14) from 50 (ours; HB S9 names the signal)")
-    rsi_high: Positive = Field(30.0, description="RSI(14) beyond 20 or 80: extreme (ours)")
-    rsi_periods: Annotated[int, Field(ge=2)] = Field(14, description="periods of RSI (Wilder)")
-    macd_fast_periods: PositiveCount = Field(12, description="periods of MACD's fast average (Appel)")
-    macd_slow_periods: Annotated[int, Field(ge=2)] = Field(26, description="periods of MACD's slow average (Appel)")
-    macd_signal_periods: PositiveCount = Field(9, description="periods of MACD's signal line (Appel)")
-    macd_points: Positive = Field(
-        50_000.0, description="RSI points of a MACD histogram equal to the price: 0.04 % is 20 points (ours)"
+    price_delta_low: Positive = setting(0.005, "price move since the last tick, share (HB S9, S17: 50 bps)")
+    price_delta_high: Positive = setting(0.02, "HB S9, S17: 200 bps")
+    tvl_low: Positive = setting(0.01, "liquidity change in one tick, share (HB S9)")
+    tvl_high: Positive = setting(0.05, "HB S9")
+    health_low: Positive = setting(1.5, "health factor below this (HB S9, S17)")
+    health_high: Positive = setting(1.2, "HB S9, S17")
+    gas_low: Positive = setting(2.0, "gas price over its one-hour average, ratio (HB S9)")
+    gas_high: Positive = setting(5.0, "HB S9")
+    credit_low: Unit = setting(0.20, "credit partition below this (HB S9)")
+    credit_high: Unit = setting(0.10, "HB S9")
+    rsi_low: Positive = setting(20.0, "distance of RSI(14) from 50 (ours; HB S9 names the signal)")
+    rsi_high: Positive = setting(30.0, "RSI(14) beyond 20 or 80: extreme (ours)")
+    rsi_periods: Annotated[int, Field(ge=2)] = setting(14, "periods of RSI (Wilder)")
+    macd_fast_periods: PositiveCount = setting(12, "periods of MACD's fast average (Appel)")
+    macd_slow_periods: Annotated[int, Field(ge=2)] = setting(26, "periods of MACD's slow average (Appel)")
+    macd_signal_periods: PositiveCount = setting(9, "periods of MACD's signal line (Appel)")
+    macd_points: Positive = setting(
+        50_000.0, "RSI points of a MACD histogram equal to the price: 0.04 % is 20 points (ours)"
     )
-    gas_hour_bars: PositiveCount = Field(60, description="minute bars of the average gas price (HB S9: 1 hour)")
-    nav_low: Unit = Field(0.05, description="drawdown of net asset value that warns (ours; HB S9 names the signal)")
-    nav_high: Unit = Field(0.10, description="drawdown of net asset value that halts (ours)")
-    threat_high: Unit = Field(0.7, description="pheromone threat intensity (HB S9); any threat is low")
-    sigma_low: Positive = Field(1.0, description="homeostatic deviation in standard deviations (HB S9)")
-    sigma_high: Positive = Field(2.0, description="HB S9")
-    homeostatic_memory: Unit = Field(0.98, description="decay a tick of the homeostatic means and variances (ours)")
-    homeostatic_ticks_min: Count = Field(30, description="ticks before homeostatic deviations count (ours)")
-    drift_low: Positive = Field(0.10, description="world model error (HB S9, S17)")
-    drift_high: Positive = Field(0.25, description="HB S9, S17")
+    gas_hour_bars: PositiveCount = setting(60, "minute bars of the average gas price (HB S9: 1 hour)")
+    nav_low: Unit = setting(0.05, "drawdown of net asset value that warns (ours; HB S9 names the signal)")
+    nav_high: Unit = setting(0.10, "drawdown of net asset value that halts (ours)")
+    threat_high: Unit = setting(0.7, "pheromone threat intensity (HB S9); any threat is low")
+    sigma_low: Positive = setting(1.0, "homeostatic deviation in standard deviations (HB S9)")
+    sigma_high: Positive = setting(2.0, "HB S9")
+    homeostatic_memory: Unit = setting(0.98, "decay a tick of the homeostatic means and variances (ours)")
+    homeostatic_ticks_min: Count = setting(30, "ticks before homeostatic deviations count (ours)")
+    drift_low: Positive = setting(0.10, "world model error (HB S9, S17)")
+    drift_high: Positive = setting(0.25, "HB S9, S17")
 
 
 class RegimePolicy(Frozen):
     """Market regimes and the tick intervals they cause (HB S9, canon 32)."""
 
-    sma_periods: Annotated[int, Field(ge=2)] = Field(20, description="periods of the moving average (HB S9)")
-    trend_sigma: Positive = Field(1.0, description="price beyond SMA by this many sigma is a trend (HB S9)")
-    range_sigma: Positive = Field(0.5, description="price within SMA by this many sigma is a range (HB S9)")
-    range_ticks: PositiveCount = Field(6, description="ticks within range_sigma before a range is declared (HB S9)")
-    volatile_ratio: Positive = Field(2.0, description="sigma of returns over its 30-day average (HB S9)")
-    quiet_ratio: Positive = Field(0.5, description="LowVol below this ratio of sigma to its average (canon 32)")
-    average_days: Positive = Field(30.0, description="days of the long average, or all recorded days if fewer (HB S9)")
-    base_interval_seconds: PositiveCount = Field(60, description="theta interval (HB adaptive clock: 30-120 s)")
-    interval_seconds_min: PositiveCount = Field(30, description="HB adaptive clock")
-    interval_seconds_max: PositiveCount = Field(120, description="HB adaptive clock")
-    fast_multiplier: Positive = Field(0.5, description="interval multiplier while trending down or volatile (HB S9)")
-    slow_multiplier: Positive = Field(2.0, description="interval multiplier while range-bound (canon 32)")
+    sma_periods: Annotated[int, Field(ge=2)] = setting(20, "periods of the moving average (HB S9)")
+    trend_sigma: Positive = setting(1.0, "price beyond SMA by this many sigma is a trend (HB S9)")
+    range_sigma: Positive = setting(0.5, "price within SMA by this many sigma is a range (HB S9)")
+    range_ticks: PositiveCount = setting(6, "ticks within range_sigma before a range is declared (HB S9)")
+    volatile_ratio: Positive = setting(2.0, "sigma of returns over its 30-day average (HB S9)")
+    quiet_ratio: Positive = setting(0.5, "LowVol below this ratio of sigma to its average (canon 32)")
+    average_days: Positive = setting(30.0, "days of the long average, or all recorded days if fewer (HB S9)")
+    base_interval_seconds: PositiveCount = setting(60, "theta interval (HB adaptive clock: 30-120 s)")
+    interval_seconds_min: PositiveCount = setting(30, "HB adaptive clock")
+    interval_seconds_max: PositiveCount = setting(120, "HB adaptive clock")
+    fast_multiplier: Positive = setting(0.5, "interval multiplier while trending down or volatile (HB S9)")
+    slow_multiplier: Positive = setting(2.0, "interval multiplier while range-bound (canon 32)")
 
 
 class GatePolicy(Frozen):
     """The deliberation gate: weights of prediction error, threshold, tiers (HB S3-S5)."""
 
-    price_weight: Positive = Field(0.3, description="HB S4")
-    regime_weight: Positive = Field(0.4, description="HB S4")
-    health_weight: Positive = Field(0.2, description="HB S4")
-    health_delta_min: Positive = Field(0.1, description="smallest health change that counts (HB S4)")
-    health_delta_max: Positive = Field(0.5, description="HB S4")
-    threat_weight: Positive = Field(0.15, description="HB S4")
-    intervention_weight: Positive = Field(0.1, description="weight of one pending intervention (HB S4)")
-    intervention_max: Count = Field(3, description="HB S4")
-    anomaly_weight: Positive = Field(0.05, description="weight of one anomaly (HB S4)")
-    anomaly_max: Count = Field(5, description="HB S4")
-    base_threshold: Positive = Field(0.3, description="HB S5, S17")
-    confidence_gain: Unit = Field(0.5, description="HB S5")
-    mortality_gain: Unit = Field(0.3, description="HB S5")
-    arousal_gain: Unit = Field(0.2, description="HB S5")
-    threshold_min: Unit = Field(0.05, description="HB S5")
-    threshold_max: Unit = Field(0.8, description="HB S5")
-    deliberate_ratio: Positive = Field(2.0, description="T2 from this multiple of the threshold (HB S5)")
-    attention_prior_weight: Positive = Field(
-        50.0, description="prior count of useful deliberations per situation, as the prior of fitness (ours)"
+    price_weight: Positive = setting(0.3, "HB S4")
+    regime_weight: Positive = setting(0.4, "HB S4")
+    health_weight: Positive = setting(0.2, "HB S4")
+    health_delta_min: Positive = setting(0.1, "smallest health change that counts (HB S4)")
+    health_delta_max: Positive = setting(0.5, "HB S4")
+    threat_weight: Positive = setting(0.15, "HB S4")
+    intervention_weight: Positive = setting(0.1, "weight of one pending intervention (HB S4)")
+    intervention_max: Count = setting(3, "HB S4")
+    anomaly_weight: Positive = setting(0.05, "weight of one anomaly (HB S4)")
+    anomaly_max: Count = setting(5, "HB S4")
+    base_threshold: Positive = setting(0.3, "HB S5, S17")
+    confidence_gain: Unit = setting(0.5, "HB S5")
+    mortality_gain: Unit = setting(0.3, "HB S5")
+    arousal_gain: Unit = setting(0.2, "HB S5")
+    threshold_min: Unit = setting(0.05, "HB S5")
+    threshold_max: Unit = setting(0.8, "HB S5")
+    deliberate_ratio: Positive = setting(2.0, "T2 from this multiple of the threshold (HB S5)")
+    attention_prior_weight: Positive = setting(
+        50.0, "prior count of useful deliberations per situation, as the prior of fitness (ours)"
     )
-    attention_memory: Unit = Field(
-        0.995, description="discount of earlier deliberations per new one there; half-life 138, beyond one life (ours)"
+    attention_memory: Unit = setting(
+        0.995, "discount of earlier deliberations per new one there; half-life 138, beyond one life (ours)"
     )
-    transition_margin: Unit = Field(
-        0.01, description="a phase boundary this close below vitality is imminent (ours; HB S5 names the rule)"
+    transition_margin: Unit = setting(
+        0.01, "a phase boundary this close below vitality is imminent (ours; HB S5 names the rule)"
     )
 
 
 class CostPolicy(Frozen):
     """Prices of thinking and acting (HB S3); recorded costs take precedence (canon 38)."""
 
-    t1_input_micros_per_token: Positive = Field(
-        1.0, description="micro-dollars, Haiku-class (HB S3: $0.001-0.003 a call)"
-    )
-    t1_output_micros_per_token: Positive = Field(5.0, description="micro-dollars")
-    t2_input_micros_per_token: Positive = Field(5.0, description="micro-dollars, Opus-class (HB S3: $0.01-0.25 a call)")
-    t2_output_micros_per_token: Positive = Field(25.0, description="micro-dollars")
-    t1_context_tokens: Count = Field(700, description="observation, positions and instruction at T1 (CTX-6)")
-    t2_context_tokens: Count = Field(4500, description="the full workspace without entries at T2 (CTX-6)")
-    entry_tokens: Count = Field(60, description="tokens of one retrieved entry (ours)")
-    position_tokens: Count = Field(60, description="tokens of one open position (ours)")
-    t1_output_tokens: Count = Field(180, description="tokens of an answer at T1")
-    t2_output_tokens: Count = Field(900, description="tokens of an answer at T2")
-    rebalance_gas_units: Count = Field(620_000, description="decrease, collect, swap, mint on Uniswap v3")
-    enter_gas_units: Count = Field(480_000, description="swap and mint")
-    collect_gas_units: Count = Field(160_000, description="collect the fees of a position")
-    exit_gas_units: Count = Field(320_000, description="decrease, collect, swap")
+    t1_input_micros_per_token: Positive = setting(1.0, "micro-dollars, Haiku-class (HB S3: $0.001-0.003 a call)")
+    t1_output_micros_per_token: Positive = setting(5.0, "micro-dollars")
+    t2_input_micros_per_token: Positive = setting(5.0, "micro-dollars, Opus-class (HB S3: $0.01-0.25 a call)")
+    t2_output_micros_per_token: Positive = setting(25.0, "micro-dollars")
+    t1_context_tokens: Count = setting(700, "observation, positions and instruction at T1 (CTX-6)")
+    t2_context_tokens: Count = setting(4500, "the full workspace without entries at T2 (CTX-6)")
+    entry_tokens: Count = setting(60, "tokens of one retrieved entry (ours)")
+    position_tokens: Count = setting(60, "tokens of one open position (ours)")
+    t1_output_tokens: Count = setting(180, "tokens of an answer at T1")
+    t2_output_tokens: Count = setting(900, "tokens of an answer at T2")
+    rebalance_gas_units: Count = setting(620_000, "decrease, collect, swap, mint on Uniswap v3")
+    enter_gas_units: Count = setting(480_000, "swap and mint")
+    collect_gas_units: Count = setting(160_000, "collect the fees of a position")
+    exit_gas_units: Count = setting(320_000, "decrease, collect, swap")
 
 
 class CagePolicy(Frozen):
     """PolicyCage: hard limits on every action."""
 
-    protocols: tuple[str, ...] = Field(("uniswap_v3",), description="permitted protocols")
-    pool_share_max: Unit = Field(0.05, description="largest share of a pool's active liquidity")
-    slippage_max: Unit = Field(0.01, description="largest slippage as a share of the swapped value (KAT)")
-    gas_share_max: Unit = Field(0.005, description="gas of one action as a share of the position's value (ours)")
-    gas_credit_share_max: Unit = Field(0.25, description="gas of one action as a share of available credits (HB S10)")
+    protocols: tuple[str, ...] = setting(("uniswap_v3",), "permitted protocols")
+    pool_share_max: Unit = setting(0.05, "largest share of a pool's active liquidity")
+    slippage_max: Unit = setting(0.01, "largest slippage as a share of the swapped value (KAT)")
+    gas_share_max: Unit = setting(0.005, "gas of one action as a share of the position's value (ours)")
+    gas_credit_share_max: Unit = setting(0.25, "gas of one action as a share of available credits (HB S10)")
 
 
 class AffectPolicy(Frozen):
     """PAD appraisal (MEM; HB S6)."""
 
-    memory: Unit = Field(0.85, description="share of the mood kept per tick (ours)")
-    pleasure_gain: Positive = Field(40.0, description="pleasure per unit of relative net value change (ours)")
-    arousal_gain: Positive = Field(0.8, description="arousal per prediction error above the pivot (ours)")
-    arousal_pivot: Unit = Field(0.5, description="share of the threshold at which arousal stays constant (ours)")
-    dominance_gain: Positive = Field(
-        0.3, description="dominance per share of correct predictions above the prior (ours)"
-    )
+    memory: Unit = setting(0.85, "share of the mood kept per tick (ours)")
+    pleasure_gain: Positive = setting(40.0, "pleasure per unit of relative net value change (ours)")
+    arousal_gain: Positive = setting(0.8, "arousal per prediction error above the pivot (ours)")
+    arousal_pivot: Unit = setting(0.5, "share of the threshold at which arousal stays constant (ours)")
+    dominance_gain: Positive = setting(0.3, "dominance per share of correct predictions above the prior (ours)")
 
 
 class AnomalyPolicy(Frozen):
     """The anomaly score of a position: distance of the price from its centre, plus volatility."""
 
-    away_gain: Positive = Field(0.7, description="score of a price one half-width from the centre of the range (ours)")
-    stir_gain: Unit = Field(0.1, description="score of a sigma of returns at twice its average or more (ours)")
+    away_gain: Positive = setting(0.7, "score of a price one half-width from the centre of the range (ours)")
+    stir_gain: Unit = setting(0.1, "score of a sigma of returns at twice its average or more (ours)")
 
 
 class PredictionPolicy(Frozen):
     """The golem's own predictions, made before it observes (canon, "oracle")."""
 
-    interval_z: Positive = Field(1.2816, description="half-width in sigmas: 80 % for a normal residual")
-    sigma_floor_price: Positive = Field(1e-5, description="smallest sigma of a log return")
-    sigma_floor_gas: Positive = Field(0.02, description="smallest sigma of a log gas ratio")
-    sigma_floor_health: Positive = Field(0.01, description="smallest sigma of a health change")
-    first_variance_price: Positive = Field(1e-6, description="variance of a log return at birth (ours)")
-    first_variance_gas: Positive = Field(0.01, description="variance of a log gas ratio at birth (ours)")
-    first_variance_health: Positive = Field(0.01, description="variance of a health change at birth (ours)")
-    fitness_window: PositiveCount = Field(500, description="resolved predictions that count (canon)")
-    fitness_prior: Unit = Field(0.7, description="canon")
-    fitness_prior_weight: Positive = Field(50.0, description="canon")
-    senescence: Unit = Field(0.35, description="fitness below this counts as 0: epistemic death (MEM)")
-    check_ticks: PositiveCount = Field(30, description="ticks after which a decision is judged (KAT)")
-    first_confidence: Unit = Field(0.5, description="prior share of correct decisions at birth (ours)")
-    confidence_memory: Unit = Field(0.9, description="weight of the previous share when a decision is judged (ours)")
+    interval_z: Positive = setting(1.2816, "half-width in sigmas: 80 % for a normal residual")
+    sigma_floor_price: Positive = setting(1e-5, "smallest sigma of a log return")
+    sigma_floor_gas: Positive = setting(0.02, "smallest sigma of a log gas ratio")
+    sigma_floor_health: Positive = setting(0.01, "smallest sigma of a health change")
+    first_variance_price: Positive = setting(1e-6, "variance of a log return at birth (ours)")
+    first_variance_gas: Positive = setting(0.01, "variance of a log gas ratio at birth (ours)")
+    first_variance_health: Positive = setting(0.01, "variance of a health change at birth (ours)")
+    fitness_window: PositiveCount = setting(500, "resolved predictions that count (canon)")
+    fitness_prior: Unit = setting(0.7, "canon")
+    fitness_prior_weight: Positive = setting(50.0, "canon")
+    senescence: Unit = setting(0.35, "fitness below this counts as 0: epistemic death (MEM)")
+    check_ticks: PositiveCount = setting(30, "ticks after which a decision is judged (KAT)")
+    first_confidence: Unit = setting(0.5, "prior share of correct decisions at birth (ours)")
+    confidence_memory: Unit = setting(0.9, "weight of the previous share when a decision is judged (ours)")
 
 
 class MortalityPolicy(Frozen):
     """Vitality phases by lower bound, and the death reserve (MEM, canon)."""
 
-    thriving: Unit = Field(0.7, description="vitality above this: thriving (canon 33)")
-    stable: Unit = Field(0.5, description="vitality from this: stable")
-    conservation: Unit = Field(0.3, description="vitality from this: conservation")
-    declining: Unit = Field(0.1, description="vitality from this: declining; below: terminal")
-    reserve_min_micros: Count = Field(300_000, description="smallest death reserve: $0.30 (MEM)")
-    reserve_share: Unit = Field(0.02, description="death reserve as a share of the first balance (MEM)")
-    age_exponent: Positive = Field(4.0, description="stochastic vitality = 1 - (age / lifespan)^4 (canon)")
+    thriving: Unit = setting(0.7, "vitality above this: thriving (canon 33)")
+    stable: Unit = setting(0.5, "vitality from this: stable")
+    conservation: Unit = setting(0.3, "vitality from this: conservation")
+    declining: Unit = setting(0.1, "vitality from this: declining; below: terminal")
+    reserve_min_micros: Count = setting(300_000, "smallest death reserve: $0.30 (MEM)")
+    reserve_share: Unit = setting(0.02, "death reserve as a share of the first balance (MEM)")
+    age_exponent: Positive = setting(4.0, "stochastic vitality = 1 - (age / lifespan)^4 (canon)")
 
 
 class PlaybookPolicy(Frozen):
     """The playbook of a golem that has learned nothing yet, and the bounds of its revisions."""
 
-    rebalance_threshold: Unit = Field(
-        0.7, description="anomaly score from which a golem re-centres (KAT's bootstrap default)"
+    rebalance_threshold: Unit = setting(0.7, "anomaly score from which a golem re-centres (KAT's bootstrap default)")
+    range_half_width_ticks: Annotated[int, Field(ge=10)] = setting(160, "half-width of a new range (about 1.6 %; ours)")
+    heuristic_confidence_min: Unit = setting(0.5, "lowest confidence of a heuristic that moves the playbook (ours)")
+    proof_validations: Count = setting(2, "confirming cycles before a golem's staged revision takes effect (ours)")
+    trial_score_min: Unit = setting(0.5, "anomaly score from which holding is compared with re-centring (ours)")
+    collect_fees_micros: Count = setting(500_000, "owed fees from which a deliberating golem collects them (ours)")
+    reentry_ticks: Count = setting(60, "ticks a golem stays out of the market after leaving (ours)")
+    block_confidence_min: Unit = setting(0.5, "lowest confidence of a warning that blocks (ours)")
+    sure_distance: Positive = setting(
+        0.3, "distance of the score from the threshold at which a decision is fully sure (ours)"
     )
-    range_half_width_ticks: Annotated[int, Field(ge=10)] = Field(
-        160, description="half-width of a new range (about 1.6 %; ours)"
-    )
-    heuristic_confidence_min: Unit = Field(
-        0.5, description="lowest confidence of a heuristic that moves the playbook (ours)"
-    )
-    proof_validations: Count = Field(
-        2, description="confirming cycles before a golem's staged revision takes effect (ours)"
-    )
-    trial_score_min: Unit = Field(
-        0.5, description="anomaly score from which holding is compared with re-centring (ours)"
-    )
-    collect_fees_micros: Count = Field(
-        500_000, description="owed fees from which a deliberating golem collects them (ours)"
-    )
-    reentry_ticks: Count = Field(60, description="ticks a golem stays out of the market after leaving (ours)")
-    block_confidence_min: Unit = Field(0.5, description="lowest confidence of a warning that blocks (ours)")
-    sure_distance: Positive = Field(
-        0.3, description="distance of the score from the threshold at which a decision is fully sure (ours)"
-    )
-    sureness_away: Unit = Field(0.5, description="sureness of a golem that holds no position (ours)")
-    certainty_past: Unit = Field(
-        0.5, description="weight of past success in a decision's confidence; the rest is its sureness (ours)"
+    sureness_away: Unit = setting(0.5, "sureness of a golem that holds no position (ours)")
+    certainty_past: Unit = setting(
+        0.5, "weight of past success in a decision's confidence; the rest is its sureness (ours)"
     )
 
 
 class TraitPolicy(Frozen):
     """Traits drawn by the founder of a lineage: variation for selection."""
 
-    threshold_step: Unit = Field(
-        0.1, description="step by which the rebalance threshold is lower, equal or higher (ours)"
+    threshold_step: Unit = setting(0.1, "step by which the rebalance threshold is lower, equal or higher (ours)")
+    width_scales: tuple[Positive, ...] = setting(
+        (0.6, 1.0, 1.6), "half-widths of ranges, as shares of the playbook's (ours)", min_length=1
     )
-    width_scales: tuple[Positive, ...] = Field(
-        (0.6, 1.0, 1.6), min_length=1, description="half-widths of ranges, as shares of the playbook's (ours)"
+    forecast_memory_min: Unit = setting(0.90, "lowest share of a forecast's variance kept per tick (ours)")
+    forecast_memory_span: Unit = setting(0.08, "range above forecast_memory_min (ours)")
+
+
+class DyingPolicy(Frozen):
+    """Prices of the death protocol (MEM, "The death moment") and the silence limit. Deaths are events, so not hashed.
+
+    A price grows with the amount of work from its `_min` to its `_max`. The death reserve pays all of them.
+    """
+
+    reflection_micros_min: Count = setting(100_000, "death reflection, Opus: $0.10 (MEM)")
+    reflection_micros_max: Count = setting(250_000, "upper bound: $0.25 (MEM)")
+    compression_micros_min: Count = setting(10_000, "compression of the testament, Haiku: $0.01 (MEM)")
+    compression_micros_max: Count = setting(30_000, "upper bound: $0.03 (MEM)")
+    upload_micros_min: Count = setting(10_000, "upload of the bundle: $0.01 (MEM)")
+    upload_micros_max: Count = setting(20_000, "upper bound: $0.02 (MEM)")
+    indexing_micros_min: Count = setting(10_000, "indexing of the pushed entries: $0.01 (MEM)")
+    indexing_micros_max: Count = setting(50_000, "upper bound: $0.05 (MEM)")
+    cheapest_push_count: PositiveCount = setting(5, "insights that the cheapest death pushes (MEM: a handful)")
+    notice_seconds_max: Positive = setting(10.0, "timeout of a webhook call (ours)")
+    silence_hours: Positive = setting(24.0, "hours without a tick after which an observer declares a death (ours)")
+    silence_clock: Literal["market", "wall"] = setting(
+        "market", "measured by the newest event of the golem's market, or by the wall clock (ours)"
     )
-    forecast_memory_min: Unit = Field(0.90, description="lowest share of a forecast's variance kept per tick (ours)")
-    forecast_memory_span: Unit = Field(0.08, description="range above forecast_memory_min (ours)")
+
+    @model_validator(mode="after")
+    def _bounds_ascend(self) -> Self:
+        for name in ("reflection", "compression", "upload", "indexing"):
+            low, high = getattr(self, f"{name}_micros_min"), getattr(self, f"{name}_micros_max")
+            if low > high:
+                raise ValueError(f"{name}: the lowest price, {low}, exceeds the highest, {high}")
+        return self
+
+
+_AAVE = "Aave v3 on Polygon, proto_polygon_v3 in 2023"
+
+
+class LendingPolicy(Frozen):
+    """Terms of a loan (Aave v3, of the recorded days) and the golem's own limits."""
+
+    usdc_loan_to_value: Unit = setting(0.825, f"most that may be borrowed against USDC ({_AAVE})")
+    usdc_threshold: Unit = setting(0.85, f"liquidation threshold of USDC ({_AAVE})")
+    usdc_bonus: Unit = setting(0.04, f"liquidation bonus of USDC ({_AAVE})")
+    weth_loan_to_value: Unit = setting(0.80, f"most that may be borrowed against WETH ({_AAVE})")
+    weth_threshold: Unit = setting(0.825, f"liquidation threshold of WETH ({_AAVE})")
+    weth_bonus: Unit = setting(0.05, f"liquidation bonus of WETH ({_AAVE})")
+    close_factor: Unit = setting(0.5, "share of the debt that one liquidation repays (Aave v3)")
+    full_close_health: Positive = setting(0.95, "health below which a liquidation repays all of it (Aave v3)")
+    collateral_share: Unit = setting(0.5, "share of the idle capital that becomes collateral (ours)")
+    ratio_max: Unit = setting(0.75, "PolicyCage: largest ratio of debt to collateral (ours)")
+    rate_max: Positive = setting(0.25, "PolicyCage: highest interest rate per year (ours)")
+    health_guard: Positive = setting(1.05, "health below which a deliberating golem repays (ours)")
+    health_target: Positive = setting(1.25, "health after such a repayment (ours)")
+    health_free: Positive = setting(10.0, "cap of the reported health, for loans with little debt (ours)")
+    borrow_gas_units: Count = setting(520_000, "swap, supply and borrow (ours)")
+    repay_gas_units: Count = setting(480_000, "decrease, collect, swap and repay (ours)")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
 
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
+
+
+def setting(default: T, description: str, **bounds: Any) -> T:
+    """Declare a setting: its value in the specification, its meaning with the source, and limits beyond its type."""
+    return Field(default, description=description, **bounds)
 
 
 class Frozen(BaseModel):

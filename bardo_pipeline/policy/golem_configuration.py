@@ -7,8 +7,9 @@ Source: HB S17 and adaptive clock, MEM ("Opt-in model"), INH S5 and S13; P-7.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -192,31 +193,23 @@ class Configuration(Section):
 @cache
 def keys() -> dict[str, FieldInfo]:
     """Return every key by dotted name, in the order of the sections."""
-    return dict(_walk(Configuration, ""))
+    return {name: field for name, field in _walk(Configuration, "") if not _is_section(field.annotation)}
 
 
 def sections() -> dict[str, type[Section]]:
-    """Return every section, including nested ones, by dotted name."""
-    by_name: dict[str, type[Section]] = {}
-    waiting: list[tuple[str, type[BaseModel]]] = [("", Configuration)]
-    while waiting:
-        prefix, model = waiting.pop(0)
-        for name, field in model.model_fields.items():
-            if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-                by_name[prefix + name] = field.annotation
-                waiting.append((f"{prefix}{name}.", field.annotation))
-    return by_name
+    """Return every section by dotted name; nested ones follow their owner."""
+    return {name: field.annotation for name, field in _walk(Configuration, "") if _is_section(field.annotation)}
 
 
-def _walk(model: type[BaseModel], prefix: str) -> list[tuple[str, FieldInfo]]:
-    fields: list[tuple[str, FieldInfo]] = []
+def _is_section(annotation: Any) -> TypeGuard[type[Section]]:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _walk(model: type[Section], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Section):
-            fields += _walk(inner, f"{prefix}{name}.")
-        else:
-            fields.append((prefix + name, field))
-    return fields
+        yield prefix + name, field
+        if _is_section(field.annotation):
+            yield from _walk(field.annotation, f"{prefix}{name}.")
 
 
 def reader_of(key: str) -> str:

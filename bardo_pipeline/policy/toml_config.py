@@ -85,11 +85,11 @@ def parse(text: str, source: str) -> ConfigFile:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}; a line is `key = value` under a [section]") from error
     try:
-        Configuration.model_validate(document)
+        configuration = Configuration.model_validate(document)
     except ValidationError as error:
         raise ConfigError(f"{source}: {_describe(error)}") from error
-    values = _flatten(document, "")
-    return ConfigFile(source, {key: _as_typed(key, values[key]) for key in keys() if key in values})
+    stated = _flatten(document, "")
+    return ConfigFile(source, {key: value for key, value in flat(configuration).items() if key in stated})
 
 
 def with_settings(policy: Policy, values: Mapping[str, Any], source: str, *, only: tuple[str, ...] | None) -> Policy:
@@ -182,11 +182,6 @@ def _flatten(sections: Mapping[str, Any], prefix: str, *, known_only: bool = Fal
         elif not known_only or key in keys():
             out[key] = value
     return out
-
-
-def _as_typed(key: str, value: Any) -> Any:
-    """Convert an integer to float where the key is a float."""
-    return float(value) if keys()[key].annotation is float else value
 
 
 def _describe(error: ValidationError) -> str:

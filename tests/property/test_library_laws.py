@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.library.library_entries import EQUIPPED_SCHEMA, LIVES_SCHEMA, Libraries, libraries
-from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.library_limits import LibraryPolicy
+from bardo_pipeline.policy import LibraryPolicy, Policy
 from tests.reference.library import libraries_by_row
 from tests.support.example_count import times
 from tests.support.handmade_grimoires import DAY, DIED, baseline, causal, entry, grimoire, pattern, shuffled

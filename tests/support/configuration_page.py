@@ -32,7 +32,7 @@ _READERS = {RUN: "the run or the succession", NOT_READ: "**nothing** yet"}
 def configuration_page() -> str:
     """Return the page: one table per section."""
     parts = [_HEAD]
-    for name, model in sections().items():
+    for name, model in sorted(sections().items(), key=lambda section: section[0].count(".")):
         own = [key for key in keys() if key.rpartition(".")[0] == name]
         if not own:
             continue

@@ -16,8 +16,7 @@ from bardo_pipeline.heartbeat.decide import EXECUTED
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.aave_reserves import ASSETS
 from bardo_pipeline.market.tick_series import Tape
-from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.loans import LendingPolicy
+from bardo_pipeline.policy import LendingPolicy, Policy
 
 NOTHING, BORROW, REPAY, LIQUIDATED = range(4)
 LOAN_ACTIONS = (None, "borrow", "repay", "liquidated")
