@@ -14,8 +14,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life.events import Born, Traits
-from bardo_pipeline.events.life.loan_granted import LoanGranted
+from bardo_pipeline.events.life.events import Born, LoanGranted, Traits
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.learning_state import PLACES
 from bardo_pipeline.market.aave_reserves import ASSETS

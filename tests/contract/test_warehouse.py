@@ -20,8 +20,8 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, phases_of
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
+from bardo_pipeline.events.life.bundle_events import KitOrdered
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Steered, life_event
-from bardo_pipeline.events.life.library_events import KitOrdered
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.confidence import FOREVER_US

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.decision_log import OPERATIONS
 from bardo_pipeline.events.stream.catalogue import GolemEvent
-from bardo_pipeline.events.stream.event_table import Emitted
-from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS, Emitted
 from bardo_pipeline.events.stream.from_projections import CYCLE_COLUMNS, DECISION_COLUMNS, cycle_events, decision_events
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy

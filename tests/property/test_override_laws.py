@@ -235,7 +235,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path)
         deliver(stores, one, 9 if one is G.death else 8)
     with pytest.raises(OverrideError, match="golem g-0 died at tick 22, so its grimoire is closed"):
         record_overrides.pin(stores, "g-0", RULE, "so", now=NOW)
-    assert stores.overrides().orders == ()
+    assert stores.overrides().events == ()
     assert stores.log.life_version == before + 1
 
 

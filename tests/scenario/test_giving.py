@@ -68,7 +68,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     shown = orjson.loads(bardo(*give, "--dry-run", "--format", "json", home=home))
     assert (shown["event_id"], shown["source"], shown["cycle"]) == (None, "import", 7)
     assert shown["counts"] == {"accepted": 1, "anomalous": 1, "redundant": 1}
-    assert not DerivationContext.open(home).arrivals().deliveries, "nothing was recorded"
+    assert not DerivationContext.open(home).arrivals().events, "nothing was recorded"
     said = bardo(*give, home=home)
     assert "1 accepted, 1 redundant, 1 anomalous; given" in said
     assert "chain: no claims" in said

@@ -111,7 +111,7 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
         assert "has no verdict on whether acting pays" in bardo(
             "grimoire", "correct", golem, fact, *words, *why, home=home, expect=2
         )
-    assert DerivationContext.open(home).overrides().orders == (), "nothing of it is on record"
+    assert DerivationContext.open(home).overrides().events == (), "nothing of it is on record"
 
 
 @pytest.mark.row("X-8")
@@ -128,6 +128,6 @@ def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path
     assert f"override it in the heirs that hold it: {heir}" in refused
     done = bardo("grimoire", "retract", dead, shared, "--heirs", "--why", "a lie", home=home)
     assert f"golem {heir}: entry {shared} is retracted" in done
-    assert {order.golem_id for order in DerivationContext.open(home).overrides().orders} == {heir}
+    assert {order.golem_id for order in DerivationContext.open(home).overrides().events} == {heir}
     again = bardo("grimoire", "retract", heir, shared, "--why", "a lie", home=home)
     assert "is already retracted; nothing is recorded" in again

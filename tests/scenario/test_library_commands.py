@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.library.derive_library import equipped_structures
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.versions.rebuild import rebuild
+from bardo_pipeline.events.life.bundle_events import EntryPulled
 from bardo_pipeline.events.life.events import Born, life_event
-from bardo_pipeline.events.life.library_events import EntryPulled
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import POLICY, stores_at
 from tests.support.bardo_command import bardo

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bardo_pipeline.events.life.loan_granted import LoanGranted
+from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.market.aave_reserves import ASSETS, LENDER, Reserves
 from bardo_pipeline.market.market import Market
 from tests.support.memory_fleets import FOUNDING, Lived, drawn_market, live

@@ -14,8 +14,7 @@ from bardo_pipeline.events.life.events import Died, Kind, Received, Steered, Str
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
-from bardo_pipeline.events.stream.event_table import Emitted
-from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS, Emitted
 from bardo_pipeline.events.stream.from_projections import life_events
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy

@@ -242,11 +242,11 @@ def test_overrides_are_read_from_events_in_whatever_order_and_however_often_they
     events = [life_event(golem, START, payload) for golem in ("g-2", "g-1") for payload in payloads]
     found = Overrides.of(events_table(events, LIFE_SCHEMA))
     assert found == Overrides.of(events_table([*reversed(events), *events], LIFE_SCHEMA))
-    assert [order.golem_id for order in found.orders] == ["g-1"] * 4 + ["g-2"] * 4
+    assert [order.golem_id for order in found.events] == ["g-1"] * 4 + ["g-2"] * 4
     assert [order.kind for order in found.of_golem("g-1")] == [
         "EntryPinned", "EntryCorrected", "EntryUnpinned", "EntryRetracted",
     ]  # fmt: skip
-    assert (found.orders[1].confidence, found.orders[1].note) == (0.5, "n")
+    assert (found.events[1].confidence, found.events[1].note) == (0.5, "n")
     assert [order.number for order in found.due({"g-1": 1}, {"g-1": 3, "g-3": 9}, 50)] == [3, 4]
     assert [order.number for order in found.due({}, {"g-1": 2}, 50)] == [1, 2]
     assert [order.number for order in found.due({}, {"g-1": 6}, 20)] == [1, 2]

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life.loan_granted import LoanGranted
+from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.market.market import Market

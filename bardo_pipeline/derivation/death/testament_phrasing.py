@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_
 from bardo_pipeline.derivation.curation.request_proposals import ERRORS, RETRYABLE
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
-from bardo_pipeline.events.life.testament_phrased import Phrased, Wording
+from bardo_pipeline.events.life.proposal_events import Phrased, Wording
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.gateway.model_request import ask
 from bardo_pipeline.gateway.model_settings import ModelSettings

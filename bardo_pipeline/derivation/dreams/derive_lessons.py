@@ -42,7 +42,7 @@ def update_lessons(context: DerivationContext) -> list[Written]:
     if since != version:
         new_rows = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
         remade = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
-    if orders := context.overrides().orders:
+    if orders := context.overrides().events:
         lesson_ids = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
         new_orders = {
             order.event_id: order.golem_id
@@ -82,7 +82,7 @@ def _lessons_after(context: DerivationContext, standing: pa.Table, new_rows: pa.
     new_rows = rows_of_other_golems(new_rows, remade)
     decisions = lesson_decisions(new_rows, (), context.policy, standing)
     ids = {*standing["entry_id"].to_pylist(), *decisions["entry_id"].to_pylist()}
-    ordered = {order.golem_id for order in context.overrides().orders if order.entry_id in ids}
+    ordered = {order.golem_id for order in context.overrides().events if order.entry_id in ids}
     remade = remade | (ordered & set(new_rows["golem_id"].to_pylist()))
     changed = fold(rows_of_other_golems(decisions, remade))
     is_changed = pc.is_in(standing["entry_id"], value_set=changed["entry_id"].combine_chunks())
@@ -95,7 +95,7 @@ def _lessons_after(context: DerivationContext, standing: pa.Table, new_rows: pa.
 
 def applied_orders(context: DerivationContext, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:
     """Return the owners' orders that took effect in curated cycles, of all golems or of these."""
-    ordered = {order.golem_id for order in context.overrides().orders}
+    ordered = {order.golem_id for order in context.overrides().events}
     ordered = ordered if golem_ids is None else ordered & set(golem_ids)
     upto = {golem_id: curated_through(context, golem_id) or 0 for golem_id in ordered}
     return context.overrides().due({}, upto, context.policy.curator.cycle_ticks)

@@ -33,8 +33,7 @@ from bardo_pipeline.derivation.incremental.gap_bridge import GapSteps
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
-from bardo_pipeline.events.stream.event_table import Emitted
-from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS, Emitted
 from bardo_pipeline.events.stream.from_projections import (
     CYCLE_COLUMNS,
     DECISION_COLUMNS,

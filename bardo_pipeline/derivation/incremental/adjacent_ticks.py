@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.event_stream.sources import Commit
 from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
-from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.storage.log.event_log import EventLog
 

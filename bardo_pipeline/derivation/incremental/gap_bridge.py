@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
-from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS, Steps
+from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS, Steps
 
 _STEP = pa.schema([RECORD_SCHEMA.field(name) for name in NEIGHBOUR_COLUMNS])
 _SIDE_COLUMNS = [*NEIGHBOUR_COLUMNS, "recorded_at", "version"]

@@ -30,8 +30,8 @@ from bardo_pipeline.derivation.library.library_queries import (
 )
 from bardo_pipeline.derivation.versions.adoption import log_moment
 from bardo_pipeline.errors import LibraryError, QueryError
+from bardo_pipeline.events.life.bundle_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
-from bardo_pipeline.events.life.library_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.inheritance.bundle_provenance import root_listing

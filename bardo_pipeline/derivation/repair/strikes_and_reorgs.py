@@ -311,7 +311,7 @@ def _heirs(context: DerivationContext, births: Mapping[str, Mapping[str, Any]]) 
         if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
             receivers[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
     kits = {order["bundle_hash"] for order in context.life("KitOrdered")["kit_ordered"].to_pylist()}
-    for delivery in context.arrivals().deliveries:
+    for delivery in context.arrivals().events:
         is_kit = delivery.content_hash in kits
         roots = roots_of(load_bundle(context.home, delivery.content_hash)) if is_kit else ()
         for golem_id in roots or (delivery.from_golem_id,):

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.events.life.events import Born, LifeEvent, Received, life_event
+from bardo_pipeline.events.life.events import Born, LifeEvent, LoanGranted, Received, life_event
 from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited, Instincts
-from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.inheritance.baldwin import defaults_of
 from bardo_pipeline.inheritance.bundle_files import LIBRARIAN, Bundle

@@ -1,6 +1,6 @@
-"""Events about bundles: owners' signing keys, signatures, waived warnings and imports.
+"""Events about bundles and an owner's library: signing keys, waived warnings, imports, purchases, kit orders.
 
-Events of owners' keys concern the whole home (golem `*`). Source: INH-7.
+Events of owners' keys, purchases and kit orders concern the whole home (golem `*`). Source: INH-7, INH S14.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from bardo_pipeline.events.life.override_events import Said
 from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -56,3 +57,45 @@ class BundleImported(Part):
     owner_id: Name | None
     key_id: Name | None
     entry_count: Whole
+
+
+class EntryPulled(Part):
+    """The owner copies an entry of a dying golem to the library, within the grace period after its testament."""
+
+    entry_id: Name
+    why: Said
+
+
+class EntryExported(Part):
+    """The owner copies an entry of a living golem to the library, in its state at the close of `cycle_seen`.
+
+    tick_seen: last tick before the first gap of the golem's stream.
+    """
+
+    entry_id: Name
+    tick_seen: Whole
+    cycle_seen: Whole
+    why: Said
+
+
+class BundlePurchased(Part):
+    """The owner bought an imported bundle; its entries enter the library at this time."""
+
+    owner_id: Name
+    bundle_hash: Name
+    from_golem_id: Name
+    entry_count: Whole
+    why: Said
+
+
+class KitOrdered(Part):
+    """The owner's next golem is born with this kit of library entries.
+
+    number: of the owner's order, from 1. bundle_hash: of the kit's bundle.
+    """
+
+    owner_id: Name
+    number: Annotated[int, Field(ge=1)]
+    bundle_hash: Name
+    entry_count: Whole
+    why: Said

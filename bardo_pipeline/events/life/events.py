@@ -9,29 +9,30 @@ Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self, get_args
 
 import orjson
 from pydantic import Field, model_validator
 
 from bardo_pipeline.events.life.bundle_events import (
     BundleImported,
+    BundlePurchased,
     BundleSigned,
     BundleWaived,
+    EntryExported,
+    EntryPulled,
+    KitOrdered,
     OwnerKeyRegistered,
     OwnerKeyRevoked,
     PublicKey,
 )
 from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited
-from bardo_pipeline.events.life.library_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
-from bardo_pipeline.events.life.loan_granted import LoanGranted
-from bardo_pipeline.events.life.override_events import Corrected, Override, Pinned, Retracted, Unpinned
-from bardo_pipeline.events.life.proposal_events import Asked
+from bardo_pipeline.events.life.override_events import Corrected, Pinned, Retracted, Unpinned
+from bardo_pipeline.events.life.proposal_events import Asked, Phrased
 from bardo_pipeline.events.life.received_knowledge import Quarantined, Replicant
 from bardo_pipeline.events.life.succession_events import Advanced, Configured, Credited, TakenUp
-from bardo_pipeline.events.life.testament_phrased import Phrased
 from bardo_pipeline.events.life.thanatopsis_events import Accepted, Bequeathed, Cause, Reflected, Settled
 from bardo_pipeline.events.record.model import (
     SCHEMA_VERSION,
@@ -44,6 +45,7 @@ from bardo_pipeline.events.record.model import (
     Spent,
     Text,
     Tick,
+    Unit,
     Vitality,
     Whole,
 )
@@ -69,9 +71,9 @@ Kind = Literal[
 class Traits(Part):
     """Configuration of a golem at birth, drawn from its seed or inherited."""
 
-    rebalance_threshold: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+    rebalance_threshold: Unit
     range_half_width_ticks: Whole
-    forecast_memory: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+    forecast_memory: Unit
 
 
 class Born(Part):
@@ -91,6 +93,17 @@ class Born(Part):
     policy_hash: Name
     derivation_id: Name
     traits: Traits
+
+
+class LoanGranted(Part):
+    """The golem and its heirs may borrow from a protocol against this collateral, up to this loan-to-value ratio.
+
+    The debt is in the other token of its market.
+    """
+
+    protocol: Name
+    collateral: Literal["USDC", "WETH"]
+    loan_to_value: Unit
 
 
 class Died(Part):
@@ -256,6 +269,12 @@ class Adopted(Part):
     why: Text
 
 
+class PayloadOf(NamedTuple):
+    """Marks the attribute of a life event that holds the payload of a kind."""
+
+    kind: str
+
+
 class LifeEvent(Part):
     """A life event with exactly the payload of its kind."""
 
@@ -264,49 +283,49 @@ class LifeEvent(Part):
     kind: Kind
     golem_id: Name
     observed_at: Moment
-    born: Born | None = None
-    died: Died | None = None
-    judged: Judged | None = None
-    published: Published | None = None
-    received: Received | None = None
+    born: Annotated[Born, PayloadOf("GolemBorn")] | None = None
+    died: Annotated[Died, PayloadOf("DeathDeclared")] | None = None
+    judged: Annotated[Judged, PayloadOf("BundleJudged")] | None = None
+    published: Annotated[Published, PayloadOf("BundlePublished")] | None = None
+    received: Annotated[Received, PayloadOf("KnowledgeReceived")] | None = None
     quarantined: Quarantined | None = None
-    steered: Steered | None = None
-    gap: Gap | None = None
-    struck: Struck | None = None
-    reorg: Reorg | None = None
-    withdrawn: Withdrawn | None = None
-    key_registered: KeyRegistered | None = None
-    key_rotated: KeyRotated | None = None
-    key_revoked: KeyRevoked | None = None
-    seal_key_made: SealKeyMade | None = None
-    seal_key_destroyed: SealKeyDestroyed | None = None
-    adopted: Adopted | None = None
-    pinned: Pinned | None = None
-    unpinned: Unpinned | None = None
-    retracted: Retracted | None = None
-    corrected: Corrected | None = None
-    asked: Asked | None = None
-    owner_key_registered: OwnerKeyRegistered | None = None
-    owner_key_revoked: OwnerKeyRevoked | None = None
-    signed: BundleSigned | None = None
-    imported: BundleImported | None = None
-    configured: Configured | None = None
-    advanced: Advanced | None = None
-    credited: Credited | None = None
-    taken_up: TakenUp | None = None
-    pulled: EntryPulled | None = None
-    exported: EntryExported | None = None
-    purchased: BundlePurchased | None = None
-    kit_ordered: KitOrdered | None = None
-    accepted: Accepted | None = None
-    settled: Settled | None = None
-    reflected: Reflected | None = None
-    bequeathed: Bequeathed | None = None
-    waived: BundleWaived | None = None
-    replicant: Replicant | None = None
-    instincts: DefaultsInherited | None = None
-    phrased: Phrased | None = None
-    granted: LoanGranted | None = None
+    steered: Annotated[Steered, PayloadOf("OwnerSteered")] | None = None
+    gap: Annotated[Gap, PayloadOf("GapAccepted")] | None = None
+    struck: Annotated[Struck, PayloadOf("RecordStruck")] | None = None
+    reorg: Annotated[Reorg, PayloadOf("ReorgObserved")] | None = None
+    withdrawn: Annotated[Withdrawn, PayloadOf("KnowledgeWithdrawn")] | None = None
+    key_registered: Annotated[KeyRegistered, PayloadOf("KeyRegistered")] | None = None
+    key_rotated: Annotated[KeyRotated, PayloadOf("KeyRotated")] | None = None
+    key_revoked: Annotated[KeyRevoked, PayloadOf("KeyRevoked")] | None = None
+    seal_key_made: Annotated[SealKeyMade, PayloadOf("SealKeyMade")] | None = None
+    seal_key_destroyed: Annotated[SealKeyDestroyed, PayloadOf("SealKeyDestroyed")] | None = None
+    adopted: Annotated[Adopted, PayloadOf("DerivationAdopted")] | None = None
+    pinned: Annotated[Pinned, PayloadOf("EntryPinned")] | None = None
+    unpinned: Annotated[Unpinned, PayloadOf("EntryUnpinned")] | None = None
+    retracted: Annotated[Retracted, PayloadOf("EntryRetracted")] | None = None
+    corrected: Annotated[Corrected, PayloadOf("EntryCorrected")] | None = None
+    asked: Annotated[Asked, PayloadOf("ModelAsked")] | None = None
+    owner_key_registered: Annotated[OwnerKeyRegistered, PayloadOf("OwnerKeyRegistered")] | None = None
+    owner_key_revoked: Annotated[OwnerKeyRevoked, PayloadOf("OwnerKeyRevoked")] | None = None
+    signed: Annotated[BundleSigned, PayloadOf("BundleSigned")] | None = None
+    imported: Annotated[BundleImported, PayloadOf("BundleImported")] | None = None
+    configured: Annotated[Configured, PayloadOf("ConfigurationAdopted")] | None = None
+    advanced: Annotated[Advanced, PayloadOf("SuccessionAdvanced")] | None = None
+    credited: Annotated[Credited, PayloadOf("CreditCommitted")] | None = None
+    taken_up: Annotated[TakenUp, PayloadOf("GolemTakenUp")] | None = None
+    pulled: Annotated[EntryPulled, PayloadOf("EntryPulled")] | None = None
+    exported: Annotated[EntryExported, PayloadOf("EntryExported")] | None = None
+    purchased: Annotated[BundlePurchased, PayloadOf("BundlePurchased")] | None = None
+    kit_ordered: Annotated[KitOrdered, PayloadOf("KitOrdered")] | None = None
+    accepted: Annotated[Accepted, PayloadOf("DeathAccepted")] | None = None
+    settled: Annotated[Settled, PayloadOf("AffairsSettled")] | None = None
+    reflected: Annotated[Reflected, PayloadOf("LifeReflected")] | None = None
+    bequeathed: Annotated[Bequeathed, PayloadOf("LegacyLeft")] | None = None
+    waived: Annotated[BundleWaived, PayloadOf("BundleWaived")] | None = None
+    replicant: Annotated[Replicant, PayloadOf("ReplicantSent")] | None = None
+    instincts: Annotated[DefaultsInherited, PayloadOf("DefaultsInherited")] | None = None
+    phrased: Annotated[Phrased, PayloadOf("TestamentPhrased")] | None = None
+    granted: Annotated[LoanGranted, PayloadOf("LoanGranted")] | None = None
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:
@@ -329,52 +348,16 @@ class LifeEvent(Part):
         return _content_id(self.kind, self.golem_id, self.observed_at, self.payload, self.quarantined)
 
 
-_KIND_OF: dict[type[Part], tuple[str, str]] = {
-    Born: ("GolemBorn", "born"),
-    Died: ("DeathDeclared", "died"),
-    Judged: ("BundleJudged", "judged"),
-    Published: ("BundlePublished", "published"),
-    Received: ("KnowledgeReceived", "received"),
-    Steered: ("OwnerSteered", "steered"),
-    Gap: ("GapAccepted", "gap"),
-    Struck: ("RecordStruck", "struck"),
-    Reorg: ("ReorgObserved", "reorg"),
-    Withdrawn: ("KnowledgeWithdrawn", "withdrawn"),
-    KeyRegistered: ("KeyRegistered", "key_registered"),
-    KeyRotated: ("KeyRotated", "key_rotated"),
-    KeyRevoked: ("KeyRevoked", "key_revoked"),
-    SealKeyMade: ("SealKeyMade", "seal_key_made"),
-    SealKeyDestroyed: ("SealKeyDestroyed", "seal_key_destroyed"),
-    Adopted: ("DerivationAdopted", "adopted"),
-    Pinned: ("EntryPinned", "pinned"),
-    Unpinned: ("EntryUnpinned", "unpinned"),
-    Retracted: ("EntryRetracted", "retracted"),
-    Corrected: ("EntryCorrected", "corrected"),
-    Asked: ("ModelAsked", "asked"),
-    OwnerKeyRegistered: ("OwnerKeyRegistered", "owner_key_registered"),
-    OwnerKeyRevoked: ("OwnerKeyRevoked", "owner_key_revoked"),
-    BundleSigned: ("BundleSigned", "signed"),
-    BundleImported: ("BundleImported", "imported"),
-    Configured: ("ConfigurationAdopted", "configured"),
-    Advanced: ("SuccessionAdvanced", "advanced"),
-    Credited: ("CreditCommitted", "credited"),
-    TakenUp: ("GolemTakenUp", "taken_up"),
-    EntryPulled: ("EntryPulled", "pulled"),
-    EntryExported: ("EntryExported", "exported"),
-    BundlePurchased: ("BundlePurchased", "purchased"),
-    KitOrdered: ("KitOrdered", "kit_ordered"),
-    Accepted: ("DeathAccepted", "accepted"),
-    Settled: ("AffairsSettled", "settled"),
-    Reflected: ("LifeReflected", "reflected"),
-    Bequeathed: ("LegacyLeft", "bequeathed"),
-    BundleWaived: ("BundleWaived", "waived"),
-    Replicant: ("ReplicantSent", "replicant"),
-    DefaultsInherited: ("DefaultsInherited", "instincts"),
-    Phrased: ("TestamentPhrased", "phrased"),
-    LoanGranted: ("LoanGranted", "granted"),
-}
+def _payload_types() -> Iterator[tuple[type[Part], tuple[str, str]]]:
+    """Yield each payload type with its kind and attribute."""
+    for name, info in LifeEvent.model_fields.items():
+        for choice in get_args(info.annotation):
+            match get_args(choice):
+                case (part, PayloadOf(kind)):
+                    yield part, (kind, name)
 
 
+_KIND_OF = dict(_payload_types())
 _ATTRIBUTE_OF: dict[str, str] = dict(_KIND_OF.values())
 
 
@@ -390,18 +373,3 @@ def life_event(golem_id: str, observed_at: datetime, payload: Part, way: Quarant
     kind, attribute = _KIND_OF[type(payload)]
     fields = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload, "quarantined": way}
     return LifeEvent.model_validate({"event_id": _content_id(kind, golem_id, observed_at, payload, way), **fields})
-
-
-def arrivals_of(events: Iterable[LifeEvent]) -> list[tuple[str, Quarantined]]:
-    """Return knowledge received after birth among these events, each with its golem."""
-    return [(event.golem_id, event.quarantined) for event in events if event.quarantined is not None]
-
-
-def model_requests_of(events: Iterable[LifeEvent]) -> list[tuple[str, Asked]]:
-    """Return the model requests among these events, each with its golem."""
-    return [(event.golem_id, event.asked) for event in events if event.asked is not None]
-
-
-def overrides_of(events: Iterable[LifeEvent]) -> list[tuple[str, Override]]:
-    """Return the overrides among these events, each with its golem."""
-    return [(event.golem_id, event.payload) for event in events if isinstance(event.payload, Override)]

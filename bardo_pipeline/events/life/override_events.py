@@ -7,10 +7,8 @@ Source: X-8; architecture ("What is an event": owner's overrides).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cached_property
 from typing import Annotated, Literal, NamedTuple, Self
 
 import pyarrow as pa
@@ -18,7 +16,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from bardo_pipeline.errors import OverrideError
-from bardo_pipeline.events.life.effective_cycle import by_golem, cycle_after, due
+from bardo_pipeline.events.life.effective_cycle import ExternalEvents, cycle_after
 from bardo_pipeline.events.record.model import Name, Part, Tick, Unit, Whole
 
 Said = Annotated[str, Field(min_length=1, max_length=4_096)]
@@ -105,11 +103,8 @@ class Order(NamedTuple):
         return cycle_after(self.tick_seen, cycle_ticks)
 
 
-@dataclass(frozen=True)
-class Overrides:
+class Overrides(ExternalEvents[Order]):
     """All overrides by golem, number and event."""
-
-    orders: tuple[Order, ...] = ()
 
     @classmethod
     def of(cls, events: pa.Table) -> Overrides:
@@ -122,18 +117,6 @@ class Overrides:
             if (payload := row[OVERRIDES[row["kind"]]])
         }
         return cls(tuple(sorted(orders, key=lambda order: order[:3])))
-
-    @cached_property
-    def _by_golem(self) -> dict[str, tuple[Order, ...]]:
-        return by_golem(self.orders)
-
-    def of_golem(self, golem_id: str) -> tuple[Order, ...]:
-        """Return the overrides of one golem in order."""
-        return self._by_golem.get(golem_id, ())
-
-    def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Order, ...]:
-        """Return the overrides that take effect after the cycle `done` (0 if missing) and up to `upto`, by golem."""
-        return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def check_overrides(

@@ -1,13 +1,12 @@
-"""Requests to a language model about a golem's grimoire, and the operations that it proposed.
+"""Requests to a language model: operations on a golem's grimoire, wordings of a testament.
 
-Source: TOOLS (ADD, UPVOTE, DOWNVOTE, EDIT), canon 58 ("answers of a model are events").
+Source: TOOLS (ADD, UPVOTE, DOWNVOTE, EDIT), INH-3 ("a language model may phrase the testament; it may not add a
+claim"), canon 58 ("answers of a model are events").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -15,13 +14,14 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.life.effective_cycle import by_golem, cycle_after, due
+from bardo_pipeline.events.life.effective_cycle import ExternalEvents, cycle_after
 from bardo_pipeline.events.record.model import Name, Part, Regime, Spent, Text, Tick, Unit, Whole
 
 OPERATIONS_MAX = 16
 CITED_MAX = 64
 REASON_LENGTH_MAX = 500
 NOTE_LENGTH_MAX = 500
+WORDING_LENGTH_MAX = 1_000
 
 AnomalyBand = Literal["calm", "stirred", "strained", "stretched", "broken"]
 GasBand = Literal["cheap", "normal", "dear"]
@@ -80,6 +80,37 @@ class Asked(Part):
     latency_ms: Whole
 
 
+class Wording(Part):
+    """A sentence phrased by a model. statement: the derived sentence. fault: reason for refusing the wording, null if
+    accepted; an accepted wording claims exactly what the sentence claims."""
+
+    category: Name
+    statement: Text
+    wording: Annotated[str, Field(max_length=WORDING_LENGTH_MAX)]
+    fault: Text | None
+
+
+class Phrased(Part):
+    """A request to a language model to phrase a dead golem's testament, and its outcome, failures included.
+
+    wordings: phrased sentences in the order of the request; other sentences keep the derived form. detail, answer and
+    costs: as in `Asked`.
+    """
+
+    provider: Name
+    model: Name
+    prompt_hash: Name
+    outcome: Outcome
+    detail: Text
+    answer: Text | None
+    wordings: tuple[Wording, ...]
+    request_count: Whole
+    input_tokens: Whole
+    output_tokens: Whole
+    cost_micros: Spent
+    latency_ms: Whole
+
+
 class Proposal(NamedTuple):
     """A proposed operation with its event. situation: values of ProposedSituation in order, for ADD only."""
 
@@ -101,11 +132,8 @@ class Proposal(NamedTuple):
         return cycle_after(self.tick_seen, cycle_ticks)
 
 
-@dataclass(frozen=True)
-class Proposed:
+class Proposed(ExternalEvents[Proposal]):
     """All proposals by golem, tick seen, event and number."""
-
-    proposals: tuple[Proposal, ...] = ()
 
     @classmethod
     def of(cls, events: pa.Table) -> Proposed:
@@ -113,14 +141,6 @@ class Proposed:
         requests = events.filter(pc.equal(events["kind"], "ModelAsked"))
         rows = requests.select(["golem_id", "event_id", "asked"]).to_pylist()
         return cls(tuple(sorted(proposal for row in rows for proposal in _proposals(**row))))
-
-    @cached_property
-    def _by_golem(self) -> dict[str, tuple[Proposal, ...]]:
-        return by_golem(self.proposals)
-
-    def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Proposal, ...]:
-        """Return the proposals that are judged after the cycle `done` (0 if missing) and up to `upto`, by golem."""
-        return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def _proposals(golem_id: str, event_id: str, asked: Mapping[str, Any]) -> Iterable[Proposal]:

@@ -6,17 +6,15 @@ its recording and waits in quarantine. Source: INH S5.2, S7.6; architecture ("Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.life.effective_cycle import by_golem, cycle_after, due
+from bardo_pipeline.events.life.effective_cycle import ExternalEvents, cycle_after
 from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 
@@ -60,11 +58,8 @@ class Arrival(NamedTuple):
         return cycle_after(self.tick_seen, cycle_ticks)
 
 
-@dataclass(frozen=True)
-class Arrivals:
+class Arrivals(ExternalEvents[Arrival]):
     """All deliveries after birth by golem, tick seen and event."""
-
-    deliveries: tuple[Arrival, ...] = ()
 
     @classmethod
     def of(cls, events: pa.Table) -> Arrivals:
@@ -82,18 +77,6 @@ class Arrivals:
             for received, way in [(row["received"], row["quarantined"])]
         }  # fmt: skip
         return cls(tuple(sorted(arrivals, key=lambda arrival: arrival[:3])))
-
-    @cached_property
-    def _by_golem(self) -> dict[str, tuple[Arrival, ...]]:
-        return by_golem(self.deliveries)
-
-    def of_golem(self, golem_id: str) -> tuple[Arrival, ...]:
-        """Return the deliveries to one golem in order."""
-        return self._by_golem.get(golem_id, ())
-
-    def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Arrival, ...]:
-        """Return the deliveries that take effect after the cycle `done` (0 if missing) and up to `upto`, by golem."""
-        return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def check_arrivals(

@@ -80,10 +80,11 @@ def to_table(models: Iterable[BaseModel], schema: pa.Schema) -> pa.Table:
 def to_models(table: pa.Table, model: type[M]) -> list[M]:
     """Convert rows of an Arrow table to models; columns of the log are ignored."""
     names = list(model.model_fields)
-    return [model.model_validate(_tuples(row)) for row in table.select(names).to_pylist()]
+    return [model.model_validate(frozen_lists(row)) for row in table.select(names).to_pylist()]
 
 
-def _tuples(value: Any) -> Any:
+def frozen_lists(value: Any) -> Any:
+    """Return a JSON value with tuples in place of lists, as the models need."""
     if isinstance(value, Mapping):
-        return {k: _tuples(v) for k, v in value.items()}
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+        return {k: frozen_lists(v) for k, v in value.items()}
+    return tuple(frozen_lists(v) for v in value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Tables of typed events: one frame per name, and the order of the events of a commit. Pure.
+"""Tables of typed events: one frame per name, the order of the events of a commit, changes between ticks. Pure.
 
 A frame has the columns of FRAME and a payload struct. Events of a commit are ordered by event time, golem, tick, name
 (order of EVENTS) and position in the record's list.
@@ -6,24 +6,25 @@ A frame has the columns of FRAME and a payload struct. Events of a commit are or
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.events.record.arrow_columns import all_required, one, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT, arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS, GolemEvent
 
 FRAME = pa.schema(
     [
-        pa.field("event_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
+        *all_required(pa.string(), "event_id", "golem_id"),
         pa.field("tick", pa.int64()),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("ordinal", pa.int64(), nullable=False),
+        required("at", MOMENT),
+        required("ordinal", pa.int64()),
     ]
 )
 """Columns of all events, one row per event; the column `payload` has the fields of the name."""
@@ -82,33 +83,32 @@ class Emitted:
                     events[place] = GolemEvent.of(name, row)
         return sorted(events.items())
 
-    def add(self, name: str, frame: pa.Table) -> None:
-        if frame.num_rows:
-            assert name not in self.frames, f"{name} is emitted twice"
-            self.frames[name] = frame
+    def add(
+        self,
+        name: str,
+        golems: pa.Array,
+        ticks: pa.Array,
+        at: pa.Array,
+        numbers: Sequence[pa.Array | str],
+        payload: Mapping[str, pa.Array],
+        ordinal: Int64Array | None = None,
+    ) -> None:
+        """Add all events of one name. numbers: texts that identify an event within its golem.
 
-
-def frame_of(
-    name: str,
-    ids: pa.Array,
-    golems: pa.Array,
-    ticks: pa.Array,
-    at: pa.Array,
-    ordinal: Int64Array,
-    payload: Mapping[str, pa.Array],
-) -> pa.Table:
-    """Build a frame, with the payload cast to the types of the name's model."""
-    fields = list(arrow_schema(EVENTS[name].payload))
-    children = [payload[f.name].cast(f.type) for f in fields]
-    struct = pa.StructArray.from_arrays(children, fields=fields) if fields else pa.array([{}] * len(ids))
-    columns = [ids, golems, ticks, at.cast(MOMENT), pa.array(ordinal, pa.int64()), struct]
-    return pa.table(columns, schema=FRAME.append(pa.field("payload", struct.type, nullable=False)))
-
-
-def event_ids(name: str, golems: pa.Array, *numbers: pa.Array) -> pa.Array:
-    """Return ids of the form name/numbers/golem; with the golem's id last, ids are unique for any golem id."""
-    place = pc.binary_join_element_wise(*numbers, ".") if len(numbers) > 1 else numbers[0]
-    return pc.binary_join_element_wise(pa.scalar(name), place, golems, "/")
+        The id of an event is name/numbers/golem; with the golem's id last, ids are unique for any golem id.
+        """
+        if not len(golems):
+            return
+        assert name not in self.frames, f"{name} is emitted twice"
+        place = pc.binary_join_element_wise(*numbers, ".")
+        ids = pc.binary_join_element_wise(pa.scalar(name), place, golems, "/")
+        fields = list(arrow_schema(EVENTS[name].payload))
+        children = [payload[f.name].cast(f.type) for f in fields]
+        struct = pa.StructArray.from_arrays(children, fields=fields) if fields else pa.array([{}] * len(ids))
+        order = pa.array(np.zeros(len(ids)) if ordinal is None else ordinal, pa.int64())
+        columns = [ids, golems, ticks, at.cast(MOMENT), order, struct]
+        schema = FRAME.append(pa.field("payload", struct.type, nullable=False))
+        self.frames[name] = pa.table(columns, schema=schema)
 
 
 def flat(lists: pa.Array) -> tuple[Int64Array, Int64Array, pa.Array]:
@@ -123,3 +123,47 @@ def relisted(rows: Int64Array, owner: Int64Array, values: pa.Array) -> pa.Array:
     """Group elements, sorted by row, into one list per row."""
     offsets = pa.array(np.searchsorted(owner, np.append(rows, len(rows))).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, values)
+
+
+NEIGHBOUR_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "phase")
+"""Columns of neighbouring records that are needed to detect changes."""
+
+_WATCHED = (("heartbeat:regime_shift", "regime"), ("mortality:phase_transition", "phase"))
+
+
+class Steps(NamedTuple):
+    """Pairs of consecutive records, NEIGHBOUR_COLUMNS each."""
+
+    before: pa.Table
+    after: pa.Table
+
+    @classmethod
+    def of(cls, *parts: Steps) -> Steps:
+        """Concatenate pairs."""
+        return cls(*(pa.concat_tables(tables) for tables in zip(*parts, strict=True)))
+
+
+def steps_within(records: pa.Table, neighbours: pa.Table) -> Steps:
+    """Return the pairs with a watched change in which at least one record is new."""
+    both = pa.concat_tables([table.select(NEIGHBOUR_COLUMNS) for table in (records, neighbours)])
+    tick, code = both["tick"].to_numpy(), one(both["golem_id"]).dictionary_encode().indices.to_numpy()
+    order = np.lexsort((tick, code))
+    follows = (code[order][1:] == code[order][:-1]) & (tick[order][1:] == tick[order][:-1] + 1)
+    is_new = order < records.num_rows
+    follows &= is_new[1:] | is_new[:-1]
+    earlier, later = order[:-1][follows], order[1:][follows]
+    changed = np.zeros(len(earlier), np.bool_)
+    for _, column in _WATCHED:
+        values = one(both[column])
+        changed |= np.asarray(pc.not_equal(values.take(pa.array(earlier)), values.take(pa.array(later))), np.bool_)
+    return Steps(both.take(pa.array(earlier[changed])), both.take(pa.array(later[changed])))
+
+
+def add_change_events(steps: Steps, out: Emitted) -> None:
+    """Add an event at the later tick for each watched column that changed."""
+    for name, column in _WATCHED:
+        before, after = one(steps.before[column]), one(steps.after[column])
+        at = pa.array(np.flatnonzero(pc.not_equal(before, after)))
+        golems, ticks, moments = (one(steps.after[name]).take(at) for name in ("golem_id", "tick", "observed_at"))
+        payload = {"before": before.take(at), "after": after.take(at)}
+        out.add(name, golems, ticks, moments, [pc.cast(ticks, pa.string()), "0"], payload)

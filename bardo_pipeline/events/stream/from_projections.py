@@ -13,8 +13,7 @@ from bardo_pipeline.events.life.events import _ATTRIBUTE_OF
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.arrow_schema import arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS
-from bardo_pipeline.events.stream.event_table import Emitted, event_ids, flat, frame_of
-from bardo_pipeline.events.stream.from_changes import Steps, add_change_events
+from bardo_pipeline.events.stream.event_table import Emitted, Steps, add_change_events, flat
 
 DECISION_COLUMNS = (
     "golem_id", "revision", "cycle", "seq", "at", "operation", "entry_id", "kind", "category", "confidence_ppm",
@@ -36,12 +35,10 @@ def decision_events(decisions: pa.Table) -> Emitted:
     payload = {"entry_type": columns["kind"], "source": columns["provenance"], "confidence": confidence}
     payload |= {name: columns[name] for name in ("category", "entry_id", "cycle")}
     payload["operation"] = pc.if_else(is_valid, columns["operation"], "withdrawn")
-    name, golems, none = "GrimoireWrite", columns["golem_id"], pa.nulls(decisions.num_rows, pa.int64())
-    ids = event_ids(
-        name, golems, *_numbers(columns, "revision", "cycle", "seq"), pc.if_else(is_valid, "stands", "withdrawn")
-    )
+    numbers = [*_numbers(columns, "revision", "cycle", "seq"), pc.if_else(is_valid, "stands", "withdrawn")]
     order = columns["seq"].to_numpy() * 2 + is_valid.to_numpy(zero_copy_only=False)
-    out.add(name, frame_of(name, ids, golems, none, columns["at"], order, payload))
+    no_tick = pa.nulls(decisions.num_rows, pa.int64())
+    out.add("GrimoireWrite", columns["golem_id"], no_tick, columns["at"], numbers, payload, order)
     if pc.all(is_valid, min_count=0).as_py():  # a commit with retractions is a repair, not a consolidation
         _consolidations(columns, out)
     return out
@@ -54,10 +51,10 @@ def _numbers(columns: Mapping[str, pa.Array], *names: str) -> list[pa.Array]:
 
 def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
     golem = columns["golem_id"].dictionary_encode().indices.to_numpy()
-    numbers = [pc.fill_null(columns[name], 0).to_numpy() for name in ("revision", "cycle", "turn")]
+    row_numbers = [pc.fill_null(columns[name], 0).to_numpy() for name in ("revision", "cycle", "turn")]
     own = np.flatnonzero(np.asarray(pc.not_equal(columns["operation"], "received")))
     keys, first, group = np.unique(
-        np.stack([golem, *numbers], axis=1)[own], axis=0, return_index=True, return_inverse=True
+        np.stack([golem, *row_numbers], axis=1)[own], axis=0, return_index=True, return_inverse=True
     )
     group = group.reshape(-1)
     created, reinforced = (
@@ -67,20 +64,16 @@ def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
     cause, _, ticks = flat(columns["cause_ticks"].take(pa.array(own)))
     pairs = np.unique(np.stack([group[cause], ticks.to_numpy()], axis=1), axis=0)
     episodes = np.bincount(pairs[:, 0], minlength=len(keys)) if len(pairs) else np.zeros(len(keys), np.int64)
-    at = pa.array(own[first])
-    name, golems, none = (
-        "grimoire:consolidation_complete",
-        columns["golem_id"].take(at),
-        pa.nulls(len(keys), pa.int64()),
-    )
-    ids = event_ids(name, golems, *(number.take(at) for number in _numbers(columns, "revision", "cycle")))
+    taken = {name: column.take(pa.array(own[first])) for name, column in columns.items()}
     payload = {
         "episodes_processed": pa.array(episodes),
         "insights_created": pa.array(created),
         "insights_reinforced": pa.array(reinforced),
-        "cycle": columns["cycle"].take(at),
+        "cycle": taken["cycle"],
     }
-    out.add(name, frame_of(name, ids, golems, none, columns["at"].take(at), np.arange(len(keys)), payload))
+    numbers, no_tick = _numbers(taken, "revision", "cycle"), pa.nulls(len(keys), pa.int64())
+    name, order = "grimoire:consolidation_complete", np.arange(len(keys))
+    out.add(name, taken["golem_id"], no_tick, taken["at"], numbers, payload, order)
 
 
 def cycle_events(cycles: pa.Table) -> Emitted:
@@ -88,10 +81,8 @@ def cycle_events(cycles: pa.Table) -> Emitted:
     out = Emitted()
     cycles = cycles.filter(cycles["because"].is_null())
     columns = {name: one(cycles.column(name)) for name in CYCLE_COLUMNS}
-    name, golems = "CuratorCycleComplete", columns["golem_id"]
-    payload = {n: columns[n] for n in EVENTS[name].payload.model_fields}
-    ids, place = event_ids(name, golems, *_numbers(columns, "cycle")), columns["cycle"].to_numpy()
-    out.add(name, frame_of(name, ids, golems, columns["tick_last"], columns["closed_at"], place, payload))
+    golems, ticks, at = (columns[name] for name in ("golem_id", "tick_last", "closed_at"))
+    out.add("CuratorCycleComplete", golems, ticks, at, _numbers(columns, "cycle"), columns, columns["cycle"].to_numpy())
     return out
 
 
@@ -106,22 +97,17 @@ def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: 
     out = Emitted()
     for kind, attribute in _ATTRIBUTE_OF.items():
         chosen = events.filter(pc.equal(events["kind"], kind))
-        if not chosen.num_rows:
-            continue
-        golems, at = one(chosen["golem_id"]), one(chosen["observed_at"])
+        golems, at, ids = (one(chosen[name]) for name in ("golem_id", "observed_at", "event_id"))
         payload = one(chosen[attribute])
-        ids, place = one(chosen["event_id"]), np.zeros(chosen.num_rows, np.int64)
-        tick_fields = [name for name in ("tick", "due_tick") if name in EVENTS[kind].payload.model_fields]
-        ticks = payload.field(tick_fields[0]) if tick_fields else pa.nulls(chosen.num_rows, pa.int64())
         fields = {name: payload.field(name) for name in EVENTS[kind].payload.model_fields}
-        out.add(kind, frame_of(kind, event_ids(kind, golems, ids), golems, ticks, at, place, fields))
+        ticks = fields.get("tick", fields.get("due_tick", pa.nulls(chosen.num_rows, pa.int64())))
+        out.add(kind, golems, ticks, at, [ids], fields)
         if kind == "KnowledgeReceived":
-            details = pa.Table.from_pylist(
-                list(imports), schema=arrow_schema(EVENTS["grimoire:import_complete"].payload)
-            )
+            schema = arrow_schema(EVENTS["grimoire:import_complete"].payload)
+            details = pa.Table.from_pylist(list(imports), schema=schema)
+            columns = {name: one(details[name]) for name in schema.names}
             for name in ("grimoire:import_complete", "dream:import_hook"):
-                own = {n: one(details[n]) for n in EVENTS[name].payload.model_fields}
-                out.add(name, frame_of(name, event_ids(name, golems, ids), golems, ticks, at, place, own))
+                out.add(name, golems, ticks, at, [ids], columns)
     if across is not None:
         add_change_events(across, out)
     return out

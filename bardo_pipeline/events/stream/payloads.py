@@ -11,6 +11,7 @@ from bardo_pipeline.events.record.model import (
     Amount,
     ContextCategory,
     Emotion,
+    GrimoireMutation,
     Moment,
     Name,
     Outcome,
@@ -21,7 +22,8 @@ from bardo_pipeline.events.record.model import (
     ProbeName,
     Real,
     Regime,
-    Signed,
+    RetrievedEntry,
+    SomaticMarker,
     Spent,
     Text,
     Tick,
@@ -94,19 +96,17 @@ class QueueWarning(Part):
     queue_depth: Whole
 
 
-class TickDropped(Part):
-    """Ticks dropped since the last executed tick; they have no number (canon 35)."""
-
-    tick: Tick
-    dropped: Whole
-    during_dream: bool
-
-
 class DroppedInDream(Part):
     """Ticks dropped during a dream."""
 
     tick: Tick
     dropped: Whole
+
+
+class TickDropped(DroppedInDream):
+    """Ticks dropped since the last executed tick; they have no number (canon 35)."""
+
+    during_dream: bool
 
 
 class RegimeShifted(Part):
@@ -159,12 +159,8 @@ class MoodShifted(Part):
     emotion: Emotion
 
 
-class MarkerFired(Part):
+class MarkerFired(SomaticMarker):
     """A situation with a somatic marker occurred again."""
-
-    entry_id: Name
-    situation: Text
-    valence: Signed
 
 
 # prediction
@@ -265,24 +261,12 @@ class EpisodeStored(Part):
     dream_tag: Name | None
 
 
-class EntryRetrieved(Part):
+class EntryRetrieved(RetrievedEntry):
     """A grimoire entry was retrieved, with the factors of its score."""
 
-    entry_id: Name
-    kind: Name
-    score: Unit
-    semantic: Unit
-    recency: Unit
-    importance: Amount
-    affect: Unit
 
-
-class MutationSeen(Part):
+class MutationSeen(GrimoireMutation):
     """A change of an entry in the last closed cycle became visible to the golem."""
-
-    operation: Name
-    entry_id: Name
-    kind: Name
 
 
 class GrimoireWritten(Part):

@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from bardo_pipeline.curator.model_prompt import Prompt
-from bardo_pipeline.events.life.testament_phrased import WORDING_LENGTH_MAX, Wording
+from bardo_pipeline.events.life.proposal_events import WORDING_LENGTH_MAX, Wording
 from bardo_pipeline.events.record.model import Whole
 from bardo_pipeline.inheritance.phrasing.wording_check import fault_of
 from bardo_pipeline.inheritance.testament import CATEGORIES

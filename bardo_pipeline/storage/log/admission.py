@@ -18,8 +18,8 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, check_rings, rings_after
 from bardo_pipeline.events.custody.sealing import unsealed
-from bardo_pipeline.events.life.events import LifeEvent, arrivals_of, model_requests_of, overrides_of
-from bardo_pipeline.events.life.override_events import OVERRIDES, check_overrides
+from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.override_events import OVERRIDES, Override, check_overrides
 from bardo_pipeline.events.life.proposal_events import check_model_requests
 from bardo_pipeline.events.life.received_knowledge import check_arrivals
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, check_dying, drop_repeated_deaths
@@ -125,9 +125,12 @@ def check_lives(
     overrides : golem -> number of recorded overrides
     """
     check_deaths(events, highest)
-    check_overrides(overrides_of(events), contiguous=contiguous, death=death, recorded=overrides)
-    check_model_requests(model_requests_of(events), contiguous=contiguous, death=death)
-    check_arrivals(arrivals_of(events), contiguous=contiguous, death=death)
+    stated = [(event.golem_id, event.payload) for event in events if isinstance(event.payload, Override)]
+    check_overrides(stated, contiguous=contiguous, death=death, recorded=overrides)
+    requests = [(event.golem_id, event.asked) for event in events if event.asked is not None]
+    check_model_requests(requests, contiguous=contiguous, death=death)
+    arrivals = [(event.golem_id, event.quarantined) for event in events if event.quarantined is not None]
+    check_arrivals(arrivals, contiguous=contiguous, death=death)
 
 
 class BatchRows(NamedTuple):
