@@ -1,4 +1,4 @@
-"""Types of numpy arrays by element, for annotations."""
+"""Types of numpy arrays by element, and of Arrow columns, for annotations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Int8Array: TypeAlias = npt.NDArray[np.int8]
@@ -20,3 +21,4 @@ StringArray: TypeAlias = npt.NDArray[np.object_]
 IntegerArray: TypeAlias = npt.NDArray[np.integer[Any]]
 ObjectArray: TypeAlias = npt.NDArray[np.object_]
 TimeArray: TypeAlias = npt.NDArray[np.datetime64]
+Column: TypeAlias = pa.Array | pa.ChunkedArray

@@ -100,7 +100,7 @@ def _positions(lists: pa.ListArray, protocol: pa.Array) -> dict[str, Any]:
     return columns
 
 
-def _actions(lists: pa.ListArray, gas_gwei: Float64Array, policy: Policy) -> dict[str, Any]:
+def _actions(lists: pa.Array, gas_gwei: Float64Array, policy: Policy) -> dict[str, Any]:
     """Return status and slippage of each record's re-centring, and the gas and gas units of its executed actions."""
     row, parts = flatten_lists(lists)
     kind, status = (pc.struct_field(parts, name) for name in ("action_type", "status"))

@@ -53,7 +53,7 @@ def cycles_of(records: pa.Table, golem: Int64Array, cycle: Int64Array, policy: P
     first = np.flatnonzero(np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])][: len(tick)])
     last = np.r_[first[1:], len(tick)][: len(first)] - 1
 
-    def summed(values: Int64Array) -> Int64Array:
+    def summed(values: Int64Array | BoolArray) -> Int64Array:
         return np.add.reduceat(values.astype(np.int64), first) if len(first) else np.zeros(0, np.int64)
 
     alive = pc.struct_field(contiguous(records["vitality"]), "composite").to_numpy(zero_copy_only=False) > 0

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.arrays import BoolArray, Column, Int64Array
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
 from bardo_pipeline.policy import DecayPolicy
@@ -112,7 +112,7 @@ def moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
     return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
 
 
-def with_columns(table: pa.Table, **columns: pa.Array | Int64Array | BoolArray) -> pa.Table:
+def with_columns(table: pa.Table, **columns: Column | Int64Array | BoolArray) -> pa.Table:
     """Replace some columns of a table, keeping their types."""
     for name, values in columns.items():
         place = table.schema.get_field_index(name)

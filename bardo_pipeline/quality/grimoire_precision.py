@@ -261,10 +261,10 @@ def _cells_known(judged: pa.Table, met: pa.Table, at_us: int, ground: Ground, po
         name = cell_truth(int(cell))
         enough = max(policy.windows_min, policy.learnable / float(yard.strength[cell]) ** 2)
         here = met.filter(pc.and_(pc.equal(met["cell"], int(cell)), pc.greater_equal(met["windows"], enough)))
-        here = here["golem_id"].unique()
+        golems = here["golem_id"].unique()
         holders = right.filter(pc.equal(right["truth"], name))["golem_id"].unique()
-        held = pc.sum(pc.is_in(here, value_set=holders)).as_py() or 0
-        recalled.append(Recalled(name, "rule", float(yard.strength[cell]), len(here), held))
+        held = pc.sum(pc.is_in(golems, value_set=holders)).as_py() or 0
+        recalled.append(Recalled(name, "rule", float(yard.strength[cell]), len(golems), held))
     return recalled
 
 

@@ -218,8 +218,8 @@ class FleetRun:
                 out.cut(t - start + 1)
                 break
         chunk = Chunk(out, self.tape, start, fleet.golem_ids, recall, self.context.derivation_id, policy)
-        rows = {"mutations": self._mutations(out), "interventions": _lists("active_interventions", due_rows, out)}
-        records = records_of(replace(chunk, **rows))
+        in_force = _lists("active_interventions", due_rows, out)
+        records = records_of(replace(chunk, mutations=self._mutations(out), interventions=in_force))
         self.segment += 1
         self.context.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
         self.records += records.num_rows
@@ -248,7 +248,7 @@ class FleetRun:
             self.context.log.record([life_event(golem_id, self._moment(t), payload)], self.clock())
         return Interventions(steer, follow)
 
-    def _mutations(self, out: Buffers) -> pa.Array:
+    def _mutations(self, out: Buffers) -> pa.Array | None:
         """Build the last closed cycle's changes to each grimoire, for the first record after it."""
         rows = {i * out.ticks: self._learned.get(g, []) for i, g in enumerate(self.fleet.golem_ids)}
         return _lists("grimoire_mutations", rows, out)

@@ -63,7 +63,7 @@ class Evidence:
     cause_tick: Int64Array
 
 
-def flatten_lists(lists: pa.ListArray) -> tuple[Int64Array, pa.Array]:
+def flatten_lists(lists: pa.Array) -> tuple[Int64Array, pa.Array]:
     """Return (row of each element, elements) of a list column."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     rows = np.repeat(np.arange(len(lists)), np.diff(offsets))

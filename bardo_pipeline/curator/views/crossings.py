@@ -69,7 +69,7 @@ _JUDGED_BY = [
 _REASONS = pa.array([*_FAULTS, *(f"passes by {gate}" for gate in _GATES)])
 
 
-def dreams_that_cross(entries: pa.Table, policy: Policy) -> pa.Array:
+def dreams_that_cross(entries: pa.Table, policy: Policy) -> pa.ChunkedArray:
     """Return which entries (ENTRY_SCHEMA) the clade may see: all but dream entries below `clade_confidence`."""
     unsure = pc.less(entries["confidence_ppm"], ppm(policy.dreams.clade_confidence))
     return pc.invert(pc.and_(pc.equal(entries["source"], "dream"), unsure))

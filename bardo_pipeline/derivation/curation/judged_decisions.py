@@ -61,7 +61,7 @@ def judgements(context: DerivationContext) -> pa.Table:
     return table.sort_by([("golem_id", "ascending"), ("at", "ascending"), ("structure", "ascending")])
 
 
-def _band(resolutions: pa.StructArray, name: str, edges: Sequence[float], bands: Sequence[str]) -> pa.Array:
+def _band(resolutions: pa.Array, name: str, edges: Sequence[float], bands: Sequence[str]) -> pa.Array:
     values = pc.struct_field(resolutions, name).to_numpy(zero_copy_only=False)
     return pa.array(bands).take(pa.array(np.searchsorted(edges, values, side="right")))
 

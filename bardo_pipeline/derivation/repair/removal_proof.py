@@ -294,8 +294,13 @@ def _dreams(proof: _Proof) -> Iterator[Remains]:
     hypotheses, key = proof.standing("hypotheses"), ("hypothesis_id", "cycle", "seq")
     named = named_ticks(hypotheses["golem_id"], contiguous(hypotheses["cause_ticks"]))
     for out in named.filter(proof.is_retracted(named)).to_pylist():
-        row = hypotheses.slice(out["row"], 1).to_pylist()[0]
-        yield Remains("hypotheses", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
+        hypothesis = hypotheses.slice(out["row"], 1).to_pylist()[0]
+        yield Remains(
+            "hypotheses",
+            hypothesis["golem_id"],
+            _named(hypothesis, key),
+            f"names tick {out['tick']}, which is left out",
+        )
     yield from _extra("hypotheses", key, hypotheses, proof.dream_result.hypotheses)
     yield from _extra("lessons", ("entry_id",), proof.standing("lessons"), proof.lessons)
 

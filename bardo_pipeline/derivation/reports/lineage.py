@@ -99,7 +99,7 @@ def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = No
     return sorted(holdings, key=lambda h: (h.generation or 0, h.golem_id))
 
 
-def named_ticks(golem_ids: pa.ChunkedArray, ticks: pa.ListArray) -> pa.Table:
+def named_ticks(golem_ids: pa.ChunkedArray, ticks: pa.Array) -> pa.Table:
     """Flatten the ticks that rows name to one row per tick: row, golem_id, tick."""
     row, tick = flatten_lists(ticks)
     place = pa.array(row, pa.int64())

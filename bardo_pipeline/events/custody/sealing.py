@@ -242,7 +242,7 @@ def withheld(line: bytes, sealing: Collection[str]) -> bool:
     return not isinstance(golem_id, str) or golem_id in sealing
 
 
-def _with(struct: pa.StructArray, name: str, change: Any) -> pa.Array:
+def _with(struct: pa.Array, name: str, change: Any) -> pa.Array:
     """Return the struct with one child changed; children of null structs stay."""
     fields = list(struct.type)
     children = [change(struct.field(f.name)) if f.name == name else struct.field(f.name) for f in fields]

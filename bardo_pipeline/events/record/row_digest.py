@@ -186,7 +186,7 @@ _cached_word_digest = lru_cache(65_536)(_word_digest)
 """Small tables are digested repeatedly, with mostly the same ids and texts."""
 
 
-def _list_digests(array: pa.ListArray) -> UInt64Array:
+def _list_digests(array: pa.Array) -> UInt64Array:
     offsets = array.offsets.to_numpy().astype(np.int64)
     start, stop = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     lengths = np.diff(offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,7 +40,7 @@ def record_type(name: str) -> pa.DataType:
     return RECORD_SCHEMA.field(name).type
 
 
-def lists_of(name: str, counts: Int64Array, parts: dict[str, pa.Array | str | bool]) -> pa.Array:
+def lists_of(name: str, counts: Int64Array, parts: Mapping[str, pa.Array | str | bool]) -> pa.Array:
     """Build a record's list field from list lengths and the children of its structs."""
     type_ = record_type(name)
     return list_array(type_, counts, struct(type_.value_type, parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,7 @@ def loan_positions(rows: Rows) -> tuple[Int64Array, pa.Array]:
     lower, upper = _bearable(rows, where)
     names = concat_text(rows.golem_ids(where), "/loan-", rows.text("loan_tick", where))
     health = rows.of("loan_health", where)
-    parts = {
+    parts: dict[str, Any] = {
         "position_id": names,
         "protocol": LENDER,
         "pair": market.pair,

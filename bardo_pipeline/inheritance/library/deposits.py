@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.arrays import BoolArray, Column, Int64Array
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
 from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, int_column, micros, query_tables, to_bools
@@ -50,7 +50,7 @@ pull, export or purchase; empty for overflow."""
 
 
 def deposited(
-    entries: pa.Table, channel: str, *, owners: pa.Array, at: pa.Array, causes: pa.Array, provenance: str | None = None
+    entries: pa.Table, channel: str, *, owners: Column, at: Column, causes: Column, provenance: str | None = None
 ) -> pa.Table:
     """Return entries (CONTENT, golem_id, entry_id) as deposits (DEPOSIT_SCHEMA); owners, at and causes are per entry.
 

@@ -126,7 +126,7 @@ def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: 
     )
     both = pa.concat_tables([deposits, overflow])
     coming = _query_columns(both, deposits.num_rows)
-    sources = {
+    sources: dict[str, Any] = {
         "rules": query_tables("select distinct owner_id, structure, side from coming", coming=coming),
         "confirmed": held.select(_CONFIRMED).filter(pa.array(_is_confirmed(held))),
         "rule_parts": _rule_parts(both["structure"]),

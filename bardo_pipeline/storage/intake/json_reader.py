@@ -165,7 +165,7 @@ def _has_usual_format(texts: pa.ChunkedArray) -> BoolArray:
     return np.asarray(pc.fill_null(pc.match_substring_regex(texts, _MOMENT), False), np.bool_)
 
 
-def _set(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+def _set(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, column)
 
 

@@ -160,6 +160,7 @@ class GrowingTable:
                 updated = newest_per_golem(pa.concat_tables([cached.filter(has_new), fresh]), by)
                 cached = pa.concat_tables([cached.filter(pc.invert(has_new)), updated]).combine_chunks()
             self._newest[by, *wanted] = version, turn, cached
+        assert cached is not None, "a cached version has its rows"
         return cached
 
     def _valid(self, rows: pa.Table) -> pa.Table:
