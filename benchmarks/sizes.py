@@ -19,9 +19,9 @@ from pydantic import BaseModel
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.custody.hash_chain import Payloads
-from bardo_pipeline.events.record.arrow_schema import _annotation, _split_optional
-from bardo_pipeline.events.record.check_batch import examine
+from bardo_pipeline.events.record.arrow_schema import field_annotation, split_optional
 from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.storage.operations.maintenance import maintain
 from bardo_pipeline.storage.operations.retention import disk_bytes
 from benchmarks.figures import Figure
@@ -125,7 +125,7 @@ Pack = Callable[[Any], Iterator[bytes]]
 
 def packer(model: type[BaseModel]) -> Pack:
     """Return a function that encodes a row like Rust's bincode: fixed widths, 8-byte lengths, option tags."""
-    parts = [(name, _packer(_annotation(field))) for name, field in model.model_fields.items()]
+    parts = [(name, _packer(field_annotation(field))) for name, field in model.model_fields.items()]
 
     def pack(row: Any) -> Iterator[bytes]:
         for name, part in parts:
@@ -135,9 +135,9 @@ def packer(model: type[BaseModel]) -> Pack:
 
 
 def _packer(annotation: Any) -> Pack:
-    optional, bare = _split_optional(annotation)
+    optional, bare = split_optional(annotation)
     while get_origin(bare) is not None and hasattr(bare, "__metadata__"):
-        inner, bare = _split_optional(get_args(bare)[0])
+        inner, bare = split_optional(get_args(bare)[0])
         optional = optional or inner
     plain = _plain(bare)
 

@@ -35,7 +35,7 @@ from bardo_pipeline.events.custody.hash_chain import (
 )
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
-from bardo_pipeline.events.record.check_batch import examine
+from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.leases import Lease, leased

@@ -27,7 +27,7 @@ from bardo_pipeline.errors import LeaseError, SealError
 from bardo_pipeline.events.custody.sealing import PRIVATE, PrivateParts, SealKey, is_plain, open_parts, seal_table
 from bardo_pipeline.events.life.events import LifeEvent, SealKeyMade, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
-from bardo_pipeline.events.record.check_batch import examine
+from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine

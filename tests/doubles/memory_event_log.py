@@ -30,10 +30,9 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.override_events import OVERRIDES
 from bardo_pipeline.events.life.thanatopsis_events import check_dying, drop_repeated_deaths, rank_of
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
-from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.events.record.validate import check_table
+from bardo_pipeline.events.record.validate import Examined, check_table
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.log.admission import check_lives

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel, Field
 
-from bardo_pipeline.events.record import check_batch, validate
+from bardo_pipeline.events.record import validate
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import row_digests
@@ -51,9 +51,9 @@ def batch() -> pa.Table:
 
 
 def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = check_batch.examine(batch)
-    monkeypatch.setattr(check_batch, "_THREADED_ROWS", 1)
-    beside = check_batch.examine(batch)
+    whole = validate.examine(batch)
+    monkeypatch.setattr(validate, "_THREADED_ROWS", 1)
+    beside = validate.examine(batch)
     assert beside.faults == whole.faults
     assert len(whole.errors()) > 50
     assert np.array_equal(beside.digests, whole.digests)

@@ -20,7 +20,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, _annotation, _split_optional, to_models, to_table
+from bardo_pipeline.events.record.arrow_schema import (
+    RECORD_SCHEMA,
+    field_annotation,
+    split_optional,
+    to_models,
+    to_table,
+)
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import fingerprint, row_digests
 from bardo_pipeline.events.record.validate import check_table
@@ -38,7 +44,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 
 def strategy_of(annotation: Any) -> st.SearchStrategy[Any]:
     """Every value that the annotation allows, small ones first."""
-    nullable, bare = _split_optional(annotation)
+    nullable, bare = split_optional(annotation)
     core, limits = bare, {}
     while get_origin(core) is Annotated:
         core, *metadata = get_args(core)
@@ -51,7 +57,7 @@ def strategy_of(annotation: Any) -> st.SearchStrategy[Any]:
                 limits["min_size"] = part.min_length
             elif pattern := getattr(part, "pattern", None):
                 limits["regex"] = pattern
-    inner_nullable, core = _split_optional(core)
+    inner_nullable, core = split_optional(core)
     found = _bare_strategy(core, limits)
     return st.none() | found if nullable or inner_nullable else found
 
@@ -77,7 +83,7 @@ def _bare_strategy(core: Any, limits: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 @cache
 def models_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
-    return st.builds(model, **{name: strategy_of(_annotation(info)) for name, info in model.model_fields.items()})
+    return st.builds(model, **{name: strategy_of(field_annotation(info)) for name, info in model.model_fields.items()})
 
 
 def streams() -> st.SearchStrategy[list[DecisionCycleRecord]]:

@@ -12,7 +12,13 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA, _annotation, _arrow_type, _split_optional
+from bardo_pipeline.events.record.arrow_schema import (
+    MOMENT,
+    RECORD_SCHEMA,
+    _arrow_type,
+    field_annotation,
+    split_optional,
+)
 from bardo_pipeline.events.record.model import PROBES, SCHEMA_VERSION, DecisionCycleRecord
 
 START_US = 1_700_000_000_000_000
@@ -64,7 +70,7 @@ def records(
         "cycle_seen": pa.array(at_tick // 50),
     }
     drawn = {
-        name: fixed[name] if name in fixed else draw.column(name, _annotation(field), count)
+        name: fixed[name] if name in fixed else draw.column(name, field_annotation(field), count)
         for name, field in DecisionCycleRecord.model_fields.items()
     }
     return pa.table(drawn, schema=RECORD_SCHEMA)
@@ -77,9 +83,9 @@ class _Draw:
         self.rng, self.dense = rng, dense
 
     def column(self, name: str, annotation: Any, count: int) -> pa.Array:
-        nullable, bare = _split_optional(annotation)
+        nullable, bare = split_optional(annotation)
         if get_origin(bare) is Annotated:
-            inner_nullable, inner = _split_optional(get_args(bare)[0])
+            inner_nullable, inner = split_optional(get_args(bare)[0])
             nullable, bare = nullable or inner_nullable, Annotated[(inner, *get_args(bare)[1:])]
         absent = None
         if nullable and not self.dense:
@@ -98,7 +104,7 @@ class _Draw:
         if get_origin(core) is tuple:
             return self.lists(name, core, count)
         if isinstance(core, type) and issubclass(core, BaseModel):
-            children = [self.column(n, _annotation(f), count) for n, f in core.model_fields.items()]
+            children = [self.column(n, field_annotation(f), count) for n, f in core.model_fields.items()]
             mask = None if absent is None else pa.array(absent)
             return pa.StructArray.from_arrays(children, fields=list(_arrow_type(core)), mask=mask)
         if core is bool:

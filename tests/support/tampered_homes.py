@@ -28,9 +28,9 @@ from bardo_pipeline.events.custody.hash_chain import (
 )
 from bardo_pipeline.events.life.events import KeyRegistered, Published, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
-from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
+from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.durable_commits import point_to, put_checkpoint

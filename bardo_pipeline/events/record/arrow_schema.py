@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import pyarrow as pa
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
@@ -23,11 +24,20 @@ MOMENT = pa.timestamp("us", tz="UTC")
 
 def arrow_field(name: str, annotation: Any) -> pa.Field:
     """Return the Arrow field of an annotated attribute; only `X | None` is nullable."""
-    nullable, bare = _split_optional(annotation)
+    nullable, bare = split_optional(annotation)
     return pa.field(name, _arrow_type(bare), nullable=nullable)
 
 
-def _split_optional(annotation: Any) -> tuple[bool, Any]:
+def split_constraints(annotation: Any) -> tuple[Any, list[Any]]:
+    """Return the bare type of an annotation and its constraints."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, []
+    bare, *metadata = get_args(annotation)
+    return bare, [c for item in metadata for c in (item.metadata if isinstance(item, FieldInfo) else [item])]
+
+
+def split_optional(annotation: Any) -> tuple[bool, Any]:
+    """Return whether an annotation is `X | None`, and X."""
     if get_origin(annotation) in (Union, types.UnionType):
         members = [a for a in get_args(annotation) if a is not type(None)]
         assert len(members) == 1, f"only X | None is allowed in a record, not {annotation}"
@@ -36,9 +46,8 @@ def _split_optional(annotation: Any) -> tuple[bool, Any]:
 
 
 def _arrow_type(annotation: Any) -> pa.DataType:
+    annotation, _ = split_constraints(annotation)
     origin = get_origin(annotation)
-    if origin is Annotated:
-        return _arrow_type(get_args(annotation)[0])
     if origin is Literal or annotation is str:
         return pa.string()
     if origin is tuple:
@@ -52,10 +61,11 @@ def _arrow_type(annotation: Any) -> pa.DataType:
 
 
 def _fields(model: type[BaseModel]) -> list[pa.Field]:
-    return [arrow_field(name, _annotation(info)) for name, info in model.model_fields.items()]
+    return [arrow_field(name, field_annotation(info)) for name, info in model.model_fields.items()]
 
 
-def _annotation(info: Any) -> Any:
+def field_annotation(info: FieldInfo) -> Any:
+    """Return the annotation of a model's field with its constraints."""
     return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
 
 

@@ -15,10 +15,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import annotated_types as at
 import msgspec
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from bardo_pipeline.events.custody.sealing import has_private_parts
-from bardo_pipeline.events.record.arrow_schema import _annotation
+from bardo_pipeline.events.record.arrow_schema import field_annotation, split_constraints
 from bardo_pipeline.events.record.model import DecisionCycleRecord, Moment
 
 _IN_UTC = get_args(Moment)[1]  # `parse_record` checks it
@@ -57,7 +56,7 @@ def _struct(model: type[BaseModel]) -> Any:
         raise TypeError(f"no msgspec type for the validators of {model.__name__}")
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for name, info in model.model_fields.items():
-        kind = _type(_annotation(info))
+        kind = _type(field_annotation(info))
         fields.append((name, kind) if info.is_required() else (name, kind, info.default))
     return msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True, gc=False)
 
@@ -66,8 +65,8 @@ def _type(annotation: Any) -> Any:
     """Return the equivalent type for msgspec. Raises TypeError for a type that msgspec may read differently."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        inner, *metadata = get_args(annotation)
-        limits = {k: v for item in metadata for k, v in _limits(item).items()}
+        inner, constraints = split_constraints(annotation)
+        limits = _limits(constraints)
         return Annotated[_type(inner), msgspec.Meta(**limits)] if limits else _type(inner)
     if origin in (Union, types.UnionType):
         return Union[tuple(_type(member) for member in get_args(annotation))]  # noqa: UP007
@@ -82,9 +81,9 @@ def _type(annotation: Any) -> Any:
     raise TypeError(f"no msgspec type for {annotation}")
 
 
-def _limits(item: Any) -> dict[str, Any]:
+def _limits(constraints: list[Any]) -> dict[str, Any]:
     limits: dict[str, Any] = {}
-    for part in item.metadata if isinstance(item, FieldInfo) else [item]:
+    for part in constraints:
         if isinstance(part, at.Ge | at.Le | at.MinLen | at.MaxLen):
             limits |= {limit: getattr(part, limit) for limit in part.__slots__}
         elif pattern := getattr(part, "pattern", None):

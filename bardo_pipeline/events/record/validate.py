@@ -1,31 +1,39 @@
-"""Vectorised validation of records and events before every append. Pure.
+"""Vectorised validation of records and events before every append, with the digests of records. Pure.
 
 The rules come from the constraints of the pydantic models: nullability, finiteness, ranges, choices and lengths of
-leaf columns.
-
-Source: architecture ("validate(full=True) and vectorised checks ... before every append").
+leaf columns. Source: architecture ("validate(full=True) and vectorised checks ... before every append").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from math import isfinite
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import annotated_types as at
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
-from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.arrays import Int64Array, UInt64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.record.arrow_columns import is_number, one, slots, text_offsets
-from bardo_pipeline.events.record.arrow_schema import _annotation, _split_optional
-from bardo_pipeline.events.record.model import SCHEMA_VERSION
+from bardo_pipeline.events.record.arrow_columns import encoded, is_number, one, slots, text_offsets
+from bardo_pipeline.events.record.arrow_schema import (
+    RECORD_SCHEMA,
+    field_annotation,
+    split_constraints,
+    split_optional,
+)
+from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
+from bardo_pipeline.events.record.row_digest import column_lanes, folded, row_digests
+
+_THREADED_ROWS = 16_000  # below this size, threads cost more time than they save
 
 
 class Rule(NamedTuple):
@@ -52,60 +60,61 @@ _FIRST_MICROSECOND, _LAST_MICROSECOND = (
 
 @cache
 def _checks(model: type[BaseModel]) -> tuple[tuple[str, Any, tuple[Rule, ...], bool], ...]:
-    return tuple(_field_checks(name, _annotation(info)) for name, info in model.model_fields.items())
+    return tuple(_field_checks(name, field_annotation(info)) for name, info in model.model_fields.items())
 
 
 def _field_checks(name: str, annotation: Any) -> tuple[str, Any, tuple[Rule, ...], bool]:
-    nullable, bare = _split_optional(annotation)
-    if get_origin(bare) is Annotated and get_origin(get_args(bare)[0]) is not None:
-        inner_nullable, inner = _split_optional(get_args(bare)[0])
-        if inner_nullable:
-            nullable, bare = True, Annotated[(inner, *get_args(bare)[1:])]
-    core: Any = bare
-    rules: list[Rule] = []
-    while get_origin(core) is Annotated:
-        core, *metadata = get_args(core)
-        for item in metadata:
-            rules.extend(_rules(item))
+    nullable, bare = split_optional(annotation)
+    core, constraints = split_constraints(bare)
+    rules = [rule for constraint in constraints if (rule := _rule(constraint)) is not None]
     if core is float:
-        rules.append(Rule("is not finite", _not_finite, lambda least, most: isfinite(least) and isfinite(most)))
+        rules.append(
+            Rule(
+                "is not finite",
+                lambda values: pc.invert(pc.is_finite(values)),
+                lambda least, most: isfinite(least) and isfinite(most),
+            )
+        )
     elif core is datetime:
-        rules.append(Rule("is outside the years 1 to 9999", _not_a_datetime, _are_moments))
+        rules.append(
+            Rule(
+                "is outside the years 1 to 9999",
+                _not_a_datetime,
+                lambda least, most: least >= _FIRST_MICROSECOND and most <= _LAST_MICROSECOND,
+            )
+        )
     elif get_origin(core) is Literal:
-        choices = pa.array(get_args(core))
-        rules.append(Rule(f"is none of {', '.join(get_args(core))}", partial(_not_in, choices=choices)))
+        words = pa.array(get_args(core))
+        sentence = f"is none of {', '.join(get_args(core))}"
+        rules.append(Rule(sentence, lambda values: pc.invert(pc.is_in(values, value_set=words))))
     return name, core, tuple(rules), nullable
 
 
-def _rules(item: Any) -> Iterator[Rule]:
-    for part in item.metadata if isinstance(item, FieldInfo) else [item]:
-        assert not isinstance(part, at.Gt | at.Lt | at.MultipleOf), f"no column check for {part}"
-        if isinstance(part, at.Ge):
-            yield Rule(f"is below {part.ge}", partial(_below, limit=part.ge), partial(_from, limit=part.ge))
-        elif isinstance(part, at.Le):
-            yield Rule(f"is above {part.le}", partial(_above, limit=part.le), partial(_up_to, limit=part.le))
-        elif isinstance(part, at.MinLen):
-            few = part.min_length
+def _rule(constraint: Any) -> Rule | None:
+    match constraint:
+        case at.Ge(low):
+            return Rule(
+                f"is below {low}",
+                lambda values: pc.less(values, pa.scalar(low, values.type)),
+                lambda least, _: least >= low,
+            )
+        case at.Le(high):
+            return Rule(
+                f"is above {high}",
+                lambda values: pc.greater(values, pa.scalar(high, values.type)),
+                lambda _, most: most <= high,
+            )
+        case at.MinLen(few):
             # Lengths are in bytes, so they decide only whether a text has a character.
-            fits = partial(_from, limit=few) if few <= 1 else None
-            yield Rule(f"is shorter than {few}", partial(_shorter, limit=few), fits)
-        elif isinstance(part, at.MaxLen):
-            many = part.max_length
-            yield Rule(f"is longer than {many}", partial(_longer, limit=many), partial(_up_to, limit=many))
-        elif pattern := getattr(part, "pattern", None):
-            yield Rule(f"does not match {pattern}", partial(_unlike, pattern=str(pattern)))
-
-
-def _from(least: Any, _most: Any, limit: Any) -> bool:
-    return bool(least >= limit)
-
-
-def _up_to(_least: Any, most: Any, limit: Any) -> bool:
-    return bool(most <= limit)
-
-
-def _are_moments(least: Any, most: Any) -> bool:
-    return bool(least >= _FIRST_MICROSECOND and most <= _LAST_MICROSECOND)
+            fits = (lambda least, _: least >= few) if few <= 1 else None
+            return Rule(f"is shorter than {few}", partial(_shorter, limit=few), fits)
+        case at.MaxLen(many):
+            return Rule(f"is longer than {many}", partial(_longer, limit=many), lambda _, most: most <= many)
+    assert not isinstance(constraint, at.Gt | at.Lt | at.MultipleOf), f"no column check for {constraint}"
+    if (pattern := getattr(constraint, "pattern", None)) is None:
+        return None
+    unlike = f"does not match {pattern}"
+    return Rule(unlike, lambda values: pc.invert(pc.match_substring_regex(values, str(pattern))))
 
 
 def _extremes(values: pa.Array) -> tuple[Any, Any] | None:
@@ -124,14 +133,6 @@ def _extremes(values: pa.Array) -> tuple[Any, Any] | None:
     return measures.min(), measures.max()
 
 
-def _below(values: pa.Array, limit: Any) -> pa.Array:
-    return pc.less(values, pa.scalar(limit, values.type))
-
-
-def _above(values: pa.Array, limit: Any) -> pa.Array:
-    return pc.greater(values, pa.scalar(limit, values.type))
-
-
 def _shorter(values: pa.Array, limit: int) -> pa.Array:
     return pc.less(pc.binary_length(values) if limit <= 1 else pc.utf8_length(values), limit)
 
@@ -139,18 +140,6 @@ def _shorter(values: pa.Array, limit: int) -> pa.Array:
 def _longer(values: pa.Array, limit: int) -> pa.Array:
     in_bytes = pc.greater(pc.binary_length(values), limit)
     return pc.greater(pc.utf8_length(values), limit) if pc.any(in_bytes).as_py() else in_bytes
-
-
-def _unlike(values: pa.Array, pattern: str) -> pa.Array:
-    return pc.invert(pc.match_substring_regex(values, pattern))
-
-
-def _not_in(values: pa.Array, choices: pa.Array) -> pa.Array:
-    return pc.invert(pc.is_in(values, value_set=choices))
-
-
-def _not_finite(values: pa.Array) -> pa.Array:
-    return pc.invert(pc.is_finite(values))
 
 
 def _not_a_datetime(values: pa.Array) -> pa.Array:
@@ -213,11 +202,60 @@ def _shown(value: pa.Scalar) -> str:
 
 def row_errors(table: pa.Table, model: type[BaseModel]) -> dict[int, RecordError | SchemaVersionError]:
     """Return the first fault of each invalid row of a table with the model's columns."""
-    return errors_of(table, violations(table, model))
+    return _errors(table, violations(table, model))
 
 
-def errors_of(table: pa.Table, faults: list[tuple[int, str]]) -> dict[int, RecordError | SchemaVersionError]:
-    """Convert the result of `violations` to one error per row."""
+def check_table(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
+    """Raise SchemaVersionError for a newer version, RecordError for any other violation of the model."""
+    _check_names(table, model, schema)
+    _check_bytes(table, model)
+    _raise_first(table, violations(table, model))
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Records (RECORD_SCHEMA, one chunk per column), their digests [rows, 2] and the faults of `violations`."""
+
+    records: pa.Table
+    digests: UInt64Array
+    faults: list[tuple[int, str]]
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a record has a newer schema version than this code."""
+        return _newest_version(self.records) > SCHEMA_VERSION
+
+    def errors(self) -> dict[int, RecordError | SchemaVersionError]:
+        """Return the first fault of each invalid row."""
+        return _errors(self.records, self.faults)
+
+    def check(self) -> None:
+        """Raise SchemaVersionError or RecordError for the first fault."""
+        _raise_first(self.records, self.faults)
+
+
+def examine(records: pa.Table) -> Examined:
+    """Validate and digest a batch. Raises RecordError for other columns than RECORD_SCHEMA or invalid Arrow data."""
+    _check_names(records, DecisionCycleRecord, RECORD_SCHEMA)
+    whole = records.combine_chunks()
+    if len(whole) < _THREADED_ROWS:
+        _check_bytes(whole, DecisionCycleRecord)
+        return Examined(whole, row_digests(whole), violations(whole, DecisionCycleRecord))
+    heaviest = sorted(RECORD_SCHEMA.names, key=lambda name: -whole.column(name).nbytes)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        futures = {name: threads.submit(_examine_column, whole, name) for name in heaviest}
+        results = [futures[name].result() for name in RECORD_SCHEMA.names]
+    faults = {fault for _, column_faults in results for fault in column_faults}
+    return Examined(whole, folded((lanes for lanes, _ in results), len(whole)), sorted(faults))
+
+
+def _examine_column(records: pa.Table, name: str) -> tuple[UInt64Array | None, list[tuple[int, str]]]:
+    _check_bytes(records.select([name]), DecisionCycleRecord)
+    values = encoded(one(records.column(name)))
+    return column_lanes(name, values), column_violations(name, values, DecisionCycleRecord)
+
+
+def _errors(table: pa.Table, faults: list[tuple[int, str]]) -> dict[int, RecordError | SchemaVersionError]:
     errors: dict[int, RecordError | SchemaVersionError] = {}
     versions = table.column("schema_version").to_numpy()
     for row in np.flatnonzero(versions > SCHEMA_VERSION).tolist():
@@ -230,53 +268,36 @@ def errors_of(table: pa.Table, faults: list[tuple[int, str]]) -> dict[int, Recor
     return errors
 
 
-def _subject(table: pa.Table, row: int) -> str:
-    tick = f", tick {table.column('tick')[row].as_py()}" if "tick" in table.column_names else ""
-    return f"golem {table.column('golem_id')[row].as_py()}{tick}"
+def _newest_version(table: pa.Table) -> int:
+    return pc.max(table.column("schema_version")).as_py() or 0
 
 
-def check_table(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
-    """Raise SchemaVersionError for a newer version, RecordError for any other violation of the model."""
-    check_columns(table, model, schema)
-    check_rows(table, model)
-
-
-def check_columns(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
-    """Raise RecordError unless the table has these columns and valid Arrow data."""
-    check_names(table, model, schema)
-    check_bytes(table, model)
-
-
-def check_names(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
-    """Raise RecordError unless the table has these columns."""
-    if not table.schema.equals(schema):
-        raise RecordError(f"the batch has not the columns of {model.__name__}: {_difference(table.schema, schema)}")
-
-
-def check_bytes(table: pa.Table, model: type[BaseModel]) -> None:
-    """Raise RecordError unless the table is valid Arrow data."""
-    try:
-        table.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise RecordError(f"the batch holds bytes that are no valid {model.__name__}: {error}") from error
-
-
-def check_rows(table: pa.Table, model: type[BaseModel]) -> None:
-    """Raise for the first row that violates the model's rules."""
-    raise_first(table, violations(table, model))
-
-
-def raise_first(table: pa.Table, faults: list[tuple[int, str]]) -> None:
-    """Raise for the first fault of `violations`."""
-    versions = pc.max(table.column("schema_version")).as_py()
-    if versions is not None and versions > SCHEMA_VERSION:
+def _raise_first(table: pa.Table, faults: list[tuple[int, str]]) -> None:
+    if (newest := _newest_version(table)) > SCHEMA_VERSION:
         raise SchemaVersionError(
-            f"schema version {versions} is newer than {SCHEMA_VERSION}: upgrade bardo-pipeline to read it"
+            f"schema version {newest} is newer than {SCHEMA_VERSION}: upgrade bardo-pipeline to read it"
         )
     if faults:
         row, sentence = faults[0]
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise RecordError(f"{_subject(table, row)}: {sentence}{more}")
+
+
+def _subject(table: pa.Table, row: int) -> str:
+    tick = f", tick {table.column('tick')[row].as_py()}" if "tick" in table.column_names else ""
+    return f"golem {table.column('golem_id')[row].as_py()}{tick}"
+
+
+def _check_names(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
+    if not table.schema.equals(schema):
+        raise RecordError(f"the batch has not the columns of {model.__name__}: {_difference(table.schema, schema)}")
+
+
+def _check_bytes(table: pa.Table, model: type[BaseModel]) -> None:
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise RecordError(f"the batch holds bytes that are no valid {model.__name__}: {error}") from error
 
 
 def _difference(actual: pa.Schema, expected: pa.Schema) -> str:

@@ -28,7 +28,7 @@ from bardo_pipeline.errors import (
 )
 from bardo_pipeline.events.custody.hash_chain import Payloads, Signature
 from bardo_pipeline.events.life.events import LifeEvent
-from bardo_pipeline.events.record.check_batch import Examined, examine
+from bardo_pipeline.events.record.validate import Examined, examine
 from bardo_pipeline.storage.intake.json_reader import BadLine, Parsed, sentence_of
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.log.event_log import EventLog

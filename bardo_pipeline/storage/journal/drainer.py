@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bardo_pipeline.errors import BardoError, JournalError
 from bardo_pipeline.events.custody.hash_chain import Payloads, Tip
-from bardo_pipeline.events.record.check_batch import examine
+from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.disk_errors import writing_to

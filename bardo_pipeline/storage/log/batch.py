@@ -12,8 +12,8 @@ import pyarrow as pa
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.custody.hash_chain import Payloads
 from bardo_pipeline.events.record.arrow_schema import MOMENT
-from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.row_digest import digest_column
+from bardo_pipeline.events.record.validate import Examined
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.log.admission import BatchRows, Wrong, batch_rows
 from bardo_pipeline.storage.log.chain_links import Linked
@@ -54,7 +54,7 @@ class Batch:
     @classmethod
     def of(cls, stamp: Stamp, examined: Examined, payloads: Payloads | None = None) -> Batch:
         """Build the batch of the valid records."""
-        refused: Wrong = dict(examined.errors()) if examined.faults or examined.newer() else {}
+        refused: Wrong = dict(examined.errors()) if examined.faults or examined.is_newer else {}
         fit = np.setdiff1d(np.arange(len(examined.records)), np.fromiter(refused, np.int64, len(refused)))
         if not refused:
             return cls(stamp, examined.records, digest_column(examined.digests), payloads, {}, fit)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -26,9 +27,7 @@ from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signatur
 from bardo_pipeline.events.custody.sealing import must_be_sealed
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
-from bardo_pipeline.events.record.check_batch import Examined, examine
-from bardo_pipeline.events.record.thread_pool import map_threads, part_count, split_rows
-from bardo_pipeline.events.record.validate import check_table
+from bardo_pipeline.events.record.validate import Examined, check_table, examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable, Part
@@ -60,6 +59,7 @@ from bardo_pipeline.storage.log.vector_table import VectorLog
 _LOCK = "log"
 _KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
 _KEYS = ["golem_id", "tick", "content_hash"]
+_PART_ROWS = 12_000  # smaller parts cost more in calls and files than threads save
 _HEAD_COLUMNS = ["golem_id", "tick", "link"]
 
 
@@ -177,7 +177,7 @@ class EventLog:
                 "records are not: number segments upwards, and retry a segment with the same records"
             )
         rows = batch.rows(linked, self._home.bucket_count, version)
-        adds = self._write_files(split_rows(rows, part_count(count, os.cpu_count() or 1)))
+        adds = self._write_files(rows)
         committed = self._cycles.commit(adds, transactions={stamp.writer: stamp.segment}, version=version)
         assert committed == version, "only the holder of the log's lock commits"
         gaps, late = self._update_heads(rows)
@@ -185,11 +185,15 @@ class EventLog:
             self._cycles_seen = version
         return Appended(version, count, valid_count - count, gaps, late)
 
-    def _write_files(self, parts: Sequence[pa.Table]) -> list[Added]:
-        """Write each part to a file; delete all of them if one fails."""
+    def _write_files(self, rows: pa.Table) -> list[Added]:
+        """Write the rows in parts of about equal length, one file and thread each; delete all files if one fails."""
+        count = max(1, min(os.cpu_count() or 1, len(rows) // _PART_ROWS))
+        size = -(-len(rows) // count)
+        parts = [rows.slice(start, size) for start in range(0, len(rows), size)]
         adds: list[Added] = []
         try:
-            map_threads(lambda rows: adds.append(self._cycles.write(rows)), parts)
+            with ThreadPoolExecutor(count) as threads:
+                list(threads.map(lambda part: adds.append(self._cycles.write(part)), parts))
         except BaseException:
             self._cycles.discard(adds)
             raise

@@ -15,7 +15,7 @@ from bardo_pipeline.events.custody.hash_chain import Payloads, Signature
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
-from bardo_pipeline.events.record.check_batch import Examined
+from bardo_pipeline.events.record.validate import Examined
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.log.stream_heads import TickRange
 
