@@ -16,59 +16,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.events.record.arrow_columns import required
-from bardo_pipeline.grimoire import confidence as conf
+from bardo_pipeline.events.record.arrow_columns import all_required, codes_of, required
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import floor_of, half_life_of, int_column, micros, moments
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, moments
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import DecayPolicy
 
 BELIEF_SCHEMA = pa.schema(
     [
-        required("golem_id", pa.string()),
-        required("entry_id", pa.string()),
-        required("structure", pa.string()),
+        *all_required(pa.string(), "golem_id", "entry_id", "structure"),
         required("cycle", pa.int64()),
         required("at", MOMENT),
-        required("sign", pa.int64()),
-        required("confidence_ppm", pa.int64()),
+        *all_required(pa.int64(), "sign", "confidence_ppm"),
     ]
 )
 """One row per active entry with a sign and close of a cycle: the confidence at that moment. A rule that covers several
 situations has a row for each."""
 
 OUTCOME_SCHEMA = pa.schema(
-    [
-        required("golem_id", pa.string()),
-        required("structure", pa.string()),
-        required("at", MOMENT),
-        required("effect_ppm", pa.int64()),
-    ]
+    [*all_required(pa.string(), "golem_id", "structure"), required("at", MOMENT), required("effect_ppm", pa.int64())]
 )
 """One row per judged decision: the structure of its situation, time of the verdict, effect of acting (ppm)."""
 
 JUDGED_SCHEMA = pa.schema(
-    [
-        *BELIEF_SCHEMA,
-        required("outcome_count", pa.int64()),
-        required("agreed_count", pa.int64()),
-        required("effect_sum_ppm", pa.int64()),
-    ]
+    [*BELIEF_SCHEMA, *all_required(pa.int64(), "outcome_count", "agreed_count", "effect_sum_ppm")]
 )
 """A belief with the outcomes of its situation within the horizon. An effect of 0 agrees with no sign."""
 
 BAND_SCHEMA = pa.schema(
-    [
-        required("confidence_low_ppm", pa.int64()),
-        required("confidence_high_ppm", pa.int64()),
-        required("belief_count", pa.int64()),
-        required("confidence_mean_ppm", pa.int64()),
-        required("held_ppm", pa.int64()),
-        required("outcome_count", pa.int64()),
-        required("agreed_ppm", pa.int64()),
-    ]
-)
+    all_required(
+        pa.int64(), "confidence_low_ppm", "confidence_high_ppm", "belief_count", "confidence_mean_ppm", "held_ppm",
+        "outcome_count", "agreed_ppm",
+    )
+)  # fmt: skip
 """One row per confidence band with judged beliefs: their number, mean confidence, share that held, and the share of
 decisions in their situations that agreed."""
 
@@ -110,13 +91,13 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     rows = rows.filter(pc.is_in(rows["golem_id"], value_set=golems))
     if not rows.num_rows:
         return BELIEF_SCHEMA.empty_table()
-    golem, cycle = _codes(rows["golem_id"], golems), int_column(rows, "cycle")
-    structure = _codes(rows["structure"], rows["structure"].unique())
+    golem, cycle = codes_of(rows["golem_id"], golems), int_column(rows, "cycle")
+    structure = codes_of(rows["structure"], rows["structure"].unique())
     until = np.full(len(cycle), 2**62, np.int64)
     same = (golem[1:] == golem[:-1]) & (structure[1:] == structure[:-1])
     until[:-1][same] = cycle[1:][same]
-    closing = np.lexsort((int_column(closes, "cycle"), _codes(closes["golem_id"], golems)))
-    key = (_codes(closes["golem_id"], golems) << 40 | int_column(closes, "cycle"))[closing]
+    closing = np.lexsort((int_column(closes, "cycle"), codes_of(closes["golem_id"], golems)))
+    key = (codes_of(closes["golem_id"], golems) << 40 | int_column(closes, "cycle"))[closing]
     believed = pc.and_(pc.equal(rows["status"], "active"), pc.not_equal(rows["sign"], 0)).to_numpy()
     first, stop = (np.searchsorted(key, golem << 40 | np.minimum(c, 2**40 - 1)) for c in (cycle, until))
     count = np.where(believed, stop - first, 0)
@@ -124,19 +105,12 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     inside = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     close = closing[np.repeat(first, count) + inside]
     at_us = micros(closes, "closed_at")[close]
-    sure = conf.confidence_at(
-        int_column(rows, "confidence_ppm")[row],
-        micros(rows, "anchor_at")[row],
-        at_us,
-        half_life_of(rows, policy)[row],
-        floor_of(rows, policy)[row],
-    )
-    named = rows.select(["golem_id", "entry_id", "structure", "sign"]).take(pa.array(row, pa.int64()))
+    held = rows.take(pa.array(row, pa.int64()))
     columns = {
-        **{name: named[name] for name in named.column_names},
+        **{name: held[name] for name in ("golem_id", "entry_id", "structure", "sign")},
         "cycle": int_column(closes, "cycle")[close],
         "at": moments(at_us),
-        "confidence_ppm": sure,
+        "confidence_ppm": confidence_of(held, at_us, policy),
     }
     return split_by_band(pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA))
 
@@ -146,7 +120,7 @@ def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DA
     situations, golems = outcomes["structure"].unique(), outcomes["golem_id"].unique()
 
     def key(table: pa.Table) -> Int64Array:
-        place, owner = _codes(table["structure"], situations), _codes(table["golem_id"], golems)
+        place, owner = codes_of(table["structure"], situations), codes_of(table["golem_id"], golems)
         return np.where((place < 0) | (owner < 0), -1, owner * len(situations) + place)
 
     at_us, effect = micros(outcomes, "at"), int_column(outcomes, "effect_ppm")
@@ -181,27 +155,12 @@ def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
     brier_agreed = int((hit * agreed + missed * (count - agreed)).sum()) // int(count.sum())
     edges = np.array([PPM * i // band_count for i in range(band_count + 1)], np.int64)
     band = np.minimum(np.searchsorted(edges, sure, side="right") - 1, band_count - 1)
-    sums = {
-        name: _by_band(band, values, band_count)
-        for name, values in (("n", np.ones_like(sure)), ("c", sure), ("h", held), ("o", count), ("a", agreed))
-    }
-    there = sums["n"] > 0
-    n, o = sums["n"][there], sums["o"][there]
-    columns = (
-        edges[:-1][there], edges[1:][there], n, sums["c"][there] // n,
-        sums["h"][there] * PPM // n, o, sums["a"][there] * PPM // o,
-    )  # fmt: skip
-    bands = pa.table([pa.array(c, pa.int64()) for c in columns], schema=BAND_SCHEMA)
+    beliefs = pa.table({"band": band, "sure": sure, "held": held, "count": count, "agreed": agreed})
+    sums = [(name, "sum") for name in ("sure", "held", "count", "agreed")]
+    bands = beliefs.group_by("band").aggregate([("band", "count"), *sums]).sort_by("band")
+    low, n, confidences, holding, outcomes, agreeing = (
+        int_column(bands, name) for name in ("band", "band_count", "sure_sum", "held_sum", "count_sum", "agreed_sum")
+    )
+    shares = confidences // n, holding * PPM // n, outcomes, agreeing * PPM // outcomes
+    bands = pa.table([pa.array(c, pa.int64()) for c in (edges[low], edges[low + 1], n, *shares)], schema=BAND_SCHEMA)
     return Calibration(len(sure), judged.num_rows - len(sure), int(count.sum()), brier_held, brier_agreed, bands)
-
-
-def _codes(column: pa.ChunkedArray, words: pa.Array) -> Int64Array:
-    """Return the index of each value in `words`, -1 if it is not there."""
-    codes: Int64Array = pc.fill_null(pc.index_in(column, value_set=words), -1).to_numpy().astype(np.int64)
-    return codes
-
-
-def _by_band(band: Int64Array, values: Int64Array, count: int) -> Int64Array:
-    out = np.zeros(count, np.int64)
-    np.add.at(out, band, values)
-    return out

@@ -8,15 +8,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.record.arrow_columns import all_required
 from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
 from bardo_pipeline.policy import DecayPolicy
 
 CHANGE_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("category", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
+        *all_required(pa.string(), "golem_id", "entry_id", "category", "text"),
         pa.field("kind_before", pa.string()),
         pa.field("kind_after", pa.string()),
         pa.field("before_ppm", pa.int64()),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros
 from bardo_pipeline.grimoire.gas_bands import split_by_band
@@ -29,14 +30,11 @@ SUBJECTS = ("rule", "link", "level")
 
 VERDICT_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("structure", pa.string(), nullable=False),
-        pa.field("subject", pa.string(), nullable=False),
-        pa.field("sign", pa.int64(), nullable=False),
-        pa.field("verdict", pa.string(), nullable=False),
+        *all_required(pa.string(), "golem_id", "entry_id", "structure", "subject"),
+        required("sign", pa.int64()),
+        required("verdict", pa.string()),
         pa.field("truth", pa.string()),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
+        required("confidence_ppm", pa.int64()),
     ]
 )
 """One row per active entry at a moment: its verdict, the truth that decided it, and its confidence. A rule that covers
@@ -141,8 +139,12 @@ class Look:
     @property
     def decoy_confidence(self) -> float:
         """Highest confidence of a decoy as a causal link, 0 without one."""
-        decoys = self.verdicts.filter(pc.equal(self.verdicts["verdict"], VERDICTS[DECOY]))
-        return (pc.max(decoys["confidence_ppm"]).as_py() or 0) / PPM
+        return (pc.max(with_verdict(self.verdicts, DECOY)["confidence_ppm"]).as_py() or 0) / PPM
+
+
+def with_verdict(verdicts: pa.Table, verdict: int) -> pa.Table:
+    """Return the rows (VERDICT_SCHEMA) with one verdict."""
+    return verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[verdict]))
 
 
 def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: Policy) -> Look:
@@ -255,7 +257,7 @@ def _cells_known(judged: pa.Table, met: pa.Table, at_us: int, ground: Ground, po
     """
     yard = ground.after if ground.turned(at_us) else ground.before
     strong = np.flatnonzero((yard.strength >= policy.strong_sigma) & (ground.worth(at_us, policy) == yard.sure))
-    right = judged.filter(pc.equal(judged["verdict"], VERDICTS[RIGHT]))
+    right = with_verdict(judged, RIGHT)
     recalled = []
     for cell in strong:
         name = cell_truth(int(cell))
@@ -273,7 +275,7 @@ def _truths_known(judged: pa.Table, golems: int, at_us: int, ground: Ground, pol
 
     A link without a regime counts for each regime in which it holds; one that restates a truth counts for that truth.
     """
-    right = judged.filter(pc.equal(judged["verdict"], VERDICTS[RIGHT]))
+    right = with_verdict(judged, RIGHT)
     recalled = []
     for truth in ground.truths:
         is_expired = ground.turned(at_us) and truth.valid_until_bar is not None

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from bardo_pipeline.quality.grimoire_precision import RIGHT, VERDICTS
+from bardo_pipeline.quality.grimoire_precision import RIGHT, with_verdict
 
 _REGIMES = {
     "trending_up": "The price keeps climbing",
@@ -93,7 +92,7 @@ def words_for(entry: dict[str, Any]) -> str:
 
 def questions(living: pa.Table, verdicts: pa.Table) -> list[Question]:
     """Return a question for each right entry of `living` (ENTRY_SCHEMA) by its verdicts (VERDICT_SCHEMA)."""
-    right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
+    right = with_verdict(verdicts, RIGHT)
     keys = set(zip(right["golem_id"].to_pylist(), right["entry_id"].to_pylist(), strict=True))
     names = ["golem_id", "entry_id", "source", "metric", "regime", "anomaly_band", "gas_band", "cause", "effect"]
     rows = [row for row in living.select(names).to_pylist() if (row["golem_id"], row["entry_id"]) in keys]

@@ -91,11 +91,11 @@ def lineage_bounds(heir_gains: Sequence[Gain], policy: WorthPolicy) -> tuple[Bou
     gain_over = {(g.base, g.measure): g for g in heir_gains}
     orphans = gain_over["orphans", LIFETIME]
     results = [
-        Bound(
+        Bound.of(
             "heirs outlive orphans", orphans.median, "at least", policy.heirs_gain_min,
-            orphans.median >= policy.heirs_gain_min, f"median gain of life; {_between(orphans)}",
+            f"median gain of life; {_between(orphans)}",
         ),
-        Bound("surely", orphans.low, "above", 0.0, orphans.low > 0, "low end of its 95 % interval"),
+        Bound.of("surely", orphans.low, "above", 0.0, "low end of its 95 % interval"),
     ]  # fmt: skip
     clones = gain_over["clones", LIFETIME], gain_over["clones", WORTH]
     ahead = [g for g in clones if g.low > 0]

@@ -23,10 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
-from bardo_pipeline.events.record.arrow_columns import required
-from bardo_pipeline.grimoire import confidence as conf
+from bardo_pipeline.events.record.arrow_columns import all_required, codes_of, required
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import floor_of, half_life_of, int_column, micros, query_tables
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
@@ -39,10 +38,9 @@ _NEVER = 2**62
 ORDER_SCHEMA = pa.schema(
     [
         required("golem_id", pa.string()),
-        *[
-            required(name, pa.int64())
-            for name in ("judged_count", "spoken_count", "count_ubits", "known_ubits", "inherited_ubits", "rule_count")
-        ],
+        *all_required(
+            pa.int64(), "judged_count", "spoken_count", "count_ubits", "known_ubits", "inherited_ubits", "rule_count"
+        ),
     ]
 )
 """One row per golem with a judged decision in which acting won or lost. spoken_count: decisions with a rule.
@@ -52,10 +50,7 @@ count_ubits, known_ubits: loss of the count and of the knowledge, millionths of 
 GROUP_SCHEMA = pa.schema(
     [
         required("group", pa.string()),
-        required("generation", pa.int64()),
-        *[required(name, pa.int64()) for name in ("golem_count", *ORDER_SCHEMA.names[1:])],
-        required("order_ppm", pa.int64()),
-        required("per_rule_ubits", pa.int64()),
+        *all_required(pa.int64(), "generation", "golem_count", *ORDER_SCHEMA.names[1:], "order_ppm", "per_rule_ubits"),
     ]
 )
 """One row per group (a lineage, or an owner's clade) and generation. order_ppm = (count - known) / count;
@@ -109,9 +104,8 @@ def order_of_golems(decisions: pa.Table, outcomes: pa.Table, policy: Policy) -> 
     if not outcomes.num_rows:
         return ORDER_SCHEMA.empty_table()
     won = (int_column(outcomes, "effect_ppm") > 0).astype(np.int64)
-    at_us, judged = micros(outcomes, "at"), outcomes.select(["golem_id", "structure"])
-    for name, values in (("number", np.arange(len(won))), ("at_us", at_us), ("won", won)):
-        judged = judged.append_column(name, pa.array(values, pa.int64()))
+    at_us, names = micros(outcomes, "at"), {name: outcomes[name] for name in ("golem_id", "structure")}
+    judged = pa.table({**names, "number": np.arange(len(won)), "at_us": at_us, "won": won})
     rules, since, until = _rules(decisions)
     numbered = rules.select(["golem_id", "structure"]).append_column("row", pa.array(np.arange(rules.num_rows)))
     spans = split_by_band(numbered)
@@ -152,16 +146,10 @@ def _surest(
     rules: pa.Table, which: Int64Array, rule: Int64Array, at_us: Int64Array, policy: Policy
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the rule of the highest confidence for each decision at its verdict; ties go to the smaller entry id."""
-    sure = conf.confidence_at(
-        int_column(rules, "confidence_ppm")[rule],
-        micros(rules, "anchor_at")[rule],
-        at_us[which],
-        half_life_of(rules, policy.decay)[rule],
-        floor_of(rules, policy.decay)[rule],
-    )
-    ids = rules["entry_id"].combine_chunks() if rules.num_rows else pa.array([], pa.string())
-    rank = pc.rank(ids, tiebreaker="dense").to_numpy().astype(np.int64) if rules.num_rows else np.zeros(0, np.int64)
-    order = np.lexsort((rank[rule], -sure, which))
+    spoken = rules.take(pa.array(rule, pa.int64()))
+    sure = confidence_of(spoken, at_us[which], policy.decay)
+    rank = codes_of(spoken["entry_id"], pa.array(sorted(set(spoken["entry_id"].to_pylist())), pa.string()))
+    order = np.lexsort((rank, -sure, which))
     first = order[np.r_[True, which[order][1:] != which[order][:-1]]] if len(order) else order
     return which[first], rule[first], sure[first]
 
@@ -181,8 +169,7 @@ def _summed(
     )
     names = {"at_us_max": "last", "at_us_count": "judged_count", **{f"{name}_sum": name for name in sums}}
     summed = summed.rename_columns([names.get(name, name) for name in summed.column_names]).sort_by("golem_id")
-    place = pc.index_in(rules["golem_id"], value_set=summed["golem_id"].combine_chunks())
-    golem = pc.fill_null(place, -1).to_numpy().astype(np.int64)
+    golem = codes_of(rules["golem_id"], summed["golem_id"].combine_chunks())
     last = np.r_[int_column(summed, "last"), 0]
     is_held = (golem >= 0) & (since < last[golem]) & (last[golem] <= until)
     held = np.bincount(golem[is_held], minlength=summed.num_rows).astype(np.int64)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.events.record.arrow_columns import codes_of
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import CuratorPolicy, WorthPolicy
@@ -91,10 +92,7 @@ def cell_name(cell: int) -> tuple[str, str, str]:
 def cells_of(entries: pa.Table) -> Int64Array:
     """Return the cell of each entry (ENTRY_SCHEMA), -1 for an entry without one."""
     parts = (("regime", REGIMES), ("anomaly_band", ANOMALY_BANDS), ("gas_band", GAS_BANDS))
-    regime, band, gas = (
-        pc.fill_null(pc.index_in(entries[name], value_set=pa.array(words)), -1).to_numpy().astype(np.int64)
-        for name, words in parts
-    )
+    regime, band, gas = (codes_of(entries[name], words) for name, words in parts)
     return np.where((regime < 0) | (band < 0) | (gas < 0), -1, (regime * 5 + band) * 3 + gas)
 
 

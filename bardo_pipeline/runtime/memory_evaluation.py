@@ -26,10 +26,9 @@ from bardo_pipeline.market.synthetic import null_market, synthetic_market
 from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
-from bardo_pipeline.quality.fade_times import Fade, fades
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
 from bardo_pipeline.quality.known_questions import Question, QuestionScore, questions, score_answers
-from bardo_pipeline.quality.memory_targets import Bound, Discoveries, bounds
+from bardo_pipeline.quality.memory_targets import Bound, Discoveries, Fade, bounds, fades
 from bardo_pipeline.quality.true_effects import windows_met
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation

@@ -5,7 +5,7 @@ Source: INH S7.5 (Baldwin effect), canon 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,24 +43,14 @@ class Instincts:
         return cls({row["golem_id"]: row["instincts"]["defaults"] for row in rows.to_pylist()})
 
     def base(self, golem_id: str, threshold: float) -> tuple[float, ...]:
-        """Return the initial threshold of each regime for a golem with this trait."""
-        return initial_thresholds(self.by_golem.get(golem_id, ()), threshold)
+        """Return the initial threshold of each regime: its default, else the golem's own."""
+        by_regime = {row["regime"]: row["rebalance_threshold"] for row in self.by_golem.get(golem_id, ())}
+        return tuple(by_regime.get(regime, threshold) for regime in REGIMES)
 
     def words(self, golem_id: str) -> tuple[str, ...]:
-        """Return one line per default for PLAYBOOK.md."""
-        return words_of(self.by_golem.get(golem_id, ()))
-
-
-def initial_thresholds(defaults: Iterable[Mapping[str, Any]], threshold: float) -> tuple[float, ...]:
-    """Return the threshold of each regime: its default, else the golem's own."""
-    by_regime = {row["regime"]: row["rebalance_threshold"] for row in defaults}
-    return tuple(by_regime.get(regime, threshold) for regime in REGIMES)
-
-
-def words_of(defaults: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return one line per default, in the order of REGIMES."""
-    order = sorted(defaults, key=lambda row: REGIMES.index(row["regime"]))
-    return tuple(
-        f"{row['regime']}: {row['rebalance_threshold']:.2f}, by {', '.join(e[:12] for e in row['entry_ids'])}"
-        for row in order
-    )
+        """Return one line per default for PLAYBOOK.md, in the order of REGIMES."""
+        order = sorted(self.by_golem.get(golem_id, ()), key=lambda row: REGIMES.index(row["regime"]))
+        return tuple(
+            f"{row['regime']}: {row['rebalance_threshold']:.2f}, by {', '.join(e[:12] for e in row['entry_ids'])}"
+            for row in order
+        )

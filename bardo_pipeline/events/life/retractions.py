@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.events.record.arrow_columns import codes_of
+
 WITHDRAWALS = ("RecordStruck", "ReorgObserved", "KnowledgeWithdrawn")
 """Kinds of life events that retract records or entries."""
 
@@ -58,13 +60,6 @@ class Cause(NamedTuple):
         return f"tick {self.tick_from}{more} {'reorged' if self.kind == 'ReorgObserved' else 'struck'}"
 
 
-class _Golem(NamedTuple):
-    """Retractions of one golem: disjoint ascending runs of ticks, and inherited entries."""
-
-    ticks: Bounds
-    entry_ids: frozenset[str]
-
-
 class _Runs(NamedTuple):
     """Runs of ticks of all golems as ascending packed keys. counted: number of ticks before each run."""
 
@@ -87,14 +82,15 @@ class LeftOut:
         return cls(tuple(sorted({_cause(row) for row in retractions.select(names).to_pylist()})))
 
     @cached_property
-    def _golems(self) -> dict[str, _Golem]:
+    def _golems(self) -> dict[str, tuple[Bounds, frozenset[str]]]:
+        """Disjoint ascending runs of ticks and inherited entries by golem."""
         ticks: dict[str, list[tuple[int, int]]] = defaultdict(list)
         entries: dict[str, set[str]] = defaultdict(set)
         for cause in self.causes:
             if 0 < cause.tick_from <= _TICK_LAST:
                 ticks[cause.golem_id].append((cause.tick_from, min(cause.tick_to, _TICK_LAST)))
             entries[cause.golem_id].update(cause.entry_ids)
-        return {g: _Golem(_merged(ticks[g]), frozenset(entries[g])) for g in sorted(entries)}
+        return {g: (_merged(ticks[g]), frozenset(entries[g])) for g in sorted(entries)}
 
     @property
     def golem_ids(self) -> list[str]:
@@ -103,7 +99,7 @@ class LeftOut:
 
     def of_golem(self, golem_id: str) -> tuple[Bounds, frozenset[str]]:
         """Return the retracted runs of ticks (first and last) and the withdrawn entries of a golem."""
-        return self._golems.get(golem_id, _Golem((), frozenset()))
+        return self._golems.get(golem_id, ((), frozenset()))
 
     def entries(self, golem_id: str) -> frozenset[str]:
         """Return the ids of the entries that were withdrawn from a golem."""
@@ -131,7 +127,7 @@ class LeftOut:
         runs = self._runs
         if not len(runs.first):
             return np.zeros(len(ticks), np.bool_)
-        rank, ticks = self._ranks(golem_ids), np.asarray(ticks, np.int64)
+        rank, ticks = codes_of(golem_ids, self.golem_ids), np.asarray(ticks, np.int64)
         key = (rank << _TICK_BITS) | np.minimum(ticks, _TICK_LAST)
         place = np.searchsorted(runs.first, key, side="right") - 1
         return (rank >= 0) & (ticks <= _TICK_LAST) & (place >= 0) & (key <= runs.last[np.maximum(place, 0)])
@@ -141,10 +137,10 @@ class LeftOut:
 
         Each retraction increases the count, so it distinguishes rows derived before a retraction from later ones.
         """
-        rank = self._ranks(golem_ids)
+        rank = codes_of(golem_ids, self.golem_ids)
         if not self._golems:
             return np.zeros(len(rank), np.int64)
-        withdrawn = np.array([len(golem.entry_ids) for golem in self._golems.values()], np.int64)[rank]
+        withdrawn = np.array([len(entry_ids) for _, entry_ids in self._golems.values()], np.int64)[rank]
         runs, key = self._runs, (rank << _TICK_BITS) | np.minimum(np.asarray(cycles) * cycle_ticks, _TICK_LAST)
         first, stop = (np.searchsorted(runs.first, k, side="right") for k in (rank << _TICK_BITS, key))
         beyond = np.zeros(len(rank), np.int64)
@@ -156,18 +152,12 @@ class LeftOut:
     def _runs(self) -> _Runs:
         packed = [
             ((rank << _TICK_BITS) | first, (rank << _TICK_BITS) | last)
-            for rank, golem in enumerate(self._golems.values())
-            for first, last in golem.ticks
+            for rank, (ticks, _) in enumerate(self._golems.values())
+            for first, last in ticks
         ]
         counted = accumulate((last - first + 1 for first, last in packed), initial=0)
         first, last = np.array(packed, np.int64).reshape(-1, 2).T
         return _Runs(first, last, np.array(list(counted), np.int64))
-
-    def _ranks(self, golem_ids: pa.ChunkedArray | pa.Array) -> Ticks:
-        """Return the index of each row's golem in `golem_ids`, -1 for golems without a retraction."""
-        place = pc.index_in(golem_ids, value_set=pa.array(self.golem_ids, pa.string()))
-        ranks: Ticks = pc.fill_null(place, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return ranks
 
 
 def _cause(row: Mapping[str, Any]) -> Cause:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from bardo_pipeline.arrays import Int64Array
 
 
 def required(name: str, kind: pa.DataType) -> pa.Field:
@@ -32,6 +35,12 @@ def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def codes_of(values: pa.Array | pa.ChunkedArray, words: pa.Array | Sequence[str]) -> Int64Array:
+    """Return the index of each value in `words`, -1 for null and other values."""
+    index = pc.index_in(values, value_set=words if isinstance(words, pa.Array) else pa.array(words, pa.string()))
+    return pc.fill_null(index, -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def is_number(kind: pa.DataType) -> bool:
