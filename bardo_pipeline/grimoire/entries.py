@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from bardo_pipeline.events.record.arrow_columns import all_required
+
 ENTRY_KINDS = ("insight", "heuristic", "warning", "causal_link", "strategy_fragment")
 """INH S7.3."""
 
@@ -116,13 +118,7 @@ CHANGE_CATEGORY = {
 MOMENT = pa.timestamp("us", tz="UTC")
 
 STRUCTURE_FIELDS = [
-    pa.field("structure", pa.string(), nullable=False),
-    pa.field("source", pa.string(), nullable=False),
-    pa.field("category", pa.string(), nullable=False),
-    pa.field("domain", pa.string(), nullable=False),
-    pa.field("chain", pa.string(), nullable=False),
-    pa.field("protocol", pa.string(), nullable=False),
-    pa.field("pair", pa.string(), nullable=False),
+    *all_required(pa.string(), "structure", "source", "category", "domain", "chain", "protocol", "pair"),
     pa.field("tool", pa.string()),
     pa.field("action_type", pa.string()),
     pa.field("regime", pa.string()),
@@ -162,21 +158,12 @@ COUNTED_FIELDS = [
 
 ENTRY_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
+        *all_required(pa.string(), "golem_id", "entry_id"),
         *STRUCTURE_FIELDS,
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("status", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("provenance", pa.string(), nullable=False),
-        pa.field("origin_golem_id", pa.string(), nullable=False),
-        pa.field("decay_class", pa.string(), nullable=False),
-        pa.field("is_anti_knowledge", pa.bool_(), nullable=False),
-        pa.field("is_bloodstain", pa.bool_(), nullable=False),
+        *all_required(pa.string(), "kind", "status", "text", "provenance", "origin_golem_id", "decay_class"),
+        *all_required(pa.bool_(), "is_anti_knowledge", "is_bloodstain"),
         *COUNTED_FIELDS,
-        pa.field("anchor_at", MOMENT, nullable=False),
-        pa.field("created_at", MOMENT, nullable=False),
-        pa.field("validated_at", MOMENT, nullable=False),
+        *all_required(MOMENT, "anchor_at", "created_at", "validated_at"),
         pa.field("fades_at", MOMENT),
     ]
 )

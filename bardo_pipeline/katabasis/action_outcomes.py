@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import all_required, one, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
@@ -33,11 +33,9 @@ LIMIT_PPM = 10**6
 
 OUTCOME_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("action_type", pa.string(), nullable=False),
-        pa.field("tool_name", pa.string(), nullable=False),
-        pa.field("outcome_class", pa.string(), nullable=False),
+        required("golem_id", pa.string()),
+        required("tick", pa.int64()),
+        *all_required(pa.string(), "action_type", "tool_name", "outcome_class"),
         pa.field("slippage_ppm", pa.int64()),
         pa.field("gas_ppm", pa.int64()),
         pa.field("pnl_ppm", pa.int64()),
@@ -54,9 +52,9 @@ action failed. PnL and effect are clipped to +-1,000,000 ppm, gas to 1,000,000 p
 
 ENDED_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
+        required("golem_id", pa.string()),
+        required("tick", pa.int64()),
+        required("at", MOMENT),
     ]
 )
 """One row per death: golem, tick and event time."""

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, micros, query_tables
@@ -25,36 +26,29 @@ LIVING_WEIGHT_TENTHS = 10
 
 VOTE_SCHEMA = pa.schema(
     [
-        pa.field("vote_id", pa.string(), nullable=False),
-        pa.field("proposition_id", pa.string(), nullable=False),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("claim", pa.string(), nullable=False),
-        pa.field("voter_id", pa.string(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
-        pa.field("is_death_vote", pa.bool_(), nullable=False),
-        pa.field("weight_tenths", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
+        *all_required(pa.string(), "vote_id", "proposition_id", "domain", "claim", "voter_id"),
+        required("confidence_ppm", pa.int64()),
+        required("is_death_vote", pa.bool_()),
+        required("weight_tenths", pa.int64()),
+        required("at", MOMENT),
     ]
 )
 """One row per vote, public; key vote_id. confidence_ppm is the confidence in the claim."""
 
 VOTE_CAUSE_SCHEMA = pa.schema(
     [
-        pa.field("vote_id", pa.string(), nullable=False),
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
+        *all_required(pa.string(), "vote_id", "owner_id", "golem_id"),
+        required("cycle", pa.int64()),
+        required("entry_id", pa.string()),
     ]
 )
 """One row per vote, private to the owner; key vote_id. The cycle of a death vote is the cycle closed by the death."""
 
 DEATH_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
+        *all_required(pa.string(), "golem_id", "owner_id"),
+        required("cycle", pa.int64()),
+        required("at", MOMENT),
     ]
 )
 """Columns that votes need of a recorded death: the cycle that it closed, and its time. Further columns are ignored."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import contiguous, micros, query_tables
@@ -17,20 +18,13 @@ from bardo_pipeline.policy import KatabasisPolicy
 
 CONSENSUS_SCHEMA = pa.schema(
     [
-        pa.field("proposition_id", pa.string(), nullable=False),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("claim", pa.string(), nullable=False),
-        pa.field("weighted_mean_ppm", pa.int64(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
-        pa.field("total_weight_tenths", pa.int64(), nullable=False),
-        pa.field("vote_count", pa.int64(), nullable=False),
-        pa.field("death_vote_count", pa.int64(), nullable=False),
-        pa.field("quorum_met", pa.bool_(), nullable=False),
-        pa.field("contradicted", pa.bool_(), nullable=False),
-        pa.field("variance_ppm2", pa.int64(), nullable=False),
-        pa.field("first_vote_at", MOMENT, nullable=False),
-        pa.field("last_vote_at", MOMENT, nullable=False),
-        pa.field("votes_hash", pa.string(), nullable=False),
+        *all_required(pa.string(), "proposition_id", "domain", "claim"),
+        *all_required(pa.int64(), "weighted_mean_ppm", "confidence_ppm", "total_weight_tenths", "vote_count"),
+        required("death_vote_count", pa.int64()),
+        *all_required(pa.bool_(), "quorum_met", "contradicted"),
+        required("variance_ppm2", pa.int64()),
+        *all_required(MOMENT, "first_vote_at", "last_vote_at"),
+        required("votes_hash", pa.string()),
     ]
 )
 """One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm: rounded half up. confidence_ppm:

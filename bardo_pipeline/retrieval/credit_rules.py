@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, one, required
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import CuratorPolicy
@@ -22,14 +22,12 @@ CREDIT_COLUMNS = ("golem_id", "tick", "observed_at", "retrieved_entries", "resol
 
 CREDIT_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("retrieved", pa.int64(), nullable=False),
-        pa.field("useful", pa.int64(), nullable=False),
-        pa.field("misled", pa.int64(), nullable=False),
+        required("golem_id", pa.string()),
+        required("cycle", pa.int64()),
+        required("entry_id", pa.string()),
+        *all_required(pa.int64(), "retrieved", "useful", "misled"),
         pa.field("last_access_at", MOMENT),
-        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
+        listed("cause_ticks", pa.int64()),
     ]
 )
 """One row per golem, cycle and entry that was retrieved or judged in the cycle. retrieved: number of ticks that
@@ -38,11 +36,8 @@ cycle that had retrieved the entry, and whose effect agreed or disagreed with it
 
 SIGN_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("action_type", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("sign", pa.int64(), nullable=False),
+        *all_required(pa.string(), "golem_id", "entry_id", "action_type"),
+        *all_required(pa.int64(), "cycle", "sign"),
     ]
 )
 """One row per cycle in which an entry's sign changed: 1 the action pays, -1 it harms, 0 undecided."""

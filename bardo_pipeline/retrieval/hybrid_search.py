@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import all_required, one, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
@@ -30,16 +30,10 @@ _NO_WORD = r"[^\p{L}\p{N}]+"
 
 FOUND_SCHEMA = pa.schema(
     [
-        pa.field("rank", pa.int64(), nullable=False),
-        pa.field("store", pa.string(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("relevance", pa.float64(), nullable=False),
-        pa.field("retained", pa.float64(), nullable=False),
-        pa.field("score", pa.float64(), nullable=False),
-        pa.field("holders", pa.int64(), nullable=False),
+        required("rank", pa.int64()),
+        *all_required(pa.string(), "store", "id", "golem_id", "kind", "text"),
+        *all_required(pa.float64(), "relevance", "retained", "score"),
+        required("holders", pa.int64()),
     ]
 )
 """One row per text found, best first; ties by store, id and golem. relevance: sum of the reciprocal ranks of both

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, StringArray
 from bardo_pipeline.curator.views.surprise_ranking import NOVELTY_SCHEMA, PARTS, parts_apart, ranked
 from bardo_pipeline.events.life.received_knowledge import Arrival
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CAME_OVER
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, query_tables, to_bools, with_columns
@@ -33,9 +34,8 @@ the limit of one delivery."""
 VERDICT_SCHEMA = pa.schema(
     [
         *NOVELTY_SCHEMA,
-        pa.field("verdict", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
+        *all_required(pa.string(), "verdict", "reason"),
+        required("confidence_ppm", pa.int64()),
     ]
 )
 """NOVELTY_SCHEMA with the verdict, its reason, and the entering confidence (0 unless accepted)."""
