@@ -6,8 +6,6 @@ Source: INH S7.4, MEM, KAT, canon 4-9.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
@@ -36,25 +34,16 @@ def half_life_us(
 
     A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain decays three times slower (canon 7).
     """
-    by_class = _half_lives_by_class(
-        policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, policy.bloodstain_multiplier
-    )
-    half_life: Int64Array = by_class[decay_class + CLASSES * bloodstain]
+    days_by_class = np.array([0.0, policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, 0.0])
+    days = days_by_class[decay_class] * np.where(bloodstain, policy.bloodstain_multiplier, 1.0)
+    half_life: Int64Array = np.rint(days * DAY_US).astype(np.int64)
+    half_life[decay_class == CLASS_STRUCTURAL] = FOREVER_US
     fact = decay_class == CLASS_FACT
     if fact.any():
-        days = policy.fact_e_fold_days * _LN_2 * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
-        stained_days = days * policy.bloodstain_multiplier
-        half_life[fact] = np.rint(np.where(bloodstain[fact], stained_days, days) * DAY_US)
+        fact_days = policy.fact_e_fold_days * _LN_2 * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
+        stained_days = fact_days * policy.bloodstain_multiplier
+        half_life[fact] = np.rint(np.where(bloodstain[fact], stained_days, fact_days) * DAY_US)
     return half_life
-
-
-@lru_cache(maxsize=8)
-def _half_lives_by_class(regime_days: float, tactical_days: float, ephemeral_days: float, longer: float) -> Int64Array:
-    """Half-lives in microseconds by class code, then those of bloodstains; facts depend on their evidence."""
-    days = (0.0, regime_days, tactical_days, ephemeral_days, 0.0)
-    by_class: Int64Array = np.rint(np.array([*days, *(d * longer for d in days)]) * DAY_US).astype(np.int64)
-    by_class[[CLASS_STRUCTURAL, CLASS_STRUCTURAL + CLASSES]] = FOREVER_US
-    return by_class
 
 
 def dreamt_half_life_us(half_life: Int64Array, policy: DecayPolicy) -> Int64Array:

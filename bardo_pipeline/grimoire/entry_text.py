@@ -45,6 +45,14 @@ def size_word(effect_ppm: int) -> str:
     return SIZE_WORDS[bisect_right(SIZE_EDGES_PPM, abs(effect_ppm))]
 
 
+def scene_words(regime: str, pair: str, protocol: str, anomaly_band: str, gas_band: str) -> str:
+    """Return the clause that describes regime, pair, protocol, range and gas."""
+    return (
+        f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
+        f"{ANOMALY_WORDS.get(anomaly_band, anomaly_band)} and {GAS_WORDS.get(gas_band, gas_band)}"
+    )
+
+
 def pattern_text(
     *,
     kind: str,
@@ -59,10 +67,7 @@ def pattern_text(
 ) -> str:
     """Return the sentence of a rule learned from judged decisions."""
     act = ACTION_WORDS.get(action_type, action_type)
-    scene = (
-        f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
-        f"{ANOMALY_WORDS.get(anomaly_band, anomaly_band)} and {GAS_WORDS.get(gas_band, gas_band)}"
-    )
+    scene = scene_words(regime, pair, protocol, anomaly_band, gas_band)
     word = size_word(mean_ppm)
     if sign == 0:
         return f"{scene}, it is open whether {act} beats holding."
@@ -87,10 +92,7 @@ def counterfactual_text(
     *, change: str, protocol: str, pair: str, regime: str, anomaly_band: str, gas_band: str, sign: int, mean_ppm: int
 ) -> str:
     """Return the sentence of a counterfactual: the value of decisions with one thing changed."""
-    scene = (
-        f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
-        f"{ANOMALY_WORDS.get(anomaly_band, anomaly_band)} and {GAS_WORDS.get(gas_band, gas_band)}"
-    )
+    scene = scene_words(regime, pair, protocol, anomaly_band, gas_band)
     what = CHANGE_WORDS.get(change, change)
     if sign == 0:
         return f"{scene}, it is open what {what} would change."

@@ -37,17 +37,8 @@ _STEPS = np.array([0] + [m * 10**e for e in range(8) for m in (1, 2, 5)], dtype=
 same claim."""
 
 _PARTS = (
-    "source",
-    "domain",
-    "chain",
-    "protocol",
-    "pair",
-    "action_type",
-    "regime",
-    "anomaly_band",
-    "gas_band",
-    "metric",
-)
+    "source", "domain", "chain", "protocol", "pair", "action_type", "regime", "anomaly_band", "gas_band", "metric",
+)  # fmt: skip
 
 
 def proposition_id(domain: str, claim: str) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, one, required
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, micros, query_tables, to_bools
@@ -31,9 +31,6 @@ EMOTIONS = ("Anxious", "Regretful", "Shocked", "Resigned")
 """KAT's labels by the signs of (arousal, dominance): (+,-), (-,+), (+,+), (-,-) (Mehrabian's anxious, disdainful,
 hostile and bored)."""
 
-POSITIONS = ("open", "closed", "impaired")
-"""State of the position after a confirmed failure. impaired: it lost more than 2 % immediately (KAT)."""
-
 _CONTEXT = pa.struct(
     [
         pa.field(name, pa.string(), nullable=False)
@@ -43,55 +40,44 @@ _CONTEXT = pa.struct(
 
 FAILURE_SCHEMA = pa.schema(
     [
-        pa.field("scar_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("episode_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("confirmed", pa.string(), nullable=False),
-        pa.field("confirmed_tick", pa.int64(), nullable=False),
-        pa.field("confirmed_at", MOMENT, nullable=False),
-        pa.field("outcome_class", pa.string(), nullable=False),
-        pa.field("mechanism", pa.string(), nullable=False),
+        *all_required(pa.string(), "scar_id", "golem_id", "owner_id"),
+        *all_required(pa.int64(), "seq", "cycle"),
+        required("episode_id", pa.string()),
+        required("tick", pa.int64()),
+        required("at", MOMENT),
+        required("confirmed", pa.string()),
+        required("confirmed_tick", pa.int64()),
+        required("confirmed_at", MOMENT),
+        *all_required(pa.string(), "outcome_class", "mechanism"),
         pa.field("cause_variable", pa.string()),
-        pa.field("is_clear", pa.bool_(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
-        pa.field("position_state", pa.string(), nullable=False),
+        required("is_clear", pa.bool_()),
+        required("confidence_ppm", pa.int64()),
+        required("position_state", pa.string()),
         *(pa.field(n, pa.string(), nullable=False) for n in ("chain", "protocol", "pair", "tool_name", "action_type")),
-        pa.field("regime", pa.string(), nullable=False),
-        pa.field("market_regime", pa.string(), nullable=False),
-        pa.field("anomaly_band", pa.string(), nullable=False),
-        pa.field("gas_band", pa.string(), nullable=False),
-        pa.field("structure", pa.string(), nullable=False),
+        *all_required(pa.string(), "regime", "market_regime", "anomaly_band", "gas_band", "structure"),
         pa.field("pnl_ppm", pa.int64()),
         pa.field("effect_ppm", pa.int64()),
-        pa.field("causal_narrative", pa.string(), nullable=False),
+        required("causal_narrative", pa.string()),
         pa.field("causal_context", _CONTEXT, nullable=False),
-        pa.field("pleasure", pa.float64(), nullable=False),
-        pa.field("arousal", pa.float64(), nullable=False),
-        pa.field("dominance", pa.float64(), nullable=False),
-        pa.field("emotion", pa.string(), nullable=False),
-        pa.field("playbook_version", pa.int64(), nullable=False),
-        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
+        *all_required(pa.float64(), "pleasure", "arousal", "dominance"),
+        required("emotion", pa.string()),
+        required("playbook_version", pa.int64()),
+        listed("cause_ticks", pa.int64()),
     ]
 )
 """One row per confirmed failure of a golem; key (golem_id, seq). seq is the order of confirmation, scar_id is
 scar-{golem_id}-{seq}. cause_variable: from the record, may be null. cycle: the cycle whose close confirmed the failure.
-Effects are in ppm of the position. pleasure is in [-1, 1]; arousal and dominance are clamped to [0, 1]. cause_ticks:
+position_state: open, closed, or impaired (it lost more than 2 % immediately, KAT). Effects are in ppm of the position.
+pleasure is in [-1, 1]; arousal and dominance are clamped to [0, 1]. cause_ticks:
 the ticks of action and confirmation."""
 
 SCAR_SCHEMA = pa.schema(
     [
         *(field for field in FAILURE_SCHEMA if field.name not in ("is_clear", "seq")),
-        pa.field("novelty_ppm", pa.int64(), nullable=False),
-        pa.field("seen_count", pa.int64(), nullable=False),
-        pa.field("qualified_at_tick", pa.int64(), nullable=False),
-        pa.field("published", pa.string(), nullable=False),
-        pa.field("is_bloodstain", pa.bool_(), nullable=False),
-        pa.field("decay_class", pa.string(), nullable=False),
+        *all_required(pa.int64(), "novelty_ppm", "seen_count", "qualified_at_tick"),
+        required("published", pa.string()),
+        required("is_bloodstain", pa.bool_()),
+        required("decay_class", pa.string()),
     ]
 )
 """One row per scar shared with a clade; key (owner_id, scar_id). novelty_ppm: 1 minus the share of structure in common

@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bardo_pipeline.grimoire.entry_text import (
-    ACTION_WORDS,
-    ANOMALY_WORDS,
-    CAUSE_WORDS,
-    EFFECT_WORDS,
-    GAS_WORDS,
-    REGIME_WORDS,
-    banded,
-)
+from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, CAUSE_WORDS, EFFECT_WORDS, banded, scene_words
 
 INSTEAD = {
     "rebalance": "holding the range that was there",
@@ -60,14 +52,6 @@ def mechanism_words(row: Mapping[str, Any]) -> str:
     }[str(row["mechanism"])]
 
 
-def scene_words(row: Mapping[str, Any]) -> str:
-    """Return the clause that describes regime, pair, protocol, range and gas."""
-    return (
-        f"In {REGIME_WORDS.get(row['regime'], row['regime'])}, with a {row['pair']} position on {row['protocol']} "
-        f"{ANOMALY_WORDS.get(row['anomaly_band'], row['anomaly_band'])} and {GAS_WORDS[row['gas_band']]}"
-    )
-
-
 def outcome_words(row: Mapping[str, Any]) -> str:
     """Return the clause that describes the outcome: revert, slippage, or the loss in percent."""
     if row["outcome_class"] == "revert":
@@ -83,7 +67,8 @@ def outcome_words(row: Mapping[str, Any]) -> str:
 
 def narrative(row: Mapping[str, Any]) -> str:
     """Return scene, action, outcome and mechanism in one sentence."""
-    return f"{scene_words(row)}, {act_words(row['action_type'])} {outcome_words(row)}: {mechanism_words(row)}."
+    scene = scene_words(*(row[name] for name in ("regime", "pair", "protocol", "anomaly_band", "gas_band")))
+    return f"{scene}, {act_words(row['action_type'])} {outcome_words(row)}: {mechanism_words(row)}."
 
 
 def context(row: Mapping[str, Any]) -> dict[str, str]:

@@ -18,26 +18,16 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import all_required, one, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import BASELINE_METRICS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import bool_column, floor_of, half_life_of, int_column, micros, moments
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval import scoring
 from bardo_pipeline.retrieval.score_bounds import Bounds, Measures
-from bardo_pipeline.retrieval.scoring import (
-    FACTORS,
-    LAYER_OF_PROVENANCE,
-    LAYERS,
-    Floats,
-    importance,
-    layer_discounts,
-    recency,
-    recency_half_life,
-    validation_ratio,
-    weights_of,
-)
+from bardo_pipeline.retrieval.scoring import Floats
 from bardo_pipeline.retrieval.situation import Decision, Situation, decide, is_contrarian, wakefulness
 
 _MOODS = ("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
@@ -48,19 +38,18 @@ _FEW = 256  # up to this many candidates are all scored exactly
 
 HIT_SCHEMA = pa.schema(
     [
-        pa.field("rank", pa.int64(), nullable=False),
+        required("rank", pa.int64()),
         *[pa.field(n, pa.string(), nullable=n == "regime") for n in _SHOWN],
-        pa.field("score_ppm", pa.int64(), nullable=False),
-        *[pa.field(n, pa.float64(), nullable=False) for n in FACTORS],
-        *[pa.field(f"{n}_ppm", pa.int64(), nullable=False) for n in FACTORS],
-        pa.field("wakefulness", pa.float64(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
-        pa.field("validation_ratio", pa.float64(), nullable=False),
-        pa.field("layer", pa.string(), nullable=False),
-        pa.field("discount", pa.float64(), nullable=False),
-        pa.field("modifier", pa.float64(), nullable=False),
-        pa.field("is_bloodstain", pa.bool_(), nullable=False),
-        pa.field("last_used_at", MOMENT, nullable=False),
+        required("score_ppm", pa.int64()),
+        *[pa.field(n, pa.float64(), nullable=False) for n in scoring.FACTORS],
+        *[pa.field(f"{n}_ppm", pa.int64(), nullable=False) for n in scoring.FACTORS],
+        required("wakefulness", pa.float64()),
+        required("confidence_ppm", pa.int64()),
+        required("validation_ratio", pa.float64()),
+        required("layer", pa.string()),
+        *all_required(pa.float64(), "discount", "modifier"),
+        required("is_bloodstain", pa.bool_()),
+        required("last_used_at", MOMENT),
     ]
 )
 """One row per retrieved entry, best first; ties by entry and golem. semantic, recency and affect are in [0, 1].
@@ -162,9 +151,9 @@ class Grimoire:
         uses = Uses.none(count) if uses is None else uses
         self._measure(Uses(*(np.asarray(a, np.int64)[order] for a in (uses.useful, uses.misled, uses.last_us))))
         codes = _layers(self.entries) if layer is None else np.asarray(layer, np.int64)[order]
-        self.layer, self.discount = codes, layer_discounts(policy.retrieval)[codes]
+        self.layer, self.discount = codes, scoring.layer_discounts(policy.retrieval)[codes]
         self.modifier = np.ones(count) if modifier is None else np.asarray(modifier, np.float64)[order]
-        worth = importance(PPM * self.discount, self._ratio, self._bloodstain, policy.retrieval) * self.modifier
+        worth = scoring.importance(PPM * self.discount, self._ratio, self._bloodstain, policy.retrieval) * self.modifier
         measures = Measures(
             self._confidence, self._floor, self._anchor, self._half, self._last, self._recency_half, worth, self._pad,
             self._regime,
@@ -179,10 +168,10 @@ class Grimoire:
         self._half, self._floor = half_life_of(entries, decay), floor_of(entries, decay)
         self._bloodstain = bool_column(entries, "is_bloodstain")
         self._last = np.maximum(micros(entries, "validated_at"), uses.last_us)
-        self._recency_half = recency_half_life(self._half, self.policy.retrieval)
+        self._recency_half = scoring.recency_half_life(self._half, self.policy.retrieval)
         confirmed = int_column(entries, "validations") + uses.useful
         refuted = int_column(entries, "contradictions") + uses.misled
-        self._ratio = validation_ratio(confirmed, refuted)
+        self._ratio = scoring.validation_ratio(confirmed, refuted)
         count = np.maximum(int_column(entries, "own_count"), 1)
         self._pad = np.stack([int_column(entries, n) / count / 1000.0 for n in _MOODS])
         codes = pc.index_in(one(entries.column("regime")), value_set=pa.array(REGIMES))
@@ -194,7 +183,7 @@ class Grimoire:
         """Return the columns of HIT_SCHEMA that do not depend on the question, as one batch."""
         columns = [
             *(one(self.entries.column(name)) for name in _SHOWN), pa.array(self._ratio),
-            pa.array(LAYERS).take(pa.array(self.layer)), pa.array(self.discount), pa.array(self.modifier),
+            pa.array(scoring.LAYERS).take(pa.array(self.layer)), pa.array(self.discount), pa.array(self.modifier),
             pa.array(self._bloodstain), moments(self._last),
         ]  # fmt: skip
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema([HIT_SCHEMA.field(name) for name in _KEPT]))
@@ -257,12 +246,12 @@ class Grimoire:
             self._confidence[rows], self._anchor[rows], at_us, self._half[rows], self._floor[rows]
         )
         counted = confidence * self.discount[rows]
-        worth = importance(counted, self._ratio[rows], self._bloodstain[rows], rules) * self.modifier[rows]
+        worth = scoring.importance(counted, self._ratio[rows], self._bloodstain[rows], rules) * self.modifier[rows]
         affect = pad_congruence(self._pad[:, rows], np.asarray(mood, np.float64)[:, None])
-        fresh = recency(at_us, self._last[rows], self._recency_half[rows])
+        fresh = scoring.recency(at_us, self._last[rows], self._recency_half[rows])
         factors = np.stack([self._likeness(rows, question), fresh, worth, affect])
         wake = awake[self._regime[rows]]
-        parts = np.rint(factors * weights_of(rules)[:, None] * wake * PPM).astype(np.int64)
+        parts = np.rint(factors * scoring.weights_of(rules)[:, None] * wake * PPM).astype(np.int64)
         return _Exact(rows, factors, parts, wake, confidence)
 
     def _likeness(self, rows: Int64Array, question: Float32Array) -> Float64Array:
@@ -291,8 +280,8 @@ class Grimoire:
         columns = dict(zip(_KEPT, self._kept.take(pa.array(rows)).columns, strict=True))
         scores = [
             ("rank", np.arange(1, len(rows) + 1)), ("score_ppm", score), ("wakefulness", scored.awake[best]),
-            ("confidence_ppm", scored.confidence[best]), *zip(FACTORS, factors, strict=True),
-            *((f"{name}_ppm", part) for name, part in zip(FACTORS, parts, strict=True)),
+            ("confidence_ppm", scored.confidence[best]), *zip(scoring.FACTORS, factors, strict=True),
+            *((f"{name}_ppm", part) for name, part in zip(scoring.FACTORS, parts, strict=True)),
         ]  # fmt: skip
         columns |= {name: pa.array(values) for name, values in scores}
         return pa.Table.from_arrays([columns[name] for name in HIT_SCHEMA.names], schema=HIT_SCHEMA)
@@ -307,8 +296,6 @@ def _check(entries: pa.Table, vectors: Float32Array, text_of: Int64Array) -> Non
 
 def _order(entries: pa.Table) -> Int64Array:
     """Return the row order by entry id, then golem id, which breaks ties between equal scores."""
-    if not entries.num_rows:
-        return np.zeros(0, np.int64)
     keys = [("entry_id", "ascending"), ("golem_id", "ascending")]
     order: Int64Array = pc.sort_indices(entries.select(["entry_id", "golem_id"]), sort_keys=keys).to_numpy()
     return order.astype(np.int64)
@@ -316,12 +303,12 @@ def _order(entries: pa.Table) -> Int64Array:
 
 def _layers(entries: pa.Table) -> Int64Array:
     """Return the layer code of each entry by its provenance."""
-    names = list(LAYER_OF_PROVENANCE)
+    names = list(scoring.LAYER_OF_PROVENANCE)
     codes = pc.index_in(one(entries.column("provenance")), value_set=pa.array(names))
     if codes.null_count:
         unknown = entries["provenance"].filter(codes.is_null())[0].as_py()
         raise QueryError(f"no layer is known for the provenance {unknown!r}")
-    layers: Int64Array = np.array(list(LAYER_OF_PROVENANCE.values()), np.int64)[codes.to_numpy()]
+    layers: Int64Array = np.array(list(scoring.LAYER_OF_PROVENANCE.values()), np.int64)[codes.to_numpy()]
     return layers
 
 

@@ -7,7 +7,6 @@ sums are integers, so results do not depend on the order of addition.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +26,6 @@ EVIDENCE_COLUMNS = (
 )  # fmt: skip
 """Columns of a record that derivation reads."""
 
-_WORD_MAX = 2**63 - 1
 _LIMIT_PPM = 1_000_000
 _LIMIT_LEVEL = 100_000_000
 """Caps of a level: a hundred dollars of gas, a hundred million dollars of volume per tick."""
@@ -110,7 +108,7 @@ def gather_evidence(
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
     window = (second - 1) // policy.witness_ticks
     window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level is its own witness
-    order = _sorted(golem[row], cycle[row], structure, window, cause)
+    order = np.lexsort((cause, window, structure, cycle[row], golem[row]))
     row, structure, value, window = row[order], structure[order], value[order], window[order]
     key = np.stack([golem[row], cycle[row], structure, window])
     if not len(row):
@@ -135,20 +133,6 @@ def gather_evidence(
         stop=np.r_[starts[1:], len(row)],
         cause_tick=np.stack([cause[order], second[order]], axis=1),
     )
-
-
-def _sorted(*keys: Int64Array) -> Int64Array:
-    """Return the lexicographic order of integer keys; packs them into one word if they fit, which sorts faster."""
-    if not len(keys[0]):
-        return np.zeros(0, np.int64)
-    least = [int(key.min()) for key in keys]
-    span = [int(key.max()) - low + 1 for key, low in zip(keys, least, strict=True)]
-    if math.prod(span) > _WORD_MAX:
-        return np.lexsort(keys[::-1])
-    word = np.zeros(len(keys[0]), np.int64)
-    for key, low, width in zip(keys, least, span, strict=True):
-        word = word * width + (key - low)
-    return np.argsort(word, kind="stable")
 
 
 def _starts(keys: Int64Array) -> Int64Array:

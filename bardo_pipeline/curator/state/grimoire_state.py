@@ -27,7 +27,7 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
-from bardo_pipeline.grimoire.entry_columns import contiguous, sorted_by
+from bardo_pipeline.grimoire.entry_columns import contiguous, moments, sorted_by
 from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
@@ -214,14 +214,10 @@ def entry_columns(
         "is_bloodstain": pa.array(bloodstain),
         **named,
         **{n: pa.array(rows[n], pa.int64()) for n in COUNTED},
-        **{f"{name}_at": _moments(rows[f"{name}_us"]) for name in ("anchor", "created", "validated")},
-        "fades_at": _moments(fades, fades_null),
+        **{f"{name}_at": moments(rows[f"{name}_us"]) for name in ("anchor", "created", "validated")},
+        "fades_at": moments(fades, fades_null),
     }
     return {name: columns[name] for name in ENTRY_SCHEMA.names}
-
-
-def _moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
-    return pa.array(us, pa.int64(), mask=null).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _ids(state: GrimoireState, rows: dict[str, Int64Array], keys: list[str]) -> pa.Array:

@@ -14,15 +14,8 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Int8Array, Int64Array
 from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire import entries
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
-from bardo_pipeline.grimoire.entries import (
-    ANOMALY_BANDS,
-    CATEGORIES,
-    CAUSAL_VARIABLES,
-    CHANGE_CATEGORY,
-    EFFECT_CATEGORY,
-    METRIC_CATEGORY,
-)
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 
 ACTION_CATEGORY = {
@@ -66,17 +59,17 @@ class Structure(NamedTuple):
     def category(self) -> str:
         """Return one of the nineteen categories."""
         if self.source == "dream":
-            return CHANGE_CATEGORY.get(self.cause or "", "general")
+            return entries.CHANGE_CATEGORY.get(self.cause or "", "general")
         if self.effect is not None:
-            return EFFECT_CATEGORY.get(self.effect, "general")
+            return entries.EFFECT_CATEGORY.get(self.effect, "general")
         if self.metric is not None:
-            return METRIC_CATEGORY.get(self.metric, "general")
+            return entries.METRIC_CATEGORY.get(self.metric, "general")
         return ACTION_CATEGORY.get(self.action_type or "", "strategic_patterns")
 
     @property
     def domain(self) -> str:
         """Return KAT's domain of the category."""
-        return CATEGORIES[self.category]
+        return entries.CATEGORIES[self.category]
 
     @property
     def decay_class(self) -> int:
@@ -162,7 +155,7 @@ class Structures:
         fresh = self.rows[len(self._effects) :]
         if fresh:
             links = (r.effect if r.source == "causal" and r.regime is None else None for r in fresh)
-            codes = [CAUSAL_VARIABLES.index(e) if e in CAUSAL_VARIABLES else -1 for e in links]
+            codes = [entries.CAUSAL_VARIABLES.index(e) if e in entries.CAUSAL_VARIABLES else -1 for e in links]
             self._effects = np.r_[self._effects, codes]
         return self._effects
 
@@ -171,7 +164,7 @@ class Structures:
         fresh = self.rows[self._bands.shape[1] :]
         if fresh:
             regime = [REGIMES.index(r.regime) if r.regime else -1 for r in fresh]
-            anomaly = [ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in fresh]
+            anomaly = [entries.ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in fresh]
             gas = [GAS_SPANS.index(r.gas_band) if r.gas_band else -1 for r in fresh]
             moves = [r.action_type == "rebalance" for r in fresh]
             self._bands = np.hstack([self._bands, np.array([regime, anomaly, gas, moves], np.int8)])
