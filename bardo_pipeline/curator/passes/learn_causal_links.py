@@ -17,17 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.curator.causality.granger import (
-    Causes,
-    LinkScores,
-    Regression,
-    Task,
-    critical_sigmas,
-    find_causes,
-    score_links,
-    spread_of,
-    tasks,
-)
+from bardo_pipeline.curator.causality import granger
 from bardo_pipeline.curator.causality.lagged_moments import Key, Memory, Stretch
 from bardo_pipeline.curator.causality.variables import CONSTANT, SCALE, Column
 from bardo_pipeline.curator.passes.distil import create, vote
@@ -111,14 +101,14 @@ def _test(state: GrimoireState, wave: CycleBatch, units: list[_Unit], policy: Po
     scorable = before[:, CONSTANT, CONSTANT] / SCALE**2 >= rules.ticks_min
     searchable = (before + fresh)[:, CONSTANT, CONSTANT] / SCALE**2 >= rules.ticks_min
     earlier, now = state.moments.bases.of(before), state.moments.bases.of(before + fresh)
-    for task, old_base, base in zip(tasks(), earlier, now, strict=True):
+    for task, old_base, base in zip(granger.tasks(), earlier, now, strict=True):
         test = _Test(state, wave, units, task, policy, causes)
         active, staged = test.links(ACTIVE), test.links(CANDIDATE)
-        spread = spread_of(old_base, task)
+        spread = granger.spread_of(old_base, task)
         for links in (active, staged):
             if (links.rows >= 0).any():
-                test.add_scores(links, score_links(old_base, task, links.columns, fresh), scorable, spread)
-        found = find_causes(base, task, active.columns, rules)
+                test.add_scores(links, granger.score_links(old_base, task, links.columns, fresh), scorable, spread)
+        found = granger.find_causes(base, task, active.columns, rules)
         test.judge_active(active, found)
         test.judge_staged(staged, found, searchable)
         test.stage(active, found, searchable, base)
@@ -128,7 +118,13 @@ class _Test:
     """The test of one effect for some units. evidence: link row -> (sigmas, expected sigmas, total sigmas)."""
 
     def __init__(
-        self, state: GrimoireState, wave: CycleBatch, units: list[_Unit], task: Task, policy: Policy, causes: Int64Array
+        self,
+        state: GrimoireState,
+        wave: CycleBatch,
+        units: list[_Unit],
+        task: granger.Task,
+        policy: Policy,
+        causes: Int64Array,
     ) -> None:
         self.state, self.wave, self.units, self.task, self.policy = state, wave, units, task, policy
         self.causes = causes
@@ -157,14 +153,16 @@ class _Test:
                 taken.add((unit, structure.cause))
         return _Links(links, columns)
 
-    def add_scores(self, links: _Links, scores: LinkScores, scorable: BoolArray, spread: Float64Array) -> None:
+    def add_scores(
+        self, links: _Links, scores: tuple[Float64Array, Float64Array], scorable: BoolArray, spread: Float64Array
+    ) -> None:
         """Add the fresh stretch's scores to the links' own evidence, and keep their sigmas in `evidence`."""
         state, rules = self.state, self.policy.causal
         for unit, place in links.places():
-            info = float(scores.info[unit, place])
+            score, info = (float(values[unit, place]) for values in scores)
             if not scorable[unit] or info < rules.info_min:
                 continue
-            row, score = int(links.rows[unit, place]), float(scores.score[unit, place])
+            row = int(links.rows[unit, place])
             sign = int(state["sign"][row])
             sigmas = sign * score / np.sqrt(info)
             expected = abs(int(state["effect_mean_ppm"][row])) / PPM / max(float(spread[unit]), 1e-9) * np.sqrt(info)
@@ -189,10 +187,14 @@ class _Test:
         sigmas_min = rules.effect_min * np.sqrt(int(self.state["own_sumsq"][row]) / SCALE)
         return bool(total_sigmas + rules.missed_sigma < sigmas_min)
 
-    def judge_active(self, links: _Links, found: Causes) -> None:
+    def judge_active(self, links: _Links, found: granger.Causes) -> None:
         """Vote on active links by fresh evidence alone."""
         state, rules, curator = self.state, self.policy.causal, self.policy.curator
-        decided: dict[int, list[tuple[int, int]]] = {STAGED: [], REINFORCED: [], CONTRADICTED: []}
+        decided: dict[int, list[tuple[int, int]]] = {
+            STAGED: [],
+            REINFORCED: [],
+            CONTRADICTED: [],
+        }
         for unit, place in links.places():
             row = int(links.rows[unit, place])
             if row not in self.evidence:
@@ -218,7 +220,7 @@ class _Test:
                 vote(state, rows, before - ppm(curator.downvote), at, "contradictions")
             self._note(operation, pairs, before)
 
-    def judge_staged(self, links: _Links, found: Causes, searchable: BoolArray) -> None:
+    def judge_staged(self, links: _Links, found: granger.Causes, searchable: BoolArray) -> None:
         """Turn staged links into entries, keep them staged, or drop them if the search no longer finds them.
 
         A link with contradictions needs `confirm_sigma` to return, because the moments still contain its old evidence.
@@ -250,10 +252,10 @@ class _Test:
         self._note(STAGED, staged)
         self._note(CREATED, created)
 
-    def stage(self, active: _Links, found: Causes, searchable: BoolArray, base: Regression) -> None:
+    def stage(self, active: _Links, found: granger.Causes, searchable: BoolArray, base: granger.Regression) -> None:
         """Stage the found links that are not active yet and whose sigmas and weight are large enough."""
-        limits, effect = critical_sigmas(self.policy.causal), CAUSAL_VARIABLES[self.task.effect]
-        spread = spread_of(base, self.task)
+        limits, effect = granger.critical_sigmas(self.policy.causal), CAUSAL_VARIABLES[self.task.effect]
+        spread = granger.spread_of(base, self.task)
         wanted: list[tuple[int, int, int]] = []
         for unit, place in zip(*np.nonzero(found.column >= 0), strict=True):
             count = int((found.column[unit] >= 0).sum())
@@ -288,7 +290,7 @@ class _Test:
         for name, value in (*((n, 0) for n in OWN), ("status", CANDIDATE), ("kind", CAUSAL_LINK), ("sign", sign)):
             state[name][row] = value
 
-    def _restate(self, row: int, found: Causes, unit: int, place: int) -> None:
+    def _restate(self, row: int, found: granger.Causes, unit: int, place: int) -> None:
         """Set the stated effect of a link from all evidence so far."""
         weight, error = float(found.weight[unit, place]), float(found.error[unit, place])
         if not np.isfinite(weight) or not np.isfinite(error):
@@ -307,7 +309,7 @@ class _Test:
         self.wave.note(self.state, operation, rows, before, self.causes[units])
 
 
-def _column(structure: Structure, task: Task) -> int:
+def _column(structure: Structure, task: granger.Task) -> int:
     """Return the column of a link's cause and lag, -1 if the task has none."""
     if structure.cause not in CAUSAL_VARIABLES or structure.lag_ticks is None:
         return _NONE
