@@ -37,8 +37,17 @@ _STEPS = np.array([0] + [m * 10**e for e in range(8) for m in (1, 2, 5)], dtype=
 same claim."""
 
 _PARTS = (
-    "source", "domain", "chain", "protocol", "pair", "action_type", "regime", "anomaly_band", "gas_band", "metric",
-)  # fmt: skip
+    "source",
+    "domain",
+    "chain",
+    "protocol",
+    "pair",
+    "action_type",
+    "regime",
+    "anomaly_band",
+    "gas_band",
+    "metric",
+)
 
 
 def proposition_id(domain: str, claim: str) -> str:

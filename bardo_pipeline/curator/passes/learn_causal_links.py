@@ -190,11 +190,7 @@ class _Test:
     def judge_active(self, links: _Links, found: granger.Causes) -> None:
         """Vote on active links by fresh evidence alone."""
         state, rules, curator = self.state, self.policy.causal, self.policy.curator
-        decided: dict[int, list[tuple[int, int]]] = {
-            STAGED: [],
-            REINFORCED: [],
-            CONTRADICTED: [],
-        }
+        decided: dict[int, list[tuple[int, int]]] = {STAGED: [], REINFORCED: [], CONTRADICTED: []}
         for unit, place in links.places():
             row = int(links.rows[unit, place])
             if row not in self.evidence:
