@@ -393,6 +393,7 @@ def bardo(home: Home, *arguments: str, given: str | None = None) -> tuple[int, s
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.full
 def test_the_command_appends_shows_branches_compacts_and_lists(home: Home) -> None:
     first = bardo(home, "append", GOLEM, "hello")[1].strip()
     bardo(home, "append", GOLEM, "-", "--role", "golem", given="long thoughts")

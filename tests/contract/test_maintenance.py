@@ -381,6 +381,7 @@ def test_abandoned_drafts_are_deleted(home: Home, grown: Grown) -> None:
 # the command
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-6", "X-13")
 def test_the_command_prints_planned_and_performed_steps(home: Home, grown: Grown) -> None:
     grown().close()

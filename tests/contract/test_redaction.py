@@ -409,6 +409,7 @@ def bardo(home: Home, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_command_makes_opens_lists_and_destroys(home: Home) -> None:
     assert bardo(home, "seal", "make", GOLEM)[0] == 0
     with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:

@@ -400,6 +400,7 @@ def test_a_failed_test_changes_nothing(built: Built, tmp_path: Path) -> None:
     assert not (root / "warehouse.draft").exists()
 
 
+@pytest.mark.full
 def test_what_dbt_cannot_even_parse_is_told_as_it_says_it(built: Built, tmp_path: Path) -> None:
     project = tmp_path / "dbt"
     shutil.copytree(DBT_PROJECT, project)

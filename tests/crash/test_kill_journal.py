@@ -123,6 +123,7 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
     assert verify(home).breaks == ()
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-3")
 def test_four_processes_write_at_once_and_close_in_order(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)

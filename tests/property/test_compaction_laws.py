@@ -174,6 +174,7 @@ def check_tiers(log: EventLog, home: Home, tended_at: datetime | None = None) ->
     assert full <= 2 * rows_count / CARE.rewrite_rows_max + 2
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-6")
 @some(2)
 @given(lives(), st.data())
@@ -221,6 +222,7 @@ def write_many(root: str, name: str, count: int, go: Any) -> None:
         log.append(batch, writer=name, segment=number + 1, recorded_at=NOW)
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-6", "X-13")
 def test_processes_that_append_during_maintenance_lose_nothing(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", SMALL, NOW)

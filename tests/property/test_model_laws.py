@@ -165,6 +165,7 @@ ANSWERED: dict[str, Callable[[Told, Answer], list[Parcel | Answer]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-4")
 def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
     """All of it in one home, a golem each."""

@@ -201,6 +201,7 @@ SPOKEN: dict[str, Spoken] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.row("X-8")
 def test_what_is_said_of_an_entry_comes_to_the_same(tmp_path: Path) -> None:
     """All of it in one home, a golem each."""

@@ -136,6 +136,7 @@ LATE: dict[str, Callable[[Told, str], list[Parcel]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
 def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(tmp_path: Path) -> None:
     """All of it in one home, a golem each."""
@@ -308,6 +309,7 @@ def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(two_lineag
         assert fingerprints(stores) == known_anew(stores, Path(folder) / "beside")
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_what_an_heir_left_to_its_own_heir_is_withdrawn_there_too(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
@@ -336,6 +338,7 @@ def lost_by(done: Recorded, golem_id: str) -> tuple[str, ...]:
 # law 3, beside those who live
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
 def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)

@@ -170,7 +170,13 @@ def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: Derivatio
 
 
 @pytest.mark.row("X-10")
-@pytest.mark.parametrize("before", [False, True], ids=["built after the strike", "built before the strike"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(False, id="built after the strike", marks=pytest.mark.full),
+        pytest.param(True, id="built before the strike"),
+    ],
+)
 def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopted(
     stores: DerivationContext, before: bool
 ) -> None:

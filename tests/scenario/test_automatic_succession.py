@@ -272,6 +272,7 @@ def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: 
     assert due_successions(stores, NOW + timedelta(days=9)) == []
 
 
+@pytest.mark.full
 def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -17,6 +17,7 @@ from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-7", "INH-8")
 def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: Path, tmp_path: Path) -> None:
     home, elsewhere, file = copy_home(brief_home, tmp_path / "home"), tmp_path / "elsewhere", tmp_path / "one.tar.gz"

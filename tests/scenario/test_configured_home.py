@@ -78,6 +78,7 @@ def test_a_file_that_is_wrong_stops_the_run_before_anything_is_written(tmp_path:
     assert "TOML" not in bardo("config", "check", home=home), "a home without a file is in order"
 
 
+@pytest.mark.full
 def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
     before = DerivationContext.open(home)

@@ -34,6 +34,7 @@ def known(home: Path) -> tuple[str, list[dict[str, Any]]]:
     return golem, held[golem]
 
 
+@pytest.mark.full
 @pytest.mark.row("X-8")
 def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, tmp_path: Path) -> None:
     golem, held = known(home)

@@ -47,6 +47,7 @@ def ticks_of(stores: DerivationContext, golem: str, entry: str) -> list[int]:
     return sorted({tick for r in rows if r["entry_id"] == entry for tick in r["cause_ticks"]})
 
 
+@pytest.mark.full
 def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead_leave_the_rest(
     half_lived: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
         assert all(e.quarantined is None for e in events), "who is born already is given nothing anew"
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_lived: Path, tmp_path: Path) -> None:
     stores = DerivationContext.open(copy_home(half_lived, tmp_path / "home"))

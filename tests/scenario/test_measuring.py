@@ -14,6 +14,7 @@ from bardo_pipeline.runtime.truth_measurement import Other, levels_on
 GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number in range(2)] for turn in (None, 0)]
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5")
 def test_another_process_measures_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy()

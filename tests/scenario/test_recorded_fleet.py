@@ -46,6 +46,7 @@ def test_on_the_recorded_days_somebody_dies_and_is_succeeded(tmp_path: Path) -> 
     assert all(r["anomalies"] for r in then)
 
 
+@pytest.mark.full
 def test_on_a_flat_market_the_same_golems_do_not_die_of_poverty(tmp_path: Path) -> None:
     _, died = deaths(tmp_path / "home", flat_market(bars=5_760, start=datetime(2026, 1, 1, tzinfo=UTC)), 8)
     assert died, "somebody grows old"
