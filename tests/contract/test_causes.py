@@ -1,4 +1,6 @@
-"""Causal moments beside a home: kept or lost, whole or in parts, struck or not, the same links come of them."""
+"""Causal moments: cached or rebuilt, read at once or in parts, with retractions or without, they give the same
+links.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ KEPT = Path("readers") / "moments"
 
 @pytest.fixture(scope="module")
 def records() -> pa.Table:
-    """A life in which gas follows crashes, as a log takes it."""
+    """Return the records of a golem in a market where gas rises after each crash."""
     return full(records_of(with_crashes(noise(TICKS, 8), every=60, gas_after=3), GOLEM).to_pylist())
 
 
@@ -37,7 +39,7 @@ def derived(
     ends: Iterable[int],
     between: Callable[[DerivationContext], object] = lambda stores: None,
 ) -> DerivationContext:
-    """A home that derived after each of these ticks."""
+    """Return a home that derived after each of these ticks."""
     stores, start = stores_at(root, QUICK), 0
     stores.log.record([birth_of(Life(GOLEM, {}, (0,), START - START, TICKS), QUICK)], NOW)
     for segment, stop in enumerate(ends):

@@ -1,4 +1,4 @@
-"""Conversations beside the log: a tree of messages in lines that are only appended, branches, summaries, a tail."""
+"""Conversations: a tree of messages in append-only lines, with branches, summaries and a tail."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def ids(found: pa.Table) -> list[str]:
 
 
 def crash_before_watermark(index: EpisodeIndex, table: GrowingTable) -> None:
-    """Refresh as a process does that is killed after the last merge."""
+    """Refresh the index, but stop after the last merge, as a killed process does."""
 
     class Killed(Exception):
         pass
@@ -224,8 +224,9 @@ def test_a_refresh_adds_what_is_new_and_a_second_one_nothing(
 def test_however_it_grew_an_index_answers_as_one_that_was_deleted_and_made_anew(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearest_episodes, "_FUSED_COUNT", 6)  # so few that not every text is weighed
-    for first in range(1, 31, 5):  # texts come bit by bit, so each refresh changes what words are rare
+    # the limit is below the number of texts, so some texts get no score
+    monkeypatch.setattr(nearest_episodes, "_FUSED_COUNT", 6)
+    for first in range(1, 31, 5):  # texts arrive in batches, so each refresh changes the document frequencies
         commit(table, lives(first, 5, matrix, golems=2))
         index.refresh(table)
     grown = answers(index, embedder)

@@ -1,4 +1,4 @@
-"""The dead of a home, asked for: what is read is what is asked for, however many died before."""
+"""Queries about dead golems read the rows of these golems only, however many golems died before."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def candidate(golem: str) -> dict[str, Any]:
 
 @pytest.fixture
 def stores(tmp_path: Path) -> DerivationContext:
-    """A home of the dead: the first has an heir, the second's succession waits, the third's halted."""
+    """Return a home of dead golems: the first has an heir, the second's succession waits, the third's halted."""
     stores = DerivationContext.open(Home.create(tmp_path / "home", Policy(), NOW).root)
     lives = [life_of(i) for i in range(COUNT)]
     golems = [life[0].golem_id for life in lives]
@@ -86,7 +86,7 @@ def stores(tmp_path: Path) -> DerivationContext:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How many life events are made objects of, by kind, and how often tables are read whole."""
+    """Count the life events that are parsed, by kind, and the full reads of each table."""
     found: Counter[str] = Counter()
     read = GrowingTable.read
 

@@ -59,7 +59,7 @@ TICK = {
 
 @dataclass
 class Built:
-    """A home with its warehouse. seen: what two readers saw, who had opened it before the build and after it."""
+    """A home with its warehouse. seen: the results of two readers, one opened before the build, one after it."""
 
     stores: DerivationContext
     report: WarehouseReport
@@ -75,7 +75,9 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
-    """The home under an awkward name, a month later, with knowledge of every kind of decay, and its warehouse."""
+    """Return a home with a space and quotes in its path, a month later, with entries of every decay class, and its
+    warehouse.
+    """
     root = copy_home(asked_home, tmp_path_factory.mktemp("warehouse") / "owner's-home")
     stores = DerivationContext.open(root)
     grimoire = stores.projections.replaceable("grimoire")
@@ -89,7 +91,8 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     kits = enumerate((heir["received"]["content_hash"], "nobody-was-born-since"), 1)
     orders = [KitOrdered(owner_id="owner-0", number=i, bundle_hash=h, entry_count=1, why="a try") for i, h in kits]
     stores.log.record([life_event(EVERY_GOLEM, NOW, order) for order in orders], NOW)
-    OwnerKeys(stores.home, stores.log).make("owner-1", bytes(32), NOW)  # by the operator's clock: no moment of the log
+    # by the operator's clock, later than every event of the log
+    OwnerKeys(stores.home, stores.log).make("owner-1", bytes(32), NOW)
     asked = "select max(as_of), avg(confidence) from fct_knowledge where entry_id not like 'made-%'"
     with duckdb.connect(stores.home.warehouse, read_only=True) as reader:
         report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
@@ -99,7 +102,7 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def last_moment(stores: DerivationContext) -> datetime:
-    """The log's last event time, of what befell golems."""
+    """Return the last event time of the log's records and life events."""
     return max(
         pc.max(stores.log.read_cycles(["observed_at"])["observed_at"]).as_py(),
         pc.max(stores.log.life().filter(pc.field("golem_id") != EVERY_GOLEM)["observed_at"]).as_py(),
@@ -107,7 +110,9 @@ def last_moment(stores: DerivationContext) -> datetime:
 
 
 def of_every_decay(known: pa.Table, count: int) -> pa.Table:
-    """Active entries of these golems with every class, flag, age and weight of evidence that decay asks about."""
+    """Return active entries of these golems with every class, flag, age and number of witnesses that decay depends
+    on.
+    """
     rng = np.random.default_rng(11)
     rows = known.take(pa.array(rng.integers(0, known.num_rows, count)))
     anchors = pc.min(known["anchor_at"]).cast(pa.int64()).as_py() - rng.integers(0, 40 * 86_400_000_000, count)
@@ -135,14 +140,14 @@ def cycles(stores: DerivationContext) -> pa.Table:
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows with moments as UTC without a zone, as the marts have them."""
+    """Return the rows with times in UTC without a zone, as in the marts."""
     return [
         {k: v.replace(tzinfo=None) if isinstance(v, datetime) else v for k, v in row.items()}
         for row in table.to_pylist()
     ]
 
 
-# what the marts say
+# rows of the marts
 
 
 @pytest.mark.row("EV-5")
@@ -355,7 +360,7 @@ def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(
     assert all(m["name"].startswith("stg_") and m["description"] for m in staging)
 
 
-# one file, swapped in whole
+# atomic replacement of the file
 
 
 @pytest.mark.row("P-4")
@@ -416,7 +421,7 @@ def test_without_its_project_nothing_can_be_built(built: Built, tmp_path: Path) 
         build_warehouse(built.stores.home, built.stores.derivation_id, project=tmp_path)
 
 
-# asking
+# queries
 
 
 @pytest.mark.row("P-4")

@@ -21,7 +21,7 @@ from tests.crash.syncs import lines_of, unneeded
 
 
 def main() -> int:
-    """Play rounds until enough have died; 0 if nothing was lost, doubled, unreadable or broken."""
+    """Play rounds until enough processes were killed; return 0 if no record was lost, doubled, unreadable or broken."""
     asked = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     asked.add_argument("--kills", type=int, default=1_000, help="kills in all")
     asked.add_argument("--least", type=int, default=50, help="kills in each window")
@@ -52,9 +52,8 @@ def main() -> int:
 
 
 def _cut(count: int, seed: int) -> int:
-    """Take the power away at that many moments of simulated lives; 0 if nothing that was acknowledged is gone then.
-
-    And 0 only if each line that syncs is needed for that.
+    """Simulate power cuts at that many points. Return 0 if no acknowledged record is lost and each syncing line is
+    needed.
     """
     if not count:
         return 0

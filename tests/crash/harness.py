@@ -82,7 +82,7 @@ class Tally:
         self.says += found.sentences()
 
     def table(self) -> str:
-        """Window by window."""
+        """Return the table of counts, one line a window."""
         head = f"{'window':34} {'kills':>6} {'lost':>6} {'doubled':>8} {'unreadable':>11} {'verify':>8}"
         rows = [
             f"{w.name:34} {self.kills[w.name]:6} {self.lost[w.name]:6} {self.doubled[w.name]:8} "
@@ -95,7 +95,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Child:
-    """A forked process: what it plays, under which trap, and the pipe on which it speaks."""
+    """A forked process: its role, its trap, and the pipe by which it reports."""
 
     pid: int
     pipe: int
@@ -104,7 +104,9 @@ class Child:
 
 
 def fork(play: Callable[[Callable[[str], None]], None], others: Iterable[int] = ()) -> tuple[int, int]:
-    """Run a function in a child, with a way to speak; returns its pid and the pipe. Its end is the process's end."""
+    """Run a function in a forked child and return its pid and report pipe. The child exits when the function
+    returns.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -146,16 +148,17 @@ def spawn(root: Path, name: str, window: Window, seed: str, others: Iterable[int
 
 
 def _curtain(root: Path) -> Path:
-    """A file that is there when all writers are gone: nothing more will happen."""
+    """Return the file that exists once all writers have ended."""
     return root.with_suffix(".over")
 
 
 def listen(
     children: list[Child], hear: Callable[[Child, str], None], gone: Callable[[Child], None] = lambda _: None
 ) -> dict[str, int]:
-    """Hear all children to their ends; returns each one's status. One that says nothing for long is killed.
+    """Read the reports of all children until they end, and return their exit statuses; kill a child that is silent for
+    long.
 
-    gone: hears of each child that ended.
+    gone: called with each child that ended.
     """
     rest = {child.pipe: b"" for child in children}
     by_pipe = {child.pipe: child for child in children}
@@ -181,7 +184,9 @@ def listen(
 
 
 class Round:
-    """Rounds on one home after another. seed: decides who dies where; the moments in between are the machine's."""
+    """Rounds on one home after another. seed: selects the process and point of each kill; timing between points is not
+    fixed.
+    """
 
     def __init__(self, folder: Path, seed: int, windows: tuple[Window, ...] = WINDOWS) -> None:
         self.folder, self.seed, self.windows = folder, seed, windows
@@ -190,7 +195,7 @@ class Round:
         self._root = folder / "home-0"
 
     def play(self) -> None:
-        """One round: all on stage, until everyone is dead or done; then everything is looked at."""
+        """Play one round: start all processes, wait until each is killed or done, then check the home."""
         number = self.tally.rounds
         self.tally.rounds += 1
         if number % ROUNDS_A_HOME == 0:
@@ -220,14 +225,16 @@ class Round:
             shutil.copytree(self._root, self.folder / f"evidence-{number}", dirs_exist_ok=True)
 
     def _move(self, number: int) -> None:
-        """Begin a new home, so that looking at everything stays cheap."""
+        """Begin a new home, so that a complete check stays cheap."""
         shutil.rmtree(self._root, ignore_errors=True)
         self._root, self._ledger = self.folder / f"home-{number}", Ledger()
         pid, pipe = fork(lambda _: furnish(self._root, WRITERS))
         self._finish(Child(pid, pipe, "furnish", None))
 
     def _cast(self, rng: random.Random) -> list[tuple[str, Window]]:
-        """Four writers, and one of each other role; each under the window of its role that was struck least."""
+        """Select four writers and one process of each other role, each under its role's window with the fewest
+        kills.
+        """
         roles = list(dict.fromkeys(window.role for window in self.windows))
         of_role = {role: [w for w in self.windows if w.role == role] for role in roles}
         writing = [w for w in self.windows if w.role in _WRITING]

@@ -50,7 +50,7 @@ POLICY = Policy(
     writer=WriterPolicy(batch_records=3, record_bytes_max=64 * 1024, drain_records_max=4, segment_bytes_max=16 * 1024),
     care=CarePolicy(lookback_ticks=3, grace_seconds=1e-6, log_commits_kept=2),
 )
-"""Small segments, and a maintenance without patience: what it takes away is gone at once."""
+"""Small segments, and maintenance that deletes replaced files at once."""
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 VERSION_1 = Path(__file__).parents[1] / "golden" / "event_logs" / "v1"
@@ -88,13 +88,13 @@ class Said(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """So many ticks are in the index."""
+    """The index has this number of ticks."""
 
     ticks: int
 
 
 class Copied(NamedTuple):
-    """All that was told before is in another folder, too."""
+    """A backup in another folder holds all earlier acknowledgements."""
 
     folder: str
 
@@ -123,7 +123,7 @@ class Life:
     gaps: tuple[TickRange, ...] = ()
 
     def live(self, steps: Sequence[Callable[[Life], None]]) -> None:
-        """Run these steps. After a simulated kill, repeat the same step as a new process would."""
+        """Run these steps. After a simulated kill, repeat the same step in place of a new process."""
         for step in steps:
             try:
                 step(self)
@@ -133,7 +133,7 @@ class Life:
         self.die()
 
     def die(self) -> None:
-        """Leave everything as a process leaves it that ends in the middle: open files closed, locks free, no more."""
+        """Close open files and free locks without any clean-up, as the end of a process does."""
         for writer in self.writers:
             writer._lease.abandon()
         self.writers.clear()
@@ -145,7 +145,7 @@ class Life:
 
     @contextmanager
     def log(self) -> Iterator[EventLog]:
-        """The log, as a process opens it."""
+        """Open the log."""
         log = EventLog(Home.open(self.root), POLICY)
         yield log
 
@@ -269,7 +269,7 @@ def _care(life: Life) -> None:
 
 @dataclass(frozen=True)
 class Workload:
-    """A home's life: how it begins, and what happens, in order. whole: nothing in it is damaged from the start."""
+    """A home's initial state and the steps after it, in order. whole: no file is damaged at the start."""
 
     name: str
     begin: Callable[[Life], None]
@@ -277,7 +277,7 @@ class Workload:
     whole: bool = True
 
     def record(self, folder: Path) -> Life:
-        """Live it in a folder, up to the end."""
+        """Run all steps in a folder."""
         life = Life(folder / "home", Disk(folder))
         life.root.mkdir(parents=True)
         self.begin(life)
@@ -288,7 +288,7 @@ class Workload:
 
 
 def _killed(step: Callable[[Life], None], path: str) -> Callable[[Life], None]:
-    """A step in which the process dies before this of the home is synced."""
+    """Return a step in which the process is killed before this path of the home is synced."""
 
     def dying(life: Life) -> None:
         life.disk.kill_before = life.root / path
@@ -303,7 +303,7 @@ def _killed(step: Callable[[Life], None], path: str) -> Callable[[Life], None]:
 
 
 def _tear(life: Life) -> None:
-    """The last append of a dead writer is half written."""
+    """Truncate the last append of a dead writer."""
     (folder,) = Home.open(life.root).journal.iterdir()
     segment = max(folder.glob("*.seg"))
     content = segment.read_bytes()
@@ -312,7 +312,7 @@ def _tear(life: Life) -> None:
 
 
 def _fail(life: Life) -> None:
-    """The disk refuses one record, and then takes it again, with other content."""
+    """Let the disk fail for one record, then write that tick with other content."""
     writer = EventWriter.open(life.root, LIVE, clock=lambda: NOW, policy=POLICY, writer="one", drain="none")
     tick = writer._head.highest + 1
 
@@ -338,7 +338,7 @@ def _restore(life: Life) -> None:
 
 
 def _build(life: Life) -> None:
-    """A warehouse is built, and another one; only how they come into force is looked at."""
+    """Build two warehouses in turn; only the file replacement is under test."""
     for content in (b"marts", b"newer marts"):
         draft = life.root / "warehouse.draft"
         draft.write_bytes(content)
@@ -359,7 +359,7 @@ def _from_version_1(life: Life) -> None:
 
 
 def _make_and_drop(life: Life) -> None:
-    """A runtime in another language writes a spool file before the log is opened for the first time."""
+    """Drop a spool file, as a runtime in another language does, before the log is first opened."""
     home = Home.create(life.root, Policy(), NOW)
     lines = [line_of(DROPPED, tick) for tick in (1, 2, 3)]
     sent = [life.send(Record(DROPPED, i + 1, hashlib.sha256(line).hexdigest()[:32])) for i, line in enumerate(lines)]
@@ -382,7 +382,7 @@ def _index(life: Life) -> None:
 
 
 def _with_a_damaged_file(life: Life) -> None:
-    """A home with four batches, the first of which is not what was recorded."""
+    """Return a home with four batches, the first altered after its commit."""
     _found(life)
     _append_batches(life)
     _append_batches(life)
@@ -459,7 +459,7 @@ WORKLOADS = (
     Workload("empty home", _from_nothing, (_make_and_drop,)),
     Workload("damaged home", _with_a_damaged_file, (_append_batches, _care, _append_batches, _care), whole=False),
 )
-"""The lives after which the power goes."""
+"""The workloads in which the power is cut."""
 
 
 def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "dropped", whole: bool = True) -> list[str]:
@@ -475,12 +475,12 @@ def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "drop
             if not whole:
                 return list(_still_there(root, told))
             return [*_gone(root, told, dict(life.sent), life.gaps), *_readable_secrets(life.disk, cut, without, told)]
-        except Exception as error:  # whatever it is that a home that lost something makes a library raise
+        except Exception as error:  # a damaged home may make a library raise any exception
             return [f"{type(error).__name__}: {error}"]
 
 
 _SHORT = 160
-"""Lives with fewer moments are looked at in every one of them."""
+"""A workload with fewer cut points than this is tested at each of them."""
 
 
 class Failure(NamedTuple):
@@ -493,15 +493,15 @@ class Failure(NamedTuple):
 
 
 def failing(lives: Sequence[tuple[Workload, Life]], site: str, hint: Sequence[object] = ()) -> Failure | None:
-    """A moment in one of these lives at which something is lost if a line of ours never synced.
+    """Find a cut at which a record is lost if this source line never syncs; None without one.
 
-    hint: the life, the moment and the mode that showed it before.
+    hint: the workload, cut and mode of the last such loss.
     """
     passing = [(workload, life) for workload, life in lives if site in life.disk.sites()]
     for workload, life in passing:
         if hint and hint[0] == workload.name:
             moment, mode = cast("tuple[int, Mode]", hint[1:])
-            for cut in life.disk.cuts()[moment : moment + 1]:  # none where the life has become shorter
+            for cut in life.disk.cuts()[moment : moment + 1]:  # the workload may have become shorter than the hint
                 found = _attempt(workload, life, site, cut, mode)
                 if found is not None:
                     return found
@@ -509,7 +509,7 @@ def failing(lives: Sequence[tuple[Workload, Life]], site: str, hint: Sequence[ob
 
 
 def _by_turns(several: list[Iterator[Failure | None]]) -> Iterator[Failure | None]:
-    """One of them shows it soon."""
+    """Interleave the attempts of all workloads, because one of them usually shows the loss soon."""
     while several:
         for attempts in list(several):
             try:
@@ -540,7 +540,7 @@ def _attempt(workload: Workload, life: Life, site: str, cut: int, mode: Mode) ->
 
 
 def _held(disk: Disk, cut: int, without: str | None, mode: Mode) -> int:
-    """A mark of all that the disk holds."""
+    """Return a hash of all content of the disk."""
     tree, blocks = disk.durable(cut, without=without, mode=mode), disk.blocks(cut, without=without)
     return hash((tuple(sorted(tree.items())), frozenset(blocks)))
 
@@ -559,7 +559,7 @@ def _suspects(life: Life, site: str) -> Iterator[tuple[int, Mode]]:
 
 
 def _still_there(root: Path, told: Sequence[object]) -> Iterator[str]:
-    """Records that were acknowledged and are gone from a home that was damaged before."""
+    """Return acknowledged records that are missing from a home with a damaged file."""
     with EventLog(Home.open(root), POLICY) as log:
         there = {(row["golem_id"], row["tick"]) for row in log.read_cycles(["golem_id", "tick"]).to_pylist()}
     yield from (f"{each} is gone" for each in told if isinstance(each, Record) and each[:2] not in there)
@@ -602,7 +602,7 @@ def _gone(
 def _copies(
     root: Path, told: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
 ) -> Iterator[str]:
-    """Backups and restored homes hold what was told before them; the warehouse is one that was built."""
+    """Check that backups and restored homes hold all earlier records, and that the warehouse is one of those built."""
     for at, each in enumerate(told):
         if isinstance(each, Copied):
             before = {(r.golem_id, r.tick): r.digest for r in told[:at] if isinstance(r, Record)}
@@ -618,7 +618,7 @@ def _copies(
 
 
 def _indexed(home: Home, log: EventLog) -> Iterator[str]:
-    """The tick index answers as one does that is made again, whatever became of its files."""
+    """Check that the tick index answers like a rebuilt one, whatever state its files are in."""
     index = TickIndex.open(home, log)
     answers = index.ticks(limit=10_000), index.phases()
     index.drop()
@@ -631,7 +631,8 @@ def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
     """A second process appends a batch of the live golem, at ticks that its writer has not acknowledged."""
     home = Home.open(root)
     with EventLog(home, POLICY) as log:
-        Drainer(home, log, clock=lambda: NOW, policy=POLICY).clear_leases()  # as one does that drained another journal
+        # as a process that drained another journal does
+        Drainer(home, log, clock=lambda: NOW, policy=POLICY).clear_leases()
         tick = log.head_of(LIVE).highest + 1
         rows = records(1, golems=1, tick=tick, seed=99, prefix="live")
         with suppress(LeaseError):
@@ -640,9 +641,10 @@ def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
 
 
 def _go_on(root: Path, sent: dict[tuple[str, int], str], told: int) -> Iterator[str]:
-    """Processes, one of a name that there was and one of a new name, go on with the live golem, as if nothing was.
+    """Continue the live golem from two processes, one with an earlier writer's name and one with a new name.
 
-    told: the highest tick of it that was acknowledged; going on would put what is gone on record again.
+    told: the golem's highest acknowledged tick; continuing below it would record a lost tick again and hide the
+    loss.
     """
     for name in ("three", "afterwards"):
         with EventWriter.open(root, LIVE, clock=lambda: NOW, policy=POLICY, writer=name, drain="none") as writer:
@@ -661,7 +663,7 @@ def _raw(home: Home) -> Iterable[bytes]:
 
 
 def _readable_secrets(disk: Disk, cut: int, without: str | None, told: Sequence[object]) -> Iterator[str]:
-    """Secrets of destroyed keys that some block of the disk still holds, whether a name leads there or not."""
+    """Return the secrets of destroyed keys that some block of the disk still holds, named or not."""
     for each in told:
         if isinstance(each, Key) and each.destroyed:
             secret = hashlib.sha256(each.golem_id.encode()).digest()

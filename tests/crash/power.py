@@ -24,13 +24,13 @@ from unittest import mock
 
 CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
 SYNCS = ("fsync", "fdatasync", "ask_fdatasync", "sync_file", "sync_folder")
-"""What a line of ours may call to make something durable."""
+"""Calls by which a source line makes data durable."""
 
 PAGE, SECTOR = 4096, 512
 
 Inode = tuple[int, int]
 Names = dict[str, tuple[Inode, bool]]
-"""Names, or paths below the home, to what they stand for and whether that is a folder."""
+"""Map names, or paths below the home, to (inode, whether it is a folder)."""
 
 Mode = Literal["dropped", "deleted", "named", "scattered", "strewn", "torn", "zeros", "kept", "stale", "blank", "mixed"]
 """What becomes of what was not synced.
@@ -61,14 +61,14 @@ class Changed:
 
 @dataclass(frozen=True)
 class Named:
-    """Other names are there than before; these are all of them."""
+    """The names below the home changed; these are all of them."""
 
     names: Names
 
 
 @dataclass(frozen=True)
 class Synced:
-    """A file's bytes, made durable by these lines of ours."""
+    """A file's bytes became durable by a call from these source lines."""
 
     inode: Inode
     content: bytes
@@ -77,7 +77,7 @@ class Synced:
 
 @dataclass(frozen=True)
 class Listed:
-    """A folder's names, made durable by these lines of ours."""
+    """A folder's names became durable by a call from these source lines."""
 
     inode: Inode
     names: Names
@@ -111,7 +111,7 @@ class Disk:
     _lock: RLock = field(default_factory=RLock)
 
     def look(self) -> None:
-        """Note what is other than at the last look, though nothing was synced."""
+        """Record the changes since the last scan, although no call synced."""
         with self._lock:
             self._look()
 
@@ -122,7 +122,7 @@ class Disk:
             self.events.append(Acknowledged(what))
 
     def begin_durable(self) -> None:
-        """Take all that is there already as synced."""
+        """Treat all existing content as synced."""
         with self._lock:
             for folder, _, files in os.walk(self.root):
                 self.events.append(Listed(self._pinned(folder), self._entries(folder), frozenset()))
@@ -133,7 +133,7 @@ class Disk:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Stand between until the end; then nothing is held open any more."""
+        """Wrap the system calls until the block ends; then close all files."""
         with (
             mock.patch("os.fsync", self._syncing(os.fsync)),
             mock.patch("os.fdatasync", self._syncing(os.fdatasync)),
@@ -175,7 +175,7 @@ class Disk:
         return remove
 
     def _look(self) -> None:
-        """Note what is other than at the last look."""
+        """Record the changes since the last scan."""
         names: Names = {}
         for folder, folders, files in os.walk(self.root):
             for name in [*folders, *files]:
@@ -200,7 +200,7 @@ class Disk:
         return {e.name: (self._pinned(e.path), e.is_dir(follow_symlinks=False)) for e in os.scandir(folder)}
 
     def _pinned(self, path: str) -> Inode:
-        """The file's identity, which nothing else can have while we hold it open."""
+        """Return the file's inode, which stays unique while the file is held open."""
         handle = os.open(path, os.O_PATH | (0 if path.startswith("/proc/") else os.O_NOFOLLOW))
         status = os.fstat(handle)
         inode = (status.st_dev, status.st_ino)
@@ -211,11 +211,11 @@ class Disk:
     # afterwards
 
     def sites(self) -> list[str]:
-        """Every line of ours that made something durable."""
+        """Return every source line that made data durable."""
         return sorted({site for event in self.events if isinstance(event, Synced | Listed) for site in event.sites})
 
     def cuts(self) -> list[int]:
-        """The moments at which to cut: before each sync, after each acknowledgement and each removal, at the end."""
+        """Return the cut points: before each sync, after each acknowledgement and each removal, and at the end."""
         found = {len(self.events)}
         for at, event in enumerate(self.events[self._begun :], self._begun):
             found |= (
@@ -230,7 +230,7 @@ class Disk:
         return [event.what for event in self.events[:cut] if isinstance(event, Acknowledged)]
 
     def blocks(self, cut: int, *, without: str | None = None) -> list[bytes]:
-        """The bytes of every file that the disk holds after a cut at worst, whether a name leads there or not."""
+        """Return the bytes of every file that the disk may hold after a cut, named or not."""
         return list(self._contents(cut, without)[0].values())
 
     def durable(self, cut: int, *, without: str | None = None, mode: Mode = "dropped") -> dict[str, bytes | None]:
@@ -256,7 +256,7 @@ class Disk:
     def _contents(
         self, cut: int, without: str | None, *, first: bool = False
     ) -> tuple[dict[Inode, bytes], dict[Inode, bytes]]:
-        """The bytes of each file, as synced last and as written last; or as written first since."""
+        """Return the bytes of each file as last synced and as last written, or as first written since the sync."""
         synced, last = dict[Inode, bytes](), dict[Inode, bytes]()
         for event in self.events[:cut]:
             if isinstance(event, Changed):
@@ -268,7 +268,7 @@ class Disk:
         return synced, {**synced, **last}
 
     def _listed(self, cut: int, without: str | None) -> tuple[Names, Names]:
-        """Paths below the home, as folders were synced last and as they are."""
+        """Return the paths below the home, as last synced and as they are now."""
         folders: dict[Inode, Names] = {}
         there: Names = {}
         for event in self.events[:cut]:
@@ -289,7 +289,7 @@ class Disk:
 
 
 def rebuild(target: Path, tree: Mapping[str, bytes | None]) -> None:
-    """Put a tree on a real disk."""
+    """Write a tree of files to a real folder."""
     target.mkdir(parents=True)
     for path, content in sorted(tree.items()):
         place = target / path
@@ -314,7 +314,7 @@ def _held(mode: Mode, before: bytes, after: bytes, what: str) -> bytes:
 
 
 def torn(before: bytes, after: bytes) -> bytes:
-    """The first half of the sectors that were written over, and of the bytes that were added. No sector is torn."""
+    """Keep the first half of the overwritten sectors and of the appended bytes. No sector is torn."""
     end = len(before) + (len(after) - len(before)) // 2
     held = bytearray(before.ljust(end, b"\0"))
     grows_at = len(before) // SECTOR * SECTOR if end > len(before) else len(before)
@@ -325,7 +325,7 @@ def torn(before: bytes, after: bytes) -> bytes:
 
 
 def _scattered(listed: Names, there: Names, mode: Mode) -> Names:
-    """Durable names with some of those that are new, without some that are gone; what was renamed has one name."""
+    """Return durable names with some new names and without some removed ones; a renamed file has one name."""
     chosen = {path: entry for path, entry in there.items() if listed.get(path) != entry and _falls(path, mode)}
     moved, alive = {inode for inode, _ in chosen.values()}, {inode for inode, _ in there.values()}
     kept = {
@@ -348,7 +348,7 @@ def _has_folders(path: str, names: Names) -> bool:
 
 
 def _sites() -> frozenset[str]:
-    """The lines of ours on the way to the call that make something durable by name: each is a line one could delete."""
+    """Return the source lines in the call stack that sync: each is a line that a change could delete."""
     found = []
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:

@@ -1,4 +1,4 @@
-"""Recovery: a home whose processes all died is opened, brought to rest, and looked at in every way that we know."""
+"""Recovery: open a home whose processes were all killed, drain and derive, then check it in every known way."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Found:
     broken: list[str] = field(default_factory=list)
 
     def sentences(self) -> list[str]:
-        """All of it."""
+        """Return all sentences."""
         return [f"{name}: {text}" for name, texts in asdict(self).items() for text in texts[:20]]
 
     def packed(self) -> str:
-        """As one line."""
+        """Return the faults as one line."""
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
     def unpacked(cls, line: str) -> Found:
-        """Return the content as it was packed."""
+        """Parse a line that `packed` wrote."""
         return cls(**orjson.loads(line))
 
 
@@ -81,7 +81,7 @@ def recover(
 
 
 def _drained(home: Home, log: EventLog, found: Found) -> None:
-    """Nothing is left in journals, and nothing that came from there was refused."""
+    """Check that the journals are empty and that no record from them was refused."""
     report = drain_once(home, log, clock=lambda: datetime.now(UTC))
     found.broken += [f"journal of {writer}: {error}" for writer, error in report.faults]
     found.broken += [f"left in the journal: {path}" for path in home.journal.iterdir()]
@@ -91,14 +91,14 @@ def _drained(home: Home, log: EventLog, found: Found) -> None:
 
 
 def _taken(home: Home, log: EventLog, found: Found) -> None:
-    """Nothing is left in the spool."""
+    """Check that the spool is empty."""
     for _ in Spool(home, log).take(datetime.now(UTC)):
         pass
     found.broken += [f"left in the spool: {name}" for name in waiting(home)]
 
 
 def _read(home: Home, log: EventLog, found: Found) -> pa.Table | None:
-    """All of the log by pyarrow and by DuckDB, every value of it."""
+    """Read every value of the log by pyarrow and by DuckDB."""
     try:
         rows = log.read_cycles()
         rows.validate(full=True)
@@ -127,7 +127,7 @@ def _compare(rows: pa.Table, sent: Said, acknowledged: Said, found: Found) -> No
 
 
 def _digest(content_hash: bytes, payload: bytes | None) -> str:
-    """As its writer said: of the columns where it came as such, of the bytes where it came as JSON."""
+    """Return the digest as its writer computed it: of the columns of a batch, of the bytes of a JSON line."""
     return content_hash.hex() if payload is None else hashlib.sha256(payload).hexdigest()[:32]
 
 

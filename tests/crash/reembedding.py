@@ -26,13 +26,14 @@ POINTS: dict[str, tuple[Point, int, bool]] = {
     "before the switch": (Point("link", "before", _LIFE), 1, False),
     "after the switch": (Point("link", "after", _LIFE), 1, True),
 }
-"""Each point with the passing at which it strikes, and whether the new embedder is in force from there on.
+"""Each kill point, the number of the call at which it kills, and whether the new embedder is then in force.
 
-The embedding log is made by its first commit, so that a migration's beginning is its second one."""
+The first commit creates the embedding log, so a migration begins with the second commit.
+"""
 
 
 def migrate(root: str, name: str) -> None:
-    """Re-embed a home under the trap of that name."""
+    """Re-embed a home, killed at the point of that name."""
     point, passing, _ = POINTS[name]
     Trap(Window(name, "reembedding", (point,)), passing, Path(root)).set()
     stores = DerivationContext.open(Path(root))

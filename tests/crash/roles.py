@@ -42,12 +42,12 @@ POLICY = Policy(
     writer=WriterPolicy(batch_records=5, flush_seconds=0.2, segment_bytes_max=64 * 1024),
     care=CarePolicy(lookback_ticks=50, grace_seconds=3.0),
 )
-"""Small segments and little patience, so that every window is passed often."""
+"""Small segments and short delays, so that every window is passed often."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a role is played: the home, the player's name, its chance, how it speaks, whether all writers are gone."""
+    """Inputs of a role: home, process name, random generator, report function, and whether all writers have ended."""
 
     root: Path
     name: str
@@ -62,7 +62,7 @@ def golem_of(name: str) -> str:
 
 
 def furnish(root: Path, writers: int) -> None:
-    """A home in which the writers' golems are born."""
+    """Create a home in which the writers' golems are born."""
     home = Home.create(root, Policy(), NOW)
     with EventLog(home) as log:
         born = Born(
@@ -124,7 +124,7 @@ def _now() -> datetime:
 
 def writer(stage: Stage) -> None:
     """Append record by record to two golems, from a thread or a coroutine each; both share the process's journal."""
-    name = stage.rng.choice([stage.name, None])  # a name of one's own, or one that no process had before
+    name = stage.rng.choice([stage.name, None])  # the process's usual writer name, or a new one
     drain: DrainMode = stage.rng.choice(["none", "none", "thread"])
     golems = [f"{stage.name}-{part}" for part in "ab"]
     home = Home.open(stage.root)
@@ -191,7 +191,9 @@ def drainer(stage: Stage) -> None:
 
 
 def spool(stage: Stage) -> None:
-    """Drop files of records into the spool, as another runtime would, and take them. A durable name acknowledges."""
+    """Drop files of records into the spool, as another runtime does, and take them. A synced file name counts as
+    acknowledged.
+    """
     home, golem_id = Home.open(stage.root), f"{stage.name}-s"
     with EventLog(home) as log:
         takes = Spool(home, log, POLICY)
@@ -211,7 +213,7 @@ def spool(stage: Stage) -> None:
 
 
 def drop(home: Home, name: str, content: bytes) -> None:
-    """Put a file into the spool as the protocol says: written beside, made durable, renamed, and the name too."""
+    """Put a file into the spool by the protocol: write a temporary file, sync it, rename it, sync the folder."""
     draft = home.spool / f".{name}"
     with draft.open("wb") as out:
         out.write(content)
@@ -232,7 +234,7 @@ def care(stage: Stage) -> None:
 
 
 def curator(stage: Stage) -> None:
-    """Curate what closes, again and again."""
+    """Curate newly closed cycles in a loop."""
     stores = DerivationContext.open(stage.root)
     while True:
         over = stage.over()

@@ -1,4 +1,4 @@
-"""Lines of ours that sync, and whether each is needed: something that was acknowledged is lost without it."""
+"""Source lines that sync, and whether each is needed: without it an acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import orjson
 from tests.crash.outage import Life, Workload, failing
 
 NEEDED = Path(__file__).parents[1] / "golden" / "fsyncs.json"
-"""Every line that syncs, with the life, its moment and the mode that showed what it is for."""
+"""Every syncing line with a workload, cut and mode in which its absence loses a record."""
 
 
 def lines_of(lives: Sequence[tuple[Workload, Life]]) -> dict[str, str]:
-    """The places that synced in these lives, as lines wherever in their files they stand; a repeat has a number."""
+    """Return the syncing places of these workloads as source text, independent of line numbers; a repeat has a
+    number.
+    """
     sites = {site for _, life in lives for site in life.disk.sites()}
     found: dict[str, str] = {}
     for site in sorted(sites, key=lambda site: [int(part) if part.isdigit() else part for part in site.split(":")]):
@@ -26,7 +28,9 @@ def lines_of(lives: Sequence[tuple[Workload, Life]]) -> dict[str, str]:
 
 
 def unneeded(lives: Sequence[tuple[Workload, Life]], lines: Mapping[str, str], *, write: bool = False) -> list[str]:
-    """The lines without which nothing is lost. write: put into the golden file what shows what each is for."""
+    """Return the syncing lines whose absence loses no record. write: store the evidence for each line in the golden
+    file.
+    """
     hints = orjson.loads(NEEDED.read_bytes())
     found = {line: failing(lives, site, hints.get(line, ())) for site, line in lines.items()}
     if write:

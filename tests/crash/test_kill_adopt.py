@@ -31,7 +31,7 @@ MOMENTS = {
 
 
 def die_adopting(root: str, name: str, moment: str) -> None:
-    """Build another derivation and adopt it, and be killed at the moment of that name."""
+    """Build another derivation and adopt it; this process is killed at the named point."""
     Trap(Window(moment, "owner", (MOMENTS[moment],)), 1, Path(root)).set()
     stores = DerivationContext.open(Path(root))
     adopt(stores, name, "to be killed", now=NOW)
@@ -39,7 +39,7 @@ def die_adopting(root: str, name: str, moment: str) -> None:
 
 @pytest.mark.full
 def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path, tmp_path: Path) -> None:
-    """One after the other, each owner is killed at a later moment than the one before."""
+    """Each process in turn is killed at a later point than the one before."""
     root = copy_home(brief_home, tmp_path / "home")
     stores = DerivationContext.open(root)
     derive_everything(stores, now=NOW)

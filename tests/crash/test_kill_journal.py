@@ -66,7 +66,7 @@ def start(home: Home, k: int, name: str, first: int) -> Forked:
 
 
 def heard(out: IO[str], most: int) -> list[tuple[int, int, str]]:
-    """Up to so many acknowledgements; a line that a kill cut short is none."""
+    """Read up to this many acknowledgements; a truncated line does not count."""
     found = []
     for _, said in zip(range(most), out, strict=False):
         if said.endswith("\n") and len(parts := said.split()) == 3:
@@ -87,7 +87,7 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
             assert acknowledged[k].setdefault(tick, tuple(link)) == tuple(link), "a repeat has the link it had"
 
     for attempt in range(ROUNDS):
-        # Some come back under the name that a dead one left, some under a new one.
+        # Some processes reuse the name of a dead writer, some have a new one.
         names = [f"w{k}" if rng.random() < 0.5 else f"w{k}-{attempt}" for k in range(len(DRAINS))]
         firsts = [max(1, max(said, default=0) - rng.randrange(4)) for said in acknowledged]
         writers = [start(home, k, names[k], firsts[k]) for k in range(len(DRAINS))]

@@ -1,4 +1,4 @@
-"""A migration to another embedder is killed at named points: the old one stays in force, and run again it ends."""
+"""A migration to another embedder is killed at named points: the old embedder stays in force, and a retry completes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def answers(stores: DerivationContext) -> pa.Table:
 def home(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copy_home(brief_home, tmp_path_factory.mktemp("whole") / "home")
     refresh_index(DerivationContext.open(root))
-    open_embedder("minilm-int8", Home.open(root).models)  # built once, not by each process that is killed
+    open_embedder("minilm-int8", Home.open(root).models)  # built once, not by each killed process
     return root
 
 
 @pytest.fixture(scope="module")
 def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
-    """The same home, migrated by a process without a kill."""
+    """Return the same home, migrated without a kill."""
     root = copy_home(home, tmp_path_factory.mktemp("migrated") / "home")
     reembed(DerivationContext.open(root), "minilm-int8", now=LATER)
     return DerivationContext.open(root)
@@ -49,7 +49,7 @@ def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> DerivationCon
 def test_a_migration_that_is_killed_leaves_the_old_one_in_force_and_goes_on_when_run_again(
     home: Path, whole: DerivationContext, tmp_path: Path
 ) -> None:
-    """One after the other, each run is killed at a later point than the one whose work it goes on with."""
+    """Each run continues the work of the run before and is killed at a later point."""
     root, before = copy_home(home, tmp_path / "home"), DerivationContext.open(home)
     old, new = (("minilm", before), ("minilm-int8", whole))
     says = {name: (fingerprints(stores), answers(stores)) for name, stores in (old, new)}

@@ -1,6 +1,6 @@
-"""Writers that are killed: whatever the moment, and however often, each record ends in the log exactly once.
+"""Writers that are killed at any point and any number of times: each record is in the log exactly once.
 
-A kill leaves the machine running, so this says nothing about fsync: that is the journal's to show (facts, Delta).
+A kill leaves the machine running, so fsync is not tested here (see test_power_cut.py).
 Law 2 of the architecture.
 """
 
@@ -34,9 +34,9 @@ def segment_of(number: int) -> pa.Table:
 
 
 def write(root: str, writer: str, first: str) -> None:
-    """Send the segments from `first` on, and say each number that was acknowledged. Runs in a process of its own.
+    """Send the segments from `first` on and print each acknowledged number. Runs in a process of its own.
 
-    Says "ready" when it has opened the log, and begins when it is told anything.
+    Prints "ready" when the log is open, and begins when its standard input has a line.
     """
     with EventLog(Home.open(Path(root)), Policy()) as log:
         print("ready", flush=True)
@@ -74,7 +74,7 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
     rng = random.Random(seed)
     acknowledged = -1
     for _ in range(6):
-        # Restarted from a segment that is already there: a writer that died does not know how far it came.
+        # Restarts from a recorded segment, because a restarted writer does not know which segments were recorded.
         process = start(home, "runtime", max(0, acknowledged - rng.randrange(4)))
         process.go()
         for _ in range(rng.randrange(1, 6)):
@@ -96,7 +96,7 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
 @pytest.mark.row("EV-2", "P-1")
 def test_two_processes_with_the_same_records_leave_each_once(home: Home) -> None:
     writers = [start(home, name, 0) for name in ("one", "two")]
-    for writer in writers:  # both have opened the log: from here on they race for every segment
+    for writer in writers:  # both processes have opened the log and now race for every segment
         writer.go()
     for writer in writers:
         writer.rest()

@@ -1,4 +1,4 @@
-"""A lease is no record: after a power cut its name may be gone, and what its writer acknowledged is still there."""
+"""A lease is not durable: after a power cut its file may be missing, and its writer's records are still there."""
 
 from __future__ import annotations
 

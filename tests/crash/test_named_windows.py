@@ -1,6 +1,6 @@
 """Processes that are killed inside named windows, a few times in each. `make crash` does it a thousand times.
 
-A kill leaves the machine running and its page cache whole: what is missing in fsyncs shows in test_power_cut.py alone.
+A kill leaves the machine and its page cache intact, so only test_power_cut.py shows a missing fsync.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.crash.windows import WINDOWS
 
 @pytest.mark.row("EV-2", "EV-3", "P-1")
 def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path) -> None:
-    # In a process of its own: what is forked must not have a library's threads behind it.
+    # In a process of its own, because a process with library threads cannot be forked safely.
     sizes = ["--kills", "11", "--least", "1", "--cuts", "0"]
     command = [sys.executable, "-m", "tests.crash", *sizes, "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
-    print(done.stdout)  # the seed is in it
+    print(done.stdout)  # the output names the seed
     assert done.returncode == 0, done.stderr
     rows = {line[:34].strip(): line[34:].split() for line in done.stdout.splitlines()}
     for window in WINDOWS:

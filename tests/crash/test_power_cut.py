@@ -1,7 +1,7 @@
-"""The power goes: whatever was acknowledged is there afterwards, once, and each of our fsyncs is needed for it.
+"""After a simulated power cut each acknowledged record is there once, and each fsync call is needed for that.
 
-A sample of moments and of lines that sync, another one each time, and a larger one by BARDO_EXAMPLES; `make crash`
-cuts at many moments and tries every line.
+Each run draws another sample of cuts and of syncing lines; BARDO_EXAMPLES makes it larger. `make crash` makes many cuts
+and tries every line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_after_a_power_cut_everything_that_was_acknowledged_is_there_once(
 
 @pytest.mark.row("EV-3")
 def test_each_of_our_fsyncs_is_needed(lives: Lives, rng: random.Random) -> None:
-    """The golden file names every line that syncs, and the life, its moment and the mode that show what it is for."""
+    """The golden file names every syncing line, with a workload, cut and mode in which its absence loses a record."""
     lines = lines_of(lives)
     if os.environ.get("BARDO_GOLDEN") == "write":
         assert unneeded(lives, lines, write=True) == []
@@ -58,7 +58,7 @@ def test_each_of_our_fsyncs_is_needed(lives: Lives, rng: random.Random) -> None:
 
 
 def test_a_sector_is_on_the_disk_as_a_whole_or_not_at_all() -> None:
-    """The one in which a file ended holds what was added to it, too."""
+    """The sector in which a file ended also holds the bytes appended to it."""
     before, after = b"a" * 700, b"b" * 3_000
     assert torn(before, after) == b"a" * 512 + b"b" * (1_850 - 512)
     assert torn(before, before + after) == before + after[:1_500]

@@ -1,8 +1,8 @@
 """Windows: the named moments at which a process is killed.
 
-A window is a few points on the way of a record: a call to the system on a certain file, before it, after it, or in its
-middle. They are found by standing between the code and the system, in the process that is to die; nothing in the code
-knows of them. A call by name ("module:function") stands for what a library does where Python cannot look.
+A window is a set of points in a record's path: a system call on a certain file, before it, after it, or in its middle.
+System calls are wrapped in the process to be killed, so the code under test does not know the points. A call by name
+("module:function") stands for work of a library outside Python.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Window:
-    """A named window: the role that passes it, and the points that are in it. passings_max: how late it may strike."""
+    """A named window: its role and its points. passings_max: the largest number of the passing at which it kills."""
 
     name: str
     role: str
@@ -161,7 +161,7 @@ class Trap:
         self._lock = Lock()
 
     def set(self) -> None:
-        """Stand between this process's code and the system, for good."""
+        """Wrap the system calls of this process until it ends."""
         for call in {point.call for point in self._window.points}:
             module, _, name = call.rpartition(":")
             owner = importlib.import_module(module) if module else os

@@ -1,4 +1,4 @@
-"""Jobs in this process, and what their materializations said."""
+"""Jobs run in this process, and the metadata of their materializations."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def materializations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetMat
 
 
 def data_version(made: dg.AssetMaterialization) -> str:
-    """The data version under which Dagster keeps it."""
+    """Return the data version that Dagster recorded."""
     return made.tags["dagster/data_version"]
 
 
 def said(made: dg.AssetMaterialization, name: str):
-    """One metadata value of a materialization."""
+    """Return one metadata value of a materialization."""
     return made.metadata[name].value
 
 

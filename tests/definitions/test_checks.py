@@ -1,4 +1,4 @@
-"""The checks that warn: each is shown a home in which it has something to say."""
+"""The checks that warn: each is run on a home with the fault that it reports."""
 
 from pathlib import Path
 

@@ -32,7 +32,7 @@ def life() -> Lived:
 
 @pytest.fixture(scope="module")
 def stores(life: Lived, small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DerivationContext]:
-    """Half a day of a golem, of which nothing is derived."""
+    """Half a day of a golem's records with nothing derived."""
     root = home_of(life, tmp_path_factory.mktemp("dream_job") / "home").home.root
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BARDO_HOME", str(root))

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.row("X-11")
 
 
 class At(LazyStores):
-    """The stores of a home at a moment of one's own."""
+    """The stores of a home at a fixed time."""
 
     moment = NOW
 

@@ -23,7 +23,7 @@ TABLES = (
     "failures", "scars", "votes", "vote_causes", "consensus", "library", "kits", "shelved_playbooks",
 )  # fmt: skip
 FEW = ("links", "failures", "scars", "kits")
-"""Too little is known here to be linked or found again, and nothing hurts enough."""
+"""Tables that stay empty here: the lives are too short for links, recurrences and scars."""
 MARTS = (
     "dim_golem",
     "fct_consensus",

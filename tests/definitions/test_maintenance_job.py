@@ -25,7 +25,7 @@ def root(small_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """An instance on disk: what it forgets must be gone from there."""
+    """An instance on disk, so that deleted history can be checked there."""
     (tmp_path / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as made:
         yield made

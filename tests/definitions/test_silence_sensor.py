@@ -23,7 +23,7 @@ pytestmark = pytest.mark.row("INH-2", "P-3")
 
 
 def settled(root: Path, **hours: float) -> dict[str, str]:
-    """A home of golems born so many hours after another who never ticked; lineage to golem."""
+    """A home of golems born this many hours after a golem without ticks; maps lineage to golem."""
     Home.create(root, Policy(), NOW)
     stores, ids = DerivationContext.open(root), {}
     for name, late in hours.items():

@@ -1,4 +1,4 @@
-"""The event log in memory: plain dicts, a row at a time. The twin by which the log on disk is judged, and a stand-in.
+"""The event log in memory: plain dicts, a row at a time. The twin of the log on disk in tests, and a stand-in.
 
 Source: style ("one contract test suite per store, run on the memory twin and on the real one").
 """
@@ -77,7 +77,7 @@ class _Stream:
 
 
 class _Judged(NamedTuple):
-    """Rows that are news, to each row that may come in the row that it repeats or is, and what is wrong with others."""
+    """New rows, the new row that each accepted row repeats or is, and the error of each refused row."""
 
     news: dict[int, Row]
     first: dict[int, int]
@@ -157,7 +157,7 @@ class MemoryEventLog:
         lines: Sequence[bytes] = (),
         signatures: Sequence[Signature | None] = (),
     ) -> _Judged:
-        """Rows that are news, and what is wrong with others. lines, signatures: of rows that came as JSON."""
+        """Return new rows, and the error of each refused row. lines, signatures: of rows received as JSON."""
         self._new_tips.clear()
         judged = _Judged({}, {}, {})
         first: dict[tuple[str, int], int] = {}
@@ -197,7 +197,7 @@ class MemoryEventLog:
     def _sliced(
         self, judged: _Judged, records: pa.Table, signatures: Mapping[str, Signature]
     ) -> tuple[list[Row], dict[int, BardoError]]:
-        """News with one link a golem."""
+        """Return the new rows with one link per golem."""
         news = judged.news
         chained: list[Row] = []
         wrong: dict[int, BardoError] = {}
@@ -225,7 +225,7 @@ class MemoryEventLog:
     def _chained(
         self, news: dict[int, Row], lines: Sequence[bytes], signatures: Sequence[Signature | None]
     ) -> list[Row]:
-        """News with one link a record."""
+        """Return the new rows with one link per record."""
         return [
             row | {"link": self._next(row["golem_id"], content_of(lines[at]), signatures[at]), "payload": lines[at]}
             for at, row in news.items()
@@ -321,7 +321,7 @@ class MemoryEventLog:
         return len(self._vectors) - before
 
     def heads(self) -> pa.Table:
-        """How far each golem has come (HEADS_SCHEMA), by id."""
+        """Return each golem's last ticks (HEADS_SCHEMA), by id."""
         rows = [
             {
                 "golem_id": golem_id,
@@ -383,7 +383,7 @@ class MemoryEventLog:
         return {key: EmbedderIdentity(**{n: row[n] for n in names}) for (key, _), row in self._vectors.items()}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: no file is open."""
 
     def __enter__(self) -> Self:
         """The log itself."""

@@ -36,7 +36,7 @@ STREAM = (
     Life("g-torn", {STORM: STORIES[3], FOG: STORIES[4]}, (2,), timedelta(hours=2), 27),
     Life("g-old", {LULL: (GOOD, GOOD, *[SILENCE] * 5, GOOD), FOG: (MILD, MILD)}, (3, 0, 0), timedelta(days=3), 32),
 )
-"""Three golems: one learns when to act and when not, one is taught otherwise, one forgets."""
+"""Three golems: one learns when to act and when not, one learns the opposite, one forgets."""
 
 
 @cache

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.row("HB-1")
 
 
 def leaves(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Every leaf column below a column, without what stands under a null."""
+    """Yield every leaf column below a column, without values below a null."""
     if pa.types.is_struct(values.type):
         present = values.drop_null()
         for i, child in enumerate(values.type):

@@ -1,4 +1,4 @@
-"""Links and the bridge equal their twins; what crosses is what the documents let cross."""
+"""Links and crossings equal their twins, and only entries that the documents allow may cross."""
 
 from datetime import timedelta
 from typing import Any
@@ -46,7 +46,7 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
         others = draw(st.lists(st.one_of(rules, chains, chains, dreams, levels), max_size=6, unique=True))
         for about in dict.fromkeys([*near, *others]):
             sign = 0 if about.source == "baseline" else draw(st.sampled_from([-1, 1, 1, 0]))
-            unit = draw(st.sampled_from([1, 1, 10**13]))  # a level may be of anything, in the smallest of coins
+            unit = draw(st.sampled_from([1, 1, 10**13]))  # a baseline may have any metric and a value of any size
             low, size = draw(st.integers(-3_000, 3_000)) * unit, draw(st.integers(0, 4_000)) * unit
             made = DIED - timedelta(days=20)
             row = entry(

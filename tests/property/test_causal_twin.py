@@ -1,4 +1,4 @@
-"""The causal moments equal their row-at-a-time twin, however the stream is cut; and so do the links made of them."""
+"""The causal moments equal their row-at-a-time twin, however the stream is cut; the links derived from them do too."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(told: 
                 log.append(lived(golems, batch), writer="w", segment=segment, recorded_at=NOW)
                 reached[pair] += count
             elif what == "skip" and pair not in dead:
-                reached[pair] += count  # a gap: what lies behind it stays warm
+                reached[pair] += count  # a gap: the ticks after it stay warm
             elif what == "die" and reached[pair] and pair not in dead:
                 log.record([life_event(golems[0], NOW, died.model_copy(update={"tick": reached[pair] + count}))], NOW)
                 dead.add(pair)
@@ -148,9 +148,9 @@ def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(told: 
 
 
 def check_tiers(log: EventLog, home: Home, tended_at: datetime | None = None) -> None:
-    """After maintenance: few files, cold ones only of closed cycles past the lookback, warm ones mostly not.
+    """Check the files after maintenance: few files, and cold files only of closed cycles past the lookback.
 
-    tended_at: when that was last, where it was later than now.
+    tended_at: time of the last maintenance, if later than now.
     """
     for hours in (90, 99):
         tend(log, home, (tended_at or datetime.now(UTC)) + hours * HOUR)

@@ -1,4 +1,4 @@
-"""Credits: as columns they are what one record after the other gives, however the stream is cut; what they change."""
+"""Credits by columns equal the row-at-a-time twin, however the stream is cut; and their effect on retrieval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The curator beside its row-at-a-time twin (law 8), on streams that make it say everything that it can say."""
+"""The curator equals its row-at-a-time twin (law 8) on streams that cause every operation."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -225,7 +225,7 @@ def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
 
 
 def _assert_in_two_runs(records: pa.Table, cut: int, made: Curation, state: GrimoireState) -> None:
-    """The same decisions, where the grimoire was written down and read again in between."""
+    """Check that the decisions stay equal if the grimoire is written and read again in between."""
     early, again = cycles_of(records) <= cut, GrimoireState()
     first = curated(records.filter(pa.array(early)), again)
     again = from_table(to_table(again, POLICY.curator, POLICY.decay))

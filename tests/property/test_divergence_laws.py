@@ -1,4 +1,4 @@
-"""Laws of divergence: it equals its twin for all who died at once, and a copy never passes for more."""
+"""Laws of divergence: it equals its twin for golems that died at the same time, and a copy is always flagged."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ ABOUT = [
 
 
 def state(draw: st.DrawFn, structure: Any) -> dict[str, Any]:
-    """How an entry stands, of few distinct values."""
+    """Draw an entry's state from few distinct values."""
     return {
         "sign": draw(st.sampled_from([1, -1])) if structure.source == "pattern" else 0,
         "confidence_ppm": draw(st.sampled_from([0, 100_000, 400_000, 900_000])),

@@ -54,7 +54,7 @@ pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 
 @cache
 def day() -> Lived:
-    """Some three days of two golems of one owner, some of whose episodes are tagged."""
+    """Three days of two golems of one owner, with some tagged episodes."""
     lived = long_lives(4_000, golems=2)
     births = {golem_id: birth.model_copy(update={"owner_id": "owner-1"}) for golem_id, birth in lived.births.items()}
     return Lived(tagged(lived.records, [60, 777, 1_203]), births, lived.deaths)
@@ -70,7 +70,7 @@ def dreamt(stores: DerivationContext) -> dict[str, tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
-    """The day, derived at once. Only for reading."""
+    """A home with these days, derived in one run. Read-only."""
     stores = home_of(day(), tmp_path_factory.mktemp("dreams") / "whole", HASTY)
     derive_curation(stores)
     derive_dreams(stores)
@@ -185,7 +185,7 @@ def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole
 
 
 def situated(record: dict, policy: Policy) -> dict[str, str]:
-    """The situation of a record, in the words of an entry's."""
+    """Return the situation of a record as an entry's structure has it."""
     seen, rules = record["observation"], policy.curator
     anomaly = sum(seen["anomaly_score"] >= edge for edge in rules.anomaly_edges)
     gas = sum(seen["gas_hour_ratio"] >= edge for edge in rules.gas_edges)
@@ -309,7 +309,7 @@ def test_a_golem_that_seals_its_positions_learns_nothing_from_dreams(tmp_path: P
 def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path: Path) -> None:
     lived, stores = day(), stores_at(tmp_path / "home", HASTY)
     stores.log.record(births_of(lived), NOW)
-    ends = (0, 2_800, 2_850, 10_000)  # nothing is dreamt of hypotheses in the cycle between
+    ends = (0, 2_800, 2_850, 10_000)  # the cycle between has no results of hypotheses
     for segment, (first, last) in enumerate(pairwise(ends)):
         part = lived.records.filter((pc.field("tick") > first) & (pc.field("tick") <= last))
         stores.log.append(part, writer="w", segment=segment, recorded_at=NOW)

@@ -68,7 +68,7 @@ def test_salience_and_rem_are_those_of_the_twin(
 
 @st.composite
 def nights(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, int, bool]:
-    """One golem's cycles, when and with which cycle it dreamt last, whether it was born with a bundle."""
+    """Draw one golem's cycles, the time and cycle of its last dream, and whether it was born with a bundle."""
     at, cycles = 0, []
     for cycle in range(1, draw(st.integers(0, 25)) + 1):
         at += draw(st.integers(1, 4)) * replay_selection.HOUR_US
@@ -106,7 +106,7 @@ WHERE = (
 
 @st.composite
 def dreamers(draw: st.DrawFn) -> list[list[dict]]:
-    """For each golem its dreams: when, and what was lived and failed before it, by key."""
+    """Draw each golem's dreams: time, and the results and failures before it, by key."""
     out = []
     for _ in range(draw(st.integers(1, 3))):
         at, tick, dreams = 0, 0, []

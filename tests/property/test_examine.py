@@ -24,7 +24,7 @@ _TEXTS = ("", "x" * 5_000, "é" * 300)
 
 
 def spoil(random: Random, value: Any) -> None:
-    """Put something that no record may hold in one place of an object, at whatever depth."""
+    """Put an invalid value at one place of an object, at any depth."""
     items = list(value.items() if isinstance(value, dict) else enumerate(value))
     key, inner = random.choice(items)
     if isinstance(inner, dict | list) and inner:
@@ -39,7 +39,7 @@ def spoil(random: Random, value: Any) -> None:
 
 @pytest.fixture(scope="module")
 def batch() -> pa.Table:
-    """Records, half of them with something in them that does not belong there."""
+    """Draw records, half of them with an invalid value."""
     random, rows = Random(4), records(400, golems=2).to_pylist()
     for row in rows[::2]:
         spoil(random, row)

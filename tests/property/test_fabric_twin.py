@@ -41,7 +41,7 @@ CYCLES = pa.schema(
 
 
 def by_path(table: pa.Table) -> pa.Table:
-    """Records as the log gives them when it is asked for paths."""
+    """Return the records with nested paths as columns, as the log reads them."""
     columns = {}
     for path in RECORD_COLUMNS:
         name, _, below = path.partition(".")
@@ -92,7 +92,7 @@ TURNS = st.sampled_from([None, None, 1, 2])
 
 @st.composite
 def decisions(draw: st.DrawFn) -> list[dict]:
-    """A commit of decisions; in one out of two, some are taken back."""
+    """Draw a commit of decisions; every other commit retracts some."""
     repairs = draw(st.booleans())
     one = st.fixed_dictionaries(
         {

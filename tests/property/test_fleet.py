@@ -1,4 +1,4 @@
-"""A fleet: each golem lives as it would alone, nine steps as its tier allows, and dies of what kills it."""
+"""A fleet: each golem lives as it does alone, takes the steps of its tier, and dies of the cause that applies to it."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -59,7 +59,8 @@ def test_a_golem_that_the_gate_holds_back_neither_retrieves_nor_deliberates_nor_
     assert len(quiet) > 1_000
     for row in quiet:
         assert row["forced_by"] is None
-        passed = row["prediction_error"] >= row["deliberation_threshold"]  # by attention: thinking here came to nothing
+        # attention lowered the tier, because deliberation did not help in this situation
+        passed = row["prediction_error"] >= row["deliberation_threshold"]
         assert row["prediction_error"] < row["deliberation_threshold"] * (2 if passed else 1)
         assert row["observation"]["positions"] or not passed
         assert row["deliberation"] is row["context_bundle_summary"] is row["outcome"] is None
@@ -234,7 +235,7 @@ def test_golems_without_an_oracle_think_act_and_die_like_others() -> None:
 
 @pytest.mark.row("HB-1")
 def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
-    """The price leaps out of the range and stays: who re-centred earns what the pool pays, who held earns nothing."""
+    """The price leaves the range for good: a golem that re-centred earns fees, a golem that held earns none."""
     leap = [CALM_TICK] * 20 + [CALM_TICK + 200] * 200
     traits = Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=0.95)
     found = []
@@ -357,7 +358,7 @@ def moves(lived: Lived) -> Counter[str]:
 
 
 def warned(lived: Lived) -> int:
-    """How often golems re-centred in what the cautious were warned of: far out of range, gas normal."""
+    """Count the re-centrings in the situation of the warning: far out of range, gas normal."""
     return sum(
         action["status"] == "executed"
         for row in lived.rows
@@ -391,7 +392,7 @@ def test_golems_that_differ_in_what_they_know_part_at_a_decision_that_it_concern
                 assert first["playbook_version"] == second["playbook_version"] == 1
                 return
             elif first["actions"] != second["actions"]:
-                break  # the same wish, and a warning that stopped it: from here on their positions differ
+                break  # both propose the same act and a warning blocks one of them: from here on their positions differ
     pytest.fail("they never parted")
 
 
@@ -408,7 +409,7 @@ def test_a_warning_of_exactly_this_situation_stops_a_move_and_is_named() -> None
 
 
 def still(bars: int, gas_gwei: float = 20.0) -> Market:
-    """Nothing happens: the price stays, gas is cheap."""
+    """Return a market with a constant price and cheap gas."""
     return drawn_market([CALM_TICK] * bars, gas_gwei)
 
 
@@ -462,7 +463,7 @@ def test_every_credit_is_accounted_for(lived: Callable[[], Lived]) -> None:
 
 
 def jumping(bars: int) -> Market:
-    """Price and gas leap to and fro by more than a golem that does not learn from its errors ever expects."""
+    """Return a market whose price and gas jump beyond the intervals of a golem that does not learn from its errors."""
     leaps = np.random.default_rng(5).choice([-1, 1], bars) * 60
     gas = np.where(np.arange(bars) % 2 == 0, 20.0, 60.0)
     return drawn_market((CALM_TICK + np.cumsum(leaps) % 900).tolist(), gas.tolist())

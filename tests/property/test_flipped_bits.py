@@ -1,4 +1,4 @@
-"""One bit is flipped in each of some files of a home: every one of them is named, whatever else is broken."""
+"""Verification names every file with a flipped bit, whatever other files are damaged."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def immutable(home: Home) -> list[Path]:
-    """Every file with a byte in it of the log, the journals and the bundles, oldest first: names are drawn anew each
-    time that a home is made. The lists of sums have their own test, and in lock files nothing is on record."""
+    """Return every non-empty file of the log, the journals and the bundles, oldest first, because names are random.
+    Checksum manifests have their own test, and lock files hold no data.
+    """
     folders = (home.cycles.parent, home.journal, home.bundles)
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file() and path.parent.name != "sums")
     return sorted(
@@ -33,7 +34,7 @@ def immutable(home: Home) -> list[Path]:
 
 
 def flip(path: Path, draw: random.Random) -> str:
-    """Flip a bit anywhere in a file; says which."""
+    """Flip a random bit of a file and return its position."""
     content = bytearray(path.read_bytes())
     at, bit = draw.randrange(len(content)), draw.randrange(8)
     content[at] ^= 1 << bit

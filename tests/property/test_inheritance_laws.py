@@ -32,7 +32,7 @@ CATEGORIES = ("rebalance_timing", "risk_events", "range_selection")
 
 
 def drawn(draw: st.DrawFn, golem: str, number: int) -> dict[str, Any]:
-    """An entry of few distinct values, so that ties, floors and every rule of the bottleneck come up."""
+    """Draw an entry from few distinct values, so that ties, floors and every rule of the bottleneck occur."""
     kind = draw(st.sampled_from(["insight", "heuristic", "warning", "warning"]))
     return entry(
         golem, f"tool_{number}", kind=kind, sign=-1 if kind == "warning" else 1,
@@ -67,7 +67,7 @@ def test_the_bottleneck_equals_its_twin_in_whatever_order_entries_come(rows: lis
 @pytest.mark.row("INH-5")
 @pytest.mark.parametrize("budget", [1, 4, 9])
 def test_of_many_entries_those_that_cannot_be_chosen_are_passed_over_and_the_choice_is_the_twin_s(budget: int) -> None:
-    """Many are alike in quality, so that the last place of a category is among equals."""
+    """Many entries have equal quality, so that the last place of a category is a tie."""
     policy, chance = Policy(inheritance=InheritancePolicy(budget=budget)), random.Random(budget)
     rows = [
         entry(

@@ -76,7 +76,7 @@ from tests.support.memory_fleets import lively_market
 
 POLICY = Policy()
 BRIEF = POLICY.model_copy(update={"curator": KEEN.curator.model_copy(update={"cycle_ticks": SPAN})})
-"""The policy with cycles of a few ticks that can teach."""
+"""The policy with cycles of a few ticks, in which golems still learn."""
 
 KEYS = {"decisions": DECISION_KEY, "cycles": ("golem_id", "cycle"), "playbooks": ("golem_id", "version")}
 
@@ -93,7 +93,7 @@ def taken(records: pa.Table, state: GrimoireState, books: Playbooks) -> Curation
 
 
 def cuts(draw: st.DrawFn, lived: Sequence[Life]) -> Iterator[dict[str, tuple[int, int]]]:
-    """Runs that together take every cycle: golem to the first and last tick of its part."""
+    """Draw runs that together cover every cycle: golem to the first and last tick of its part."""
     left = {one.golem_id: list(range(1, one.ticks + 1, SPAN)) for one in lived}
     ends = {one.golem_id: one.ticks for one in lived}
     while any(left.values()):
@@ -156,7 +156,7 @@ class Hashes:
         return unit(self.raw(texts))
 
     def raw(self, texts: Sequence[str]) -> np.ndarray:
-        """A vector for each text."""
+        """Return a vector for each text."""
         drawn = [np.frombuffer(hashlib.blake2b(t.encode(), digest_size=8).digest(), np.uint8) + 1.0 for t in texts]
         return np.array(drawn, dtype=np.float64).reshape(len(texts), 8)
 
@@ -198,7 +198,7 @@ def fingerprints(stores: DerivationContext) -> dict[str, tuple[int, str]]:
 
 
 def beside(stores: DerivationContext, folder: Path) -> DerivationContext:
-    """The same log, nothing derived yet."""
+    """Return a home with the same log and nothing derived."""
     other = DerivationContext.open(stores.home.root, policy=stores.policy, beside=folder)
     return with_hashes(other)
 
@@ -229,7 +229,7 @@ class Parcel(NamedTuple):
     happened: LifeEvent | None
 
     def __repr__(self) -> str:
-        """Short, so that a failure is readable."""
+        """Return a short text, so that a failure is readable."""
         if self.happened is not None:
             return f"{self.happened.kind} {self.happened.golem_id}"
         assert self.records is not None
@@ -252,7 +252,7 @@ def lost(golem_id: str, first: int, last: int) -> Parcel:
 
 @st.composite
 def parcels(draw: st.DrawFn) -> list[Parcel]:
-    """Records and life events of some golems, in an order in which they might arrive; some records never do."""
+    """Draw records and life events of some golems in a possible order of arrival; some records never arrive."""
     found: list[Parcel] = []
     for one in draw(lives()):
         found.append(happened(birth_of(one)))
@@ -277,7 +277,7 @@ Say = Callable[[DerivationContext, Any], LifeEvent | None]
 
 
 def put(stores: DerivationContext, what: Any, segment: int, say: Say | None) -> list[LifeEvent]:
-    """Deliver a parcel, or let something else be said; returns what then is on record of that."""
+    """Deliver a parcel or call its recorder, and return the recorded rows."""
     if isinstance(what, Parcel) or say is None:
         deliver(stores, what, segment)
         return []
@@ -288,7 +288,7 @@ def put(stores: DerivationContext, what: Any, segment: int, say: Say | None) -> 
 def arrive(
     stores: DerivationContext, arriving: Sequence[Any], data: st.DataObject, say: Say | None = None
 ) -> list[LifeEvent]:
-    """One comes after the other, and this or that is derived meanwhile; everything in the end."""
+    """Deliver the parcels one by one with random derivations in between, and derive everything at the end."""
     said: list[LifeEvent] = []
     for number, what in enumerate(arriving):
         said += put(stores, what, number, say)
@@ -329,7 +329,7 @@ def arrive_side_by_side(
 
 
 def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]]:
-    """The fingerprints where everything arrived in order and was derived once."""
+    """Return the fingerprints of a home in which everything arrived in order and was derived once."""
     stores = stores_at(root)
     events = [p.happened for p in arriving if p.happened is not None]
     stores.log.record(sorted(events, key=lambda e: (e.golem_id, e.kind != "GolemBorn", e.observed_at)), NOW)
@@ -401,7 +401,7 @@ LATE: dict[str, Callable[[Told], list[Parcel]]] = {
 
 @pytest.mark.row("P-2")
 def test_what_comes_late_or_never_ends_where_it_would_have(tmp_path: Path) -> None:
-    """All of it in one home, a golem each."""
+    """All stories in one home, one golem each."""
     stores = stores_at(tmp_path / "late")
     stories = [arrives(learner(f"g-{k}")) for k, arrives in enumerate(LATE.values())]
     arrive_side_by_side(stores, None, stories)
@@ -503,7 +503,7 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Derivat
 def test_everything_made_again_beside_has_the_same_fingerprints(
     lived: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append_only_table, "_PART_ROWS", 150)  # in portions, if it was derived during the life
+    monkeypatch.setattr(append_only_table, "_PART_ROWS", 150)  # in portions, if derivation ran during the life
     again = DerivationContext.open(lived.home.root, beside=tmp_path / "beside")
     derive_all(again)
     assert fingerprints(again) == fingerprints(lived)
@@ -553,7 +553,7 @@ def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(
 
 @contextmanager
 def counting_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, str]]]:
-    """Files, and rows of these files, that are read meanwhile, by table."""
+    """Count the files and rows that are read in the block, by table."""
     read: Counter[tuple[str, str]] = Counter()
     plain = append_only_table.scan
 
@@ -571,13 +571,13 @@ def counting_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[st
 
 
 QUIET = 3
-"""Every so many cycles nothing is done, and what was felt then is dreamt of at once: it is tagged."""
+"""Every few cycles are idle, and their episodes are tagged, so that a dream follows at once."""
 
 FORGETFUL = BRIEF.model_copy(update={"dreams": BRIEF.dreams.model_copy(update={"lookback_ticks": QUIET * SPAN})})
 
 
 def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
-    """Files and rows that a run reads for one more cycle of two golems, who dream then, on a log of so many cycles."""
+    """Return the files and rows read for one more cycle of two dreaming golems, on a log of this many cycles."""
     assert cycles % QUIET == 0
     story = {STORM: STORIES[0] * (1 + cycles // 4), FOG: STORIES[5] * (1 + cycles // 4)}
     both = [Life(f"g-{i}", story, (0, 3, 1), timedelta(minutes=2), SPAN * (cycles + 1)) for i in range(2)]
@@ -606,10 +606,10 @@ READERS = 5
 """Curation, credits, episodes, dreams and failures read records."""
 
 LOOKED_BACK = QUIET + 1 + (FORGETFUL.prediction.check_ticks - 1) // SPAN
-"""Cycles that a dream looks back on: those since the last dream, and what was decided then and judged later."""
+"""Cycles that a dream reads: those since the last dream, and the later verdicts on their decisions."""
 
 RECOUNTED = {"votes", "vote_causes"}
-"""Consensus counts all votes of the propositions that were touched; it is the one run that reads what it has read."""
+"""Consensus counts all votes of the touched propositions, so it is the only run that reads rows again."""
 
 
 @pytest.mark.row("P-2")

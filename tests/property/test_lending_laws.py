@@ -1,4 +1,4 @@
-"""Laws of loans: interest follows the indexes, a liquidation costs its bonus and nothing else, whatever the loan."""
+"""Laws of loans: interest follows the indexes, and a liquidation costs exactly its bonus, for any loan."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_debt_and_collateral_grow_by_the_indexes_and_net_worth_by_their_differen
 
 
 def balances(position: dict[str, float], collateral: str) -> tuple[float, float]:
-    """(collateral, debt) in micro-dollars, as they follow from a loan's net value and health."""
+    """Return (collateral, debt) in micro-dollars from a loan's net value and health."""
     threshold = RULES.weth_threshold if collateral == "WETH" else RULES.usdc_threshold
     debt = position["value_micros"] / (position["health_factor"] / threshold - 1.0)
     return position["value_micros"] + debt, debt

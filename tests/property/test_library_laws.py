@@ -19,7 +19,7 @@ from tests.support.handmade_grimoires import DAY, DIED, baseline, causal, entry,
 pytestmark = pytest.mark.row("INH-16")
 
 POLICY = Policy(library=LibraryPolicy(overflow_siblings=2, battle_tested_golems=3, default_lineages=2, kit_golems=2))
-"""Few golems make much of a library here."""
+"""Low minimums, so that few golems fill a library."""
 
 GOLEMS = [f"g-{i}" for i in range(6)]
 ABOUT = [

@@ -90,7 +90,7 @@ def answers(draw: st.DrawFn, golem_id: str, number: int) -> Answer:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[Parcel | Answer]:
-    """Records, events, strikes and answers, in an order in which they might arrive."""
+    """Draw records, events, strikes and answers in a possible order of arrival."""
     arriving: list[Parcel | Answer] = [*draw(parcels())]
     golems = sorted({p.happened.golem_id for p in arriving if isinstance(p, Parcel) and p.happened is not None})
     for number in range(draw(st.integers(4, 12))):
@@ -104,7 +104,7 @@ def arrivals(draw: st.DrawFn) -> list[Parcel | Answer]:
 
 
 def recorded(stores: DerivationContext, answer: Answer) -> LifeEvent | None:
-    """Put an answer on record, unless the golem's life is closed."""
+    """Record an answer, unless the golem's life is closed."""
     seen = stores.log.head_of(answer.golem_id).contiguous
     payload = Asked(
         cycle=0, tick_seen=seen, provider="p", model="m", prompt_hash=f"{answer.number}", outcome="answered", detail="",
@@ -142,7 +142,7 @@ def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equ
 
 
 def all_of(golem_id: str) -> Answer:
-    """Everything that can be proposed of one situation."""
+    """Return every operation that can be proposed about one situation."""
     kinds = ("ADD", "UPVOTE", "EDIT")
     return Answer(golem_id, 0, tuple(operation(kind, SITUATIONS.index(STORM), golem_id, range(1, 9)) for kind in kinds))
 
@@ -168,7 +168,7 @@ ANSWERED: dict[str, Callable[[Told, Answer], list[Parcel | Answer]]] = {
 @pytest.mark.full
 @pytest.mark.row("MEM-4")
 def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
-    """All of it in one home, a golem each."""
+    """All stories in one home, one golem each."""
     golems = {name: f"g-{k}" for k, name in enumerate(ANSWERED)}
     stories = [arrives(learner(golems[name]), all_of(golems[name])) for name, arrives in ANSWERED.items()]
     stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
@@ -203,7 +203,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: P
     assert len(stores.life("ModelAsked")) == 2, "what went wrong is on record whenever it comes"
 
 
-# beside those who live
+# during a fleet run
 
 RUN = fleet_run.Run(
     "run", lively_market(460, 11), 2, 2, Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))

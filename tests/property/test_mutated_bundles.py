@@ -70,7 +70,7 @@ def refusals(files: Files) -> list[str]:
 
 
 def resealed(files: Files) -> Files:
-    """The same files as if they had been packed so, with the signature that was there."""
+    """Pack the files again with a matching manifest, and keep the old signature."""
     head = {n: v for n, v in WHOLE.manifest.items() if n not in ("files", "bundle_hash")}
     return {**seal({n: files[n] for n in FILES}, head).files, SIGNATURE: files[SIGNATURE]}
 
@@ -103,7 +103,7 @@ def from_another(files: Files, chance: random.Random) -> Files:
 
 
 def edited_confidence(files: Files, chance: random.Random) -> Files:
-    """Edited, and the manifest made to fit: only the signature tells."""
+    """Edit a confidence and adjust the manifest, so that only the signature shows the change."""
     rows = [orjson.loads(line) for line in files[ENTRIES].splitlines()]
     row = chance.choice(rows)
     row["confidence_ppm"] = min(
@@ -114,7 +114,7 @@ def edited_confidence(files: Files, chance: random.Random) -> Files:
 
 
 def impossible_value(files: Files, chance: random.Random) -> Files:
-    """Values that no bundle has, sealed and signed anew: not even the owner's word makes them readable."""
+    """Insert invalid values, then seal and sign again: the owner's signature does not make them valid."""
     rows = [orjson.loads(line) for line in files[ENTRIES].splitlines()]
     wrong: dict[str, list[Any]] = {
         "confidence_ppm": [1_700_000, -1, "much", None], "generation": [0, -3], "kind": ["prophecy"],
@@ -159,7 +159,7 @@ def wordless_testament(files: Files, chance: random.Random) -> Files:
 
 
 def nobody_s_signature(files: Files, chance: random.Random) -> Files:
-    """A signature that holds, under a name that no owner can have."""
+    """Sign validly under an impossible owner name."""
     return dict(
         with_signature_file(open_bundle(files), canonical(signed(WHOLE, chance.choice(("", "o" * 300)), OWNER))).files
     )

@@ -1,4 +1,6 @@
-"""Laws of what surprises: it equals its twin, and the opposite comes before what is new, that before what is known."""
+"""Laws of the surprise ranking: it equals its twin; contradictions precede new entries, new entries precede known
+ones.
+"""
 
 from typing import Any
 
@@ -21,7 +23,7 @@ AT_US = int(DIED.timestamp() * 1_000_000)
 
 @st.composite
 def grimoires(draw: st.DrawFn, golem: str, statuses: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Entries of one golem, of few distinct values."""
+    """Draw entries of one golem from few distinct values."""
     rows = []
     for about in draw(st.lists(st.sampled_from(ABOUT), unique=True, max_size=7)):
         mean = draw(st.sampled_from([100, 150, 400]))

@@ -85,7 +85,7 @@ corrections = st.fixed_dictionaries(
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[Parcel | Word]:
-    """Records, events, strikes and owners' words, in an order in which they might arrive."""
+    """Draw records, events, strikes and overrides in a possible order of arrival."""
     arriving: list[Parcel | Word] = [*draw(parcels())]
     golems = sorted({p.happened.golem_id for p in arriving if isinstance(p, Parcel) and p.happened is not None})
     for _ in range(draw(st.integers(8, 24))):
@@ -105,7 +105,7 @@ def arrivals(draw: st.DrawFn) -> list[Parcel | Word]:
 
 
 def say(stores: DerivationContext, word: Word) -> LifeEvent | None:
-    """Put a word on record, unless the golem's life is closed."""
+    """Record an override, unless the golem's life is closed."""
     number = len(stores.overrides().of_golem(word.golem_id)) + 1
     seen = stores.log.head_of(word.golem_id).contiguous
     place = {"number": number, "tick_seen": seen, "cycle_seen": 0, "entry_id": word.entry_id, "why": "so"}
@@ -148,7 +148,7 @@ def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -
 
 
 def told_at_once(batches: Sequence[pa.Table]) -> Parcel:
-    """Records between which nothing else comes."""
+    """Records that arrive together."""
     return Parcel(pa.concat_tables(batches), None)
 
 
@@ -204,7 +204,7 @@ SPOKEN: dict[str, Spoken] = {
 @pytest.mark.full
 @pytest.mark.row("X-8")
 def test_what_is_said_of_an_entry_comes_to_the_same(tmp_path: Path) -> None:
-    """All of it in one home, a golem each."""
+    """All stories in one home, one golem each."""
     stories = []
     for k, arrives in enumerate(SPOKEN.values()):
         rule = entry_id(f"g-{k}", STORM.structure.key)
@@ -261,7 +261,7 @@ def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_pat
     assert "stands at tick 9 now" in str(outcome.refused[1].error)
 
 
-# beside those who live
+# during a fleet run
 
 
 def sure(stores: DerivationContext, golem_id: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Portions: what a reader of a long log is given in parts is what it would be given at once."""
+"""Portions of a long log hold the same records as one complete read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_portions_are_what_is_given_at_once(arriving: list[Parcel], rows: int, k
         stores = stores_at(Path(folder))
         for number, parcel in enumerate(arriving):
             deliver(stores, parcel, number)
-            if number + 1 == kept:  # some waits already
+            if number + 1 == kept:  # some records wait already
                 reader_of(stores).advance(reader_of(stores).next_batch(lambda golem_id: 2**31))
         whole = reader_of(stores).next_batch(nothing)
         upto, portions = portions_of(stores, rows, as_wide=as_wide)
@@ -75,7 +75,7 @@ def test_portions_are_what_is_given_at_once(arriving: list[Parcel], rows: int, k
 
 
 def lived(root: Path, *batches: Sequence[tuple[str, range]]) -> DerivationContext:
-    """A home of golems to whom nothing happened, whose ticks came in these batches."""
+    """A home of golems with quiet ticks only, appended in these batches."""
     quiet = {g: Life(g, {}, (0,), timedelta(minutes=1), 10 * SPAN) for batch in batches for g, _ in batch}
     stores = stores_at(root)
     stores.log.record([birth_of(one) for one in quiet.values()], NOW)

@@ -1,4 +1,4 @@
-"""Laws of reception: verdicts and quarantine equal their twins, and nothing that came over is trusted unearned."""
+"""Laws of reception: verdicts and quarantine equal their twins, and received entries need own evidence before use."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A record says the same after every journey, and its digest sees the smallest difference."""
+"""A record is equal after each round trip, and its digest differs for the smallest change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The laws under repair: what is struck, reorged or withdrawn counts as never having been, whenever it is said.
+"""The laws under repair: struck, reorged or withdrawn records leave no trace, whenever the retraction arrives.
 
-However strikes and records arrive, the projections are those of the log read at once (3, 4); a repair costs what the
-golem lived since, not what the fleet did (5); no row that stands names what is struck (6).
+However strikes and records arrive, the projections equal those of the whole log (3, 4); a repair costs the golem's
+later ticks, not those of the fleet (5); no remaining row names a struck record (6).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def reorged(golem_id: str, first: int, last: int) -> Parcel:
 
 @st.composite
 def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
-    """Records and life events, among them strikes and reorgs, in an order in which they might arrive."""
+    """Draw records and life events, among them strikes and reorgs, in a possible order of arrival."""
     arriving = draw(parcels())
     golems = sorted({p.happened.golem_id for p in arriving if p.happened is not None})
     for golem_id in draw(st.lists(st.sampled_from(golems), min_size=1, max_size=4)):
@@ -139,7 +139,7 @@ LATE: dict[str, Callable[[Told, str], list[Parcel]]] = {
 @pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
 def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(tmp_path: Path) -> None:
-    """All of it in one home, a golem each."""
+    """All stories in one home, one golem each."""
     stores = stores_at(tmp_path / "late")
     stories = [arrives(learner(f"g-{k}"), f"g-{k}") for k, arrives in enumerate(LATE.values())]
     arrive_side_by_side(stores, None, stories)
@@ -435,7 +435,7 @@ class PowerCut(Exception):
 
 
 def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) -> None:
-    """Let the power fail where a table is about to be written by a method."""
+    """Raise PowerCut when a method is about to write a table."""
     kind = ReplaceableTable if table_name in RENEWED else GrowingTable
     honest = getattr(kind, method)
 
@@ -473,7 +473,7 @@ REPAIRED = [struck("g-0", 10), struck("g-0", 5), G.death]
 
 @pytest.fixture(scope="module")
 def half_derived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple[int, str]]]:
-    """A home with records that nothing was derived from yet (only for copying), and what it comes to, repaired."""
+    """Return a home with partly derived records (copy it before writing), and its fingerprints after a repair."""
     folder = tmp_path_factory.mktemp("half")
     stores = stores_at(folder / "home")
     for number, parcel in enumerate(HALF_TOLD):
@@ -520,7 +520,7 @@ def test_what_a_cut_left_half_written_is_repaired_with_the_rest(
 
 
 def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Rows of the files that a repair of one golem's last cycles reads, by table."""
+    """Return the rows of the files that a repair of one golem's last cycles reads, by table."""
     story = {STORM: STORIES[0] * 4, FOG: STORIES[5] * 4}
     fleet = [Life(f"g-{i}", story, (3, 1), timedelta(minutes=2), SPAN * 24) for i in range(golems)]
     stores = stores_at(root)

@@ -1,4 +1,4 @@
-"""A renewed table holds what was put there last, bucket by bucket, however its buckets lie in files."""
+"""A replaceable table holds the last written rows of each bucket, however its buckets are spread over files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay draws by gain and need, new and old by their quotas, and lets nothing starve."""
+"""Replay draws by gain and need, with quotas for new and old episodes, and no episode waits forever."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ unit, mood = st.floats(0, 1), st.floats(-1, 1)
 
 
 def episode(tick: int, **said: Any) -> dict[str, Any]:
-    """A verified episode of which nothing stands out; fifty ticks a cycle."""
+    """Return a verified episode with ordinary values; a cycle has fifty ticks."""
     plain = {
         "golem_id": "g-1", "tick": tick, "cycle": (tick - 1) // 50 + 1, "regime": "volatile", "protocol": "uniswap_v3",
         "pair": "WETH/USDC", "curiosity": 0.5, "importance": 0.5, "pleasure": 0.0, "arousal": 0.0, "dominance": 0.0,

@@ -1,4 +1,4 @@
-"""Retrieval as columns gives what the twin that looks at one entry after the other gives; laws of its turns."""
+"""Retrieval by columns equals its row-at-a-time twin; laws of the contrarian turn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def unit(seed: int) -> np.ndarray:
 
 @st.composite
 def knowledge(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Entries of two golems with everything that a score depends on, some of them alike in all of it."""
+    """Draw entries of two golems with every input of a score; some entries have equal inputs."""
     rows = []
     for number in range(draw(st.integers(1, 12))):
         about: Any = f"tool-{number}"
@@ -82,7 +82,7 @@ def situations(draw: st.DrawFn) -> Situation:
 
 
 def asked_as_columns(rows: list[dict[str, Any]], seed: int | None = None) -> Grimoire:
-    """The grimoire of these rows; seed: of a shuffle of them."""
+    """Return the grimoire of these rows, shuffled by `seed`."""
     order = range(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows)).tolist()
     rows = [rows[at] for at in order]
     table = pa.concat_tables([grimoire(row["said"]) for row in rows])
@@ -169,7 +169,7 @@ def test_each_hundred_ticks_the_first_thought_is_contrarian(first: int, thinks: 
 
 
 def plain(**said: Any) -> dict[str, Any]:
-    """One entry with nothing odd about it, of no regime."""
+    """Return one ordinary entry without a regime."""
     about = said.pop("about", baseline("gas_price"))
     more = {"text_seed": 1, "layer": "vault", "modifier": 1.0, "useful": 0, "misled": 0, "used_us": 0}
     return {"said": entry("g-1", about, **said)} | more

@@ -1,4 +1,6 @@
-"""Laws of the tick's rooms: a golem is judged alike alone and in a fleet, ranges hold, and nothing looks ahead."""
+"""Laws of the steps of a tick: a golem gets equal results alone and in a fleet, values stay in range, and no step reads
+a later bar.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -51,7 +53,7 @@ signed = st.floats(-1.0, 1.0)
 
 
 def fleet(seed: int, size: int) -> Columns:
-    """Random inputs of each kind, [size] or [3, size]; a fifth of what may be absent is."""
+    """Draw random inputs of each kind, [size] or [3, size]; a fifth of the optional values is absent."""
     rng = np.random.default_rng(seed)
 
     def gaps(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,6 @@
-"""Laws of failures and scars: their twins say the same, no order of arrival shows, and what is struck is taken back."""
+"""Laws of failures and scars: they equal their twins in every order of arrival, and a struck record's scars are
+retracted.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def test_outcomes_as_columns_are_what_one_act_after_the_other_gives(
 
 @st.composite
 def hurt(draw: st.DrawFn) -> pa.Table:
-    """Failures of a clade and a stranger: few structures, so that one covers another."""
+    """Draw failures of a clade and of another owner's golem, with few structures, so that one covers another."""
     rows = []
     for golem in GOLEMS:
         for tick in sorted(draw(st.sets(st.integers(1, 200), max_size=5))):
@@ -111,7 +113,7 @@ def test_what_a_clade_is_told_is_what_one_failure_after_the_other_gives(told: pa
 
 
 def life(golem_id: str, ticks: int, *said: dict[str, Any]) -> list[dict[str, Any]]:
-    """A life in which these ticks are not quiet."""
+    """Return a life in which these ticks have events."""
     told = {row["tick"]: row for row in lived(list(said))}
     return [told.get(tick) or record(golem_id, tick) for tick in range(1, ticks + 1)]
 
@@ -122,7 +124,7 @@ LIVES = {
              act("g-20", 6, pnl_ppm=-30_000, cause="utilization")),
     "g-1": (33, act("g-1", 1), check("g-1", 31, 1, -6_000)),
 }  # fmt: skip
-"""Dead, the first at the end of a cycle with a check still open; its sibling, who lives on; a stranger."""
+"""A golem that dies at the end of a cycle with an open check, its living sibling, and another owner's golem."""
 
 ROWS = {g: life(g, *said) for g, said in LIVES.items()}  # type: ignore[arg-type]
 STORIES = {g: Life(g, {}, (0,), moment(1) - moment(0), len(rows)) for g, rows in ROWS.items()}
@@ -152,7 +154,7 @@ DEATHS = [death_of(STORIES["g-10"]), death_of(STORIES["g-1"])]
 
 @pytest.fixture(scope="module")
 def orderly(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
-    """All of it in order, derived once."""
+    """A home in which everything arrived in order, derived once."""
     stores = stores_at(tmp_path_factory.mktemp("scars") / "home")
     stores.log.record([birth_of(one) for one in STORIES.values()], NOW)
     for number, parcel in enumerate([*PARCELS, *DEATHS]):

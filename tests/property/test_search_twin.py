@@ -1,4 +1,4 @@
-"""Search over columns gives what the twin that takes one text after the other gives; its filters, its penalty."""
+"""Search by columns equals its row-at-a-time twin; its filters and its penalty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof that nothing rests on what is struck finds every lie: a row, a vector, a page or a mart left behind."""
+"""The removal proof names every remaining row, vector, page or mart that depends on a struck record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.homes_to_repair import GROWING, RENEWED, all_again, births, l
 def repaired(
     two_lineages: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, pa.Table], tuple[str, str]]:
-    """A home in which a record was struck and all was derived again; what stood before; the golem and its heir."""
+    """Return a home with a struck record, derived again; its rows before the strike; the golem and its heir."""
     root = tmp_path_factory.mktemp("proof") / "home"
     shutil.copytree(two_lineages, root)
     stores = stores_at(root, POLICY)
@@ -51,7 +51,7 @@ UNTOUCHED = {
     "links": {"other_id": "f" * 24},
     "shelved_playbooks": {"version": 99},
 }
-"""Tables in which the strike changes nothing, and what makes a row of theirs one that nobody wrote."""
+"""Tables that the strike does not change, with a change that makes one of their rows invalid."""
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def stores(repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]], tmp_path
 
 
 def left_behind(stores: DerivationContext, before: pa.Table, name: str) -> pa.Table:
-    """Rows that stood before the strike and do not stand now."""
+    """Return the rows from before the strike that are gone now."""
     now = stores.projections.read(name).to_pylist()
     old = [row for row in before.to_pylist() if row not in now]
-    if name in UNTOUCHED:  # none of these depends on the struck record; rows that no run wrote must be found, too
+    if name in UNTOUCHED:  # these rows do not depend on the struck record; a row that no run wrote must be found too
         (struck,) = stores.life("RecordStruck")["golem_id"].to_pylist()
         link = {"entry_id": "a" * 24, "relation": "agrees", "across": "regime", "strength_ppm": 1}
         last = [row for row in now if row["golem_id"] == struck][-1] if now else {"golem_id": struck, **link}
@@ -74,7 +74,7 @@ def left_behind(stores: DerivationContext, before: pa.Table, name: str) -> pa.Ta
 
 
 def plant(stores: DerivationContext, name: str, row: pa.Table) -> None:
-    """Let a row stand that nothing derived."""
+    """Insert a row that no run derived."""
     if name in GROWING:
         stores.projections.growing(name).put(row, {"liar": 1})
     else:

@@ -24,7 +24,7 @@ GOOD = fuzz.good_records(100, tick=1, seed=1)
 
 
 def agreed(line: bytes) -> bool:
-    """Whether the line is a record; both say so, or neither does."""
+    """Return whether the line is a record, and check that both parsers agree."""
     model = fuzz.verdict(line, 10**9)
     try:
         seen = fast_json.glance(line)

@@ -41,7 +41,7 @@ def made(seed: int) -> tuple[Market, MarketPlan]:
 
 @cache
 def crash_free(seed: int) -> tuple[Market, MarketPlan]:
-    """The same seed without crashes, so that the other truths stand alone."""
+    """Return the market of the same seed without crashes, so that only the other truths act."""
     spec = replace(SPEC_DEFAULT, crash_first_bars=(10**9, 10**9 + 1))
     market = synthetic_market(seed=seed, bars=BARS, start=START, spec=spec)
     return market, plan_market(seed=seed, bars=BARS, spec=spec)
@@ -94,7 +94,7 @@ def test_price_and_tick_agree_and_the_extremes_hold_the_bars_way(seed: int) -> N
 
 
 def test_no_market_is_read_as_more_than_all_gain() -> None:
-    """Seed 20261 falls hardly at all for an hour: its gain over gain and loss was rounded to a hair above one."""
+    """The market of seed 20261 hardly falls for an hour, so its gain over gain and loss was rounded above one."""
     read = features(synthetic_market(seed=20_261, bars=BARS, start=START), Policy())
     assert np.nanmin(read.rsi) >= 0.0
     assert np.nanmax(read.rsi) == 100.0
@@ -170,7 +170,7 @@ def test_the_drift_of_a_trend_persists(seed: int, kind: int, sign: int) -> None:
     logs = np.log(market.price)
     parts = [
         part[60:] for part in spells(plan, kind) if len(part) >= 180
-    ]  # what a volatile spell left has faded by then
+    ]  # the effect of a volatile stretch has faded by then
     halves = np.array([(logs[p[len(p) // 2]] - logs[p[0]], logs[p[-1]] - logs[p[len(p) // 2]]) for p in parts])
     assert (sign * halves.sum(axis=1) > 0).mean() > 0.9
     assert (sign * halves > 0).mean() > 0.75
@@ -232,7 +232,9 @@ def test_a_turn_changes_nothing_before_it(seed: int, turn: int) -> None:
 
 
 def far_and_later(market: Market, plan: MarketPlan) -> NDArray[np.float64]:
-    """For each bar far from its volatile stretch's middle: how much of the distance is left twenty bars on."""
+    """Return the share of each bar's distance from the middle of its volatile stretch that is left after twenty
+    bars.
+    """
     logs = np.log(market.price)
     kept = []
     for part in spells(plan, VOLATILE):
@@ -258,7 +260,9 @@ def test_excursions_come_back_until_the_turn_and_go_on_after_it(seed: int) -> No
 @pytest.mark.row("X-5")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_decoys_go_together_and_the_turn_ends_the_flight(seed: int) -> None:
-    """Gas, volume and liquidity share a clock; volume runs ahead of the liquidity that flees the same moves."""
+    """Gas, volume and liquidity share a daily rhythm; volume precedes the fall of liquidity after the same price
+    moves.
+    """
     market = synthetic_market(seed=seed, bars=BARS, start=START, spec=graded_spec(None))
     turned = synthetic_market(seed=seed, bars=BARS, start=START, spec=graded_spec(0))
     hour = market.at_us // 3_600_000_000 % 24

@@ -1,4 +1,4 @@
-"""Laws of votes: what is private moves nothing public, and no cut of the stream shows."""
+"""Laws of votes: private columns do not change public rows, and neither does the cut of the stream."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ PRIVATE = st.fixed_dictionaries(
         "kind": st.sampled_from(["insight", "heuristic", "warning"]),
     }
 )  # fmt: skip
-"""What a pattern holds beside its structure, its side and its confidence."""
+"""The columns of a pattern other than structure, side and confidence."""
 
 
 @st.composite

@@ -34,7 +34,7 @@ FADES = "decay.tactical_days=0.01"
 
 @pytest.fixture(scope="module")
 def adopted(lively_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of that home, which goes by the policy its golems lived by. Only for copying."""
+    """A copy of that home under the policy of its golems. Copy before writing."""
     root = copy_home(lively_home, tmp_path_factory.mktemp("what_if") / "home")
     adopt(
         DerivationContext.open(root),
@@ -180,7 +180,7 @@ def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: Derivatio
 def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopted(
     stores: DerivationContext, before: bool
 ) -> None:
-    """Laws 3 and 4: whenever it was built, whatever was struck since, adoption brings it to what a rebuild gives."""
+    """Laws 3 and 4: an adopted derivation equals a rebuild, whenever it was built and whatever was struck since."""
     policy = altered(stores.policy, [FADES, "curator.cluster_min=3"])
     beside = open_beside(stores, policy)
     struck: Callable[[], object] = lambda: strike(stores, _someone(stores), 20, "a test", now=NOW)  # noqa: E731

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of inheritance/bottleneck.py, as INH S7.1 writes it, with the canon's corrections."""
+"""The row-at-a-time twin of inheritance/bottleneck.py: INH S7.1 with the canon's corrections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 def bottleneck_by_row(
     entries: list[Row], died_at: Mapping[str, datetime], policy: Policy
 ) -> list[tuple[str, str, str, int]]:
-    """(golem, entry, rule, rank) of what crosses, by golem and rank."""
+    """Return (golem, entry, rule, rank) of the crossing entries, by golem and rank."""
     out = []
     for golem in sorted(died_at):
         mine = [e for e in entries if e["golem_id"] == golem and e["status"] == "active"]
@@ -25,7 +25,7 @@ def bottleneck_by_row(
 
 
 def confidence_by_row(entry: Row, at: datetime, policy: Policy) -> int:
-    """Confidence in ppm of one entry that is no fact."""
+    """Return the confidence in ppm of one entry that is not a fact."""
     days = {"regime_conditional": 14.0, "tactical": 7.0, "ephemeral": 1.0}.get(entry["decay_class"])
     faded = entry["confidence_ppm"]
     if days is not None:

@@ -1,5 +1,6 @@
-"""The row-at-a-time twins of curator/views/entry_links.py and curator/views/crossings.py: every pair looked at,
-every part written out."""
+"""The row-at-a-time twins of curator/views/entry_links.py and curator/views/crossings.py: they compare every pair of
+entries, and expand every folded entry.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ WIDE = {"not_dear": ("cheap", "normal"), "not_cheap": ("normal", "dear"), "any":
 
 
 def links_by_row(entries: Iterable[Row]) -> list[dict[str, Any]]:
-    """Every pair of active entries that bear on each other, and every folded one beside what stands for it."""
+    """Return every pair of related active entries, and every folded entry with the entry that replaces it."""
     entries = list(entries)
     held = [e for e in entries if e["status"] == "active" and e["sign"]]
     found = []
@@ -42,7 +43,7 @@ def links_by_row(entries: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def _across(one: Row, other: Row) -> str | None:
-    """The one respect in which the situations of two rules about the same act differ."""
+    """Return the only field in which the situations of two rules about the same act differ."""
     if {one["source"], other["source"]} != {"pattern"}:
         return None
     if (one["tool"], one["action_type"]) != (other["tool"], other["action_type"]):
@@ -57,7 +58,7 @@ def _across(one: Row, other: Row) -> str | None:
 
 
 def crossings_by_row(entries: Iterable[Row], policy: Policy, elders: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Every entry with evidence of the golem's own, and whether it may cross; elders push more."""
+    """Return every entry with own evidence, and whether it may cross; old golems push more."""
     held = list(entries)
     links = links_by_row(held)
     rows = [

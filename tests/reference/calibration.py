@@ -17,7 +17,7 @@ def _us(moment: datetime) -> int:
 
 
 def sureness(entry: Row, at: datetime, policy: DecayPolicy) -> int:
-    """The confidence in ppm of an entry, as a decision left it, at a moment."""
+    """Return the confidence in ppm, at a moment, of an entry in the state after a decision."""
     evidence = max(entry["own_count"], entry["evidence_count"])
     half_life = half_life_us(entry["decay_class"], evidence, entry["is_bloodstain"], policy)
     floor = floor_ppm(entry["is_anti_knowledge"], entry["is_bloodstain"], policy)
@@ -41,7 +41,7 @@ def beliefs_by_row(decisions: Iterable[Row], closes: Iterable[Row], policy: Deca
 
 
 def judged_by_row(beliefs: Iterable[Row], outcomes: Iterable[Row], horizon: timedelta) -> Iterator[dict[str, Any]]:
-    """Each belief with the outcomes of its situation that came after it, up to the horizon."""
+    """Return each belief with the later outcomes of its situation, up to the horizon."""
     told = list(outcomes)
     for belief in beliefs:
         later = [

@@ -19,7 +19,7 @@ Told = dict[str, int]
 
 
 class Run(list[Row]):
-    """Unbroken ticks of a golem; a run is itself alone, so that what was worked out of it can be kept."""
+    """Consecutive ticks of a golem. Runs compare by identity, so that results can be cached by run."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -28,7 +28,9 @@ class Run(list[Row]):
 
 
 def moments_by_row(rows: Iterable[Row], policy: Policy) -> dict[tuple[str, int], list[list[int]]]:
-    """Sums of products by (golem, stretch), of ticks with enough unbroken past. rows: records of one market."""
+    """Return sums of products by (golem, stretch), over ticks with enough consecutive past. rows: records of one
+    market.
+    """
     lives: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         lives[row["golem_id"]].append(row)
@@ -58,7 +60,7 @@ def _unbroken(life: list[Row]) -> list[Run]:
 
 
 def variables_of(run: Run, place: int, rules: CausalPolicy) -> Told:
-    """All variables of one tick, from its own run of ticks."""
+    """Return all variables of one tick from its run."""
     seen = run[place]["observation"]
     change = {name: _change(run, place, name) for name in ("return", "gas", "liquidity")}
     unit = {name: _spread(run, place, name, rules) for name in change}
@@ -142,7 +144,7 @@ def _crashed(run: Run, place: int, rules: CausalPolicy) -> bool:
 
 
 def _deep(run: Run, begin: int, last: int, rules: CausalPolicy) -> bool:
-    """Whether a sharp fall begins there that was deep by some tick up to the last."""
+    """Return whether a sharp fall begins at this tick and is deep by some tick up to the last."""
     if not _crashed(run, begin, rules):
         return False
     fallen = 0
@@ -154,7 +156,7 @@ def _deep(run: Run, begin: int, last: int, rules: CausalPolicy) -> bool:
 
 
 def _wake(run: Run, place: int, rules: CausalPolicy) -> int:
-    """How far the last crash of the hour that ended QUIET ticks ago had fallen, QUIET ticks after it began."""
+    """Return the depth, QUIET ticks after its start, of the last crash in the hour that ended QUIET ticks ago."""
     for begin in range(place - QUIET - 1, max(place - QUIET - WINDOW, 0) - 1, -1):
         if _deep(run, begin, begin + QUIET, rules):
             fallen = -sum(_change(run, i, "return") for i in range(begin, begin + QUIET + 1))

@@ -1,6 +1,6 @@
-"""The row-at-a-time twin of grimoire/confidence.py, in plain numbers, as INH S7.4 and canon 4-9 say it.
+"""The row-at-a-time twin of grimoire/confidence.py in plain numbers. Source: INH S7.4, canon 4-9.
 
-None stands for what never comes: a half-life of what does not fade, the moment at which it would have.
+None is the half-life, and the fade time, of knowledge that does not fade.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def floor_ppm(is_anti_knowledge: bool, is_bloodstain: bool, policy: DecayPolicy,
 
 
 def confidence_at(confidence: int, anchor_us: int, at_us: int, half_life: int | None, floor: int) -> int:
-    """Confidence in ppm: halved once a half-life since the anchor; a floor holds what stood above it."""
+    """Return the confidence in ppm: halved per half-life since the anchor, but not below the floor."""
     age = max(at_us - anchor_us, 0)
     faded = confidence if half_life is None else round(confidence * 2.0 ** (-age / half_life))
     return max(faded, min(floor, confidence))
 
 
 def fades_at_us(confidence: int, anchor_us: int, half_life: int | None, floor: int, limit: int) -> int | None:
-    """The first moment at which `confidence_at` is below the limit, found by bisection; None if that never comes."""
+    """Return the first moment at which `confidence_at` is below the limit, by bisection; None without one."""
     if half_life is None or min(floor, confidence) >= limit:
         return None
     early, late = anchor_us - 1, anchor_us + 64 * half_life

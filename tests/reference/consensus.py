@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of katabasis/weighted_consensus.py, in fractions, as KAT and the canon say it."""
+"""The row-at-a-time twin of katabasis/weighted_consensus.py in fractions. Source: KAT and the canon."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from bardo_pipeline.policy import CuratorPolicy
 
 
 def said_before(decisions: list[dict[str, Any]], golem_id: str, entry_id: str, cycle: int) -> tuple[int, str | None]:
-    """The side that an entry took when a cycle began, and the action that it is about."""
+    """Return the sign of an entry at the start of a cycle, and its action."""
     mine = [d for d in decisions if (d["golem_id"], d["entry_id"]) == (golem_id, entry_id) and d["cycle"] < cycle]
     last = max(mine, key=lambda d: (d["cycle"], d["revision"], d["seq"]), default=None)
     return (last["sign"], last["action_type"]) if last else (0, None)

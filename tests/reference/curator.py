@@ -101,7 +101,7 @@ def curate_by_row(
     minds: dict[str, Mind], records: Iterable[tuple[Mapping[str, Any], int]], policy: Policy,
     orders: Iterable[Order] = (), proposals: Iterable[Proposal] = (), cited: Iterable[Mapping[str, Any]] = (),
 ) -> None:  # fmt: skip
-    """Take each golem through its cycles; what is decided is left in its mind."""
+    """Curate each golem's cycles in order; its Mind collects the decisions."""
     told = list(records)
     evidence = evidence_by_row(told, policy.curator)
     span, spoken = policy.curator.cycle_ticks, sorted(orders, key=lambda order: (order.number, order.event_id))
@@ -148,7 +148,7 @@ def _closed(cycle: _Cycle, last: Mapping[str, Any], count: int) -> Row:
 
 
 def blank(golem_id: str, structure: Structure) -> Entry:
-    """A candidate that nothing is known of."""
+    """Return a candidate without evidence."""
     entry: Entry = dict.fromkeys((f.name for f in ENTRY_SCHEMA if str(f.type) == "int64"), 0)
     return entry | {
         "golem_id": golem_id, "structure": structure, "origin_golem_id": golem_id, "kind": "insight",
@@ -309,7 +309,7 @@ def _stage(cycle: _Cycle) -> None:
 
 
 def _consider(cycle: _Cycle) -> None:
-    """A vote holds where fresh citations and all own evidence say the same."""
+    """A vote counts if fresh citations and all own evidence agree."""
     rules, turns = cycle.policy.curator, Counter[str]()
     held = {_entry_id(e): e for e in cycle.mind.entries.values() if e["status"] == "active"}
     for said, cited in cycle.proposed:
@@ -383,7 +383,7 @@ def _promote(cycle: _Cycle) -> None:
 
 
 def _phage(cycle: _Cycle) -> None:
-    """The weakest rules, if this cycle brought news of them, beside all that the golem saw itself."""
+    """Test the weakest rules with new evidence in this cycle against all own evidence."""
     rules = cycle.policy.curator
     if cycle.number % rules.phage_cycles:
         return
@@ -443,7 +443,7 @@ def _stands_for(wide: Entry | None, structure: Structure) -> bool:
 
 
 def _once(groups: list[Group]) -> Group:
-    """As many witnesses as there are for sure, with the mean of all."""
+    """Return the certain number of witnesses, with the mean of all."""
     most, count = max(g.count for g in groups), sum(g.count for g in groups)
 
     def share(total: int) -> int:
@@ -485,7 +485,7 @@ def _compress(cycle: _Cycle) -> None:
 
 
 def _differs(cycle: _Cycle, wide: Entry) -> bool:
-    """Whether two parts' intervals lie apart, or a part says the opposite."""
+    """Return whether the intervals of two parts are disjoint, or a part has the opposite sign."""
     rules = cycle.policy.curator
     told = []
     for part in _folded_under(cycle, wide):
@@ -522,7 +522,7 @@ def _let_go(cycle: _Cycle, wide: Entry) -> None:
 
 
 def _fold_scene(cycle: _Cycle, about: Structure) -> None:
-    """One pair of neighbours at most, narrow ones first."""
+    """Fold at most one pair of neighbouring bands, narrow ones first."""
     if about in cycle.compressed:
         return
     entries = cycle.mind.entries
@@ -578,14 +578,14 @@ PASSES = (
 
 
 def _note(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, group: Group | None = None) -> None:
-    """Within a pass, what is staged stands before what is created, that before votes."""
+    """Order the notes of a pass: staged, then created, then votes."""
     step, cycle.step = cycle.step, cycle.step + rank
     cycle.note(operation, entry, before, group.causes if group else ())
     cycle.step = step
 
 
 def _sure(entry: Entry, policy: Policy) -> int:
-    """Which way all own evidence decides, 0 for neither."""
+    """Return the sign that all own evidence supports, 0 for neither."""
     if entry["own_count"] < policy.curator.cluster_min:
         return 0
     mean, low, high = _interval(entry, policy)
@@ -635,7 +635,7 @@ def _vote(entry: Entry, confidence: int, at_us: int, counter: str) -> None:
 
 
 def revise(mind: Mind, cycle: int, at_us: int, policy: Policy) -> None:
-    """A new version if the thresholds changed; the first one in any case."""
+    """Append a playbook version if the thresholds changed; always append the first."""
     rules = policy.playbook
     wanted = dict.fromkeys(REGIMES, mind.base)
     moving: list[tuple[Entry, int]] = []
@@ -685,7 +685,7 @@ def _page(
     return "\n".join(lines) + "\n"
 
 
-# what an entry looks like from outside
+# the result as rows
 
 
 def shown(entry: Entry, policy: Policy) -> Row:

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of inheritance/divergence.py, as its docstring writes the formula."""
+"""The row-at-a-time twin of inheritance/divergence.py; its docstring has the formula."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ def salience(arousal: float, valence: float, age: int, novelty: float) -> float:
 
 
 def likeness(one: Row, other: Row, policy: Policy) -> float:
-    """How alike two situations are (regime, anomaly_band, gas_band); what names none is a little like any."""
+    """Return the similarity of two situations (regime, anomaly_band, gas_band); an entry without a situation is
+    slightly similar to all.
+    """
     rules, bands = policy.retrieval, ("calm", "stirred", "strained", "stretched", "broken")
     if None in (other["regime"], other["anomaly_band"], other["gas_band"]):
         return rules.like_baseline
@@ -33,7 +35,7 @@ def likeness(one: Row, other: Row, policy: Policy) -> float:
 
 
 def eased(arousal: float) -> float:
-    """One REM cycle: 0.12 less, not below 0.10; what is calm stays as it is."""
+    """Apply one REM cycle: 0.12 less, at least 0.10; lower values stay."""
     return arousal if arousal <= 0.10 else max(0.10, arousal - 0.12)
 
 
@@ -91,7 +93,7 @@ def reach(observation: Row) -> tuple[float, float, int]:
 
 @dataclass
 class Branch:
-    """One way on from a decision."""
+    """One simulated continuation of a decision."""
 
     lower: float
     upper: float
@@ -181,7 +183,7 @@ def imagine(
     met = next((a["slippage_ppm"] or 0 for a in trial[0]["actions"] if a["action_type"] == "rebalance"), None)
 
     def slip(width: int) -> float | None:
-        """The slippage that was met, with the impact of another swap; None where none was."""
+        """Return the recorded slippage with the impact of another swap; None without a record."""
         swaps = [
             start.swap(trial[0], w)[0] * root_of(pool_tick(seen)) / seen["liquidity"] * 10**6 for w in (half, width)
         ]

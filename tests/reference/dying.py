@@ -1,4 +1,4 @@
-"""Row-at-a-time twins of what dying costs, and of silence."""
+"""Row-at-a-time twins of the costs of dying and of silence detection."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def costs_by_row(
 
 
 def silent_by_row(heard: Iterable[Row], silence: timedelta, at: datetime | None) -> list[Row]:
-    """Each living golem that was silent for longer, by id."""
+    """Return each living golem that was silent for longer than the limit, by id."""
     rows = list(heard)
     found = []
     for row in sorted(rows, key=lambda r: r["golem_id"]):

@@ -16,7 +16,7 @@ from bardo_pipeline.policy import CuratorPolicy
 Record = Mapping[str, Any]
 Key = tuple[str, int, Structure]
 Cited = tuple[Structure, datetime, int, set[int]]
-"""What a judged decision is about, when it was judged, its effect, and its ticks."""
+"""A judged decision: structure, time of the verdict, effect, and ticks."""
 
 ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 GAS_BANDS = ("cheap", "normal", "dear")
@@ -30,13 +30,13 @@ class Group:
     causes: set[int] = field(default_factory=set)
 
     def add(self, window: int | None, value: int, mood: list[int], causes: set[int]) -> None:
-        """One observation more; without a window it stands for itself."""
+        """Add an observation; without a window it is its own witness."""
         self.windows.setdefault(-1 - len(self.windows) if window is None else window, []).append((value, *mood))
         self.causes |= causes
 
     @property
     def witnesses(self) -> list[tuple[int, ...]]:
-        """Of each window the mean effect and the mean mood, halves rounded up."""
+        """Return the mean effect and mean mood of each window, halves rounded up."""
         return [
             tuple(math.floor(Fraction(sum(column), len(column)) + Fraction(1, 2)) for column in zip(*seen, strict=True))
             for seen in self.windows.values()
@@ -71,7 +71,7 @@ class Pooled(Group):
 
     @property
     def count(self) -> int:
-        """How many windows there are for sure."""
+        """The certain number of windows."""
         return self.figures[0]
 
     @property
@@ -103,7 +103,9 @@ def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy
 
 
 def cited_by_row(records: Iterable[Record], said: Proposal, policy: CuratorPolicy) -> list[Cited]:
-    """Every judged decision that a proposal cites: by the tick that judged it, or by its own if it is judged by now."""
+    """Return every judged decision that a proposal cites by the tick of its verdict, or by its own tick if already
+    judged.
+    """
     return [
         (structure, row["observed_at"], effect, causes)
         for row in records

@@ -1,4 +1,4 @@
-"""The event fabric, a row at a time: what events/stream/from_records.py and from_projections.py do to columns."""
+"""The row-at-a-time twins of events/stream/from_records.py and from_projections.py."""
 
 from __future__ import annotations
 

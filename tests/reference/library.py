@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of inheritance/library/library_entries.py, as INH S14 and the canon say it."""
+"""The row-at-a-time twin of inheritance/library/library_entries.py. Source: INH S14 and the canon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def side_of(row: Row) -> int:
-    """The sign of a claim; of a level how many of the steps 0, 1, 2, 5, 10, 20, ... it reached."""
+    """Return the sign of a claim, or for a baseline the number of steps 0, 1, 2, 5, 10, 20, ... that it reached."""
     if row["source"] != "baseline":
         return int(row["sign"])
     steps = [m * 10**e for e in range(8) for m in (1, 2, 5)]
@@ -23,7 +23,7 @@ def side_of(row: Row) -> int:
 
 
 def validates(row: Row) -> bool:
-    """Whether its golem's own outcomes bear an entry out."""
+    """Return whether its golem's own outcomes confirm an entry."""
     if row["status"] != "active" or not row["own_count"]:
         return False
     if row["golem_id"] == row["origin_golem_id"]:
@@ -46,7 +46,7 @@ class Clade:
                     sides[side_of(entry)] = max(entry["validated_at"], sides.get(side_of(entry), entry["validated_at"]))
 
     def validators(self, row: Row) -> dict[str, Any]:
-        """Golem to the moment of its newest outcome, of those that bear out every part of a rule on its side."""
+        """Map each golem that confirms every part of a rule to the time of its newest outcome."""
         parts, found = band_keys(row["structure"]) or (row["structure"],), {}
         for golem in self.lineage:
             moments = [self.said.get((golem, part), {}).get(side_of(row)) for part in parts]
@@ -55,7 +55,7 @@ class Clade:
         return found
 
     def refuters(self, row: Row) -> set[str]:
-        """Golems whose outcomes say something else of any part of a rule."""
+        """Return the golems whose outcomes contradict any part of a rule."""
         parts, side = band_keys(row["structure"]) or (row["structure"],), side_of(row)
         return {g for g in self.lineage for part in parts if set(self.said.get((g, part), {})) - {side}}
 

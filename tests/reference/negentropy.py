@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of quality/negentropy.py: one verdict after another, as its golem would have met it."""
+"""The row-at-a-time twin of quality/negentropy.py: it takes the verdicts in order of time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def order_by_row(decisions: list[Row], outcomes: list[Row], policy: Policy) -> d
 
 
 def _held(decisions: list[Row], golem: str, at: Any) -> list[Row]:
-    """Active rules as the last decisions before a moment left them."""
+    """Return the active rules after the last decisions before a moment."""
     last: dict[str, Row] = {}
     for one in sorted(decisions, key=lambda d: (d["revision"], d["cycle"], d["seq"])):
         if one["golem_id"] == golem and one["at"] < at:

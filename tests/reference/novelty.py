@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of curator/views/surprise_ranking.py, as its docstring writes the formula."""
+"""The row-at-a-time twin of curator/views/surprise_ranking.py; its docstring has the formula."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 
 def ranked_by_row(arriving: list[Row], held: list[Row], at: datetime, policy: Policy) -> list[tuple[Any, ...]]:
-    """(entry, relation, surprise, apart) in the order of their turns."""
+    """Return (entry, relation, surprise, apart) in ranked order."""
     known = [row for row in held if row["status"] == "active"]
     found = [(*_told(row, known, at, policy), apart_by_row(row, known), row) for row in arriving]
     order = ("opposed", "unknown", "same")
@@ -26,7 +26,7 @@ def ranked_by_row(arriving: list[Row], held: list[Row], at: datetime, policy: Po
 
 
 def apart_by_row(row: Row, held: list[Row]) -> int:
-    """How many parts, from the last one back, no other row shares."""
+    """Return the number of trailing structure parts that no other row shares."""
     shared = 0
     for other in held:
         same = [row[name] == other[name] for name in PARTS]

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of market/uniswap_v3.py: one position, case by case, as the Uniswap v3 whitepaper has it.
+"""The row-at-a-time twin of market/uniswap_v3.py: one position, by the cases of the Uniswap v3 whitepaper.
 
 token0 is the quote in micro-dollars, token1 the base; prices are token1 per token0, so a higher tick is a lower price.
 """
@@ -14,7 +14,7 @@ def root_of(tick: float) -> float:
 
 
 def amounts(liquidity: float, lower: float, upper: float, tick: float) -> tuple[float, float]:
-    """(token0, token1): all token0 below the range, all token1 above it, both inside."""
+    """Return (token0, token1): only token0 below the range, only token1 above it, both inside."""
     low, high, here = root_of(lower), root_of(upper), root_of(tick)
     if tick <= lower:
         return liquidity * (high - low) / (low * high), 0.0
@@ -30,14 +30,14 @@ def worth(liquidity: float, lower: float, upper: float, tick: float) -> float:
 
 
 def share_in_range(lower: float, upper: float, tick_low: float, tick_high: float, tick: float) -> float:
-    """Share of a walk between two ticks that lay inside a range; of a point, whether it does."""
+    """Return the share of a walk between two ticks inside a range; for a single point 0 or 1."""
     if tick_high <= tick_low:
         return float(lower <= tick < upper)
     return max(0.0, min(upper, tick_high) - max(lower, tick_low)) / (tick_high - tick_low)
 
 
 def fees_micros(liquidity: float, pool_liquidity: float, volume: float, fee_ppm: int, inside: float) -> float:
-    """The position's part of the fees, once it has joined the pool."""
+    """Return the position's share of the fees, with its liquidity in the pool."""
     return volume * fee_ppm / 10**6 * inside * liquidity / (pool_liquidity + liquidity)
 
 

@@ -1,5 +1,6 @@
-"""The row-at-a-time twins of curator/state/received_entries.py and curator/passes/admit_received.py, as their
-docstrings write the rules."""
+"""The row-at-a-time twins of curator/state/received_entries.py and curator/passes/admit_received.py; their docstrings
+have the rules.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ CAME_OVER = ("import", "replicant")
 def verdicts_by_row(
     arriving: list[Row], held: list[Row], at: datetime, source: str, unproven: Collection[str], policy: Policy
 ) -> list[tuple[str, str, int]]:
-    """(entry, verdict, confidence with which it enters) in the order of their turns."""
+    """Return (entry, verdict, initial confidence) in ranked order."""
     known = [{**row, "status": "active"} for row in held if _says_something(row)]
     by_id = {row["entry_id"]: row for row in arriving}
     gone = {part for row in held if row["status"] == "retracted" for part in _told(row)}
@@ -71,7 +72,7 @@ def _is_strange(row: Row, known: list[Row], policy: Policy) -> bool:
 def shadow_by_row(
     sign: int, confidence: int, before: list[Group], after: Mapping[int, Group], policy: Policy
 ) -> list[tuple[int, str]]:
-    """(cycle, operation) of what becomes of a claim about a situation that does not fade, until it waits no more.
+    """Return (cycle, operation) of each decision about a claim that does not fade, until it leaves quarantine.
 
     before: the golem's own evidence about that situation up to the cycle with which it was let in; after: later.
     """

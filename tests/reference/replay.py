@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of curator/replay.py: each episode's utility and luck, then the places."""
+"""The row-at-a-time twin of curator/replay.py: utility and random draw of each episode, then the quotas."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def need(episode: Row, now: Row) -> float:
 
 
 def _key(episode: Row, now: Row, cycle: int, policy: CuratorPolicy) -> float:
-    """The less, the sooner it is drawn: luck, stretched by utility."""
+    """Return the draw's sort key: a random number scaled by utility; the smallest key is drawn first."""
     weight = max(gain(episode) * need(episode, now), policy.replay_utility_min)
     name = f"{episode['golem_id']}/replay/{cycle}"
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")

@@ -1,6 +1,6 @@
-"""The row-at-a-time twin of retrieval: one entry after the other, in plain numbers, as MEM, KAT and canon 21-24 say it.
+"""The row-at-a-time twin of retrieval in plain numbers. Source: MEM, KAT and canon 21-24.
 
-It looks at every entry, in whatever order; nothing is laid out in advance and nothing is left out by a bound.
+It scores every entry, in any order, without an index and without pruning by bounds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ REGIMES = ("trending_up", "trending_down", "range_bound", "volatile", "unknown")
 
 
 def cosine(a: list[float], b: list[float]) -> float:
-    """Cosine of two vectors, 0 where one has no length."""
+    """Return the cosine of two vectors; 0 if one has length zero."""
     size = math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
     return math.fsum(x * y for x, y in zip(a, b, strict=True)) / size if size else 0.0
 
 
 def awake(entry: dict[str, Any], situation: Any, policy: Policy) -> float:
-    """How awake an entry is in a situation."""
+    """Return the dormancy factor of an entry in a situation."""
     own, here = entry["regime"], situation.regime
     if own is None or here is None or own == here:
         return 1.0
@@ -32,7 +32,9 @@ def awake(entry: dict[str, Any], situation: Any, policy: Policy) -> float:
 
 
 def contrarian(situation: Any, policy: Policy) -> bool:
-    """Whether a hundredth tick has passed since the golem last thought, and it thinks now."""
+    """Return whether a multiple of a hundred ticks has passed since the last deliberation and the golem deliberates
+    now.
+    """
     span = policy.retrieval.contrarian_ticks
     passed = any(t % span == 0 for t in range(situation.thought_tick + 1, situation.tick + 1))
     return situation.tier not in ("T0", "suppress") and passed
@@ -67,7 +69,7 @@ def factors(
 def retrieved(
     entries: list[dict[str, Any]], vectors: list[list[float]], question: list[float], situation: Any, policy: Policy
 ) -> list[dict[str, Any]]:
-    """Every entry that is awake with its parts, best first, equals by entry and golem."""
+    """Return every awake entry with its score parts, best first, ties by entry and golem."""
     weights = {"semantic": 0.40, "recency": 0.20, "importance": 0.25, "affect": 0.15}
     out = []
     for entry, vector in zip(entries, vectors, strict=True):

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of search: one text after the other, BM25 and reciprocal rank fusion as they are published."""
+"""The row-at-a-time twin of search: published BM25 and reciprocal rank fusion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.reference.confidence import confidence_at, floor_ppm, half_life_us
 
 
 def words(text: str) -> list[str]:
-    """Letters and digits, in lower case."""
+    """Return the runs of letters and digits in lower case."""
     return [w for w in re.split(r"[^0-9a-zäöüß]+", text.lower()) if w]
 
 
@@ -33,7 +33,7 @@ def bm25(texts: list[str], question: str, policy: Policy) -> list[float]:
 
 
 def fused(rankings: list[list[float]], k: int) -> list[float]:
-    """Sum of 1 / (k + rank); equals share the better rank, and what has nothing is not ranked."""
+    """Return the sum of 1 / (k + rank); ties share the better rank, and a text without a score is not ranked."""
     out = []
     for at in range(len(rankings[0])):
         ranks = [1 + sum(round(other - scores[at], 9) > 0 for other in scores) for scores in rankings if scores[at] > 0]
@@ -45,7 +45,7 @@ def searched(
     rows: list[dict[str, Any]], vectors: dict[str, list[float]], question: str, asked: list[float], at_us: int,
     policy: Policy,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Every text with its best row, best first. rows: entries that pass, moments in microseconds."""
+    """Return every text with its best row, best first. rows: entries that pass the filters, times in microseconds."""
     texts = sorted({row["text"] for row in rows})
     near = [max(math.fsum(a * b for a, b in zip(vectors[t], asked, strict=True)), 0.0) for t in texts]
     near = [round(x, 6) for x in near]

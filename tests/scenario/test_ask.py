@@ -1,4 +1,4 @@
-"""Asking a golem: the command `bardo ask`, what it shows, as of when, and what it refuses."""
+"""The command `bardo ask`: its output, the time it refers to, and its refusals."""
 
 from __future__ import annotations
 

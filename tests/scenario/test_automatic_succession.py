@@ -201,7 +201,7 @@ def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(st
 
 
 def why_of(stores: DerivationContext, golem_id: str) -> str:
-    """Why a succession halted."""
+    """Return the reason for which a succession halted."""
     standing = standing_of(stores, golem_id)
     assert standing is not None
     assert standing.halted is not None
@@ -220,7 +220,7 @@ def mortality(stores: DerivationContext) -> list[GolemEvent]:
 
 
 def rich(stores: DerivationContext) -> list[str]:
-    """Commit more than enough for every heir. Returns the dead who wait for one."""
+    """Commit more than enough credit for every heir, and return the dead golems that wait for one."""
     dead = childless(stores)
     for owner in {dead_golem(stores, g).born.owner_id for g in dead}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)

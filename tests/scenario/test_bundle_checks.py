@@ -1,4 +1,4 @@
-"""A steward's checklist by command: what bundles did not meet, what may stand, and what may not."""
+"""A steward's checklist by command: failed expectations, those that can be waived, and those that cannot."""
 
 from pathlib import Path
 

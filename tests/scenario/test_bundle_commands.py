@@ -1,4 +1,4 @@
-"""A steward's day: bundles are listed, signed, shown, checked, compared, carried to another home, and refused."""
+"""A steward lists, signs, shows, checks, compares and refuses bundles, and carries them to another home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command, as a user meets it: exit codes, cures, answers that trace to the tick."""
+"""The command line: exit codes, cures in errors, and answers traced to ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An owner writes bardo.toml: runs obey it, the log records it, and its settings of the home act at once."""
+"""bardo.toml of an owner: runs use it, the log records it, and operational settings take effect at once."""
 
 from __future__ import annotations
 

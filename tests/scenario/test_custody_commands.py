@@ -1,4 +1,4 @@
-"""The chain of custody from outside: verify, keys, backup and restore, as an operator meets them."""
+"""The chain of custody by command: verify, keys, backup and restore."""
 
 from __future__ import annotations
 

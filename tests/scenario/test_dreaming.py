@@ -1,4 +1,6 @@
-"""Seventeen days of a golem that dreams: what failed is imagined otherwise, and held against what it lives next."""
+"""Seventeen days of a golem that dreams: failures are simulated with changes, and hypotheses are tested on later
+outcomes.
+"""
 
 from __future__ import annotations
 

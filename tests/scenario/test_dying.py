@@ -1,4 +1,4 @@
-"""How golems of a fleet die: phases of life as they change, a reserve that life cannot spend, four phases of dying."""
+"""How golems of a fleet die: changing phases of life, a death reserve that ticks cannot spend, four phases of dying."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
-    """A home of two golems that think at every tick, have next to nothing to pay for it, and die of that."""
+    """A home of two golems that deliberate at every tick, have few credits, and die of poverty."""
     root = tmp_path_factory.mktemp("poor") / "home"
     Home.create(root, LIVELY, NOW)
     stores = DerivationContext.open(root, policy=LIVELY)

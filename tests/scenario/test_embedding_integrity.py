@@ -1,4 +1,6 @@
-"""A home whose model changes under it, and a home that goes to another model: nothing mixes, nothing is lost."""
+"""Embedding models: a model that changes on disk and a migration to another model; vectors never mix and none is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def fingerprints(stores: DerivationContext) -> dict[str, str]:
 
 
 def plain(stores: DerivationContext) -> pa.Table:
-    """The episodes without what the embedder decides."""
+    """Return the episodes without the columns of the embedder."""
     rows = stores.projections.read("episodes")
     return rows.drop_columns([n for n in TEXT_FIELDS if n != "text_hash"])
 
@@ -74,7 +76,7 @@ def warned(stores: DerivationContext) -> str:
 
 @pytest.fixture(scope="module")
 def unread(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A brief home's log, of which no text was ever embedded; the model was checked when it was new."""
+    """Return a brief home's log without any embedded text; the model was checked at the start."""
     root = home_without_verdicts(brief_home, tmp_path_factory.mktemp("unread") / "home")
     shutil.rmtree(root / "log" / "vectors")
     shutil.rmtree(root / "log" / "sums", ignore_errors=True)
@@ -128,7 +130,7 @@ def test_vectors_of_another_model_never_join_those_on_record(known: DerivationCo
     early = replace(DerivationContext.open(known.home.root, beside=folder), as_of=LogAsOf(known.log, version=half))
     assert derive_episodes(early, now=NOW)[-1].rows_written > 0
     later, before = DerivationContext.open(known.home.root, beside=folder), early.projections.digest("episodes")
-    # As when a model of the same name gives vectors under another identity, after an upgrade of what runs it.
+    # As after an upgrade of the model's runtime: the same name gives vectors under another identity.
     later.__dict__["embedder"] = open_embedder("minilm-int8", known.home.models)
     with pytest.raises(EmbedderMismatch) as raised:
         derive_episodes(later, now=LATER)

@@ -1,4 +1,4 @@
-"""`bardo eval bottleneck`: what survives each budget, by how it was chosen, on a page that needs nothing but itself."""
+"""`bardo eval bottleneck`: the value kept at each budget by each way of choosing, on a page without external files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_way_fills_its_budget_and_each_by_its_own_rule() -> None:
 
 @pytest.mark.row("X-5")
 def test_what_several_golems_know_is_one_golem_s_with_one_entry_about_a_thing() -> None:
-    """Otherwise a choice by merit takes the same few truths again and again, and the lot finds more of them."""
+    """Without this a choice by merit repeats the same few truths, and a random choice finds more of them."""
     told = [(g, about, 500_000 + 10_000 * i) for i, g in enumerate(("g-1", "g-2", "g-3")) for about in ("a", "b")]
     rows = [entry(g, about=pattern(a), confidence_ppm=sure, sign=1) for g, a, sure in told]
     rows.append(entry("g-3", about=pattern("c"), status="pruned", confidence_ppm=900_000, sign=1))

@@ -1,4 +1,4 @@
-"""`bardo eval memory`: exit codes, the report, and a page that needs nothing but itself."""
+"""`bardo eval memory`: exit codes, the report, and a page without external files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder and the words of one grading. One golem in two days cannot know enough: recall is missed."""
+    """Return the folder and output of one evaluation. One golem learns too little in two days, so the recall bound is
+    missed.
+    """
     folder = tmp_path_factory.mktemp("graded")
     said = bardo("eval", "memory", *SMALL, "--out", str(folder / "page"), home=folder / "none", expect=1)
     assert not (folder / "none").exists(), "it lives in a home of its own"

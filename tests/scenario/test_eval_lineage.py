@@ -1,4 +1,4 @@
-"""`bardo eval lineage`: exit codes, the report, and a page that needs nothing but itself."""
+"""`bardo eval lineage`: exit codes, the report, and a page without external files."""
 
 from __future__ import annotations
 

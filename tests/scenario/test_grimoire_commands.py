@@ -1,4 +1,4 @@
-"""A grimoire as its owner meets it: look what a golem knows, pin, correct and retract entries while it lives."""
+"""The grimoire commands: show what a golem knows; pin, correct and retract entries of a living golem."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def asked(home: Path, *words: str) -> Any:
 
 
 def known(home: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The golem that knows most, and what it knows, surest first."""
+    """Return the golem with the most entries, and its entries, most confident first."""
     golems = sorted(births(DerivationContext.open(home)))
     held = {golem: asked(home, "list", golem)["entries"] for golem in golems}
     golem = max(golems, key=lambda g: len(held[g]))

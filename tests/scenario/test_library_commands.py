@@ -104,7 +104,7 @@ def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_liv
     export_entry(stores, giver, entry, "it paid", now=NOW)
 
     def equipped_golem(name: str) -> list[tuple[str, ...]]:
-        """A founder that gets what was ordered, and what was withdrawn from it by then."""
+        """Return a founder that receives the ordered kit, and the entries withdrawn from it since."""
         birth = births(stores)[giver] | {"lineage_id": name}
         stores.log.record(birth_record(stores, name, Born.model_validate(birth), NOW).events, NOW)
         withdraw(stores, now=NOW)

@@ -1,4 +1,4 @@
-"""Yardsticks: measured beside the fleet by another process, they are those measured alone."""
+"""Yardsticks measured by another process during a run equal those measured alone."""
 
 from __future__ import annotations
 

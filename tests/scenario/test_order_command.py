@@ -1,4 +1,4 @@
-"""Order of a real home's knowledge: by command, as a page, and as a row-at-a-time reader finds it."""
+"""Negentropy of a real home's knowledge: by command, as a page, and by the row-at-a-time twin."""
 
 from pathlib import Path
 

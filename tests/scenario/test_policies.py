@@ -1,4 +1,4 @@
-"""An owner asks what another policy would have made of the same lives, and goes over to it."""
+"""An owner compares another policy on the same lives, and adopts it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.conftest import LIVELY, NOW, copy_home
 from tests.support.bardo_command import bardo
 
 WARNED = altered(LIVELY, ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
-"""Bands under which their warnings raise the threshold from which golems re-centre: their playbooks are others."""
+"""Anomaly bands under which warnings raise the re-centring threshold, so that the playbooks differ."""
 EDITION_READERS = ("active_derivation", "derivation_id", "context", "versions.side_derivations", "versions.adoption")
 
 
 @pytest.fixture
 def home(lively_home: Path, tmp_path: Path) -> Path:
-    """Golems that lived by the lively policy, in a home that follows the specification."""
+    """Return a home with the default policy whose golems lived under the LIVELY policy."""
     return copy_home(lively_home, tmp_path / "home")
 
 
@@ -37,7 +37,7 @@ def told(*words: str, home: Path) -> Any:
 
 
 def pages(stores: DerivationContext) -> dict[str, str]:
-    """The newest playbook of each golem, as the derivation has it."""
+    """Return the newest derived playbook of each golem."""
     rows = stores.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
     return dict(zip(rows["golem_id"].to_pylist(), rows["markdown"].to_pylist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""A fleet on the real Polygon market of August 2023, the crash among its days, with default budgets."""
+"""A fleet on the recorded Polygon market of August 2023, with the crash and default budgets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDED = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recorded market is
 
 
 def deaths(root: Path, market: Market, golems: int) -> tuple[DerivationContext, list[dict[str, object]]]:
-    """Golems of default founding live through a market; their deaths."""
+    """Run golems with the default founding through a market, and return their deaths."""
     Home.create(root, Policy(), NOW)
     stores = DerivationContext.open(root)
     FleetRun(stores, Run("recorded", market, golems, 3, Founding()), lambda: NOW).live()

@@ -1,4 +1,4 @@
-"""Golems with a loan in the crash of 17 August 2023: rates, prices and gas as recorded, and what it leaves of them."""
+"""Golems with a loan in the crash of 17 August 2023, with recorded rates, prices and gas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded Polygon market of 14 to 17 August 2023, where its files are at hand."""
+"""The recorded Polygon market of 14 to 17 August 2023; skipped without its files."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Repair as an operator meets it: strike a record, hear of a reorg, see what is withdrawn, have it proven."""
+"""Repair by command: strike a record, report a reorg, list withdrawals, and prove the removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.handmade_records import START, STORIES, STORM, Life, full
 
 
 def inherited(stores: DerivationContext) -> tuple[str, str, int, str]:
-    """A golem, its heir, a tick that taught the golem something, and the entry that its heir got of it."""
+    """Return a golem, its heir, a tick that is evidence of an entry, and that entry, which the heir inherited."""
     births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").to_pylist()}
     heir = next(g for g, b in sorted(births.items()) if b["predecessor_id"])
     golem = births[heir]["predecessor_id"]
@@ -88,7 +88,9 @@ def test_what_cannot_be_struck_says_why(asked_home: Path, tmp_path: Path) -> Non
 
 @pytest.fixture
 def on_chain(tmp_path: Path) -> Path:
-    """A golem that saw a block of polygon at each tick, from 1,000 on, and another chain's at every third."""
+    """A golem whose records name a Polygon block at each tick, from 1,000 on, and another chain's block at every
+    third.
+    """
     home, life = tmp_path / "home", Life("g-0", {STORM: STORIES[0]}, (3, 2), timedelta(minutes=2), 12)
     rows = life.rows()
     for row in rows:

@@ -1,4 +1,6 @@
-"""Golems that fall silent: an observer declares them dead, once, and they leave a legacy; who comes back is refused."""
+"""Silent golems: an observer declares each dead once, it leaves a legacy, and its runtime's later records are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(scope="module")
 def gone_silent(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[bytes]]:
-    """A home in which one of two golems left no tick after the sixtieth; which one, and the ticks that never came."""
+    """Return a home in which one of two golems has no tick after the sixtieth, that golem, and its missing ticks."""
     root = tmp_path_factory.mktemp("silent") / "home"
     known, home = DerivationContext.open(brief_home), Home.create(root, Policy(), NOW)
     shutil.copytree(known.home.vectors, home.vectors)
@@ -84,7 +86,7 @@ def test_a_golem_that_falls_silent_is_declared_dead_and_leaves_its_legacy(
 
 
 def returning(home: Path, victim: str, never: list[bytes]) -> None:
-    """The runtime of the declared dead comes back, by each of its ways."""
+    """Write records of a golem that was declared dead, by each way of writing."""
     said = f"golem {victim}: tick {LAST + 1} comes after its end at tick {LAST}: it fell silent there and was declared"
     with (
         EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer,
@@ -127,7 +129,7 @@ def test_declared_by_two_observers_at_two_moments_it_is_one_death_and_one_legacy
 
 
 def live_and_be_killed(root: str, golem_id: str) -> None:
-    """A runtime that writes the ticks that it is told and is killed behind them."""
+    """Write these ticks in a process that is killed after them."""
     lines = (Path(root) / "lines").read_bytes().splitlines()
     writer = EventWriter.open(Path(root), golem_id, clock=lambda: NOW, drain="nobody")
     for line in lines:

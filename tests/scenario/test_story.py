@@ -1,4 +1,4 @@
-"""The story of g-9b2d: recorded events in, and out of the pipeline come its scars, its last words, and one line."""
+"""The story of g-9b2d: from recorded events the pipeline derives its scars, its testament, and one playbook line."""
 
 from __future__ import annotations
 

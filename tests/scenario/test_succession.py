@@ -1,4 +1,4 @@
-"""Succession in the runtime: who is born, who is not, and what an heir lives by."""
+"""Succession in a run: which heirs are born, and which policy and knowledge an heir has."""
 
 from __future__ import annotations
 

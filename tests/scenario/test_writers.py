@@ -1,4 +1,6 @@
-"""Runtimes in other languages: the examples write what the spool takes, and docs/writing.md says only what is so."""
+"""Runtimes in other languages: the spool accepts the examples' files, and docs/writing.md describes the real
+behaviour.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def built(package: str, target: Path, *options: str) -> Path:
 
 
 def lived(place: Place, command: list[str | Path]) -> None:
-    """One life by a writer: every record is on record, in order, and the log is whole."""
+    """Check one life by a writer: the log has every record in order, and verifies clean."""
     done = subprocess.run([*command, place.home.spool, "g-1", str(TICKS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     taken = place.take()

@@ -1,4 +1,4 @@
-"""Models that are not what they were: a built model altered on disk as a bad update would alter it."""
+"""Embedding models altered on disk, as by a bad update."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def own_models(root: Path) -> Path:
 
 
 def altered(folder: Path, strength: float) -> bytes:
-    """Disturb one layer's weights and note the new sums, as if this had been installed. Returns the old model."""
+    """Change one layer's weights and record the new checksums, as an installation does. Return the old model."""
     file = folder / "model.onnx"
     old = file.read_bytes()
     model = onnx.load_from_string(old)

@@ -1,4 +1,4 @@
-"""The command `bardo` as a process of its own, forked from one that has its libraries already."""
+"""The command `bardo` in a process of its own, forked from a process with preloaded libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.forked_processes import CONTEXT
 
 
 def bardo(*words: str, home: Path, expect: int = 0) -> str:
-    """Run the command on a home; returns what it said, error included."""
+    """Run the command on a home, and return its output, standard error included."""
     environment = {**os.environ, "BARDO_HOME": str(home), "COLUMNS": "160"}
     done = run(words, environment)
     assert done.returncode == expect, f"bardo {' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -21,7 +21,7 @@ def bardo(*words: str, home: Path, expect: int = 0) -> str:
 
 
 def run(words: Sequence[str], environment: Mapping[str, str], *, given: str = "") -> CompletedProcess[str]:
-    """Run `bardo` with these words, in this environment and no other. given: what it can read on its standard input."""
+    """Run `bardo` with these arguments in exactly this environment. given: its standard input."""
     with TemporaryDirectory() as folder:
         streams = [Path(folder) / name for name in ("in", "out", "err")]
         streams[0].write_text(given)
@@ -45,7 +45,7 @@ def _be(words: list[str], environment: dict[str, str], folder: str, streams: lis
 
 
 def command(*words: str) -> None:
-    """Be the command in this process."""
+    """Run the command in this process."""
     sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
     sys.argv = ["bardo", *words]
     from bardo_pipeline.cli.app import main

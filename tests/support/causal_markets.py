@@ -1,4 +1,4 @@
-"""Markets made by hand in which it is known what causes what: records with all that causes are learned from."""
+"""Handmade markets with known causal links, as records with the columns of causal learning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class World:
 
 
 def noise(ticks: int, seed: int) -> World:
-    """A world in which nothing has to do with anything."""
+    """Return a world of independent random series."""
     rng = np.random.default_rng(seed)
     return World(
         rng.normal(0.0, 5e-4, ticks), rng.normal(0.0, 0.05, ticks), rng.normal(0.0, 0.03, ticks),
@@ -45,7 +45,9 @@ def with_crashes(
     first: int = 300,
     fall: tuple[int, float] = (4, 0.006),
 ) -> World:
-    """Sharp falls now and then, of so many ticks by so much; gas jumps so many ticks later, up to a tick, or never."""
+    """Add sharp falls at an interval, with this length and depth; gas rises this many ticks later, up to a tick, or
+    never.
+    """
     for start in range(first, len(world.returns) - 80, every):
         world.returns[start : start + fall[0]] -= fall[1]
         if gas_after is not None and (until is None or start < until):
@@ -74,7 +76,7 @@ def records_of(world: World, golem_id: str = "g-1") -> pa.Table:
 
 
 def _around(changes: np.ndarray) -> np.ndarray:
-    """Changes summed up, held near zero as levels are."""
+    """Return the cumulative changes, mean-reverting around zero."""
     out, level = np.empty(len(changes)), 0.0
     for place, change in enumerate(changes):
         level = 0.98 * level + change

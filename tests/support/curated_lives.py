@@ -1,4 +1,4 @@
-"""Lives told chapter by chapter, and what the curator made of them."""
+"""Lives described chapter by chapter, and the curator's result for them."""
 
 from __future__ import annotations
 

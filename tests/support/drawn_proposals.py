@@ -14,7 +14,7 @@ from tests.support.handmade_records import RALLY, SITUATIONS, SPAN, STORM, Situa
 
 SOURCE = "openai-chat:loopback-1"
 ELSEWHERE = Structure("pattern", "base", "uniswap_v3", "WETH/USDC", "t", "rebalance", "volatile", "calm", "cheap")
-"""A rule about somewhere where no golem of ours has been."""
+"""A rule about a situation that no golem of the tests was in."""
 
 ABOUTS = (*(when.structure for when in SITUATIONS), ELSEWHERE)
 
@@ -52,7 +52,7 @@ _STRONG, _MIXED = (9_000, 8_000, 9_000, 8_500), ((900, -900, 0, 0), (700, 0, -80
 
 @st.composite
 def disputed(draw: st.DrawFn, golems: int = 2) -> tuple[Disputed, ...]:
-    """Golems that learned something, and then lived through cycles of which nothing follows."""
+    """Golems that learned a rule and then lived cycles without a conclusion."""
     out = []
     for number in range(draw(st.integers(1, golems))):
         plot = {}

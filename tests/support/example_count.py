@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 
 def times(count: int) -> int:
-    """So many examples, or so many times as many as the environment asks for."""
+    """Return settings with this number of examples, multiplied by BARDO_EXAMPLES."""
     return max(1, round(count * float(os.environ.get("BARDO_EXAMPLES", "1"))))
 
 

@@ -1,4 +1,4 @@
-"""Golems that get hurt, by hand: records in which acts fail, and what tests ask of them."""
+"""Handmade records of golems whose actions fail, and queries for tests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ALIVE = ENDED_SCHEMA.empty_table()
 
 
 def moment(tick: int) -> datetime:
-    """When a tick of golems by hand is."""
+    """Return the time of a handmade golem's tick."""
     return START + tick * timedelta(minutes=1)
 
 

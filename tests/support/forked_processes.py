@@ -1,4 +1,4 @@
-"""Processes that tests start, forked from one that has the libraries already: one to two seconds less each."""
+"""Processes forked from one with preloaded libraries, which saves one to two seconds each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Forked:
     """A process with pipes: what it prints can be read line by line from `out`, what it reads is written to `told`."""
 
     def __init__(self, play: Callable[..., object], *words: str) -> None:
-        """play: a function of a module, called in the new process with these words; its end is the process's."""
+        """play: a function of a module; the new process calls it with these arguments, and ends when it returns."""
         reads, tell = CONTEXT.Pipe(duplex=False)
         hear, says = CONTEXT.Pipe(duplex=False)
         self._process: ForkServerProcess = CONTEXT.Process(target=_play, args=(reads, says, play, words), daemon=True)
@@ -35,12 +35,12 @@ class Forked:
         return self._process.exitcode
 
     def go(self) -> None:
-        """Tell it a line."""
+        """Write a line to its standard input."""
         self.told.write("go\n")
         self.told.flush()
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Its return code, or None if it runs on after so many seconds."""
+        """Return its exit code; None if it still runs after this many seconds."""
         self._process.join(seconds)
         return self.returncode
 
@@ -49,14 +49,14 @@ class Forked:
         self._process.kill()
 
     def rest(self) -> str:
-        """All that it still says up to its end."""
+        """Return the rest of its output."""
         said = self.out.read()
         self.wait()
         return said
 
 
 def die() -> None:
-    """Be killed, here and now."""
+    """Kill this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -43,7 +43,7 @@ def book_of(*rows: dict[str, Any]) -> pa.Table:
 
 
 def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY, **said: Any) -> Bundle:
-    """The bundle that a golem with these entries leaves at DIED."""
+    """Return the bundle of a golem that dies with these entries at DIED."""
     known, died = grimoire(*rows), deaths(golem_id)
     crossing = crossing_of(*rows, golem_id=golem_id, policy=policy)
     plain = {
@@ -58,7 +58,7 @@ def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POL
 
 
 def candidate_of(*rows: dict[str, Any], golem_id: str = "g-1", **said: Any) -> Candidate:
-    """That bundle with what is on record of the golem."""
+    """Return the candidate of that bundle, with the golem's entries at death."""
     bundle = bundle_of(*rows, golem_id=golem_id, **said)
     died = deaths(golem_id)
     facts = at_death(leave_bloodstains(grimoire(*rows), died, POLICY), died, POLICY)

@@ -1,4 +1,4 @@
-"""Episodes made by hand: fifty texts as golems write them, in lives that go through them."""
+"""Handmade episodes: fifty typical texts, and lives that contain them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def rows(which: list[int], golems: list[str], ticks: list[int], matrix: NDArray,
 
 
 def lives(first_tick: int, tick_count: int, matrix: NDArray, golems: int = 3) -> pa.Table:
-    """Golems that live through all texts in turn, each from another one on."""
+    """Return golems whose lives contain all texts in turn, each with another first text."""
     at = [(g, t) for t in range(first_tick, first_tick + tick_count) for g in range(golems)]
     which = [(t * 7 + g * 3) % len(TEXTS) for g, t in at]
     return rows(which, [f"g-{g}" for g, _ in at], [t for _, t in at], matrix)
 
 
 def many(count: int, seed: int = 5) -> pa.Table:
-    """Episodes with a text each, in forty clouds as texts of a trade lie."""
+    """Return episodes with one text each, whose vectors form forty clusters, as texts of one domain do."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(40, 384))
     spread = centres[rng.integers(0, 40, count)] + 0.5 * rng.normal(size=(count, 384))

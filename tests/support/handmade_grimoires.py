@@ -1,4 +1,4 @@
-"""Grimoires made by hand: an entry is a dictionary with what the test says and plain values for the rest."""
+"""Handmade grimoires: an entry is a dictionary with the test's values, and defaults for the rest."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def grimoire(*rows: dict[str, Any], policy: Policy = POLICY) -> pa.Table:
 
 
 def deaths(*golem_ids: str, at: datetime = DIED, **said: Any) -> pa.Table:
-    """Recorded deaths, with all that votes, bottleneck and testament ask for."""
+    """Return recorded deaths with the columns of votes, bottleneck and testament."""
     plain = {"owner_id": "owner-1", "cycle": 3, "at": at, "cause": "economic", "tick": 150, "generation": 0} | said
     schema = {
         "golem_id": pa.string(), "owner_id": pa.string(), "cycle": pa.int64(), "at": MOMENT, "cause": pa.string(),
@@ -104,7 +104,7 @@ def decisions(*rows: dict[str, Any]) -> pa.Table:
 
 
 def decided(operation: str, cycle: int, **said: Any) -> dict[str, Any]:
-    """A decision's row: an entry as an operation left it, at the close of a cycle (one a day)."""
+    """Return a decision's row: the entry after an operation, at the close of a cycle (one per day)."""
     at = DIED - (30 - cycle) * DAY
     return {"operation": operation, "cycle": cycle, "at": at, **entry(**{"anchor_at": at, "validated_at": at} | said)}
 

@@ -1,6 +1,6 @@
-"""Streams made by hand: a record is a dictionary with what the test says and plain values for the rest.
+"""Handmade streams: a record is a dictionary with the test's values, and defaults for the rest.
 
-Cycles are a few ticks long here, which the curator is told, so that many lives fit into one example.
+The policy has cycles of a few ticks, so that many lives fit into one example.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPAN = 4
 
 _KEEN = {"witness_ticks": 1, "false_alarm": 0.1, "effect_sigma_prior_ppm": 800.0}
 KEEN = Policy(curator=CuratorPolicy(**_KEEN))
-"""The policy with every tick a market window of its own, and little doubt, so that a cycle of four ticks can teach."""
+"""The policy in which each tick is a market window, with low thresholds, so that a cycle of four ticks yields rules."""
 
 MARKET = {"chain": "polygon", "protocol": "uniswap_v3", "pair": "WETH/USDC"}
 TOOL = "uniswap_v3_rebalance"
@@ -44,7 +44,7 @@ _ANOMALY = {"probe": "gas_price", "value": 6.0, "threshold": 5.0, "description":
 
 
 class Situation(NamedTuple):
-    """When something was decided: the regime, how far the position had gone, gas against its hour."""
+    """The situation of a decision: regime, anomaly score, gas over its hourly mean."""
 
     regime: str
     score: float
@@ -72,7 +72,7 @@ STORMS = (SQUALL, STORM, GALE)
 def judged(
     when: Situation, effect_ppm: int, *, decided: int = 1, verified: bool = True, retrieved: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """A decision to re-centre in a situation, judged: what acting was worth more than holding."""
+    """Return a judged decision to re-centre in a situation: the gain of acting over holding."""
     return {
         "decision_tick": decided, "action_type": "rebalance", "tool_name": TOOL, "chosen": "act", "regime": when.regime,
         "anomaly_score": when.score, "gas_ratio": when.gas, "value_micros": 48_000_000, "effect_ppm": effect_ppm,
@@ -102,7 +102,7 @@ def record(
     golem_id: str, tick: int, *, every: timedelta = timedelta(minutes=1), observation: Mapping[str, Any] | None = None,
     turned: bool = False, odd: bool = False, pad: tuple[float, float, float] = (0.0, 0.0, 0.0), **said: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """A quiet tick at T0. turned: the regime changed. odd: a probe stood high. `said` changes any column."""
+    """Return a quiet tick at T0. turned: the regime changed. odd: a probe was high. `said` changes any column."""
     row: dict[str, Any] = {
         "golem_id": golem_id, "tick": tick, "observed_at": START + tick * every,
         "observation": _OBSERVATION | dict(observation or {}), "tier": "T0", "anomalies": [_ANOMALY] if odd else [],
@@ -123,7 +123,7 @@ def cycles_of(records: pa.Table, span: int = SPAN) -> np.ndarray:
     return (records.column("tick").to_numpy() - 1) // span + 1
 
 
-# what golems live through, drawn
+# drawn lives
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,9 @@ CHAPTERS = (
     Chapter(9, -9_000, verified=False),
     Chapter(8, 700),
 )
-"""Enough to create, to confirm, to turn around, to stay open; more than the limit of an effect; and hearsay."""
+"""Evidence that creates, confirms, reverses or leaves a rule open; an effect beyond the limit; and unverified
+evidence.
+"""
 
 GOOD, BAD, MILD = CHAPTERS[6], CHAPTERS[7], CHAPTERS[8]
 STORIES = (
@@ -162,9 +164,10 @@ STORIES = (
     (MILD, MILD, MILD, SILENCE, MILD),
     (CHAPTERS[11], CHAPTERS[11], CHAPTERS[5]),
 )
-"""Stories with a point: a rule is found and acted on, a warning becomes anti-knowledge, a rule is tried by newer
-evidence, a rule is turned around and learned anew, a candidate ripens slowly, a harm is too small for more than a
-warning, an effect turns out smaller than it was said to be."""
+"""Stories: a rule is created and used, a warning becomes anti-knowledge, a rule is tested by newer evidence, a rule is
+reversed and learned again, a candidate is promoted slowly, a harm suffices for a warning only, an effect turns out
+smaller than stated.
+"""
 
 stories = st.one_of(st.sampled_from(STORIES), st.lists(st.sampled_from(CHAPTERS), min_size=1, max_size=8).map(tuple))
 paces = st.sampled_from([timedelta(minutes=1), timedelta(hours=9), timedelta(days=4)])
@@ -172,7 +175,7 @@ paces = st.sampled_from([timedelta(minutes=1), timedelta(hours=9), timedelta(day
 
 @dataclass(frozen=True)
 class Life:
-    """One golem: what each situation's cycles say, how many episodes each cycle holds, how fast time goes."""
+    """One golem: evidence of each situation's cycles, episodes per cycle, time between ticks."""
 
     golem_id: str
     plot: Mapping[Situation, tuple[Chapter, ...]]
@@ -218,7 +221,7 @@ def retrieved(entry: str) -> dict[str, Any]:
 
 
 def _episode(tick: int) -> dict[str, Any]:
-    """Every way in which a tick can be an episode, in turn; one of them without its ground truth."""
+    """Return each reason for an episode in turn; one of them is unverified."""
     kind = tick % 6
     cost = {"slippage_ppm": 500 + tick, "gas_cost_micros": 8_000 + tick}
     if kind == 0:
@@ -240,7 +243,7 @@ def lives(draw: st.DrawFn, golems: int = 3) -> tuple[Life, ...]:
 
 @st.composite
 def kindred(draw: st.DrawFn, golems: int = 2) -> tuple[Life, ...]:
-    """Golems whose situations differ in gas alone, and whose stories mostly agree for a while."""
+    """Draw golems whose situations differ only in gas, and whose stories mostly agree at first."""
     every = draw(paces)
     told = []
     for number in range(draw(st.integers(1, golems))):
@@ -275,7 +278,7 @@ def stream(lived: Iterable[Life]) -> pa.Table:
 
 @cache
 def _plain() -> dict[str, Any]:
-    """One quiet tick of a real golem: the values of fields that the curator does not read."""
+    """Return one quiet tick of a real golem, for fields that the curator does not read."""
     from tests.support.memory_fleets import drawn_market, live
 
     row: dict[str, Any] = live(drawn_market([200_000] * 4)).records.to_pylist()[-1]

@@ -1,4 +1,4 @@
-"""Homes to repair: two lineages that lived, with everything that follows from their log, to be struck by tests."""
+"""Homes for repair tests: two lineages with every table derived, whose records tests strike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RENEWED = tuple(name for name, spec in TABLES.items() if not spec.grows)
 
 
 def lived_home(root: Path) -> DerivationContext:
-    """Two lineages that lived, learned, died and bequeathed over some hours, everything derived."""
+    """Return a home of two lineages over some hours, with deaths, heirs and every table derived."""
     stores = stores_at(root, POLICY)
     fleet_run.FleetRun(stores, small_run("run"), lambda: NOW).live()
     all_again(stores)
@@ -28,7 +28,7 @@ def lived_home(root: Path) -> DerivationContext:
 
 
 def all_again(stores: DerivationContext) -> None:
-    """All that follows from the log now: what heirs lose, every table, verdicts and publications, the index."""
+    """Derive everything from the log: withdrawals from heirs, every table, verdicts, publications and the index."""
     withdraw(stores, now=NOW)
     derive_all(stores)
     complete_deaths(stores, now=NOW)
@@ -45,7 +45,7 @@ def line(stores: DerivationContext) -> tuple[str, str]:
 
 
 def taught(stores: DerivationContext, golem_id: str, heir: str) -> tuple[int, str]:
-    """A tick of a golem that its heir inherited something from, and the entry."""
+    """Return a tick that is evidence of an inherited entry, and the entry."""
     inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
     for row in stores.projections.growing("curation").read(golems=[golem_id]).sort_by("cycle").to_pylist():
         if row["entry_id"] in inherited and row["cause_ticks"]:
@@ -54,7 +54,7 @@ def taught(stores: DerivationContext, golem_id: str, heir: str) -> tuple[int, st
 
 
 def known_anew(stores: DerivationContext, folder: Path) -> dict[str, tuple[int, str]]:
-    """Fingerprints of everything made again beside, from the log alone."""
+    """Return the fingerprints of a rebuild from the log alone."""
     again = beside(stores, folder)
     derive_all(again)
     return fingerprints(again)

@@ -39,7 +39,7 @@ def loan(ratio: float, collateral: str = "WETH") -> LoanGranted:
 def indebted(
     market: Market, ratio: float, collateral: str = "WETH", *, golems: int = 1, thought_at: int | None = None
 ) -> Lived:
-    """Golems that may borrow live through a market. thought_at: a tick in which their owner makes them think."""
+    """Run golems with a loan limit through a market. thought_at: a tick at which their owner forces deliberation."""
     steers = {} if thought_at is None else {("*", thought_at): ("high", "look at it again")}
     founding = RICH if ratio == 0.0 else replace(RICH, loan=loan(ratio, collateral))
     return live(market, lineages=range(golems), founding=founding, steers=steers)
@@ -51,7 +51,7 @@ def loan_of(row: Any) -> Any:
 
 
 def done(rows: Sequence[Any]) -> list[tuple[int, str, str, str | None]]:
-    """(tick, act, status, reason) of everything that became of loans."""
+    """Return (tick, act, status, reason) of every action on loans."""
     kinds = ("borrow", "repay", "liquidated")
     return [
         (row["tick"], a["action_type"], a["status"], a["block_reason"])

@@ -30,7 +30,7 @@ def append(log: Log, batch: pa.Table, segment: int | None = None, writer: str = 
 
 
 def ticks(first: int, last: int | None = None, *, golems: int = 1, seed: int = 0) -> pa.Table:
-    """Records of ticks first to last; a tick has the same content in whichever call it is made."""
+    """Return records of ticks first to last; a tick has the same content in every call."""
     count = (last or first) - first + 1
     return pa.concat_tables([_tick(tick, golems, seed) for tick in range(first, first + count)])
 

@@ -1,6 +1,6 @@
-"""A model provider on this machine: an HTTP server that speaks a provider's protocol and answers as it is told.
+"""A local model provider: an HTTP server that speaks a provider's protocol and returns prepared answers.
 
-Two protocols: chat completions (OpenAI and all that speak like it), messages (Anthropic). It counts what it is asked.
+Two protocols: chat completions (OpenAI and all that speak like it), messages (Anthropic). It counts requests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def operations(*given: Mapping[str, Any]) -> Said:
 
 @dataclass
 class Loopback:
-    """The provider: what it will say, the last again and again, and what it was asked."""
+    """The provider: its prepared answers, the last repeated, and the received requests."""
 
     url: str
     script: list[Said] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Loopback:
         return ModelSettings("anthropic", "loopback-1", self.url)
 
     def says(self, *script: Said) -> Loopback:
-        """From now on it says this, and has been asked nothing."""
+        """Set the prepared answers, and clear the received requests."""
         self.script, self.requests = list(script), []
         return self
 

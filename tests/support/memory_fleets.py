@@ -1,6 +1,6 @@
-"""Fleets that live without a home: the runtime's own loop over a market, its records kept in memory.
+"""Fleets without a home: the runtime's loop over a market, with records in memory.
 
-An heir is born where its predecessor died, with nothing but what a test gives it. For tests of the heartbeat alone.
+An heir is born where its predecessor died, with the entries that a test gives it. For tests of the heartbeat.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LIVELY = SyntheticSpec(
 
 
 def lively_market(bars: int, seed: int = 7, spec: SyntheticSpec = LIVELY) -> Market:
-    """Minutes of a market that goes up and down, crashes and has dear gas."""
+    """Return a market with rises, falls, crashes and expensive gas."""
     return synthetic_market(seed=seed, bars=bars, start=START, spec=spec)
 
 
@@ -98,7 +98,7 @@ class Lived:
 
 
 class Unhoused(fleet_run.FleetRun):
-    """The runtime without a home. lineages: which founders of the run are in this fleet."""
+    """The runtime without a home. lineages: the founders of this fleet."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ def _owned(entries: pa.Table | None, heir: str) -> pa.Table:
 
 
 def rule(market: Market, regime: str, anomaly_band: str, gas_band: str, **said: Any) -> dict[str, Any]:
-    """A sure heuristic to re-centre in a situation, or what `said` makes of it."""
+    """Return a confident heuristic to re-centre in a situation; `said` changes any column."""
     where = (market.chain, market.protocol, market.pair)
     about = Structure("pattern", *where, "uniswap_v3_rebalance", "rebalance", regime, anomaly_band, gas_band)
     plain = {

@@ -18,7 +18,7 @@ from tests.support.memory_fleets import lively_market
 
 FOUNDING = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
 RUN = fleet_run.Run("run", lively_market(460, 11), 2, 2, FOUNDING)
-"""Two golems, the first of whom knows four facts from its sixth cycle on and dies in its eighth, and their heirs."""
+"""Two golems and their heirs; the first golem knows four facts from its sixth cycle on and dies in its eighth."""
 
 
 class Interrupted(Exception):
@@ -26,7 +26,7 @@ class Interrupted(Exception):
 
 
 def live_until(stores: DerivationContext, tick: int | None, at: datetime) -> None:
-    """Live the run up to a tick, or to its end; what was lived before is lived again, the same."""
+    """Run up to a tick, or to the end; ticks already recorded are computed again with the same result."""
 
     def stop(progress: fleet_run.Progress) -> None:
         if progress.ticks_done == tick:
@@ -41,7 +41,7 @@ PLAIN: dict[str, Any] = {"why": "I was there", "cycle_seen": 0, "at": START}
 
 
 def order(golem_id: str, number: int, kind: str, entry_id: str, tick_seen: int, **said: Any) -> Order:
-    """One word of an owner; `said` changes any field."""
+    """Return one override of an owner; `said` changes any field."""
     return Order(golem_id, number, f"{golem_id}-{number}", kind, entry_id=entry_id, tick_seen=tick_seen, **PLAIN | said)
 
 
@@ -52,12 +52,12 @@ corrections = st.fixed_dictionaries(
         "decay_class": st.sampled_from((None, "structural", "regime_conditional", "tactical", "ephemeral")),
     }
 )
-"""What a correction may say, and combinations that no event carries, but that do no harm."""
+"""Fields of a correction, and unused combinations that have no effect."""
 
 
 @st.composite
 def orders(draw: st.DrawFn, entries: Sequence[tuple[str, str]], cycles: int, span: int) -> list[Order]:
-    """Words about some of these entries (golem, entry id), each said in one of the first cycles."""
+    """Draw overrides of some of these entries (golem, entry id), each in one of the first cycles."""
     out: list[Order] = []
     seen = 0
     for number in range(1, draw(st.integers(1, 8)) + 1):

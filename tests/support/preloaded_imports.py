@@ -8,7 +8,7 @@ import importlib
 import os
 import pkgutil
 
-# A console settles its colours when it is made, and its width if it is told one: tests tell each command its own.
+# A console fixes its colours and a given width at creation, so tests give each command its own console.
 os.environ["TERM"] = "dumb"
 os.environ.pop("COLUMNS", None)
 

@@ -1,4 +1,4 @@
-"""Records with private parts, all of which bear a mark, and a key to seal them with."""
+"""Records whose private parts contain a mark, and a key to seal them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.drawn_records import records
 
 SECRET = bytes(range(32))
 MARK = "the-whale-of-Turin"
-"""Stands in everything private that these tests write, and nowhere else."""
+"""The mark in every private value of these tests, and nowhere else."""
 
 
 def private(table: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Knowledge that comes to golems in the midst of their lives, made by hand."""
+"""Handmade knowledge that golems receive after birth."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.support.handmade_grimoires import entry
 from tests.support.handmade_records import KEEN, SPAN, START, Situation, cycles_of
 
 BRIEF = KEEN.model_copy(update={"curator": KEEN.curator.model_copy(update={"cycle_ticks": SPAN})})
-"""Cycles of a few ticks, and little doubt."""
+"""Cycles of a few ticks, and low thresholds."""
 
 
 def crossing(*rows: dict[str, Any]) -> pa.Table:
-    """Entries as a bundle of another golem has them. A row's generation is how often it has crossed."""
+    """Return entries of another golem's bundle. A row's generation is its number of crossings."""
     generation = [row["generation"] for row in rows]
     whole = crossing_of(*(row | {"generation": 0} for row in rows), golem_id="g-far")
     at = {row["entry_id"]: crossed for row, crossed in zip(rows, generation, strict=True)}

@@ -1,4 +1,4 @@
-"""Fleets that several tests look at, each lived once a process: a crowd, heirs of knowledge, and minds that differ."""
+"""Fleets shared by several tests, each run once per process: a crowd, heirs, and golems with different knowledge."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONG = replace(FOUNDING, lifespan_ticks=(600, 900))
 
 @cache
 def known() -> pa.Table:
-    """Rules of an earlier golem: when to act and when not to. One of them is about to be doubted."""
+    """Rules of an earlier golem on when to act. Later outcomes contradict one of them."""
     market = lively_market(900)
     told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
     told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
@@ -45,7 +45,7 @@ def known() -> pa.Table:
 
 @cache
 def heirs() -> Lived:
-    """Four golems that inherited something, in a narrow cage, with a kill switch that is thrown now and then."""
+    """Four golems with inherited entries, narrow cage limits, and a kill switch that is used at times."""
     calls = iter(range(10**6))
     return live(
         lively_market(900), lineages=range(4), founding=LONG, steers=STEERS, inherited=known(),
@@ -55,7 +55,9 @@ def heirs() -> Lived:
 
 @cache
 def told(kind: str) -> Lived:
-    """The same four golems on the same market: plain, or born with what a cautious, a wary or an eager life taught."""
+    """Return the same four golems on the same market: without entries, or with those of a cautious, wary or eager
+    life.
+    """
     market = lively_market(900)
     bands = {
         "plain": (),

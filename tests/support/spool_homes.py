@@ -33,14 +33,14 @@ PUBLIC = KEY.public_key().public_bytes_raw().hex()
 
 
 class Place(NamedTuple):
-    """A home with its log open, and the spool at its door."""
+    """A home with an open log and its spool."""
 
     home: Home
     log: EventLog
     spool: Spool
 
     def drop(self, name: str, content: bytes | Sequence[bytes], signatures: Sequence[bytes] | None = None) -> None:
-        """Put a file into the spool as the protocol says."""
+        """Put a file into the spool by the protocol."""
         target = self.home.spool / name
         target.parent.mkdir(exist_ok=True)
         if signatures is not None:
@@ -103,7 +103,7 @@ def arrow(table: pa.Table, *, stream: bool = False, batch_rows: int | None = Non
 
 
 def take_altered(root: str, count: str) -> None:
-    """Take so many Arrow files of which three bytes each were altered, and say how often all, some or nothing came."""
+    """Take this many Arrow files with three altered bytes each, and count full, partial and empty results."""
     place, random, told = opened(Path(root)), Random(5), Counter[str]()
     for at in range(int(count)):
         content = bytearray(arrow(records(30, golems=3, tick=1 + 10 * at), stream=at % 2 == 0))

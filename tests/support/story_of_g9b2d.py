@@ -1,4 +1,4 @@
-"""The story of g-9b2d (KAT): three generations, two deaths, one line of a playbook; as it is recorded, tick by tick.
+"""The story of g-9b2d (KAT), recorded tick by tick: three generations, two deaths, one playbook line.
 
 The golems' observations, actions and costs are written here, as a runtime would record them. Learned rows are not:
 the pipeline derives insights, playbooks, scars, votes, testaments and bundles from these events.
@@ -33,14 +33,14 @@ PLACE = ("base", "uniswap_v3", "WETH/USDC")
 MARKET = dict(zip(("chain", "protocol", "pair"), PLACE, strict=True)) | {"market": "base by hand", "pool": "0xba5e"}
 TOOL = "uniswap_v3_rebalance"
 POSITION = 9_300_000_000
-"""What lies in the pool, in micro-dollars; the rest of 12,400 dollars is lent out."""
+"""The value in the pool, in micro-dollars; the rest of 12,400 dollars is lent."""
 
 STRAINED, STRETCHED, BROKEN = 0.71, 0.85, 0.95
 Ticks = Mapping[int, Mapping[str, Any]]
 
 
 def at(golem_id: str, tick: int) -> datetime:
-    """When a golem's tick is: each is born where its predecessor died."""
+    """Return the time of a golem's tick; each golem is born where its predecessor died."""
     return START + timedelta(minutes={FIRST: 0, SECOND: 900, THIRD: 1_300}[golem_id] + tick)
 
 
@@ -64,7 +64,7 @@ def verdict(
 def acted(
     score: float, *, slippage_ppm: int, gas_micros: int, pnl_micros: int, retrieved: Iterable[str] = (), **said: Any
 ) -> dict[str, Any]:
-    """A re-centring that was executed in a volatile market, and what it cost."""
+    """Return an executed re-centring in a volatile market, with its cost."""
     sent = {
         "action_type": "rebalance", "tool_name": TOOL, "permit_id": "permit", "tx_hash": None, "status": "executed",
         "block_reason": None, "gas_cost_micros": gas_micros, "slippage_ppm": slippage_ppm, "value_micros": POSITION,
@@ -81,7 +81,7 @@ def _retrieved(entry_id: str) -> dict[str, Any]:
 
 
 def lived(golem_id: str, ticks: int, told: Ticks) -> list[dict[str, Any]]:
-    """A life: quiet ticks, and those that are told. `seen` is what a tick observes otherwise."""
+    """Return a life: quiet ticks, and the given ones. `seen`: observations that differ."""
     rows = []
     for tick in range(1, ticks + 1):
         said = dict(told.get(tick, {}))
@@ -103,11 +103,12 @@ FIRST_TOLD: Ticks = {
     }
     for tick in (740, 790, 840)
 }  # fmt: skip
-"""Its last hours teach it, three times over: in volatile markets only what is far outside its range is worth
-re-centring. It dies at tick 847 before that is more than an insight."""
+"""Three outcomes of its last hours: in volatile markets only a position far outside its range is worth re-centring. It
+dies at tick 847, while this is still an insight.
+"""
 
 ADVICE = rule_of(FIRST, "strained")
-"""What the first of them would tell the others: at the edge of the range, leave it."""
+"""The advice of the first golem: at the edge of the range, do not re-centre."""
 
 SECOND_TOLD: Ticks = {
     63: acted(0.71, slippage_ppm=4_100, gas_micros=3_900_000, pnl_micros=-29_000_000),
@@ -181,7 +182,7 @@ def dies(stores: DerivationContext, golem_id: str) -> None:
 
 
 def told_home(root: Path) -> DerivationContext:
-    """A home in which the story happened, everything derived."""
+    """Return a home with the story's records and every table derived."""
     Home.create(root, Policy(), NOW)
     stores = DerivationContext.open(root)
     lives(stores, FIRST, 0, None)

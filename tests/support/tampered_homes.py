@@ -1,4 +1,4 @@
-"""A small home with one of everything that can be verified, and the hand of a forger who knows the format."""
+"""A small home with one of each verified part, and changes by a forger that knows the format."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tests.support.handmade_grimoires import entry
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ARROW, SIGNED, JSON, WAITING = "arrow-0000", "arrow-0001", "json-0000", "waiting-0000"
-"""Golems: of batches, of signed batches, of single records, and one whose last records nobody has drained."""
+"""Golems: with batches, with signed batches, with single records, and with undrained records."""
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw().hex()
@@ -58,7 +58,7 @@ Rows = list[dict[str, Any]]
 
 
 def clock() -> datetime:
-    """When everything here is recorded."""
+    """Return the recording time."""
     return NOW
 
 
@@ -123,7 +123,7 @@ def make(root: Path) -> Home:
     with EventWriter.open(alive, WAITING, clock=clock, drain="none", writer="gone") as writer:
         for line in lines(1, 4, "waiting"):
             writer.append(line)
-        shutil.copytree(alive.root, root)  # as a process leaves it that dies here
+        shutil.copytree(alive.root, root)  # as after a kill at this point
     shutil.rmtree(alive.root)
     home = Home.open(root)
     for table in (home.cycles, home.life, home.vectors):
@@ -140,7 +140,7 @@ def _vector() -> pa.Table:
 
 
 def write_much(root: str) -> None:
-    """Append 3,000 records of one golem, and say each that was acknowledged."""
+    """Append 3,000 records of one golem, and print each acknowledged tick."""
     policy = Policy(writer=WriterPolicy(batch_records=200, flush_seconds=0.05))
     sent = lines(1, 3_000, "busy")
     with EventWriter.open(Path(root), "busy-0000", clock=clock, policy=policy, drain="thread") as writer:
@@ -166,7 +166,7 @@ def busy_writer(home: Home) -> Iterator[Callable[[int], int]]:
 
 
 def data_files(home: Home, golem_id: str | None = None) -> list[Path]:
-    """Files of the cycles in the order of their commits; those that hold this golem."""
+    """Return the files of the cycles table with this golem, in commit order."""
     found = [home.cycles / add["path"] for commit in commits(home) for add in adds(commit)]
     if golem_id is None:
         return found
@@ -185,7 +185,7 @@ def adds(commit: Path) -> list[dict[str, Any]]:
 
 
 def forge(home: Home, path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
-    """Change the rows of a file, and make right everything about them that needs no key: digests, commit, sums."""
+    """Change the rows of a file, and adjust digests, commit and checksums, which need no key."""
     rows = change(pq.read_table(path).to_pylist())
     table = pa.Table.from_pylist(rows, schema=CYCLES_SCHEMA)
     digests = digest_column(row_digests(table.select(RECORD_SCHEMA.names)))
@@ -194,7 +194,7 @@ def forge(home: Home, path: Path, change: Callable[[list[dict[str, Any]]], list[
 
 
 def write(home: Home, path: Path, table: pa.Table) -> None:
-    """Put these rows in the place of a file's, and let the log say so."""
+    """Replace the rows of a file, and adjust its commit."""
     pq.write_table(table, path)
     for commit in commits(home):
         actions = [orjson.loads(line) for line in commit.read_bytes().splitlines()]
@@ -236,7 +236,7 @@ def place(home: Home, path: Path) -> str:
 
 
 def change(**said: Any) -> Callable[[Rows], Rows]:
-    """Says something else in the last row of a file."""
+    """Change the last row of a file."""
 
     def changed(rows: Rows) -> Rows:
         rows[-1] |= said

@@ -1,4 +1,4 @@
-"""Affect: appraisal, the octants, and how alike two moods are."""
+"""Affect: appraisal, the octants, and the similarity of two moods."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def mood(*pad: float) -> NDArray[np.float64]:
 def after(
     before: NDArray[np.float64], change: float = 0.0, error: float = 0.15, held: float = np.nan, policy: Policy = POLICY
 ) -> list[float]:
-    """The mood after a tick at threshold 0.3; an error of half of it moves nothing."""
+    """Return the mood after a tick at threshold 0.3; an error of half the threshold keeps arousal."""
     pad = appraise(before, np.array([change]), np.array([error]), np.array([0.3]), np.array([held]), policy)
     return [float(part) for part in pad[:, 0]]
 

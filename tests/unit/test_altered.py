@@ -1,4 +1,4 @@
-"""Another policy by the names of its settings: what is taken, what is refused, and what settings decide."""
+"""Changes of a policy by setting name: accepted and refused changes, and their effects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Attention: a golem lets pass what its thinking never helped with, its records tell how it came to that, and its heir
-begins with it."""
+"""Attention: a golem ignores situations in which deliberation never helped; its records hold the counts, and its heir
+starts with them.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def sight_of(fleet: Fleet) -> Sight:
 
 
 def share_passed(fleet: Fleet, sight: Sight) -> np.ndarray:
-    """How often each of these golems lets a surprise pass in regime 2, over 2,000 ticks."""
+    """Return how often each golem ignores a surprise in regime 2, over 2,000 ticks."""
     ages = range(2_000)
     passed = np.zeros(fleet.size)
     for age in ages:

@@ -30,7 +30,7 @@ def rule(**said: Any) -> dict[str, Any]:
 
 
 def born(*rows: dict[str, Any], policy: Policy = POLICY) -> tuple[Default, ...]:
-    """The defaults of an heir of a golem that leaves these."""
+    """Return the defaults of an heir of a golem with these entries."""
     inherited = inherited_entries(bundle_of(*rows, policy=policy), "g-heir", policy)
     return defaults_of(inherited, DIED, BASE, policy)
 

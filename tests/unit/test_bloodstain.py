@@ -1,4 +1,4 @@
-"""The bloodstain: one artefact a death, by content; its echo names a pool and how it fails there, and nothing else."""
+"""The bloodstain: one content-addressed artefact per death; its echo names only a pool and the failures there."""
 
 from __future__ import annotations
 
@@ -109,4 +109,4 @@ def test_a_canary_in_every_private_place_is_not_heard() -> None:
 
 
 PUBLIC_NAMES = ("chain", "protocol", "pair", "regime", "gas_band", "anomaly_band", "mechanism")
-"""What of a scar its echo is written from, beside the kind of act."""
+"""The fields of a scar that its echo uses, besides the action type."""

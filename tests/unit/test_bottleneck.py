@@ -1,4 +1,4 @@
-"""The bottleneck: who crosses, by which rule, in which order."""
+"""The bottleneck: which entries cross, by which rule, in which order."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Canonical JSON: what is written column by column is what is written row by row."""
+"""Canonical JSON: the column-wise writer gives the bytes of the row-wise one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causal links: what is planted is found and confirmed, what only goes along is not, and what stops is given up."""
+"""Causal links: planted ones are learned and confirmed, mere correlations are not, and ended ones are retired."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def _pairs(found: list[dict[str, object]]) -> set[tuple[object, ...]]:
 
 
 def _fleeing(world: World, *, every: int) -> World:
-    """Crashes drive out liquidity after a tick and lift gas after three: liquidity runs ahead of gas for nothing."""
+    """Crashes lower liquidity after one tick and raise gas after three, so liquidity precedes gas without causing
+    it.
+    """
     with_crashes(world, every=every, gas_after=3)
     for start in range(300, len(world.returns) - 80, every):
         world.liquidity[start + 1] -= 1.0
@@ -133,7 +135,7 @@ def test_a_link_that_stops_holding_is_contradicted_and_loses_its_confidence() ->
 
 
 def _wakes(ticks: int) -> World:
-    """Crashes after which the price comes back for an hour, and between them swings after which it goes on."""
+    """Crashes after which the price recovers for an hour, and other swings after which it does not."""
     world = with_crashes(noise(ticks, 6), every=400, gas_after=None, fall=(10, 0.006))
     with_crashes(world, every=400, gas_after=None, first=500)
     for start in range(300, ticks - 80, 400):

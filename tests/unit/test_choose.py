@@ -1,4 +1,4 @@
-"""Choose: what acting costs, what goes on trial, and what collecting leaves of a golem's standing."""
+"""Decisions: the cost of acting, paired trials, and the effect of collecting fees."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def fleet_of(count: int) -> Fleet:
 
 
 def think(fleet: Fleet, tape: Tape, t: int, policy: Policy = POLICY) -> tuple[Choice, Sight]:
-    """One tick in which everyone thinks at T1."""
+    """Run one tick in which every golem deliberates at T1."""
     fleet.tick += 1
     sight = observe(fleet, tape, t, policy)
     recall = nothing_known(fleet.size, EntryNames())
@@ -93,7 +93,7 @@ def test_collecting_leaves_the_drawdown_as_it_was(fees: float) -> None:
 
 
 def held_back(fleet: Fleet, tape: Tape, t: int) -> Sight:
-    """One tick in which the gate holds back every golem."""
+    """Run one tick in which the gate suppresses every golem."""
     fleet.tick += 1
     sight = observe(fleet, tape, t, POLICY)
     try_inaction(fleet, tape, t, sight, np.zeros(fleet.size, np.int64), POLICY)

@@ -47,7 +47,7 @@ POLICY = KEEN
 INSTANT = timedelta(milliseconds=1)
 STRONG, WORSE, SILENCE, ONE = Chapter(14, 6_000), Chapter(14, -6_000), Chapter(0), Chapter(1, 6_000)
 BOTH = {SQUALL: (STRONG, STRONG), STORM: (STRONG, STRONG)}
-"""Eight witnesses each, and an upvote: in the second cycle one rule stands for both."""
+"""Eight witnesses each, and an upvote: in the second cycle one rule replaces both."""
 NOT_DEAR, ANY = (STORM.structure._replace(gas_band=span) for span in ("not_dear", "any"))
 
 Row = dict[str, Any]
@@ -84,7 +84,9 @@ class Told:
 
 
 def after(*more: Chapter, cheap: Sequence[Chapter] | None = None) -> dict[Situation, Sequence[Chapter]]:
-    """Both rules, and what comes next for the normal one; for the cheap one the same, if nothing else is said."""
+    """Return both rules' evidence and later chapters of the normal one; those of the cheap one are equal unless
+    given.
+    """
     return {SQUALL: (*BOTH[SQUALL], *(more if cheap is None else cheap)), STORM: (*BOTH[STORM], *more)}
 
 

@@ -1,4 +1,4 @@
-"""How deep a block must lie: two confirmations, five where more than one block in a hundred is taken back."""
+"""Confirmation depth: two blocks, five if more than one block in a hundred is reorged."""
 
 from __future__ import annotations
 

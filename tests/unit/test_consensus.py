@@ -28,7 +28,7 @@ def vote(name: str, confidence: float, *, dead: bool = False, voter: str = "", a
 
 
 def counted(*votes: dict[str, Any], unbacked: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The one row of these votes; every death vote is backed but those named."""
+    """Return the consensus row of these votes; all death votes are backed except those named."""
     backed = [v["vote_id"] for v in votes if v["is_death_vote"] and v["vote_id"] not in unbacked]
     rows = consensus(
         pa.Table.from_pylist(list(votes), schema=VOTE_SCHEMA), pa.array(backed, pa.string()), POLICY.katabasis

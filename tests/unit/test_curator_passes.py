@@ -159,7 +159,7 @@ def test_nothing_is_promoted_before_it_is_confirmed_or_while_it_is_doubtful() ->
 # the phage
 
 AGAINST = Chapter(4, -1_500)
-"""Too little to turn a strong rule around, enough to speak against it."""
+"""Evidence that contradicts a strong rule without reversing it."""
 
 
 @pytest.mark.row("MEM-6")

@@ -35,7 +35,7 @@ from tests.support.example_count import times
 
 
 def encoded(values: list[Any], kind: pa.DataType, nullable: bool) -> Iterator[bytes]:
-    """The levels of a column as the documentation names them, from the outside in."""
+    """Return the documented levels of a column, outermost first."""
     if nullable:
         yield bytes(value is not None for value in values)
     if pa.types.is_struct(kind):
@@ -62,7 +62,7 @@ def encoded(values: list[Any], kind: pa.DataType, nullable: bool) -> Iterator[by
 
 
 def by_value(table: pa.Table) -> bytes:
-    """The content of a slice, worked out value by value."""
+    """Return the content of a slice, computed value by value."""
     out = b"bardo/slice/1\0" + struct.pack("<q", len(table))
     for column in table.schema:
         values = table[column.name].to_pylist()
@@ -122,7 +122,7 @@ def test_a_slice_has_the_same_hash_when_it_comes_back_from_parquet(tmp_path: Pat
 
 
 def with_garbage(array: pa.Array) -> pa.Array:
-    """The same values, with something else than nothing where they are null."""
+    """Return the same values with garbage bytes below nulls."""
     valid = np.asarray(array.is_valid())
     bitmap = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
     if pa.types.is_string(array.type):

@@ -29,7 +29,7 @@ from tests.support.handmade_grimoires import (
 )
 
 FRESH = {"anchor_at": DIED, "decay_class": "structural", "origin_golem_id": "g-0"}
-"""Inherited from g-0, and nothing of it fades: confidences are what they say."""
+"""Inherited from g-0 without decay, so confidences are as stated."""
 
 
 def received(about: Any, **said: Any) -> dict[str, Any]:

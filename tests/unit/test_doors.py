@@ -1,4 +1,4 @@
-"""The doors: what every command does alike, whatever a user or a record brings."""
+"""Common behaviour of all commands for any user input and record."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Night:
         self.key = self.state.code(WHERE, 3)
 
     def dream(self, days: float, *, lived: tuple[int, ...] = (), failed: tuple[int, ...] = ()) -> list[str]:
-        """Sleep after so many days, with these effects lived and failed since; what is told."""
+        """Dream after this many days, with these effects and failures since, and return the changes."""
         self.day, begun, self.tick = self.day + days, self.tick, self.tick + 1_000
         one = [np.array([x], np.int64) for x in (0, self.tick // 50, self.tick, round(self.day * DAY_US))]
         dreamers, before = Dreamers(*one), len(self.state.log)

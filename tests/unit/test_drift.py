@@ -1,4 +1,4 @@
-"""Drift: what is on record is the measure, the worst measure is the verdict, and the bands are the documents'."""
+"""Drift: recorded vectors are the reference, the worst measure decides, and the bands are the documents'."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def vectors(seed: int = 3, texts: int = 20, dimension: int = 64) -> NDArray[np.f
 
 
 def turned(recorded: NDArray[np.float32], distance: float, which: int = 0) -> NDArray[np.float32]:
-    """The same vectors, one of them turned away from itself by a cosine distance."""
+    """Return the same vectors, one of them rotated by a cosine distance."""
     out = recorded.astype(np.float64)
     aside = np.random.default_rng(9).normal(size=recorded.shape[1])
     aside -= (aside @ out[which]) * out[which]
@@ -52,7 +52,7 @@ def test_the_bands_of_distance_are_the_documents_and_one_text_is_enough(distance
 def test_the_bands_of_neighbours_are_the_canons(swapped: int, verdict: str) -> None:
     recorded = vectors()
     today = recorded.copy()
-    for at in range(swapped):  # these now ask as if they were each other's far end
+    for at in range(swapped):  # these vectors are swapped with their most distant ones
         today[at] = -recorded[at]
     loose = EmbeddingPolicy(distance_warning=1.0, distance_critical=1.0)
     policy = loose.model_copy(update={"distance_warning": 3.0, "distance_critical": 3.0})
@@ -66,7 +66,8 @@ def test_five_neighbours_count_and_not_the_nearest_alone() -> None:
     recorded = vectors()
     cosine = recorded @ recorded.T
     np.fill_diagonal(cosine, -2.0)
-    today = recorded[np.argmax(cosine, axis=1)]  # each stands where its nearest stood, which is its nearest still
+    # each vector takes the place of its nearest neighbour, which stays its nearest
+    today = recorded[np.argmax(cosine, axis=1)]
     found = drift_of(recorded, today, norm_variance_ppm=1, norm_first_ppm=1, policy=POLICY)
     assert PPM // 5 <= found.neighbours_ppm < PPM * 4 // 5
 

@@ -1,4 +1,4 @@
-"""An old golem insists more from the cycle in which it becomes old, even if its knowledge is unchanged."""
+"""An old golem pushes more from the cycle in which it becomes old, even if its knowledge is unchanged."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ NAMED = {
     "GrimoireWrite": ("entry_type", "category", "confidence", "source"),
     "AccuracyUpdated": (),
 }
-"""Every name of the documents that has a cause on record, and the fields that they give it."""
+"""Each documented event name with a recorded cause, and its documented fields."""
 
 PIPELINE = {
     "queue_depth": 0,

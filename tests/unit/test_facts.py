@@ -1,4 +1,4 @@
-"""Facts: what a golem takes for usual, from which of its episodes."""
+"""Facts: a golem's baselines, and the episodes that count for them."""
 
 import pytest
 from hypothesis import given, settings

@@ -34,7 +34,7 @@ REVERTS = Structure(
 
 
 def link(golem_id: str = "g-1", **said: Any) -> dict[str, Any]:
-    """A price that stands above its mean falls by a tenth of its spread for every percent."""
+    """Return a link: a price above its mean falls by a tenth of its spread per percent."""
     plain = {"kind": "causal_link", "sign": -1, "confidence_ppm": 900_000, "effect_mean_ppm": -100_000, "text": "-"}
     return entry(golem_id, REVERTS, **{**plain, "anchor_at": DIED, "evidence_count": 9, **said})
 

@@ -1,4 +1,4 @@
-"""Founding: what a golem is born with, and the budget that is not enough to be born."""
+"""Founding: the initial state of a golem, and budgets too small for a birth."""
 
 import re
 from dataclasses import replace

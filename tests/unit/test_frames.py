@@ -1,4 +1,4 @@
-"""The bytes of a journal: what is told from what, whichever of them is torn, flipped, missing or zero."""
+"""The bytes of a journal: torn, flipped, missing and zero bytes are told apart."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn(
     for first, last in (
         (second, 512),  # the sector in which the last acknowledged bytes end kept its old content
         (512, 1_024),
-        (1_024, 2_560),  # on both sides of where a frame ends
-        (len(raw) // 512 * 512, len(raw)),  # the last sector, which is not whole
+        (1_024, 2_560),  # on both sides of a frame's end
+        (len(raw) // 512 * 512, len(raw)),  # the last, incomplete sector
     ):
         lacking = bytearray(raw)
         lacking[first:last] = bytes(last - first)
@@ -119,7 +119,9 @@ def test_a_flipped_bit_before_the_last_append_of_a_dead_writer_is_damage_and_not
 
 @pytest.mark.row("EV-3")
 def test_a_flipped_bit_in_the_last_append_of_a_dead_writer_is_damage_and_not_a_torn_tail() -> None:
-    """Nothing says whether it was acknowledged: what neither breaks off nor lacks a sector is kept, and named."""
+    """The append may have been acknowledged, so it is kept and reported: it is neither truncated nor missing a
+    sector.
+    """
     last = segment_of([[Chain().draft()]])
     for at in range(len(last)):
         flipped = bytearray(last)

@@ -1,4 +1,4 @@
-"""Health measures, each on a home that is really in the state that it is to show."""
+"""Health measures, each on a home in the state that it measures."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_gap_is_a_fault_until_it_is_filled(home: Home) -> None:
 
 
 class TestLag:
-    """How far derivation is behind, on the small home's log before and after it is derived."""
+    """The lag of derivation on the small home's log, before and after deriving."""
 
     @pytest.fixture
     def stores(self, small_home: Path, tmp_path: Path) -> DerivationContext:

@@ -121,7 +121,7 @@ def test_many_callers_share_an_fsync_and_none_returns_before_its_own(
         nonlocal durable, syncs
         size = os.fstat(handle).st_size
         honest(handle)
-        time.sleep(0.001)  # of a disk; where homes lie in memory there is nothing to wait for, and so nothing to share
+        time.sleep(0.001)  # needs a disk: in memory a sync does not wait, so commits are not shared
         with synced:
             durable, syncs = size, syncs + 1
 

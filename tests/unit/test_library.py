@@ -1,4 +1,4 @@
-"""The library: what comes in by which channel, what stands for what, who bears it out, and what that makes of it."""
+"""The library: deposits by channel, merged entries, validators, and their effect on confidence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shelves(
     *rows: dict[str, Any], deaths: pa.Table | None = None, owners: list[dict[str, str]] | None = None,
     equipped: list[dict[str, Any]] | None = None, deposits: pa.Table | None = None,
 ) -> Libraries:  # fmt: skip
-    """The libraries that come of these entries; all golems are of one owner and alive unless said otherwise."""
+    """Return the libraries of these entries; by default all golems are alive and of one owner."""
     held = grimoire(*rows)
     golems = sorted(set(held["golem_id"].to_pylist()))
     given = [DEPOSIT_SCHEMA.empty_table()]
@@ -63,7 +63,7 @@ def sure(golem: str, about: Any, confidence: float, **said: Any) -> dict[str, An
 
 
 def borne_out(golem: str, about: Any, *, origin: str = "", **said: Any) -> dict[str, Any]:
-    """An entry that the golem's own outcomes bear out."""
+    """Return an entry that the golem's own outcomes confirm."""
     return entry(golem, about, origin_golem_id=origin or golem, **({"own_count": 4, "validations": 2} | said))
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.row("EV-4")
 
 
 def some(random: Random) -> tuple[Lines, list[bytes]]:
-    """Lines, and the same as a list; some of them with more than a newline before them, or with nothing in them."""
+    """Draw lines and the same lines as a list; some lines are empty or follow extra bytes."""
     text, kept, bounds = b"#", [], []
     for _ in range(random.randrange(1, 12)):
         line = random.choice([b"", b"{}", b"{" + b"x" * random.randrange(9) + b"}", b"y" * 5, b"{y", b"y}"])

@@ -18,7 +18,7 @@ def test_a_child_that_was_forked_under_a_lock_keeps_nothing_of_it(tmp_path: Path
         if not child:
             os.close(done[1])
             os.write(ready[1], b"!")
-            os.read(done[0], 1)  # until its parent ends it
+            os.read(done[0], 1)  # runs until its parent kills it
             os._exit(0)
         os.read(ready[0], 1)
         assert locks.is_held(tmp_path / "lock")
@@ -35,7 +35,7 @@ def test_a_dead_parent_s_lock_is_free_though_its_child_lives(tmp_path: Path) -> 
         handle = locks.open_lock_file(tmp_path / "lock")
         locks.try_acquire(handle)
         if os.fork():
-            os._exit(0)  # with the lock, as one that was killed
+            os._exit(0)  # exits with the lock held, as a killed process does
         os.close(done[1])
         os.write(ready[1], b"!")
         os.read(done[0], 1)

@@ -1,4 +1,4 @@
-"""Negentropy: order rises with what is organised and holds, and not with what is merely more."""
+"""Negentropy: order rises with rules that hold, not with the number of entries."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,13 +35,13 @@ def told(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 LIFE = [outcome(A if i % 2 else B, i + 1, 500 if i % 2 else -500) for i in range(40)]
-"""Acting wins in A and loses in B, turn by turn: whoever merely counts knows nothing."""
+"""Acting wins in A and loses in B in turn, so a count of wins alone predicts nothing."""
 
 LESSONS = [rule(A, 1), rule(B, -1)]
 
 
 def order(rules: list[dict[str, Any]], life: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """Order in [.., 1] and the rest, of the one golem there is."""
+    """Return the order (at most 1) and the other columns of the single golem."""
     table = order_of_golems(decisions(*rules), told(LIFE if life is None else life), POLICY)
     assert table.schema.equals(ORDER_SCHEMA)
     (row,) = table.to_pylist()

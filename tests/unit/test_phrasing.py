@@ -143,14 +143,14 @@ def derived() -> list[str]:
 
 
 def test_no_derived_sentence_says_what_another_says() -> None:
-    """Every word of the vocabulary is heard: two sentences that differ in one claim something else."""
+    """Two derived sentences that differ in one word of the vocabulary have different claims."""
     sentences = derived()
     assert len(set(sentences)) == len(sentences)
     assert all(fault_of(one, one) is None for one in sentences)
     assert not [(one, two) for one, two in pairwise(sentences) if fault_of(one, two) is None]
 
 
-# what is asked, and what becomes of the answer
+# the request, and the use of the answer
 
 TESTAMENT = {name: [] for name in CATEGORIES} | {
     "worked": [{"statement": RULE}, {"statement": FORGET}], "failed": [{"statement": DEATH}],

@@ -1,4 +1,4 @@
-"""A Uniswap v3 position: what it holds, what it is worth, what it earns, what moving it costs; beside its twin."""
+"""A Uniswap v3 position: amounts, value, fees and cost of moving, compared with its twin."""
 
 import numpy as np
 import pytest

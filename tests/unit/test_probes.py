@@ -13,7 +13,7 @@ POLICY = Policy()
 
 
 def quiet(golems: int = 1) -> ProbeInputs:
-    """Every source is there and none has anything to say."""
+    """Return inputs with every source present and every probe quiet."""
     zero, one = np.zeros(golems), np.ones(golems)
     return ProbeInputs(
         price_change=zero,

@@ -1,4 +1,4 @@
-"""Recall: of what a golem knows, the five that fit a situation best, and the warning that stands against acting."""
+"""Recall: the five entries that fit a situation best, and the warning that blocks acting."""
 
 from datetime import timedelta
 from itertools import product
