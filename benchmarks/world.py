@@ -15,8 +15,7 @@ from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
-from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
-from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
+from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.tick_series import tape_of

@@ -17,7 +17,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, LoanGranted, Traits
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.learning_state import PLACES
-from bardo_pipeline.market.aave_reserves import ASSETS
+from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.mortality.random_streams import (
     STREAM_FORECAST,
     STREAM_LIFESPAN,

@@ -1,5 +1,6 @@
-"""Gate: surprise of a tick and the tier of deliberation that it gets. Pure, elementwise over golems.
+"""Gate: surprise of a tick, and the tier of deliberation that it gets. Pure, elementwise over golems.
 
+Attention is learned: golems deliberate less often in situations where deliberation led to no action.
 Source: HB S3-S5; canon 25 (the sum, the fallback), canon 26 (the threshold).
 """
 
@@ -10,9 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.events.record.model import TIERS
+from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.probes import fixed
+from bardo_pipeline.inheritance.learning_state import BANDS
+from bardo_pipeline.mortality.random_streams import STREAM_ATTENTION, uniform
 from bardo_pipeline.policy import Policy
 
 Counts = NDArray[np.integer[Any]]
@@ -145,6 +150,35 @@ def gate(
     forced = np.where(steer, STEER, forced)
     tier[forced != UNFORCED] = TIERS.index("T2")
     return tier, forced.astype(np.int8)
+
+
+def _situations(regime: int, score: Float64Array, policy: Policy) -> Int64Array:
+    """Return each golem's situation: regime x 5 + anomaly band."""
+    band: Int64Array = np.searchsorted(policy.curator.anomaly_edges, score, side="right")
+    return regime * BANDS + band
+
+
+def ignored(fleet: Fleet, regime: int, sight: Sight, policy: Policy) -> BoolArray:
+    """Draw which golems ignore a surprise; the probability grows with the share of vain thoughts in their situation.
+
+    The share is shrunk towards zero. Older thoughts count less, so the probability stays below one and changes are
+    noticed. Golems without a position, and those with a high drawdown, ignore none. Heirs inherit the counts
+    (inheritance/learning_state.py). Source: HB S5 (learned gating, discount 0.99), HB-9, HB-10.
+    """
+    situation, golem = _situations(regime, sight.score, policy), np.arange(fleet.size)
+    chance = fleet.vain[situation, golem] / (fleet.thoughts[situation, golem] + policy.gate.attention_prior_weight)
+    calm = sight.open & (sight.drawdown < policy.probes.nav_high)
+    ignores: BoolArray = calm & (uniform(fleet.seed, fleet.tick, STREAM_ATTENTION) < chance)
+    return ignores
+
+
+def count_thoughts(
+    fleet: Fleet, regime: int, sight: Sight, golem: Int64Array, acted: BoolArray, policy: Policy
+) -> None:
+    """Count the thoughts of these golems (positions), and those without an action as vain."""
+    situation, memory = _situations(regime, sight.score[golem], policy), policy.gate.attention_memory
+    fleet.thoughts[situation, golem] = memory * fleet.thoughts[situation, golem] + 1.0
+    fleet.vain[situation, golem] = memory * fleet.vain[situation, golem] + ~acted
 
 
 _TIER_WORDS = (

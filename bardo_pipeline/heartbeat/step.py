@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
-from bardo_pipeline.heartbeat import attention
 from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
@@ -22,7 +21,9 @@ from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import (
     UNFORCED,
     adaptive_threshold,
+    count_thoughts,
     gate,
+    ignored,
     prediction_error,
     prediction_error_fallback,
     transition_imminent,
@@ -40,7 +41,7 @@ from bardo_pipeline.heartbeat.observe import (
 from bardo_pipeline.heartbeat.paired_trial import Verdicts, judge
 from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
-from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
+from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
 from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, predictive_fitness, vitality
@@ -108,7 +109,7 @@ def step(
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
         acted |= False if loans is None else loans.executed[choice.golem]
-        attention.note(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
+        count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
     bill = _charge(fleet, choice, loans)
     fleet.pad = appraise(pad_before, sight.change, waking.error, waking.threshold, seen.held_share, policy)
     fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
@@ -165,7 +166,7 @@ def _wake(
     tier, forced = gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
     unforced_t1 = (tier == 1) & (forced == UNFORCED) & (fleet.follow_ups == 0)
     if unforced_t1.any():
-        tier[unforced_t1 & attention.passed(fleet, int(tape.regime[t]), sight, policy)] = 0
+        tier[unforced_t1 & ignored(fleet, int(tape.regime[t]), sight, policy)] = 0
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced)

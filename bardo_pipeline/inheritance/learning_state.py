@@ -1,7 +1,7 @@
 """Computes the learning state that a dead golem passes on: forecast variances and attention. Pure.
 
 The forecast variance (heartbeat/observe.py) comes from the last prediction of each quantity, updated with its actual
-value. Attention (heartbeat/attention.py) is recomputed from the records of deliberating ticks.
+value. Attention (heartbeat/gate.py) is recomputed from the records of deliberating ticks.
 Source: HB ("Persistence across golem generations"); INH-8.
 """
 

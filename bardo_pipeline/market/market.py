@@ -1,4 +1,4 @@
-"""A market trace of minute bars, recorded or synthetic. Pure."""
+"""A market trace of minute bars, recorded or synthetic, with or without lending rates. Pure."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.market.aave_reserves import Reserves
 from bardo_pipeline.quality.market_truths import PlantedTruth
 
 FloatBars = NDArray[np.float64]
@@ -36,6 +35,12 @@ ARRAY_DTYPES: dict[str, str] = {
 }
 """The arrays of a market, in the order of the content hash."""
 
+LENDER = "aave_v3"
+"""Name of the lending protocol."""
+
+ASSETS = ("USDC", "WETH")
+"""The two tokens, in the order of the rows; a loan in one has the other as collateral."""
+
 _TICK_FACTORS = tuple(float(Context(prec=60).power(Decimal("1.0001"), 1 << bit)) for bit in range(20))
 
 
@@ -58,6 +63,52 @@ def price_of_tick(tick: TickBars | IntBars) -> FloatBars:
 def tick_of_price(price: FloatBars) -> TickBars:
     """Return the nearest tick to each price (USDC per WETH, > 0), the inverse of price_of_tick."""
     return np.rint(np.log(TOKEN_DECIMALS_SCALE / price) / np.log(1.0001)).astype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Reserves:
+    """Rates of a lending protocol (Aave v3) at each bar or tick, float64 [ASSETS, T], read-only.
+
+    Supplies and debts are numbers of shares; the index, which never decreases, gives the tokens per share. Raises
+    TraceError for invalid values. Source: Aave v3 technical paper (liquidity index, variable borrow index).
+
+    Parameters
+    ----------
+    supply_index, borrow_index : tokens per supplied or owed share, >= 1
+    borrow_rate : yearly rate of variable debt, >= 0
+    """
+
+    supply_index: FloatBars
+    borrow_index: FloatBars
+    borrow_rate: FloatBars
+
+    def __post_init__(self) -> None:
+        """Check shapes and ranges, then freeze the arrays."""
+        for column, least in (("supply_index", 1.0), ("borrow_index", 1.0), ("borrow_rate", 0.0)):
+            values = np.ascontiguousarray(getattr(self, column), dtype=np.float64).view()
+            if values.shape != (len(ASSETS), self.supply_index.shape[-1]):
+                raise TraceError("reserves", f"must hold a row for each of {', '.join(ASSETS)}", column=column)
+            bad = ~(np.isfinite(values) & (values >= least))
+            if bad.any():
+                asset, bar = np.argwhere(bad)[0]
+                fact = f"bar {bar} ({values[asset, bar]}) is not a finite number of at least {least:.0f}"
+                raise TraceError(f"the reserve of {ASSETS[asset]}", fact, column=column)
+            values.flags.writeable = False
+            object.__setattr__(self, column, values)
+
+    @property
+    def bars(self) -> int:
+        """Number of bars or ticks."""
+        return int(self.supply_index.shape[1])
+
+    def at(self, bars: IntBars | slice) -> "Reserves":
+        """Return the reserves at these bars."""
+        return Reserves(*(getattr(self, field.name)[:, bars] for field in fields(self)))
+
+    @property
+    def content(self) -> bytes:
+        """All columns as little-endian bytes, for the content hash."""
+        return b"".join(getattr(self, field.name).astype("<f8").tobytes() for field in fields(self))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.market.market import FloatBars, IntBars, Market, price_of_tick, tick_of_price
-from bardo_pipeline.market.planted_truths import planted_truths
-from bardo_pipeline.market.synthetic_spec import SPEC_DEFAULT, SyntheticSpec
+from bardo_pipeline.market.synthetic_spec import SPEC_DEFAULT, SyntheticSpec, planted_truths
 
 REGIMES = ("calm", "trending_up", "trending_down", "volatile")
 CALM, TRENDING_UP, TRENDING_DOWN, VOLATILE = range(len(REGIMES))

@@ -12,8 +12,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.causality.variables import readings_of, return_spread, standardised
-from bardo_pipeline.market.aave_reserves import Reserves
-from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.market import Market, Reserves
 from bardo_pipeline.market.regime import features, schedule
 from bardo_pipeline.market.uniswap_v3 import sqrt_price
 from bardo_pipeline.policy import Policy

@@ -26,9 +26,8 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
-from bardo_pipeline.market.planted_truths import planted_truths
 from bardo_pipeline.market.synthetic import synthetic_market
-from bardo_pipeline.market.synthetic_spec import graded_spec
+from bardo_pipeline.market.synthetic_spec import graded_spec, planted_truths
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy

@@ -7,15 +7,20 @@ Strikes, reorgs and withdrawals are applied between chunks too: golems forget re
 reorg deliberates the chunk's first tick at T2. Events on record at the start of the run are applied in the first chunk
 after their own time, so that a repeated run gives the same records. Exception: an event that arrived in the middle of a
 chunk was applied one chunk later the first time. If this changes a record, the log rejects the fork.
+
+Golems that were born between runs live in separate passes of the next run, so that its founders do not depend on them.
+A recorded event names each pass, so that a repeated run gives the same golems. Source: INH S13, step 7.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray
@@ -23,25 +28,25 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
 from bardo_pipeline.derivation.curation.curator_state import CuratorState, state_from_birth
 from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
-from bardo_pipeline.derivation.death.death_queries import succeeded_golems
+from bardo_pipeline.derivation.death.death_queries import births_of, succeeded_golems, waiting_golems
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, life_event
+from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.events.record.model import PHASES, Vitality
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
-from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, record_type
-from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
+from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk, record_type
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.inheritance.learning_state import attention_of, forecast_variances
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.replicants import Replicants
-from bardo_pipeline.runtime.run_settings import Ending, Progress, Run
+from bardo_pipeline.runtime.run_settings import Ending, Heir, Progress, Run
 
 COMMIT_CHUNKS = 8
 """Chunks between commits of curation; a death commits at once."""
@@ -335,3 +340,34 @@ def _lists(name: str, rows: Mapping[int, list[dict[str, str]]], out: Buffers) ->
     for place, items in rows.items():
         values[place] = items
     return pa.array(values, record_type(name))
+
+
+def waiting(context: DerivationContext) -> list[Heir]:
+    """Return golems that were born between runs and have not lived yet, by id."""
+    births = births_of(context, waiting_golems(context))
+    return [Heir(golem_id, *births[golem_id]) for golem_id in sorted(births)]
+
+
+def passes(context: DerivationContext, run: Run, last: datetime, *, now: datetime) -> list[Run]:
+    """Return a run's passes: those that it made before, and one for golems that wait now. Records the latter.
+
+    last: the market's last moment; golems born later wait for another run.
+    """
+    taken = context.life("GolemTakenUp").select(["golem_id", "taken_up"]).to_pylist()
+    births = births_of(context, [row["golem_id"] for row in taken])
+    groups: dict[str, list[Heir]] = {}
+    for row in taken:
+        if row["taken_up"]["began_with"] == run.name:
+            heir = Heir(row["golem_id"], *births[row["golem_id"]])
+            groups.setdefault(row["taken_up"]["run"], []).append(heir)
+    waiting_heirs = [heir for heir in waiting(context) if heir.birth.market == run.market.name and heir.at < last]
+    if waiting_heirs:
+        content = orjson.dumps([run.name, [heir.golem_id for heir in waiting_heirs]])
+        name = hashlib.sha256(content).hexdigest()[:8]
+        payload = TakenUp(run=name, began_with=run.name, market=run.market.name, market_hash=run.market.content_hash)
+        context.log.record([life_event(heir.golem_id, heir.at, payload) for heir in waiting_heirs], now)
+        groups[name] = waiting_heirs
+    return [
+        replace(run, name=name, golems=0, heirs=tuple(sorted(heirs, key=lambda heir: heir.golem_id)))
+        for name, heirs in groups.items()
+    ]

@@ -26,8 +26,7 @@ from bardo_pipeline.heartbeat.decide import REBALANCE
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
-from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
-from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
+from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.vitality import CAUSES

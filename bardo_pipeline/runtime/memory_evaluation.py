@@ -21,9 +21,8 @@ from bardo_pipeline.derivation.curation.judged_decisions import judgements
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
-from bardo_pipeline.market.planted_truths import planted_truths
 from bardo_pipeline.market.synthetic import null_market, synthetic_market
-from bardo_pipeline.market.synthetic_spec import graded_spec
+from bardo_pipeline.market.synthetic_spec import graded_spec, planted_truths
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, look

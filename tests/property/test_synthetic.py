@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bardo_pipeline.market.market import Market, price_of_tick
-from bardo_pipeline.market.planted_truths import planted_truths
 from bardo_pipeline.market.regime import features
 from bardo_pipeline.market.synthetic import (
     REGIMES,
@@ -24,7 +23,7 @@ from bardo_pipeline.market.synthetic import (
     plan_market,
     synthetic_market,
 )
-from bardo_pipeline.market.synthetic_spec import graded_spec
+from bardo_pipeline.market.synthetic_spec import graded_spec, planted_truths
 from bardo_pipeline.policy import Policy
 
 START = datetime(2023, 8, 14, tzinfo=UTC)

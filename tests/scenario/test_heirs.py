@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.succession.succeed import (
 )
 from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import Received
-from bardo_pipeline.runtime.resume_golems import waiting
+from bardo_pipeline.runtime.fleet_run import waiting
 from bardo_pipeline.storage.journal.leases import Lease
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.events.life.events import LoanGranted
-from bardo_pipeline.market.aave_reserves import ASSETS, LENDER, Reserves
-from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.market import ASSETS, LENDER, Market, Reserves
 from tests.support.memory_fleets import FOUNDING, Lived, drawn_market, live
 
 CENTRE = 200_000

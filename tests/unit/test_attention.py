@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.heartbeat import attention
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
+from bardo_pipeline.heartbeat.gate import ignored
 from bardo_pipeline.heartbeat.observe import Sight, observe
 from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
 from bardo_pipeline.heartbeat.records.build_records import records_of
-from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
-from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
+from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.inheritance.learning_state import MILLI, PLACES, THOUGHT_COLUMNS, attended, attention_of
 from bardo_pipeline.market.synthetic import synthetic_market
@@ -64,7 +63,7 @@ def share_passed(fleet: Fleet, sight: Sight) -> np.ndarray:
     passed = np.zeros(fleet.size)
     for age in ages:
         fleet.tick = np.full(fleet.size, age)
-        passed += attention.passed(fleet, 2, sight, POLICY)
+        passed += ignored(fleet, 2, sight, POLICY)
     return passed / len(ages)
 
 

@@ -13,7 +13,7 @@ from bardo_pipeline.errors import ConfigError, TraceError
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.validate import violations
 from bardo_pipeline.heartbeat.defi.aave_loans import health_of, liquidation
-from bardo_pipeline.market.aave_reserves import Reserves
+from bardo_pipeline.market.market import Reserves
 from bardo_pipeline.policy import Policy
 from tests.support.loan_markets import CENTRE, RICH, done, indebted, lending, loan, loan_of, reserves
 from tests.support.memory_fleets import drawn_market, live

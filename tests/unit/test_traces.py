@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.market.aave_reserves import ASSETS
+from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.storage.market_data.aave_rates import RATE_COLUMNS, TOKENS
 from bardo_pipeline.storage.market_data.demeter_trace import GAS_COLUMNS, POOL_COLUMNS, read_trace
 

@@ -25,13 +25,12 @@ from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.market.aave_reserves import ASSETS, LENDER
-from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.market import ASSETS, LENDER, Market
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import ConfigFile
 from bardo_pipeline.runtime import fleet_run
-from bardo_pipeline.runtime.resume_golems import passes
+from bardo_pipeline.runtime.fleet_run import passes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
 from bardo_pipeline.runtime.run_settings import Progress as Told
 from bardo_pipeline.storage.configuration_file import stated_in

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.context import DerivationContext
@@ -28,7 +29,7 @@ from bardo_pipeline.events.life.events import LifeEvent, Reorg, Struck, Withdraw
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.gas_bands import WIDE_GAS_BANDS
 from bardo_pipeline.inheritance.bundle_provenance import Root, roots_of
-from bardo_pipeline.market.confirmation_depth import Depth, depth_at
+from bardo_pipeline.policy import ReorgPolicy
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,29 @@ def _runs(ticks: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(starts, ends, strict=True))
 
 
+class Depth(NamedTuple):
+    """Required confirmations, and the number of reorgs in the window."""
+
+    confirmations: int
+    reorgs: int
+
+
+def confirmation_depth(head: int, reorged: Int64Array, policy: ReorgPolicy) -> Depth:
+    """Return the required depth at this head: two confirmations, or five after frequent reorgs (HB S10).
+
+    Reorgs are frequent if more than 1 per 100 blocks falls into the `window_blocks` newest blocks, head included.
+
+    Parameters
+    ----------
+    head : newest block
+    reorged : first block of each reorg, in any order
+    """
+    blocks = np.asarray(reorged, np.int64)
+    count = int(((blocks > head - policy.window_blocks) & (blocks <= head)).sum())
+    frequent = count * 100 > policy.reorgs_per_100_blocks_max * policy.window_blocks
+    return Depth(policy.confirmations_deep if frequent else policy.confirmations, count)
+
+
 def depth_after(context: DerivationContext, chain: str, golem_id: str) -> Depth:
     """Return the confirmation depth that blocks of this chain need now, by the recorded reorgs (HB S10).
 
@@ -128,7 +152,7 @@ def depth_after(context: DerivationContext, chain: str, golem_id: str) -> Depth:
     rows = _records(context, golem_id)
     newest = pc.max(rows.filter(pc.field("chain") == chain)["block"]).as_py() or 0
     head = max([newest, *(last for _, last in seen)])
-    return depth_at(head, np.array([first for first, _ in seen], np.int64), context.policy.reorg)
+    return confirmation_depth(head, np.array([first for first, _ in seen], np.int64), context.policy.reorg)
 
 
 def _exclude(context: DerivationContext, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime) -> Recorded:

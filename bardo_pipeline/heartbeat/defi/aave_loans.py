@@ -14,7 +14,7 @@ import numpy as np
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.heartbeat.decide import EXECUTED
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.market.aave_reserves import ASSETS
+from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import LendingPolicy, Policy
 

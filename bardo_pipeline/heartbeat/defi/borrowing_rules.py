@@ -26,7 +26,7 @@ from bardo_pipeline.heartbeat.decide import (
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, NOTHING, REPAY, LoanActs, Shares, Terms, revalue
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, slips
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.market.aave_reserves import ASSETS
+from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import token1_share, worth
 from bardo_pipeline.mortality.random_streams import STREAM_LOAN, uniform

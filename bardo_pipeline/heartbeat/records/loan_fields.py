@@ -24,8 +24,7 @@ from bardo_pipeline.heartbeat.records.arrow_builders import (
     text_of,
 )
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, loan_counts, record_type
-from bardo_pipeline.market.aave_reserves import ASSETS, LENDER
-from bardo_pipeline.market.market import TICK_MAX
+from bardo_pipeline.market.market import ASSETS, LENDER, TICK_MAX
 
 LOAN_TOOLS = (None, f"{LENDER}_borrow", f"{LENDER}_repay", f"{LENDER}_liquidation")
 CAUSE = "price_move"

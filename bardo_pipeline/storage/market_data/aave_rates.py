@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.market.aave_reserves import ASSETS, Reserves
-from bardo_pipeline.market.market import FloatBars, IntBars
+from bardo_pipeline.market.market import ASSETS, FloatBars, IntBars, Reserves
 from bardo_pipeline.storage.market_data.trace_csv import TraceFile, in_time_order, last_known, load_trace_file
 
 RATE_COLUMNS = (

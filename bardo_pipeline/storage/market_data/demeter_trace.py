@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.market.aave_reserves import Reserves
-from bardo_pipeline.market.market import FloatBars, IntBars, Market, price_of_tick
+from bardo_pipeline.market.market import FloatBars, IntBars, Market, Reserves, price_of_tick
 from bardo_pipeline.storage.market_data.aave_rates import RATE_NAME, read_reserves
 from bardo_pipeline.storage.market_data.trace_csv import TraceFile, in_time_order, last_known, load_trace_file, utc
 
