@@ -156,7 +156,7 @@ class _CycleOrders:
 
     def among(self, keys: Int64Array) -> tuple[Order, ...]:
         """Return the orders that take effect in these cycles."""
-        return tuple(self.orders[i] for i in np.flatnonzero(np.isin(self.key, keys))) if self.orders else ()
+        return tuple(self.orders[i] for i in np.flatnonzero(np.isin(self.key, keys)))
 
 
 @dataclass(frozen=True)

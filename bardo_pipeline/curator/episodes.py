@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import is_episode, is_verified
-from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.grimoire.entry_text import REGIME_WORDS
 from bardo_pipeline.policy import DecayPolicy, Policy
 
@@ -186,7 +185,6 @@ def _anomaly_words(records: pa.Table) -> pa.Array:
 
 def _worded(codes: pa.Array | pa.ChunkedArray, words: dict[str, str]) -> pa.Array:
     """Return each code's words, or the code itself if it has none."""
-    array = contiguous(codes) if isinstance(codes, pa.ChunkedArray) else codes
-    encoded = array.dictionary_encode()
+    encoded = contiguous(codes).dictionary_encode()
     table = pa.array([words.get(w, w) for w in encoded.dictionary.to_pylist()], pa.string())
     return table.take(encoded.indices)

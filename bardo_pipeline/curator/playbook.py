@@ -126,14 +126,10 @@ def threshold_rules(state: GrimoireState) -> Int64Array:
 def rule_rows(
     state: GrimoireState, golem: Int64Array, at_us: Int64Array, policy: Policy
 ) -> tuple[Int64Array, Int64Array]:
-    """Return (rows, confidence in ppm at `at_us`) of these golems' threshold rules that are confident enough."""
-    place = np.full(len(state.golems), -1)
-    place[golem] = np.arange(len(golem))
+    """Return (rows, confidence in ppm at `at_us`) of the confident threshold rules of golems (ascending)."""
     rows = threshold_rules(state)
-    rows = rows[place[state["golem"][rows]] >= 0]
-    if not len(rows):
-        return rows, rows
-    now = state.confidence_at(rows, at_us[place[state["golem"][rows]]], policy.decay)
+    rows = rows[np.isin(state["golem"][rows], golem)]
+    now = state.confidence_at(rows, at_us[np.searchsorted(golem, state["golem"][rows])], policy.decay)
     limit = np.where(
         state["kind"][rows] == WARNING,
         ppm(policy.playbook.block_confidence_min),
@@ -150,13 +146,8 @@ def thresholds(
     regime, anomaly, _, _ = state.structures.bands()
     edges = np.array(policy.curator.anomaly_edges)
     upper, lower = np.append(edges, 1.0), np.append(edges[0], edges)
-    place = np.full(len(state.golems), -1)
-    place[golem] = np.arange(len(golem))
-    values = base.copy()
-    if not len(rows):
-        return values
-    structure = state["structure"][rows]
-    where = (place[state["golem"][rows]], regime[structure])
+    values, structure = base.copy(), state["structure"][rows]
+    where = (np.searchsorted(golem, state["golem"][rows]), regime[structure])
     good, bad = state["kind"][rows] == HEURISTIC, state["kind"][rows] == WARNING
     np.minimum.at(values, tuple(w[good] for w in where), lower[anomaly[structure[good]]])
     np.maximum.at(values, tuple(w[bad] for w in where), upper[anomaly[structure[bad]]])

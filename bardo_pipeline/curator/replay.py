@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array
-from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import contiguous, to_bools
+from bardo_pipeline.grimoire.entry_columns import to_bools
 from bardo_pipeline.mortality.random_streams import seed_of, weighted_sample
 from bardo_pipeline.policy import CuratorPolicy
 

@@ -20,9 +20,9 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.recorded_market import RecordedMarket
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK
 from bardo_pipeline.heartbeat.paired_trial import LIMIT_PPM

@@ -40,11 +40,10 @@ from bardo_pipeline.dreams.hypotheses import (
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.recorded_market import RATES, RecordedMarket, prices_of, rate_increments, recorded_market
 from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, depotentiated, draw_replays, salience, scar_salience
-from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.heartbeat.recall_table import CELL_ANOMALY, CELL_GAS, CELL_REGIME

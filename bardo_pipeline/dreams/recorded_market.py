@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import flatten_lists
-from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
 from bardo_pipeline.market.market import tick_of_price
 from bardo_pipeline.market.uniswap_v3 import fees_micros, share_of_ways, sqrt_price

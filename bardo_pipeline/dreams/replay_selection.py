@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
-from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.mortality.random_streams import weighted_sample
 from bardo_pipeline.policy import DreamPolicy, Policy
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Column, Int64Array
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
 from bardo_pipeline.policy import DecayPolicy
@@ -66,13 +67,6 @@ def bool_column(table: pa.Table, name: str) -> BoolArray:
 def equals_word(table: pa.Table, name: str, word: str) -> BoolArray:
     """Return for each row whether a string column equals this word; false for null."""
     return to_bools(pc.fill_null(contiguous(pc.equal(table.column(name), word)), False))
-
-
-def contiguous(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without a copy if it has a single chunk."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def index_of(keys: Int64Array, wanted: Int64Array) -> Int64Array:
@@ -170,9 +164,7 @@ class PerGolem:
     """Rows of many golems, grouped so that each golem's rows are one slice in their original order."""
 
     def __init__(self, rows: pa.Table) -> None:
-        encoded = rows["golem_id"].combine_chunks().dictionary_encode()
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.unify_dictionaries().combine_chunks()
+        encoded = contiguous(rows["golem_id"]).dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         counts = np.bincount(codes, minlength=len(encoded.dictionary))
         self._rows = rows.take(pa.array(np.argsort(codes, kind="stable")))

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_SCHEMA
-from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, contiguous, int_column, micros, to_bools
+from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, int_column, micros, to_bools
 from bardo_pipeline.policy import InheritancePolicy, Policy
 
 RULES = ("anti_knowledge", "bloodstain", "baldwin", "diversity", "fill")

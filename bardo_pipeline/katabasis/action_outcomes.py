@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record.arrow_columns import all_required, one, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
@@ -36,10 +36,7 @@ OUTCOME_SCHEMA = pa.schema(
         required("golem_id", pa.string()),
         required("tick", pa.int64()),
         *all_required(pa.string(), "action_type", "tool_name", "outcome_class"),
-        pa.field("slippage_ppm", pa.int64()),
-        pa.field("gas_ppm", pa.int64()),
-        pa.field("pnl_ppm", pa.int64()),
-        pa.field("effect_ppm", pa.int64()),
+        *[pa.field(name, pa.int64()) for name in ("slippage_ppm", "gas_ppm", "pnl_ppm", "effect_ppm")],
         pa.field("confirmed", pa.string()),
         pa.field("confirmed_tick", pa.int64()),
         pa.field("confirmed_at", MOMENT),
@@ -61,11 +58,11 @@ ENDED_SCHEMA = pa.schema(
 
 _OUTCOMES = """
     with attempts as (
-        select golem_id, tick, at_us, outcome, unnest(actions) as a, generate_subscripts(actions, 1) as place
+        select golem_id, tick, observed_at, outcome, unnest(actions) as a, generate_subscripts(actions, 1) as place
         from records
     ),
     sent as (
-        select golem_id, tick, at_us, a.action_type as action_type, a.tool_name as tool_name,
+        select golem_id, tick, observed_at, a.action_type as action_type, a.tool_name as tool_name,
             a.status = 'reverted' as refused, coalesce(a.slippage_ppm > $slippage, false) as slipped, a.slippage_ppm,
             coalesce(outcome.verified, false) as known, a.value_micros::hugeint as stake,
             a.gas_cost_micros::hugeint * 1000000 as gas,
@@ -73,15 +70,15 @@ _OUTCOMES = """
         from attempts where a.status in ('executed', 'reverted')
         qualify row_number() over (partition by golem_id, tick order by refused desc, slipped desc, place) = 1
     ),
-    resolved as (select golem_id, tick, at_us, unnest(resolutions) as r from records),
+    resolved as (select golem_id, tick, observed_at, unnest(resolutions) as r from records),
     verdicts as (
         select golem_id, r.decision_tick as decided, r.action_type as act, r.effect_ppm as effect,
-            tick as checked_tick, at_us as checked_us
+            tick as checked_tick, observed_at as checked_at
         from resolved where r.verified and r.chosen = 'act'
         qualify row_number() over (partition by golem_id, decided, act order by checked_tick, effect) = 1
     ),
     checked_actions as (
-        select sent.*, effect, checked_tick, checked_us, ended.tick as died, ended.at_us as died_us,
+        select sent.*, effect, checked_tick, checked_at, ended.tick as died, ended."at" as died_at,
             coalesce(lost <= -$least * stake, false) as hurt
         from sent
         left join verdicts on sent.golem_id = verdicts.golem_id and tick = decided and action_type = act
@@ -109,7 +106,8 @@ _OUTCOMES = """
         if(effect is null, null, greatest(-$limit, least($limit, effect)))::bigint as effect_ppm, confirmed,
         case confirmed when 'immediate' then tick when 'deferred' then checked_tick when 'at_death' then died end
             as confirmed_tick,
-        case confirmed when 'immediate' then at_us when 'deferred' then checked_us when 'at_death' then died_us end
+        case confirmed
+            when 'immediate' then observed_at when 'deferred' then checked_at when 'at_death' then died_at end
             as confirmed_at
     from confirmed order by golem_id, tick
 """
@@ -139,11 +137,8 @@ def outcomes_of(records: pa.Table, ended: pa.Table, policy: Policy) -> pa.Table:
         "check": policy.prediction.check_ticks,
         "limit": LIMIT_PPM,
     }
-    deaths = ended.select(["golem_id", "tick"]).append_column("at_us", ended.column("at").cast(pa.int64()))
-    outcomes = query_tables(_OUTCOMES, numbers, records=active_records, ended=deaths)
-    confirmed_at = outcomes.column("confirmed_at").cast(pa.int64()).cast(MOMENT)
-    index = outcomes.schema.get_field_index("confirmed_at")
-    return outcomes.set_column(index, "confirmed_at", confirmed_at).cast(OUTCOME_SCHEMA)
+    deaths = ended.select(["golem_id", "tick", "at"])
+    return query_tables(_OUTCOMES, numbers, records=active_records, ended=deaths).cast(OUTCOME_SCHEMA)
 
 
 def checked_failures(records: pa.Table, policy: Policy) -> dict[str, tuple[int, int]]:
@@ -164,8 +159,6 @@ def failures_among(outcomes: pa.Table) -> pa.Table:
 
 
 def _records_with_actions(records: pa.Table) -> pa.Table:
-    """Return the records with at least one action or resolution, `observed_at` as integer `at_us`."""
-    lengths = [pc.list_value_length(one(records.column(n))) for n in ("actions", "resolutions")]
-    selected = records.select([n for n in OUTCOME_COLUMNS if n != "observed_at"])
-    selected = selected.append_column("at_us", records.column("observed_at").cast(pa.int64()))
-    return selected.filter(pc.greater(pc.add(*lengths), 0))
+    """Return the records with at least one action or resolution."""
+    lengths = [pc.list_value_length(contiguous(records.column(n))) for n in ("actions", "resolutions")]
+    return records.select(OUTCOME_COLUMNS).filter(pc.greater(pc.add(*lengths), 0))

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, micros, query_tables
+from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, query_tables
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.policy import Policy
 
@@ -61,7 +61,7 @@ ROUTINE = """
         select * from surviving where revision = revision_last
         qualify rank() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
     )
-    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, at_us, false as is_death_vote,
+    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, "at", false as is_death_vote,
         $weight as weight_tenths
     from last_decision
     where operation in ('created', 'reinforced', 'promoted', 'generalized')
@@ -70,7 +70,7 @@ ROUTINE = """
 """
 
 LAST = """
-    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, at_us, true as is_death_vote,
+    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, "at", true as is_death_vote,
         $weight as weight_tenths
     from claims join deaths using (golem_id)
     qualify row_number() over (partition by golem_id, proposition_id order by confidence_ppm desc, entry_id) = 1
@@ -81,13 +81,13 @@ NAMED = """
         select chosen.*, owner_id, left(sha256(golem_id || owner_id || proposition_id), 12) as voter_id
         from chosen left join owners using (golem_id)
     )
-    select *, left(sha256(concat_ws('|', voter_id, proposition_id, at_us, is_death_vote)), 24) as vote_id
+    select *, left(sha256(concat_ws('|', voter_id, proposition_id, epoch_us("at"), is_death_vote)), 24) as vote_id
     from named order by vote_id
 """
 
 BACKED = """
     select distinct vote_id from votes join causes using (vote_id) join deaths using (golem_id)
-    where is_death_vote and votes.at_us = deaths.at_us order by vote_id
+    where is_death_vote and votes."at" = deaths."at" order by vote_id
 """
 
 
@@ -113,9 +113,7 @@ def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ball
     claims = with_claims(decisions)
     numbers = {"gate": ppm(policy.katabasis.vote_confidence_min), "weight": LIVING_WEIGHT_TENTHS}
     confidence = confidence_of(claims, micros(claims, "at"), policy.decay)
-    candidates = _claim_columns(claims, confidence, "revision", "cycle", "seq", "at")
-    for name in ("operation", "kind", "status"):
-        candidates = candidates.append_column(name, claims.column(name))
+    candidates = _claim_columns(claims, confidence, "revision", "cycle", "seq", "at", "operation", "kind", "status")
     return _ballots(query_tables(ROUTINE, numbers, claims=candidates), owners)
 
 
@@ -127,7 +125,7 @@ def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
     claims, at_us = entries_of_dead_golems(with_claims(entries), deaths)
     weight = round(policy.katabasis.death_vote_weight * LIVING_WEIGHT_TENTHS)
     candidates = _claim_columns(claims, confidence_of(claims, at_us, policy.decay))
-    death_times = _in_micros(deaths.select(["golem_id", "cycle", "at"]))
+    death_times = deaths.select(["golem_id", "cycle", "at"])
     return _ballots(query_tables(LAST, {"weight": weight}, claims=candidates, deaths=death_times), deaths)
 
 
@@ -146,17 +144,16 @@ def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Arra
     """
     backed = query_tables(
         BACKED,
-        votes=_in_micros(votes.select(["vote_id", "is_death_vote", "at"])),
+        votes=votes.select(["vote_id", "is_death_vote", "at"]),
         causes=causes.select(["vote_id", "golem_id"]),
-        deaths=_in_micros(deaths.select(["golem_id", "at"])),
+        deaths=deaths.select(["golem_id", "at"]),
     )
     return contiguous(backed.column("vote_id")).cast(pa.string())
 
 
 def _claim_columns(claims: pa.Table, confidence: Int64Array, *more: str) -> pa.Table:
     columns = claims.select(["golem_id", "entry_id", "proposition_id", "domain", "claim", *more])
-    columns = columns.append_column("confidence_ppm", pa.array(confidence, pa.int64()))
-    return _in_micros(columns) if "at" in more else columns
+    return columns.append_column("confidence_ppm", pa.array(confidence, pa.int64()))
 
 
 def _ballots(chosen: pa.Table, owners: pa.Table) -> Ballots:
@@ -166,9 +163,5 @@ def _ballots(chosen: pa.Table, owners: pa.Table) -> Ballots:
     orphans = cast.filter(pc.is_null(cast.column("owner_id"))).column("golem_id").to_pylist()
     if orphans:
         raise DerivationError(f"golem {min(orphans)}: no owner on record, so its votes cannot be recorded")
-    public = cast.rename_columns({"at_us": "at"}).select(VOTE_SCHEMA.names).cast(VOTE_SCHEMA)
+    public = cast.select(VOTE_SCHEMA.names).cast(VOTE_SCHEMA)
     return Ballots(public, cast.select(VOTE_CAUSE_SCHEMA.names).cast(VOTE_CAUSE_SCHEMA))
-
-
-def _in_micros(table: pa.Table) -> pa.Table:
-    return table.set_column(table.schema.get_field_index("at"), "at_us", pa.array(micros(table, "at")))

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
-from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, to_bools
+from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.grimoire.entry_columns import int_column, to_bools
 from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, GAS_WORDS, REGIME_WORDS
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.events.record.arrow_columns import all_required, listed, one, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, listed, required
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, micros, query_tables, to_bools
+from bardo_pipeline.grimoire.entry_columns import int_column, micros, query_tables, to_bools
 from bardo_pipeline.katabasis.action_outcomes import OUTCOME_COLUMNS
 from bardo_pipeline.katabasis.scar_text import UNEXPLAINED, context, narrative
 from bardo_pipeline.policy import Policy
@@ -32,10 +32,7 @@ EMOTIONS = ("Anxious", "Regretful", "Shocked", "Resigned")
 hostile and bored)."""
 
 _CONTEXT = pa.struct(
-    [
-        pa.field(name, pa.string(), nullable=False)
-        for name in ("active_strategy", "hypothesis_at_action", "actual_outcome", "counterfactual_hint")
-    ]
+    all_required(pa.string(), "active_strategy", "hypothesis_at_action", "actual_outcome", "counterfactual_hint")
 )
 
 FAILURE_SCHEMA = pa.schema(
@@ -53,7 +50,7 @@ FAILURE_SCHEMA = pa.schema(
         required("is_clear", pa.bool_()),
         required("confidence_ppm", pa.int64()),
         required("position_state", pa.string()),
-        *(pa.field(n, pa.string(), nullable=False) for n in ("chain", "protocol", "pair", "tool_name", "action_type")),
+        *all_required(pa.string(), "chain", "protocol", "pair", "tool_name", "action_type"),
         *all_required(pa.string(), "regime", "market_regime", "anomaly_band", "gas_band", "structure"),
         pa.field("pnl_ppm", pa.int64()),
         pa.field("effect_ppm", pa.int64()),
@@ -89,7 +86,8 @@ RULE_COLUMNS = ("golem_id", "structure", "cycle", "revision", "seq", "sign", "st
 
 _FAILURES = """
     with located as (
-        select f.*, r.at_us, r.observation as o, r.regime, r.pad_after as pad, r.playbook_version, r.market_regime,
+        select f.*, r.observed_at as "at", r.observation as o, r.regime, r.pad_after as pad,
+            r.playbook_version, r.market_regime,
             r.outcome.cause_variable as cause_variable, r.outcome.effect_variable as effect_variable,
             coalesce(case when outcome_class = 'lasting' and effect_ppm is not null then effect_ppm end, pnl_ppm)
                 as worst_ppm
@@ -147,16 +145,10 @@ def failures_of(
     """
     if not failures.num_rows:
         return FAILURE_SCHEMA.empty_table()
-    names = ["golem_id", "tick", "outcome", "observation", "regime", "pad_after", "playbook_version"]
-    context_records = records.select(names).append_column("at_us", pa.array(micros(records, "observed_at")))
-    context_records = context_records.append_column("market_regime", market_regimes(records, policy))
-    confirmed = failures.drop_columns(["confirmed_at"]).append_column(
-        "confirmed_us", pa.array(micros(failures, "confirmed_at"))
-    )
+    names = ["golem_id", "tick", "observed_at", "outcome", "observation", "regime", "pad_after", "playbook_version"]
+    context_records = records.select(names).append_column("market_regime", market_regimes(records, policy))
     numbers = {"explained": policy.katabasis.scar_explained_min}
-    located = query_tables(
-        _FAILURES, numbers, failures=confirmed, records=context_records, owners=owners, before=before
-    )
+    located = query_tables(_FAILURES, numbers, failures=failures, records=context_records, owners=owners, before=before)
     if located["owner_id"].null_count:
         orphans = located.filter(pc.is_null(located["owner_id"]))["golem_id"].to_pylist()
         raise DerivationError(f"golem {min(orphans)}: no owner on record, so its failures belong to no clade")
@@ -166,8 +158,6 @@ def failures_of(
     columns = {name: located[name] for name in FAILURE_SCHEMA.names if name in located.column_names} | {
         "scar_id": pa.array([f"scar-{r['golem_id']}-{r['seq']}" for r in rows], pa.string()),
         "episode_id": pa.array([f"{r['golem_id']}:{r['tick']}" for r in rows], pa.string()),
-        "at": located["at_us"].cast(MOMENT),
-        "confirmed_at": located["confirmed_us"].cast(MOMENT),
         "is_clear": pc.not_equal(located["mechanism"], UNEXPLAINED),
         "confidence_ppm": confidence,
         "causal_narrative": pa.array([narrative(r) for r in rows], pa.string()),
@@ -181,8 +171,8 @@ def failures_of(
 
 def market_regimes(records: pa.Table, policy: Policy) -> pa.Array:
     """Return KAT's regime of each record from its columns observation and regime (canon 32)."""
-    regime = one(records["regime"])
-    sigma = pc.struct_field(one(records["observation"]), "sigma_ratio")
+    regime = contiguous(records["regime"])
+    sigma = pc.struct_field(contiguous(records["observation"]), "sigma_ratio")
     quiet = pc.fill_null(pc.less(sigma, policy.katabasis.low_vol_ratio), False)
     cases = pc.make_struct(
         pc.equal(regime, "volatile"),
@@ -236,7 +226,7 @@ _SCARS = """
         select f.*, row_number() over occurrence = 1 as is_first,
             count(*) over (partition by owner_id, structure, mechanism) as seen_count
         from failures f where is_clear and confidence_ppm >= $sure
-        window occurrence as (partition by owner_id, structure, mechanism order by confirmed_us, golem_id, seq)
+        window occurrence as (partition by owner_id, structure, mechanism order by confirmed_at, golem_id, seq)
     ),
     scars as (select * from eligible where is_first),
     similarity as (
@@ -246,7 +236,7 @@ _SCARS = """
             + (s.regime = e.regime)::int + (s.anomaly_band = e.anomaly_band)::int + (s.gas_band = e.gas_band)::int
         ) as shared
         from scars s join scars e on s.owner_id = e.owner_id
-            and (e.confirmed_us, e.golem_id, e.seq) < (s.confirmed_us, s.golem_id, s.seq)
+            and (e.confirmed_at, e.golem_id, e.seq) < (s.confirmed_at, s.golem_id, s.seq)
         group by all
     )
     select s.*, 1000000 - coalesce(shared, 0) * 1000000 // 6 as novelty_ppm,
@@ -271,14 +261,10 @@ def scars_of(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     """
     if not failures.num_rows:
         return SCAR_SCHEMA.empty_table()
-    candidates = failures.drop_columns(["at", "confirmed_at"])
-    for name, column in (("at_us", "at"), ("confirmed_us", "confirmed_at")):
-        candidates = candidates.append_column(name, pa.array(micros(failures, column)))
     numbers = {"sure": ppm(policy.katabasis.scar_confidence_min), "span": policy.curator.cycle_ticks}
     death_ticks = deaths.select(["golem_id", "cycle", "tick"])
-    scars = query_tables(_SCARS, numbers, failures=candidates, deaths=death_ticks)
-    columns = {"at": scars["at_us"].cast(MOMENT), "confirmed_at": scars["confirmed_us"].cast(MOMENT)}
-    return pa.table({n: columns[n] if n in columns else scars[n] for n in SCAR_SCHEMA.names}).cast(SCAR_SCHEMA)
+    scars = query_tables(_SCARS, numbers, failures=failures, deaths=death_ticks)
+    return scars.select(SCAR_SCHEMA.names).cast(SCAR_SCHEMA)
 
 
 def scar_confidence(scars: pa.Table, at_us: Int64Array | int, policy: Policy) -> Int64Array:

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous, micros, query_tables
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import KatabasisPolicy
 
 CONSENSUS_SCHEMA = pa.schema(
@@ -41,11 +41,11 @@ COUNT = """
     latest as (
         select * from valid
         qualify row_number() over (
-            partition by proposition_id, voter_id order by at_us desc, is_death_vote desc, vote_id desc
+            partition by proposition_id, voter_id order by "at" desc, is_death_vote desc, vote_id desc
         ) = 1
     ),
     span as (
-        select proposition_id, min(at_us) as first_vote_at, max(at_us) as last_vote_at from valid group by all
+        select proposition_id, min("at") as first_vote_at, max("at") as last_vote_at from valid group by all
     ),
     summed as (
         select
@@ -96,7 +96,7 @@ def consensus(votes: pa.Table, backed: pa.Array, policy: KatabasisPolicy, touche
     counted = query_tables(
         COUNT,
         numbers,
-        votes=votes.set_column(votes.schema.get_field_index("at"), "at_us", pa.array(micros(votes, "at"))),
+        votes=votes,
         backed=pa.table({"vote_id": backed.cast(pa.string())}),
         touched=pa.table({"proposition_id": no_ids if touched is None else touched.cast(pa.string())}),
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.events.record.arrow_columns import all_required, listed, one, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, listed, required
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import CuratorPolicy
@@ -55,7 +55,7 @@ _SIGNS = """
 
 _CREDITS = """
     with retrievals as (
-        select distinct golem_id, cycle, tick, at_us,
+        select distinct golem_id, cycle, tick, observed_at,
             unnest(list_transform(retrieved_entries, lambda e: e.entry_id)) as entry_id
         from records
     ),
@@ -71,13 +71,14 @@ _CREDITS = """
             and j.decided > s.cycle
     ),
     uses as (
-        select golem_id, cycle, entry_id, tick, at_us, 1 as retrieved, 0 as useful, 0 as misled from retrievals
+        select golem_id, cycle, entry_id, tick, observed_at, 1 as retrieved, 0 as useful, 0 as misled from retrievals
         union all
         select golem_id, cycle, entry_id, tick, null, 0, (agreed > 0)::int, (agreed < 0)::int
         from agreements where agreed <> 0
     )
     select golem_id, cycle, entry_id, sum(retrieved)::bigint as retrieved, sum(useful)::bigint as useful,
-        sum(misled)::bigint as misled, max(at_us) as last_access_at, list_sort(list_distinct(list(tick))) as cause_ticks
+        sum(misled)::bigint as misled, max(observed_at) as last_access_at,
+        list_sort(list_distinct(list(tick))) as cause_ticks
     from uses group by all order by all
 """
 
@@ -103,18 +104,13 @@ def credits_of(records: pa.Table, cycle: Int64Array, signs: pa.Table, policy: Cu
     cycle : Int64Array, cycle of each record
     signs : pa.Table, SIGN_SCHEMA, at least through the cycle before the last
     """
-    lengths = [pc.list_value_length(one(records.column(n))) for n in ("retrieved_entries", "resolutions")]
+    lengths = [pc.list_value_length(contiguous(records.column(n))) for n in ("retrieved_entries", "resolutions")]
     is_relevant = pc.greater(pc.add(*lengths), 0)
-    relevant = records.select(["golem_id", "tick", "retrieved_entries", "resolutions"])
-    relevant = relevant.append_column("at_us", records.column("observed_at").cast(pa.int64()))
-    relevant = relevant.append_column("cycle", pa.array(cycle, pa.int64())).filter(is_relevant)
+    relevant = records.select(CREDIT_COLUMNS).append_column("cycle", pa.array(cycle, pa.int64())).filter(is_relevant)
     if not relevant.num_rows:
         return CREDIT_SCHEMA.empty_table()
     numbers = {"span": policy.cycle_ticks, "least": policy.effect_min_ppm}
-    credits = query_tables(_CREDITS, numbers, records=relevant, signs=signs)
-    last_access_at = credits.column("last_access_at").cast(pa.int64()).cast(MOMENT)
-    index = credits.schema.get_field_index("last_access_at")
-    return credits.set_column(index, "last_access_at", last_access_at).select(CREDIT_SCHEMA.names).cast(CREDIT_SCHEMA)
+    return query_tables(_CREDITS, numbers, records=relevant, signs=signs).cast(CREDIT_SCHEMA)
 
 
 def totals(credits: pa.Table) -> pa.Table:

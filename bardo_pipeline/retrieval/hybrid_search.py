@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import all_required, one, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
-from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, with_columns
 from bardo_pipeline.policy import Policy, RetrievalPolicy
 from bardo_pipeline.retrieval.scoring import Floats
 
@@ -176,7 +176,7 @@ def search_entries(
     if not len(rows):
         return FOUND_SCHEMA.empty_table()
     _, first = np.unique(text_index, return_index=True)
-    distinct_texts = one(entries.column("text")).take(pa.array(rows[first]))
+    distinct_texts = contiguous(entries.column("text")).take(pa.array(rows[first]))
     rules = policy.retrieval
     cosine, bm25 = likeness(vectors[texts], vector), Words.of(distinct_texts).scores(question, rules)
     relevance = fused([bm25, cosine], rules.fusion_k)[text_index]
@@ -200,14 +200,10 @@ def first_of_each_text(found: pa.Table) -> pa.Table:
     """Return the best row of each text of a store with the summed holders; best first, ties by store, id and golem."""
     keys = [("score", "descending"), ("store", "ascending"), ("id", "ascending"), ("golem_id", "ascending")]
     ordered = found.sort_by(keys)
-    text = one(pc.binary_join_element_wise(ordered["store"], ordered["text"], "\x1f"))
+    text = contiguous(pc.binary_join_element_wise(ordered["store"], ordered["text"], "\x1f"))
     codes = text.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     holders = np.bincount(inverse, weights=ordered["holders"].to_numpy()).astype(np.int64)
     kept = np.sort(first)
-    out = ordered.take(pa.array(kept, pa.int64()))
-    out = out.set_column(
-        out.schema.get_field_index("holders"), FOUND_SCHEMA.field("holders"), pa.array(holders[codes[kept]])
-    )
-    rank = pa.array(np.arange(1, out.num_rows + 1))
-    return out.set_column(0, FOUND_SCHEMA.field("rank"), rank)
+    best = ordered.take(pa.array(kept, pa.int64()))
+    return with_columns(best, rank=np.arange(1, len(kept) + 1), holders=holders[codes[kept]])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import all_required, one, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import BASELINE_METRICS, MOMENT
@@ -174,7 +174,7 @@ class Grimoire:
         self._ratio = scoring.validation_ratio(confirmed, refuted)
         count = np.maximum(int_column(entries, "own_count"), 1)
         self._pad = np.stack([int_column(entries, n) / count / 1000.0 for n in _MOODS])
-        codes = pc.index_in(one(entries.column("regime")), value_set=pa.array(REGIMES))
+        codes = pc.index_in(contiguous(entries.column("regime")), value_set=pa.array(REGIMES))
         self._regime = pc.fill_null(codes, len(REGIMES)).to_numpy(zero_copy_only=False).astype(np.int8)
         self._of_regime = np.bincount(self._regime, minlength=len(REGIMES) + 1)
         self._levels = _levels(entries)
@@ -182,7 +182,7 @@ class Grimoire:
     def _shown(self) -> pa.RecordBatch:
         """Return the columns of HIT_SCHEMA that do not depend on the question, as one batch."""
         columns = [
-            *(one(self.entries.column(name)) for name in _SHOWN), pa.array(self._ratio),
+            *(contiguous(self.entries.column(name)) for name in _SHOWN), pa.array(self._ratio),
             pa.array(scoring.LAYERS).take(pa.array(self.layer)), pa.array(self.discount), pa.array(self.modifier),
             pa.array(self._bloodstain), moments(self._last),
         ]  # fmt: skip
@@ -304,7 +304,7 @@ def _order(entries: pa.Table) -> Int64Array:
 def _layers(entries: pa.Table) -> Int64Array:
     """Return the layer code of each entry by its provenance."""
     names = list(scoring.LAYER_OF_PROVENANCE)
-    codes = pc.index_in(one(entries.column("provenance")), value_set=pa.array(names))
+    codes = pc.index_in(contiguous(entries.column("provenance")), value_set=pa.array(names))
     if codes.null_count:
         unknown = entries["provenance"].filter(codes.is_null())[0].as_py()
         raise QueryError(f"no layer is known for the provenance {unknown!r}")
@@ -314,8 +314,8 @@ def _layers(entries: pa.Table) -> Int64Array:
 
 def _levels(entries: pa.Table) -> tuple[Int64Array, NDArray[Any], NDArray[Any]]:
     """Return the rows of baselines, with the protocol and metric of each."""
-    metric = one(entries.column("metric"))
+    metric = contiguous(entries.column("metric"))
     rows: Int64Array = np.flatnonzero(metric.is_valid().to_numpy(zero_copy_only=False))
     taken = pa.array(rows)
-    protocol = one(entries.column("protocol")).take(taken).to_numpy(zero_copy_only=False)
+    protocol = contiguous(entries.column("protocol")).take(taken).to_numpy(zero_copy_only=False)
     return rows, protocol, metric.take(taken).to_numpy(zero_copy_only=False)

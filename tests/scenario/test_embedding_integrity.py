@@ -34,8 +34,8 @@ from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.versions.side_derivations import stored_derivations
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
+from bardo_pipeline.retrieval.embedder_drift import REFERENCE_TEXTS
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
 from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bardo_pipeline.policy import EmbeddingPolicy
-from bardo_pipeline.retrieval.embedder_drift import PPM, drift_of, norm_variance_of
+from bardo_pipeline.retrieval.embedder_drift import PPM, REFERENCE_TEXTS, drift_of, norm_variance_of
 from bardo_pipeline.retrieval.embedder_interface import text_hash, unit
-from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
 
 POLICY = EmbeddingPolicy()
 

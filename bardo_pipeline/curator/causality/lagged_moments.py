@@ -28,8 +28,7 @@ from bardo_pipeline.curator.causality.variables import (
     standardised,
 )
 from bardo_pipeline.curator.state.evidence import Market, market_codes
-from bardo_pipeline.events.record.arrow_columns import all_required, required
-from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.policy import Policy
 
 _BATCH_ROWS, _FEW_ROWS = 2_000, 50

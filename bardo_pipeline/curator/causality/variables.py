@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.policy import CausalPolicy
 
 READINGS = ("return", "gas", "liquidity", "volume", "excursion", "gas_level", "minute")

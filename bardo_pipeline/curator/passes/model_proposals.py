@@ -37,8 +37,6 @@ SENTENCES = {
 def stage_additions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Stage the proposed additions as candidates, so that distillation judges them."""
     additions = [motion for motion in wave.motions if motion.structure >= 0]
-    if not additions:
-        return
     golem = np.array([state.golem_code(motion.proposal.golem_id) for motion in additions], np.int64)
     rows = state.find(golem, np.array([motion.structure for motion in additions], np.int64))
     wave.add_rows(np.unique(rows[(state["own_count"][rows] > 0) & ~np.isin(rows, wave.rows)]))
@@ -53,8 +51,6 @@ def stage_additions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> N
 def apply_proposed_votes(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Apply the proposed votes that the evidence supports, and record the notes."""
     proposed = [motion for motion in wave.motions if motion.structure < 0]
-    if not proposed:
-        return
     all_rows = rows_of_orders(state, [motion.proposal for motion in proposed])
     held = np.flatnonzero(all_rows >= 0)
     for batch in batches_by_row(all_rows[held]):

@@ -36,8 +36,6 @@ def rows_of_orders(state: GrimoireState, orders: Sequence[Order | Proposal]) -> 
 
 def apply_overrides(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Apply pins, unpins and corrections to the wave's golems, in the order in which owners gave them."""
-    if not wave.orders:
-        return
     wave.order_rows = rows_of_orders(state, wave.orders)
     held = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind != "EntryRetracted"]
     for batch in batches_by_row(wave.order_rows[held]):
@@ -49,8 +47,6 @@ def apply_overrides(state: GrimoireState, wave: CycleBatch, policy: Policy) -> N
 
 def apply_retractions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Retract entries on their owners' orders and reset their pin, decay class and own evidence."""
-    if not wave.orders:
-        return
     held = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind == "EntryRetracted"]
     for batch in batches_by_row(wave.order_rows[held]):
         rows, orders = wave.order_rows[held][batch], [wave.orders[held[i]] for i in batch]
@@ -65,11 +61,9 @@ def apply_retractions(state: GrimoireState, wave: CycleBatch, policy: Policy) ->
 
 def batches_by_row(rows: Int64Array) -> list[Int64Array]:
     """Split the positions of `rows` into batches without a repeated row: the first of every row, the second, ..."""
-    if not len(rows):
-        return []
     order = np.argsort(rows, kind="stable")
     rank = rank_within(rows[order])
-    return [np.sort(order[rank == k]) for k in range(int(rank.max()) + 1)]
+    return [np.sort(order[rank == k]) for k in range(int(rank.max(initial=-1)) + 1)]
 
 
 def _pin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.structures import Structure, Structures
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.policy import CuratorPolicy
 
 EVIDENCE_COLUMNS = (

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality.lagged_moments import Moments
 from bardo_pipeline.curator.state.structures import Structure, Structures
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.entries import (
     CAME_OVER,
@@ -27,7 +28,7 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
-from bardo_pipeline.grimoire.entry_columns import contiguous, moments, sorted_by
+from bardo_pipeline.grimoire.entry_columns import moments, sorted_by
 from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 

@@ -79,8 +79,6 @@ class Agenda:
 
     def within(self, closed: Int64Array) -> Agenda:
         """Return the motions that are judged in these closed cycles (packed keys)."""
-        if not self.motions:
-            return self
         kept = np.flatnonzero(np.isin(self.key, closed))
         return Agenda(tuple(self.motions[i] for i in kept), self.key[kept], self.causes)
 

@@ -101,10 +101,8 @@ def verdicts(
     rule("deferred", rank > limit, f"more than {limit} came at once: give it again later")
     rule("accepted", np.ones(len(relation), bool), "new to it: it waits in quarantine")
     entering = np.where(verdict == "accepted", entering_ppm(entries, at_us, source, policy), 0)
-    columns = {"verdict": verdict.tolist(), "reason": reason.tolist(), "confidence_ppm": entering}
-    for name, values in columns.items():
-        ranking = ranking.append_column(name, pa.array(values))
-    return ranking.select(VERDICT_SCHEMA.names).cast(VERDICT_SCHEMA)
+    judged = {"verdict": verdict.tolist(), "reason": reason.tolist(), "confidence_ppm": entering}
+    return pa.table({name: ranking[name] for name in NOVELTY_SCHEMA.names} | judged, VERDICT_SCHEMA)
 
 
 def comparable_entries(held: pa.Table) -> pa.Table:

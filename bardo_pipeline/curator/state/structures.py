@@ -7,12 +7,13 @@ each structure a small integer, so that passes work on integer arrays.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Int8Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire import entries
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
@@ -93,13 +94,8 @@ class Structures:
     rows: list[Structure] = field(default_factory=list)
     codes: dict[Structure, int] = field(default_factory=dict)
     _scenes: dict[Structure, int] = field(default_factory=dict)
-    _placed: list[tuple[int, int]] = field(default_factory=list)
-    _columns: tuple[Int64Array, Int64Array] | None = None
-    _kin: Int64Array | None = field(default=None, repr=False, compare=False)
     _keys: list[str] = field(default_factory=list, repr=False, compare=False)
-    _stable: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
-    _effects: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
-    _bands: Int8Array = field(default_factory=lambda: np.zeros((4, 0), np.int8), repr=False, compare=False)
+    _numbers: dict[str, Int64Array] = field(default_factory=dict, repr=False, compare=False)
 
     def code(self, structure: Structure) -> int:
         """Return the code of a structure, registering it if new."""
@@ -107,19 +103,26 @@ class Structures:
         if code is None:
             code = self.codes[structure] = len(self.rows)
             self.rows.append(structure)
-            is_rule = structure.source == "pattern" and structure.gas_band is not None
-            span = GAS_SPANS.index(structure.gas_band or "any") if is_rule else -1
-            scene = structure._replace(gas_band=None)
-            self._placed.append((self._scenes.setdefault(scene, len(self._scenes)), span))
-            self._columns = self._kin = None
         return code
+
+    def _number(self, name: str, number_of: Callable[[Structure], int]) -> Int64Array:
+        """Return `number_of` each structure by code, computed once per structure. name: key of the cache."""
+        numbers = self._numbers.get(name, np.zeros(0, np.int64))
+        fresh = self.rows[len(numbers) :]
+        if fresh:
+            numbers = self._numbers[name] = np.r_[numbers, [number_of(row) for row in fresh]]
+        return numbers
 
     def scenes(self) -> tuple[Int64Array, Int64Array]:
         """Return (scene, gas span) by code. Rules of one scene differ in gas only; the span is -1 for other sources."""
-        if self._columns is None:
-            placed = np.array(self._placed, np.int64).reshape(-1, 2)
-            self._columns = placed[:, 0].copy(), placed[:, 1].copy()
-        return self._columns
+        scene = self._number(
+            "scene", lambda row: self._scenes.setdefault(row._replace(gas_band=None), len(self._scenes))
+        )
+        span = self._number("span", lambda row: _index(GAS_SPANS, row.gas_band if row.source == "pattern" else None))
+        return scene, span
+
+    def _scene(self, structure: Structure) -> int:
+        return self._scenes.setdefault(structure._replace(gas_band=None), len(self._scenes))
 
     def key(self, code: int) -> str:
         """Return the key of a code's structure."""
@@ -132,11 +135,10 @@ class Structures:
 
     def kin(self) -> Int64Array:
         """Return the code of each scene and gas span, -1 if not registered. [scenes, spans]."""
-        if self._kin is None:
-            scene, span = self.scenes()
-            self._kin = np.full((len(self._scenes), len(GAS_SPANS)), -1)
-            self._kin[scene[span >= 0], span[span >= 0]] = np.flatnonzero(span >= 0)
-        return self._kin
+        scene, span = self.scenes()
+        kin = np.full((len(self._scenes), len(GAS_SPANS)), -1)
+        kin[scene[span >= 0], span[span >= 0]] = np.flatnonzero(span >= 0)
+        return kin
 
     def spanning(self, code: int, span: int) -> int:
         """Return the code of the same structure with another gas span, registering it if new."""
@@ -144,29 +146,29 @@ class Structures:
 
     def stable(self) -> Int64Array:
         """Return a hash by code that depends on the structure only, to break ties."""
-        fresh = self.rows[len(self._stable) :]
-        if fresh:
-            digests = (hashlib.sha256(r.key.encode()).digest()[:8] for r in fresh)
-            self._stable = np.r_[self._stable, [int.from_bytes(d, "big") >> 1 for d in digests]]
-        return self._stable
+        return self._number("stable", _hash)
 
     def effects(self) -> Int64Array:
         """Return the effect variable of a causal link without a regime, by code; -1 for any other structure."""
-        fresh = self.rows[len(self._effects) :]
-        if fresh:
-            links = (r.effect if r.source == "causal" and r.regime is None else None for r in fresh)
-            codes = [entries.CAUSAL_VARIABLES.index(e) if e in entries.CAUSAL_VARIABLES else -1 for e in links]
-            self._effects = np.r_[self._effects, codes]
-        return self._effects
+        return self._number("effect", _effect)
 
-    def bands(self) -> tuple[Int8Array, Int8Array, Int8Array, BoolArray]:
+    def bands(self) -> tuple[Int64Array, Int64Array, Int64Array, BoolArray]:
         """Return (regime, anomaly band, gas span, is_rebalance) by code; -1 for none."""
-        fresh = self.rows[self._bands.shape[1] :]
-        if fresh:
-            regime = [REGIMES.index(r.regime) if r.regime else -1 for r in fresh]
-            anomaly = [entries.ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in fresh]
-            gas = [GAS_SPANS.index(r.gas_band) if r.gas_band else -1 for r in fresh]
-            moves = [r.action_type == "rebalance" for r in fresh]
-            self._bands = np.hstack([self._bands, np.array([regime, anomaly, gas, moves], np.int8)])
-        regimes, anomalies, gases, moving = self._bands
-        return regimes, anomalies, gases, moving.astype(bool)
+        regime = self._number("regime", lambda row: _index(REGIMES, row.regime))
+        anomaly = self._number("anomaly", lambda row: _index(entries.ANOMALY_BANDS, row.anomaly_band))
+        gas = self._number("gas", lambda row: _index(GAS_SPANS, row.gas_band))
+        is_rebalance = self._number("rebalance", lambda row: row.action_type == "rebalance")
+        return regime, anomaly, gas, is_rebalance.astype(bool)
+
+
+def _index(words: Sequence[str], word: str | None) -> int:
+    return -1 if word is None else words.index(word)
+
+
+def _hash(structure: Structure) -> int:
+    return int.from_bytes(hashlib.sha256(structure.key.encode()).digest()[:8], "big") >> 1
+
+
+def _effect(structure: Structure) -> int:
+    is_general_link = structure.source == "causal" and structure.regime is None
+    return _index(entries.CAUSAL_VARIABLES, structure.effect if is_general_link else None)

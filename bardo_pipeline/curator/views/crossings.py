@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.events.record.arrow_columns import all_required, one, present, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, present, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous, equals_word, int_column, micros, sorted_by, to_bools
+from bardo_pipeline.grimoire.entry_columns import equals_word, int_column, micros, sorted_by, to_bools
 from bardo_pipeline.policy import BridgePolicy, Policy
 
 PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")
@@ -146,7 +146,7 @@ def _parts(entries: pa.Table, agreeing: Int64Array, witnesses: int) -> dict[str,
 
 def _named(entries: pa.Table, names: Collection[str]) -> Int64Array:
     """Return how many of these columns are present in each row."""
-    return np.sum([present(one(entries[name])) for name in names], axis=0)
+    return np.sum([present(contiguous(entries[name])) for name in names], axis=0)
 
 
 def _share(part: Int64Array, of: Int64Array) -> Int64Array:

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
-from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
-from bardo_pipeline.grimoire.entry_columns import contiguous, equals_word, int_column, to_bools
+from bardo_pipeline.grimoire.entry_columns import equals_word, int_column, to_bools
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS, SINGLE
 
 LINK_SCHEMA = pa.schema(

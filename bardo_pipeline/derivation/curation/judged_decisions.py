@@ -15,8 +15,8 @@ from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous
 
 _RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "resolutions")
 

@@ -15,7 +15,8 @@ from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evide
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
-from bardo_pipeline.grimoire.entry_columns import contiguous, moments
+from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.grimoire.entry_columns import moments
 from bardo_pipeline.policy import CuratorPolicy
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
 

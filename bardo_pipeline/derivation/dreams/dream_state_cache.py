@@ -23,7 +23,7 @@ from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, decis
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, live_hypotheses
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous
 
 _SCHEMAS = {
     "dreams": pa.schema([DREAM_SCHEMA.field(n) for n in ("golem_id", "cycle", "tick", "at", *RATES, "replayed")]),

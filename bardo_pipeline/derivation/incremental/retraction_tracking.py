@@ -21,7 +21,7 @@ from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import consumer_folder
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
-from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous
 
 
 class RetractionCursor:

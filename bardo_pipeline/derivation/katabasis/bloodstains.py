@@ -20,8 +20,8 @@ from bardo_pipeline.derivation.katabasis.recorded_deaths import deaths_with_tick
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entries import GAS_BANDS
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.katabasis.bloodstain_artefact import bloodstain_of
 from bardo_pipeline.katabasis.scar_rules import market_regimes
 

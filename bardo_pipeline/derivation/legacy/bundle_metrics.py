@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
-from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, contiguous, floor_of, int_column, micros
+from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, floor_of, int_column, micros
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
 from bardo_pipeline.inheritance.weismann import crossing_limit
 from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known
 from bardo_pipeline.derivation.katabasis.recorded_deaths import golem_owners
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import micros
 from bardo_pipeline.retrieval.credit_rules import totals
@@ -225,7 +225,7 @@ def _uses(context: DerivationContext, entries: pa.Table, where: GolemMoment) -> 
 
 
 def _held_by(rows: pa.Table) -> pa.Array:
-    return one(pc.binary_join_element_wise(rows["golem_id"], rows["entry_id"], "\x1f"))
+    return contiguous(pc.binary_join_element_wise(rows["golem_id"], rows["entry_id"], "\x1f"))
 
 
 def _entries(context: DerivationContext, golem_ids: list[str], where: GolemMoment) -> pa.Table:

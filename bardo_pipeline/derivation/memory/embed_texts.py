@@ -17,9 +17,8 @@ from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import EmbedderMismatch, EmbeddingPaused
 from bardo_pipeline.events.record.arrow_schema import MOMENT
-from bardo_pipeline.retrieval.embedder_drift import drift_of, norm_variance_of
+from bardo_pipeline.retrieval.embedder_drift import REFERENCE_TEXTS, drift_of, norm_variance_of
 from bardo_pipeline.retrieval.embedder_interface import text_hash, unit
-from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
 from bardo_pipeline.storage.log.embedding_table import Checked
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 

@@ -35,8 +35,8 @@ from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
 from bardo_pipeline.derivation.reports.lineage import named_ticks
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.inheritance.bundle_files import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
 from bardo_pipeline.katabasis.anonymous_votes import Ballots, backed_votes, death_votes, routine_votes

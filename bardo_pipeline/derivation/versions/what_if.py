@@ -22,9 +22,9 @@ from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.derivation.versions.side_derivations import SOME, build, open_beside, unfit
 from bardo_pipeline.errors import SchemaVersionError
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.confidence import DAY_US
-from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.recall_history import Lookups, RecallHistory, RecallResults
 from bardo_pipeline.heartbeat.recall_table import EntryNames
 from bardo_pipeline.policy import Policy

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import RecordError, SignatureError
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
-from bardo_pipeline.events.record.arrow_columns import is_number, one, present, slots, text_offsets
+from bardo_pipeline.events.record.arrow_columns import contiguous, is_number, present, slots, text_offsets
 from bardo_pipeline.events.record.upcast import ADDED_LATER
 
 _GIL_BYTES = 2_047
@@ -129,7 +129,7 @@ def slice_contents(table: pa.Table, bounds: Sequence[int] | Int64Array, order: I
     edges = np.asarray(bounds, dtype=np.int64)
     hashers = [hashlib.sha256(b"bardo/slice/1\0" + int(n).to_bytes(8, "little")) for n in np.diff(edges)]
     for column in table.schema:
-        array = one(table.column(column.name))
+        array = contiguous(table.column(column.name))
         concerned: Iterable[int] = range(len(hashers))
         if column.name in ADDED_LATER:
             if array.null_count == len(array):

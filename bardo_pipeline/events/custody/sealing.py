@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.errors import SealError
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.model import DecisionCycleRecord, Part, PositionObservation, Sealed
 
 PRIVATE = ("deliberation.reasoning_summary", "observation.positions")
@@ -164,7 +164,7 @@ def _partly_sealed(golem_id: str, tick: int) -> SealError:
 
 def is_plain(records: pa.Table) -> BoolArray:
     """Return a mask of the rows (RECORD_SCHEMA) with private parts in plain text."""
-    observation, deliberation = (one(records.column(name)) for name in ("observation", "deliberation"))
+    observation, deliberation = (contiguous(records.column(name)) for name in ("observation", "deliberation"))
     has_position = pc.greater(pc.list_value_length(pc.struct_field(observation, "positions")), 0)
     has_reasoning = pc.greater(pc.binary_length(pc.struct_field(deliberation, "reasoning_summary")), 0)
     either = pc.or_(pc.fill_null(has_position, False), pc.fill_null(has_reasoning, False))
@@ -178,7 +178,7 @@ def must_be_sealed(records: pa.Table, sealing: Collection[str]) -> BoolArray:
     """
     if not sealing or not len(records):
         return np.zeros(len(records), dtype=np.bool_)
-    seals = pc.is_in(one(records.column("golem_id")), value_set=pa.array(sorted(sealing), pa.string()))
+    seals = pc.is_in(contiguous(records.column("golem_id")), value_set=pa.array(sorted(sealing), pa.string()))
     return np.asarray(seals.to_numpy(zero_copy_only=False), dtype=np.bool_) & is_plain(records)
 
 
@@ -199,7 +199,7 @@ def seal_table(records: pa.Table, keys: Mapping[str, SealKey]) -> pa.Table:
     if not is_plain_row.any():
         return records
     where = np.flatnonzero(is_plain_row)
-    columns = {name: one(records.column(name)) for name in records.column_names}
+    columns = {name: contiguous(records.column(name)) for name in records.column_names}
     sealed = columns["sealed"]
     partly = np.flatnonzero(is_plain_row & np.asarray(sealed.is_valid()))
     ids, ticks = columns["golem_id"], columns["tick"]

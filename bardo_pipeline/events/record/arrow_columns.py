@@ -28,7 +28,7 @@ def listed(name: str, kind: pa.DataType) -> pa.Field:
     return required(name, pa.list_(required("element", kind)))
 
 
-def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the column as one array, without the copy that `combine_chunks` makes of a single chunk."""
     if not isinstance(column, pa.ChunkedArray):
         return column

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import IntegerArray, UInt64Array
-from bardo_pipeline.events.record.arrow_columns import is_number, one, present, slots
+from bardo_pipeline.events.record.arrow_columns import contiguous, is_number, present, slots
 from bardo_pipeline.events.record.upcast import ADDED_LATER
 
 U64 = np.uint64
@@ -56,8 +56,8 @@ def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> UInt64
     """
     names = columns if columns is not None else table.column_names
     if table.num_rows > _FEW:
-        return folded((column_lanes(name, one(table.column(name))) for name in names), table.num_rows)
-    arrays = {name: one(table.column(name)) for name in names}
+        return folded((column_lanes(name, contiguous(table.column(name))) for name in names), table.num_rows)
+    arrays = {name: contiguous(table.column(name)) for name in names}
     whole = {n: a for n, a in arrays.items() if n not in ADDED_LATER or not a.null_count}
     others = (column_lanes(name, array) for name, array in arrays.items() if name not in whole)
     return folded([_together(whole, table.num_rows), *others], table.num_rows)

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from bardo_pipeline.arrays import Int64Array, UInt64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.record.arrow_columns import encoded, is_number, one, slots, text_offsets
+from bardo_pipeline.events.record.arrow_columns import contiguous, encoded, is_number, slots, text_offsets
 from bardo_pipeline.events.record.arrow_schema import (
     RECORD_SCHEMA,
     field_annotation,
@@ -151,7 +151,7 @@ def _not_a_datetime(values: pa.Array) -> pa.Array:
 def violations(table: pa.Table, model: type[BaseModel]) -> list[tuple[int, str]]:
     """Return (row, description) of every violation of the model's rules, sorted."""
     names = model.model_fields
-    return sorted({fault for name in names for fault in column_violations(name, one(table.column(name)), model)})
+    return sorted({fault for name in names for fault in column_violations(name, contiguous(table.column(name)), model)})
 
 
 def column_violations(name: str, values: pa.Array, model: type[BaseModel]) -> list[tuple[int, str]]:
@@ -251,7 +251,7 @@ def examine(records: pa.Table) -> Examined:
 
 def _examine_column(records: pa.Table, name: str) -> tuple[UInt64Array | None, list[tuple[int, str]]]:
     _check_bytes(records.select([name]), DecisionCycleRecord)
-    values = encoded(one(records.column(name)))
+    values = encoded(contiguous(records.column(name)))
     return column_lanes(name, values), column_violations(name, values, DecisionCycleRecord)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.events.record.arrow_columns import all_required, one, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT, arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS, GolemEvent
 
@@ -146,7 +146,7 @@ class Steps(NamedTuple):
 def steps_within(records: pa.Table, neighbours: pa.Table) -> Steps:
     """Return the pairs with a watched change in which at least one record is new."""
     both = pa.concat_tables([table.select(NEIGHBOUR_COLUMNS) for table in (records, neighbours)])
-    tick, code = both["tick"].to_numpy(), one(both["golem_id"]).dictionary_encode().indices.to_numpy()
+    tick, code = both["tick"].to_numpy(), contiguous(both["golem_id"]).dictionary_encode().indices.to_numpy()
     order = np.lexsort((tick, code))
     follows = (code[order][1:] == code[order][:-1]) & (tick[order][1:] == tick[order][:-1] + 1)
     is_new = order < records.num_rows
@@ -154,7 +154,7 @@ def steps_within(records: pa.Table, neighbours: pa.Table) -> Steps:
     earlier, later = order[:-1][follows], order[1:][follows]
     changed = np.zeros(len(earlier), np.bool_)
     for _, column in _WATCHED:
-        values = one(both[column])
+        values = contiguous(both[column])
         changed |= np.asarray(pc.not_equal(values.take(pa.array(earlier)), values.take(pa.array(later))), np.bool_)
     return Steps(both.take(pa.array(earlier[changed])), both.take(pa.array(later[changed])))
 
@@ -162,8 +162,10 @@ def steps_within(records: pa.Table, neighbours: pa.Table) -> Steps:
 def add_change_events(steps: Steps, out: Emitted) -> None:
     """Add an event at the later tick for each watched column that changed."""
     for name, column in _WATCHED:
-        before, after = one(steps.before[column]), one(steps.after[column])
+        before, after = contiguous(steps.before[column]), contiguous(steps.after[column])
         at = pa.array(np.flatnonzero(pc.not_equal(before, after)))
-        golems, ticks, moments = (one(steps.after[name]).take(at) for name in ("golem_id", "tick", "observed_at"))
+        golems, ticks, moments = (
+            contiguous(steps.after[name]).take(at) for name in ("golem_id", "tick", "observed_at")
+        )
         payload = {"before": before.take(at), "after": after.take(at)}
         out.add(name, golems, ticks, moments, [pc.cast(ticks, pa.string()), "0"], payload)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.life.events import _ATTRIBUTE_OF
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.arrow_schema import arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS
 from bardo_pipeline.events.stream.event_table import Emitted, Steps, add_change_events, flat
@@ -29,7 +29,7 @@ CYCLE_COLUMNS = (
 def decision_events(decisions: pa.Table) -> Emitted:
     """Return the events of one commit of curator decisions (DECISION_COLUMNS): writes, and sums by cycle."""
     out = Emitted()
-    columns = {name: one(decisions.column(name)) for name in DECISION_COLUMNS}
+    columns = {name: contiguous(decisions.column(name)) for name in DECISION_COLUMNS}
     is_valid = columns["because"].is_null()
     confidence = pa.array(columns["confidence_ppm"].to_numpy() / 1e6)
     payload = {"entry_type": columns["kind"], "source": columns["provenance"], "confidence": confidence}
@@ -80,7 +80,7 @@ def cycle_events(cycles: pa.Table) -> Emitted:
     """Return the events of one commit of closed cycles (CYCLE_COLUMNS); retracted cycles have none."""
     out = Emitted()
     cycles = cycles.filter(cycles["because"].is_null())
-    columns = {name: one(cycles.column(name)) for name in CYCLE_COLUMNS}
+    columns = {name: contiguous(cycles.column(name)) for name in CYCLE_COLUMNS}
     golems, ticks, at = (columns[name] for name in ("golem_id", "tick_last", "closed_at"))
     out.add("CuratorCycleComplete", golems, ticks, at, _numbers(columns, "cycle"), columns, columns["cycle"].to_numpy())
     return out
@@ -97,15 +97,15 @@ def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: 
     out = Emitted()
     for kind, attribute in _ATTRIBUTE_OF.items():
         chosen = events.filter(pc.equal(events["kind"], kind))
-        golems, at, ids = (one(chosen[name]) for name in ("golem_id", "observed_at", "event_id"))
-        payload = one(chosen[attribute])
+        golems, at, ids = (contiguous(chosen[name]) for name in ("golem_id", "observed_at", "event_id"))
+        payload = contiguous(chosen[attribute])
         fields = {name: payload.field(name) for name in EVENTS[kind].payload.model_fields}
         ticks = fields.get("tick", fields.get("due_tick", pa.nulls(chosen.num_rows, pa.int64())))
         out.add(kind, golems, ticks, at, [ids], fields)
         if kind == "KnowledgeReceived":
             schema = arrow_schema(EVENTS["grimoire:import_complete"].payload)
             details = pa.Table.from_pylist(list(imports), schema=schema)
-            columns = {name: one(details[name]) for name in schema.names}
+            columns = {name: contiguous(details[name]) for name in schema.names}
             for name in ("grimoire:import_complete", "dream:import_hook"):
                 out.add(name, golems, ticks, at, [ids], columns)
     if across is not None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.stream.catalogue import EVENTS
 from bardo_pipeline.events.stream.event_table import (
@@ -54,7 +54,7 @@ class _Records:
     """Columns of records by path, and a builder of their events."""
 
     def __init__(self, records: pa.Table, out: Emitted) -> None:
-        self._columns = {name: one(records.column(name)) for name in records.column_names}
+        self._columns = {name: contiguous(records.column(name)) for name in records.column_names}
         self.every, self._out = np.arange(records.num_rows), out
 
     def __getitem__(self, path: str) -> pa.Array:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Column, Int64Array
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
-from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, int_column, micros, query_tables, to_bools
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, query_tables, to_bools
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.policy import Policy
 

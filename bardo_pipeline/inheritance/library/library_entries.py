@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, micros, query_tables, to_bools
+from bardo_pipeline.grimoire.entry_columns import int_column, micros, query_tables, to_bools
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT, OVERFLOW, deposited
 from bardo_pipeline.katabasis.propositions import level_steps

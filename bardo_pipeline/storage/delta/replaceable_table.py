@@ -22,7 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import SchemaVersionError, StoreError
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.app_transactions import Transactions
@@ -112,7 +112,7 @@ class ReplaceableTable:
 
     def _bucket_column(self, rows: pa.Table) -> Int64Array:
         """Return the bucket of each row."""
-        keys = one(rows[self.spec.key[0]]).dictionary_encode()
+        keys = contiguous(rows[self.spec.key[0]]).dictionary_encode()
         buckets = np.array([bucket_of(k, self.bucket_count) for k in keys.dictionary.to_pylist()], np.int64)
         return buckets[keys.indices.to_numpy()]
 
@@ -315,7 +315,7 @@ class ReplaceableTable:
 
 def _joined(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
     """Return columns of text as one, for comparison; the separator does not occur in ids."""
-    return one(pc.binary_join_element_wise(*(rows[name] for name in columns), "\x1f"))
+    return contiguous(pc.binary_join_element_wise(*(rows[name] for name in columns), "\x1f"))
 
 
 def _new_name() -> str:

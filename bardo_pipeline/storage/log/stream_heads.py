@@ -19,7 +19,7 @@ from bardo_pipeline.errors import DeclaredDeadError, RecordError, RegressionErro
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import contiguous
 
 Ticks = NDArray[np.int64]
 Span = tuple[int, int]
@@ -245,5 +245,5 @@ def _without(spans: list[Span], removed: Span) -> list[Span]:
 
 def golem_column(table: pa.Table) -> pa.Array:
     """Return the golem ids as one Arrow array of strings."""
-    column = one(table.column("golem_id"))
+    column = contiguous(table.column("golem_id"))
     return pc.cast(column, pa.string()) if not pa.types.is_string(column.type) else column
