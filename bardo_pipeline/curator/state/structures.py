@@ -106,7 +106,7 @@ class Structures:
         return code
 
     def _number(self, name: str, number_of: Callable[[Structure], int]) -> Int64Array:
-        """Return `number_of` each structure by code, computed once per structure. name: key of the cache."""
+        """Return an integer for each structure, by code. It is computed once per structure and cached by name."""
         numbers = self._numbers.get(name, np.zeros(0, np.int64))
         fresh = self.rows[len(numbers) :]
         if fresh:
@@ -115,9 +115,7 @@ class Structures:
 
     def scenes(self) -> tuple[Int64Array, Int64Array]:
         """Return (scene, gas span) by code. Rules of one scene differ in gas only; the span is -1 for other sources."""
-        scene = self._number(
-            "scene", lambda row: self._scenes.setdefault(row._replace(gas_band=None), len(self._scenes))
-        )
+        scene = self._number("scene", self._scene)
         span = self._number("span", lambda row: _index(GAS_SPANS, row.gas_band if row.source == "pattern" else None))
         return scene, span
 
