@@ -20,7 +20,7 @@ ABSENT, NONE, LOW, HIGH = -1, 0, 1, 2
 """Severity codes. An anomaly is a probe at HIGH."""
 
 LINK_CANDIDATE, LINK_INVALIDATED = 1.0, 2.0
-"""Severity codes. An anomaly is a probe at HIGH."""
+"""Values of the probe `causal_graph`; 0 without a change."""
 
 
 @dataclass(frozen=True, eq=False)

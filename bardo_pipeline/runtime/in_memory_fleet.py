@@ -22,7 +22,6 @@ from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.heartbeat.decide import REBALANCE
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
@@ -48,30 +47,20 @@ class Start(NamedTuple):
 
 @dataclass
 class Ledger:
-    """Totals by golem: inference and gas in micro-dollars, thoughts at T1 and T2, executed and blocked re-centrings."""
+    """Totals by golem: inference and gas, in micro-dollars."""
 
     thought: Int64Array
     gas: Int64Array
-    shallow: Int64Array
-    deep: Int64Array
-    moved: Int64Array
-    warned: Int64Array
 
     @classmethod
     def empty(cls, size: int) -> Ledger:
         """Return zeros."""
-        return cls(*(np.zeros(size, np.int64) for _ in range(6)))
+        return cls(*(np.zeros(size, np.int64) for _ in range(2)))
 
     def add(self, out: Buffers) -> None:
         """Add a chunk of ticks."""
         self.thought += out["inference"].sum(axis=1)
         self.gas += out["gas"].sum(axis=1)
-        self.shallow += (out["tier"] == 1).sum(axis=1)
-        self.deep += (out["tier"] == 2).sum(axis=1)
-        if "choice_action" in out:
-            moved = out["choice_action"] == REBALANCE
-            self.moved += (moved & (out["choice_status"] == 0)).sum(axis=1)
-            self.warned += (moved & (out["choice_blocker"] >= 0) & (out["choice_status"] == 1)).sum(axis=1)
 
 
 @dataclass
