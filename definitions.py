@@ -5,10 +5,11 @@ from __future__ import annotations
 import dagster as dg
 
 from assets import (
-    credits,
+    checks,
     curation,
     dreams,
     episodes,
+    health_checks,
     katabasis,
     legacy,
     library,
@@ -18,28 +19,14 @@ from assets import (
     scars,
     thanatopsis,
 )
-from assets.checks import CHECKS
-from assets.health_checks import health
 from assets.resources import home
-from jobs.curator import curator_job
-from jobs.death import death_job
-from jobs.dream import dream_job
-from jobs.drift import drift_job
-from jobs.maintenance import maintenance_job
-from jobs.observe import observe_job
+from jobs.asset_jobs import curator_job, death_job, dream_job, spool_job
+from jobs.home_jobs import drift_job, maintenance_job, observe_job, rebuild_job, succession_job, verification_job
 from jobs.proposals import proposal_job
-from jobs.rebuild import rebuild_job
 from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, every_night, every_ten_minutes, every_week
-from jobs.spool import spool_job
-from jobs.succession import succession_job
-from jobs.verification import verification_job
-from sensors.closed_cycles import cycles_closed
-from sensors.due_dreams import dreams_queued
-from sensors.due_successions import successions_due
+from sensors.due_work import files_dropped, golems_silent, successions_due
 from sensors.journal_backlog import writers_outrun_the_drainer
-from sensors.recorded_deaths import deaths_recorded
-from sensors.silent_golems import golems_silent
-from sensors.spool_files import files_dropped
+from sensors.log_sensors import cycles_closed, deaths_recorded, dreams_queued
 
 defs = dg.Definitions(
     assets=[
@@ -49,7 +36,7 @@ defs = dg.Definitions(
         episodes.episode_index,
         curation.curate,
         episodes.facts,
-        credits.credits,
+        curation.credits,
         dreams.dream,
         episodes.links,
         episodes.crossings,
@@ -66,7 +53,7 @@ defs = dg.Definitions(
         thanatopsis.thanatopsis,
         marts.warehouse,
     ],
-    asset_checks=[*CHECKS, health],
+    asset_checks=dg.load_asset_checks_from_modules([checks, health_checks]),
     jobs=[
         curator_job,
         death_job,

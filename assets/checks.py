@@ -22,7 +22,10 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
-WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+
+def _warning(passed: bool, **metadata: Any) -> dg.AssetCheckResult:
+    """Return a result that reports a failure without blocking downstream assets."""
+    return dg.AssetCheckResult(passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata=metadata)
 
 
 @dg.asset_check(asset="bundles", blocking=True)
@@ -33,14 +36,12 @@ def only_passed_bundles_are_published(home: dg.ResourceParam[LazyStores]) -> dg.
     run the job again.
     """
     wrong = invalid_publications(home.stores)
-    metadata: dict[str, Any] = {
-        "published_count": home.stores.life("BundlePublished").num_rows,
-        "wrong": dg.MetadataValue.json(wrong),
-    }
+    published_count = home.stores.life("BundlePublished").num_rows
     return dg.AssetCheckResult(
-        passed=not wrong, severity=ERROR, metadata=metadata,
+        passed=not wrong,
+        metadata={"published_count": published_count, "wrong": dg.MetadataValue.json(wrong)},
         description=f"not passed or altered: {', '.join(wrong)}" if wrong else None,
-    )  # fmt: skip
+    )
 
 
 @dg.asset_check(asset="verdicts")
@@ -53,12 +54,9 @@ def every_candidate_passed(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckR
         {"golem": r["golem_id"], "bundle": r["bundle_hash"], "failed": ", ".join(r["failed"])}
         for r in refused.to_pylist()
     ]
-    metadata: dict[str, Any] = {
-        "waiting_count": len(waiting),
-        "refused_count": len(rows),
-        "refused": markdown_table(rows),
-    }
-    return dg.AssetCheckResult(passed=not rows and not waiting, severity=WARN, metadata=metadata)
+    return _warning(
+        not rows and not waiting, waiting_count=len(waiting), refused_count=len(rows), refused=markdown_table(rows)
+    )
 
 
 @dg.asset_check(asset="verdicts")
@@ -76,14 +74,14 @@ def every_warning_is_waived(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheck
          "observed": failure.observed, "waived": failure.why or "no"}
         for failure in sorted(warned, key=lambda failure: not failure.open)
     ]  # fmt: skip
-    metadata: dict[str, Any] = {
-        "warning_count": len(warned),
-        "waived_count": len(warned) - len(unwaived),
-        "open_count": len(unwaived),
-        "warnings": markdown_table(rows),
+    return _warning(
+        not unwaived,
+        warning_count=len(warned),
+        waived_count=len(warned) - len(unwaived),
+        open_count=len(unwaived),
+        warnings=markdown_table(rows),
         **docs_facts(stores, None),
-    }
-    return dg.AssetCheckResult(passed=not unwaived, severity=WARN, metadata=metadata)
+    )
 
 
 @dg.asset_check(asset="grimoire")
@@ -93,12 +91,9 @@ def confidence_is_a_probability(home: dg.ResourceParam[LazyStores]) -> dg.AssetC
     confidence = scan(DeltaTable(path).file_uris(), schema, ["confidence_ppm"])["confidence_ppm"]
     wrong = pc.sum(pc.or_(pc.less(confidence, 0), pc.greater(confidence, PPM))).as_py() or 0
     ends = pc.min_max(confidence).as_py() if len(confidence) else {"min": None, "max": None}
-    metadata: dict[str, Any] = {
-        "entry_count": len(confidence),
-        "out_of_range_count": wrong,
-        "range_ppm": dg.MetadataValue.json(ends),
-    }
-    return dg.AssetCheckResult(passed=wrong == 0, severity=WARN, metadata=metadata)
+    return _warning(
+        wrong == 0, entry_count=len(confidence), out_of_range_count=wrong, range_ppm=dg.MetadataValue.json(ends)
+    )
 
 
 @dg.asset_check(asset="consensus")
@@ -108,12 +103,12 @@ def some_proposition_has_its_quorum(home: dg.ResourceParam[LazyStores]) -> dg.As
     met = pc.sum(counted["quorum_met"]).as_py() or 0
     contradicted = pc.sum(counted["contradicted"]).as_py() or 0
     share = met / counted.num_rows if counted.num_rows else 0.0
-    metadata: dict[str, Any] = {
-        "proposition_count": counted.num_rows,
-        "quorum_share": share,
-        "contradicted_count": contradicted,
-    }
-    return dg.AssetCheckResult(passed=met > 0 or not counted.num_rows, severity=WARN, metadata=metadata)
+    return _warning(
+        met > 0 or not counted.num_rows,
+        proposition_count=counted.num_rows,
+        quorum_share=share,
+        contradicted_count=contradicted,
+    )
 
 
 @dg.asset_check(asset="cycles")
@@ -121,8 +116,7 @@ def no_cycle_waits_behind_a_gap(home: dg.ResourceParam[LazyStores]) -> dg.AssetC
     """No golem has a missing tick. A cycle with a gap is not derived until the tick arrives or the gap is accepted."""
     gaps = home.stores.log.gaps()
     rows = [{"golem": g.golem_id, "from tick": g.tick_from, "to tick": g.tick_to} for g in gaps]
-    metadata: dict[str, Any] = {"golem_count": len({g.golem_id for g in gaps}), "gaps": markdown_table(rows)}
-    return dg.AssetCheckResult(passed=not gaps, severity=WARN, metadata=metadata)
+    return _warning(not gaps, golem_count=len({g.golem_id for g in gaps}), gaps=markdown_table(rows))
 
 
 @dg.asset_check(asset="playbooks")
@@ -131,20 +125,6 @@ def playbook_versions_have_no_hole(home: dg.ResourceParam[LazyStores]) -> dg.Ass
     rows = home.stores.projections.growing("playbooks").read(["golem_id", "version"])
     summed = rows.group_by("golem_id").aggregate([("version", "max"), ("version", "count")])
     torn = summed.filter(pc.not_equal(summed["version_max"], pc.cast(summed["version_count"], pa.int64())))
-    metadata: dict[str, Any] = {
-        "golem_count": summed.num_rows,
-        "torn": dg.MetadataValue.json(torn["golem_id"].to_pylist()[:50]),
-    }
-    return dg.AssetCheckResult(passed=torn.num_rows == 0, severity=WARN, metadata=metadata)
-
-
-CHECKS = [
-    only_passed_bundles_are_published,
-    every_candidate_passed,
-    every_warning_is_waived,
-    confidence_is_a_probability,
-    some_proposition_has_its_quorum,
-    no_cycle_waits_behind_a_gap,
-    playbook_versions_have_no_hole,
-]
-"""All checks of derived tables, for definitions.py."""
+    return _warning(
+        torn.num_rows == 0, golem_count=summed.num_rows, torn=dg.MetadataValue.json(torn["golem_id"].to_pylist()[:50])
+    )

@@ -1,18 +1,20 @@
-"""Assets of curation: decisions, closed cycles, grimoire and playbooks."""
+"""Assets of curation: decisions, closed cycles, grimoire, playbooks and retrieval credits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
 from assets.log import CYCLES, LIFE_EVENTS
-from assets.metadata import Seen, of_table, projected
+from assets.metadata import Seen, markdown_table, of_table, projected, projection
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.reports.lineage import surest
+from bardo_pipeline.storage.delta.table_digest import Written
 
 LINEAGE_ROWS = 20
 
@@ -65,26 +67,34 @@ def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]
     written = derive_curation(stores)
     for spec in _SPECS:
         name = spec.key.to_user_string()
-        more = {"lineage": dg.MetadataValue.md(_lineage(stores))} if name == "grimoire" else None
+        more = {"lineage": _lineage(stores)} if name == "grimoire" else None
         yield projected(stores, name, seen, written, more=more)
 
 
-def _lineage(stores: DerivationContext) -> str:
-    """Return the most confident rules with their ticks and bundles as Markdown."""
-    lines = [
-        "| golem | generation | entry | confidence | says | its own ticks | came in bundle |",
-        "|---|---|---|---|---|---|---|",
+def _lineage(stores: DerivationContext) -> dg.MarkdownMetadataValue:
+    """List the most confident rules with their ticks and bundles."""
+    rows = [
+        {
+            "golem": row["golem_id"],
+            "generation": row["generation"],
+            "entry": f"`{row['entry_id'][:12]}`",
+            "confidence": f"{row['confidence_ppm'] / 1e4:.0f} %",
+            "says": row["text"],
+            "its own ticks": ", ".join(map(str, row["ticks"][:12])) + (" …" if len(row["ticks"]) > 12 else "")
+            or "none yet",
+            "came in bundle": ", ".join(b[:12] for b in row["bundles"]) or "none",
+        }
+        for row in surest(stores, LINEAGE_ROWS)
     ]
-    for row in surest(stores, LINEAGE_ROWS):
-        ticks = ", ".join(str(t) for t in row["ticks"][:12]) + (" …" if len(row["ticks"]) > 12 else "")
-        cells = (
-            row["golem_id"],
-            row["generation"],
-            f"`{row['entry_id'][:12]}`",
-            f"{row['confidence_ppm'] / 1e4:.0f} %",
-            row["text"],
-            ticks or "none yet",
-            ", ".join(b[:12] for b in row["bundles"]) or "none",
-        )
-        lines.append(f"| {' | '.join(str(c) for c in cells)} |")
-    return "\n".join([*lines, "", "`bardo lineage ENTRY` follows any entry through generations down to its ticks."])
+    hint = "`bardo lineage ENTRY` follows any entry through generations down to its ticks."
+    return dg.MetadataValue.md(f"{markdown_table(rows).value}\n\n{hint}")
+
+
+@projection("credits", "curation", deps=[CYCLES, "curation", "grimoire"])
+def credits(home: LazyStores) -> Iterable[Written]:
+    """One row per golem, cycle and retrieved or judged entry: how often it helped and how often it misled.
+
+    Key (golem_id, cycle, entry_id). Counts of ticks that retrieved the entry, and of judged decisions made with it
+    whose effect agreed or disagreed with its claim at that time. Appends newly curated cycles.
+    """
+    return derive_credits(home.stores)

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import dagster as dg
 
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
-from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
+from assets.metadata import CODE_VERSION, Seen, materialized, of_schema, projection, version_of
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index as index_of
+from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.index.ivf_tuning import PPM
 from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA
 
 
-@dg.asset(deps=[CYCLES, LIFE_EVENTS, VECTORS], **of_table("episodes", "memory", "onnx"))
-def episodes(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+@projection("episodes", "memory", "onnx", deps=[CYCLES, LIFE_EVENTS, VECTORS])
+def episodes(home: LazyStores) -> Iterable[Written]:
     """One row per episode: a notable tick with its text and vector.
 
     Key episode_id, "golem:tick" of its record. Importance and curiosity in [0, 1], mood in [-1, 1], money in
     micro-dollars; the vector has L2 norm 1. Reads the closed cycles past each golem's watermark; appends.
     """
-    stores = home.stores
-    seen = Seen.before(stores)
-    written = derive_episodes(stores, now=home.now())
-    return projected(stores, "episodes", seen, written)
+    return derive_episodes(home.stores, now=home.now())
 
 
-@dg.asset(
-    deps=["episodes"],
-    group_name="memory",
-    kinds={"lancedb"},
-    owners=OWNERS,
-    code_version=CODE_VERSION,
-    metadata=columns_of(MATCH_SCHEMA, ("episode_id",)),
-)
+@dg.asset(deps=["episodes"], code_version=CODE_VERSION, **of_schema("memory", MATCH_SCHEMA, ["episode_id"], "lancedb"))
 def episode_index(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per episode in LanceDB, for vector and text search. A deleted index is built again.
 
@@ -60,38 +53,31 @@ def _searched(stores: DerivationContext) -> dict[str, float | int]:
     return {"lists_looked_at": mark.approximate.looked_at, "recall": mark.approximate.recall_ppm / PPM}
 
 
-@dg.asset(deps=["grimoire", "lessons"], **of_table("facts", "memory"))
-def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+@projection("facts", "memory", deps=["grimoire", "lessons"])
+def facts(home: LazyStores) -> Iterable[Written]:
     """One row per golem and level: usual gas price, volume or slippage at a protocol.
 
     Key (golem_id, entry_id). mean, low and high in the unit of the row (low and high bound the mean), confidence in
     parts per million, last_reinforced_at in event time. Replaces the buckets whose grimoire changed.
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["grimoire", "lessons"])
-    written = derive_grimoire_views(stores, "facts")
-    return projected(stores, "facts", seen, written)
+    return derive_grimoire_views(home.stores, "facts")
 
 
-@dg.asset(deps=["grimoire", "lessons"], **of_table("links", "memory"))
-def links(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+@projection("links", "memory", deps=["grimoire", "lessons"])
+def links(home: LazyStores) -> Iterable[Written]:
     """One row per related pair of a golem's entries: agreeing, differing in one condition, or causal.
 
     Key (golem_id, entry_id, other_id). strength is the lower of the two confidences in parts per million. Replaces the
     buckets whose grimoire changed.
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["grimoire", "lessons"])
-    return projected(stores, "links", seen, derive_grimoire_views(stores, "links"))
+    return derive_grimoire_views(home.stores, "links")
 
 
-@dg.asset(deps=["grimoire", "lessons"], **of_table("crossings", "memory"))
-def crossings(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+@projection("crossings", "memory", deps=["grimoire", "lessons"])
+def crossings(home: LazyStores) -> Iterable[Written]:
     """One row per entry with own evidence: whether it may cross to other golems, by which gate, or why not.
 
     Key (golem_id, entry_id). The five parts of the admission gate and their mean in parts per million. Replaces the
     buckets whose grimoire or lessons changed, or whose golem neared the end of its lifespan (canon 12).
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["grimoire", "lessons"])
-    return projected(stores, "crossings", seen, derive_grimoire_views(stores, "crossings"))
+    return derive_grimoire_views(home.stores, "crossings")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
 from assets.log import LIFE_EVENTS
-from assets.metadata import Seen, of_table, projected
+from assets.metadata import Seen, of_table, projected, projection
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
+from bardo_pipeline.storage.delta.table_digest import Written
 
 _SPECS = [
     dg.AssetSpec(
@@ -41,14 +42,11 @@ def vote(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
         yield projected(stores, spec.key.to_user_string(), seen, written)
 
 
-@dg.asset(deps=["votes", "vote_causes", LIFE_EVENTS], **of_table("consensus", "katabasis"))
-def consensus(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+@projection("consensus", "katabasis", deps=["votes", "vote_causes", LIFE_EVENTS])
+def consensus(home: LazyStores) -> Iterable[Written]:
     """One row per proposition with a valid vote: the weighted belief of its voters.
 
     Key proposition_id. Means in parts per million, variance in (1e-6)^2, weights in tenths; votes_hash identifies the
     counted votes. Recounts the propositions with new votes; the result depends on the set of votes, not on their order.
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["votes", "vote_causes"])
-    written = derive_consensus(stores)
-    return projected(stores, "consensus", seen, written)
+    return derive_consensus(home.stores)

@@ -1,7 +1,7 @@
 """Assets of legacy: testaments, candidate bundles, verdicts and published bundles of dead golems."""
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.log import LIFE_EVENTS
-from assets.metadata import (
-    CODE_VERSION,
-    OWNERS,
-    Seen,
-    columns_of,
-    markdown_table,
-    materialized,
-    of_table,
-    projected,
-)
+from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, projection
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import dead_golems
@@ -35,27 +26,21 @@ from bardo_pipeline.derivation.legacy.publish_legacies import (
     read_unchecked,
 )
 from bardo_pipeline.events.life.events import Judged
-from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.storage.delta.table_digest import Digest, Written
 
 DOCUMENTED = "bundles.txt"
 """File in the Data Docs folder of a run: the hashes of the bundles that the run judged."""
 
 VERDICT_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("bundle_hash", pa.string(), nullable=False),
-        pa.field("passed", pa.bool_(), nullable=False),
-        pa.field("expectations", pa.int64(), nullable=False),
-        pa.field("failed", pa.list_(pa.string()), nullable=False),
+        *all_required(pa.string(), "golem_id", "bundle_hash"),
+        required("passed", pa.bool_()),
+        required("expectations", pa.int64()),
+        required("failed", pa.list_(pa.string())),
     ]
 )
-BUNDLE_SCHEMA = pa.schema(
-    [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("bundle_hash", pa.string(), nullable=False),
-        pa.field("entry_count", pa.int64(), nullable=False),
-    ]
-)
+BUNDLE_SCHEMA = pa.schema([*all_required(pa.string(), "golem_id", "bundle_hash"), required("entry_count", pa.int64())])
 
 REPEAT = dg.AssetCheckSpec(
     "verdicts_repeat",
@@ -64,43 +49,36 @@ REPEAT = dg.AssetCheckSpec(
     "means that the candidate was altered: compare it with its published bundle.",
 )
 
-_EVENTS: dict[str, Any] = {"group_name": "legacy", "owners": OWNERS, "code_version": CODE_VERSION}
 
-
-@dg.asset(deps=["curation", "cycles", "grimoire", LIFE_EVENTS], **of_table("testaments", "legacy", "markdown"))
-def testaments(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+@projection("testaments", "legacy", "markdown", deps=["curation", "cycles", "grimoire", LIFE_EVENTS])
+def testaments(home: LazyStores) -> Iterable[Written]:
     """One row per dead golem: its testament in nine categories, each sentence with its entries and ticks.
 
     Key golem_id. Appends the testaments of golems with a recorded death and a curated last cycle.
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["curation", "cycles", "grimoire"])
-    written = derive_testaments(stores)
-    return projected(stores, "testaments", seen, written)
+    return derive_testaments(home.stores)
 
 
-@dg.asset(
-    deps=["testaments", "cycles", "episodes", "grimoire", "playbooks", LIFE_EVENTS], **of_table("candidates", "legacy")
+@projection(
+    "candidates",
+    "legacy",
+    deps=["testaments", "cycles", "episodes", "grimoire", "playbooks", LIFE_EVENTS],
+    more=lambda stores: {"path": dg.MetadataValue.path(candidate_folder(stores))},
 )
-def bundle_candidates(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+def bundle_candidates(home: LazyStores) -> Iterable[Written]:
     """One row per dead golem: its candidate bundle before the verdict, a content-addressed folder.
 
     Key golem_id. Counts of entries, episodes and anti-knowledge; cause_entries lists the selected entries. At most
     2,048 entries pass the bottleneck, and each loses confidence at the Weismann barrier. Appends.
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["testaments", "cycles", "episodes", "grimoire", "playbooks"])
-    written = derive_candidates(stores)
-    more = {"path": dg.MetadataValue.path(candidate_folder(stores))}
-    return projected(stores, "candidates", seen, written, asset="bundle_candidates", more=more)
+    return derive_candidates(home.stores)
 
 
 @dg.asset(
     deps=["bundle_candidates", "grimoire", LIFE_EVENTS],
-    kinds={"deltalake", "greatexpectations"},
-    metadata=columns_of(VERDICT_SCHEMA, ("bundle_hash",)),
     check_specs=[REPEAT],
-    **_EVENTS,
+    code_version=CODE_VERSION,
+    **of_schema("legacy", VERDICT_SCHEMA, ["bundle_hash"], "deltalake", "greatexpectations"),
 )
 def verdicts(
     context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]
@@ -210,9 +188,8 @@ def _judged_again(stores: DerivationContext, standing: pa.Table, site: Path) -> 
 
 @dg.asset(
     deps=["verdicts", "bundle_candidates"],
-    kinds={"deltalake", "file"},
-    metadata=columns_of(BUNDLE_SCHEMA, ("bundle_hash",)),
-    **_EVENTS,
+    code_version=CODE_VERSION,
+    **of_schema("legacy", BUNDLE_SCHEMA, ["bundle_hash"], "deltalake", "file"),
 )
 def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row (an event of the log) and one folder per published bundle, which a successor may inherit.

@@ -14,7 +14,7 @@ import dagster as dg
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from assets.metadata import OWNERS, columns_of
+from assets.metadata import of_schema
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.reports.home_health import Health, health_of
 from bardo_pipeline.storage.delta.table_digest import Digest
@@ -26,32 +26,23 @@ LOG = (CYCLES, LIFE_EVENTS, VECTORS)
 _SPECS = [
     dg.AssetSpec(
         CYCLES,
-        group_name="log",
-        kinds={"deltalake"},
-        owners=OWNERS,
-        metadata=columns_of(CYCLES_SCHEMA, ("golem_id", "tick")),
         description="One DecisionCycleRecord per golem and tick: observation, mood, deliberation, actions, outcomes. "
         "Key (golem_id, tick). Append-only. Money in micro-dollars, times in UTC; `observed_at` is event time, "
         "`recorded_at` the time of acceptance.",
+        **of_schema("log", CYCLES_SCHEMA, ["golem_id", "tick"]),
     ),
     dg.AssetSpec(
         LIFE_EVENTS,
-        group_name="log",
-        kinds={"deltalake"},
-        owners=OWNERS,
-        metadata=columns_of(LIFE_LOG_SCHEMA, ("event_id",)),
         description="One row per life event: birth, death, verdict, publication, received knowledge, owner override, "
         "accepted gap. Key event_id, the hash of its content. Append-only; only the payload column of the event's kind "
         "is filled.",
+        **of_schema("log", LIFE_LOG_SCHEMA, ["event_id"]),
     ),
     dg.AssetSpec(
         VECTORS,
-        group_name="log",
-        kinds={"deltalake", "onnx"},
-        owners=OWNERS,
-        metadata=columns_of(VECTORS_SCHEMA, ("embedder", "text_hash")),
         description="One row per embedder and text: the L2-normalised vector and the identity of the model that made "
         "it. Key (embedder, text_hash). Append-only: a rebuild reads it instead of embedding again.",
+        **of_schema("log", VECTORS_SCHEMA, ["embedder", "text_hash"], "deltalake", "onnx"),
     ),
 ]
 

@@ -1,8 +1,9 @@
-"""Metadata of materializations: rows written, inputs, derivation id, fingerprint; column schemas of tables."""
+"""Declarations of assets, and metadata of materializations: rows written, inputs, derivation id, fingerprint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
 from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.policy import Policy
@@ -38,16 +40,22 @@ def columns_of(schema: pa.Schema, key: Sequence[str]) -> dict[str, Any]:
     return {"dagster/column_schema": dg.TableSchema(columns), "key": ", ".join(key)}
 
 
-def of_table(table: str, group: str, *kinds: str) -> dict[str, Any]:
-    """Return the declaration arguments of the asset of a projection: group, kinds, owners, code version, columns."""
-    spec = TABLES[table]
+def of_schema(group: str, schema: pa.Schema, key: Sequence[str], *kinds: str) -> dict[str, Any]:
+    """Return the declaration arguments of an asset: group, kinds (default: Delta table), owners, columns."""
     return {
         "group_name": group,
-        "kinds": {"deltalake", *kinds},
+        "kinds": set(kinds or ["deltalake"]),
         "owners": OWNERS,
-        "code_version": CODE_VERSION,
-        "metadata": columns_of(spec.schema, spec.key) | {"written": "appended" if spec.grows else "renewed by bucket"},
+        "metadata": columns_of(schema, key),
     }
+
+
+def of_table(table: str, group: str, *kinds: str) -> dict[str, Any]:
+    """Return the declaration arguments of the asset of a projection, with code version and way of writing."""
+    spec = TABLES[table]
+    declared = of_schema(group, spec.schema, spec.key, "deltalake", *kinds)
+    declared["metadata"] |= {"written": "appended" if spec.grows else "renewed by bucket"}
+    return declared | {"code_version": CODE_VERSION}
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,37 @@ def projected(
     return materialized(
         stores, asset or table, seen, digest, rows_written=rows, version=version_of(stores, table), more=more
     )
+
+
+def projection(
+    table: str,
+    group: str,
+    *kinds: str,
+    deps: Sequence[dg.AssetKey | str],
+    more: Callable[[DerivationContext], Mapping[str, Any]] | None = None,
+) -> Callable[[Callable[[LazyStores], Iterable[Written]]], dg.AssetsDefinition]:
+    """Decorate a function that derives one projection; the asset takes its name and docstring.
+
+    Parameters
+    ----------
+    deps : upstream assets; a materialization records the versions of the projections among them (strings)
+    more : further metadata, computed after the derivation
+    """
+
+    def decorate(derive: Callable[[LazyStores], Iterable[Written]]) -> dg.AssetsDefinition:
+        """Return the asset of a derivation."""
+
+        @dg.asset(name=derive.__name__, deps=deps, description=inspect.getdoc(derive), **of_table(table, group, *kinds))
+        def asset(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+            stores = home.stores
+            seen = Seen.before(stores, [name for name in deps if isinstance(name, str)])
+            written = derive(home)
+            facts = more(stores) if more else None
+            return projected(stores, table, seen, written, asset=derive.__name__, more=facts)
+
+        return asset
+
+    return decorate
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], *, rows_max: int = 50) -> dg.MarkdownMetadataValue:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from assets.metadata import OWNERS, columns_of, markdown_table
+from assets.metadata import markdown_table, of_schema
 from assets.resources import LazyStores
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA
 from bardo_pipeline.storage.intake.spool_folder import Spool
@@ -15,13 +15,7 @@ from bardo_pipeline.storage.intake.spool_folder import Spool
 QUARANTINE = dg.AssetKey(["log", "quarantine"])
 
 
-@dg.asset(
-    key=QUARANTINE,
-    group_name="log",
-    kinds={"deltalake"},
-    owners=OWNERS,
-    metadata=columns_of(ITEMS_SCHEMA, ("item_id",)),
-)
+@dg.asset(key=QUARANTINE, **of_schema("log", ITEMS_SCHEMA, ["item_id"]))
 def quarantine(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per refused line, row or file of the spool: its position, claimed golem, reason and bytes.
 

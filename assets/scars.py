@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import dagster as dg
@@ -10,83 +11,64 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.log import CYCLES, LIFE_EVENTS
-from assets.metadata import (
-    CODE_VERSION,
-    OWNERS,
-    Seen,
-    columns_of,
-    markdown_table,
-    materialized,
-    of_table,
-    projected,
-)
+from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, projection
 from assets.resources import LazyStores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstains as bloodstains_of
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.delta.table_digest import Digest, Written
 
 BLOODSTAIN_SCHEMA = pa.schema(
     [
-        pa.field("bloodstain_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("died_at", MOMENT, nullable=False),
-        pa.field("scar_count", pa.int64(), nullable=False),
-        pa.field("death_vote_count", pa.int64(), nullable=False),
+        *all_required(pa.string(), "bloodstain_id", "golem_id", "owner_id"),
+        required("died_at", MOMENT),
+        *all_required(pa.int64(), "scar_count", "death_vote_count"),
         pa.field("testament_hash", pa.string()),
         pa.field("bundle_hash", pa.string()),
-        pa.field("bundle_published", pa.bool_(), nullable=False),
-        pa.field("echo", pa.string(), nullable=False),
+        required("bundle_published", pa.bool_()),
+        required("echo", pa.string()),
     ]
 )
 
 
-@dg.asset(deps=[CYCLES, LIFE_EVENTS, "curation"], **of_table("failures", "katabasis"))
-def failures(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+@projection("failures", "katabasis", deps=[CYCLES, LIFE_EVENTS, "curation"])
+def failures(home: LazyStores) -> Iterable[Written]:
     """One row per confirmed failure of a golem: action, effect, cause and confidence.
 
     Key (golem_id, seq); seq numbers a golem's failures in order of confirmation. Effects in ppm of the position,
     confidence in parts per million; cause_ticks lists the action and its check. Appends the failures of newly curated
     cycles and deaths.
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["curation"])
-    written = derive_failures(stores)
-    return projected(stores, "failures", seen, written)
+    return derive_failures(home.stores)
 
 
-@dg.asset(deps=["failures", LIFE_EVENTS], **of_table("scars", "katabasis"))
-def scars(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+def _surest(stores: DerivationContext) -> dict[str, dg.MarkdownMetadataValue]:
+    """List the ten most confident scars, bloodstains first."""
+    rows = stores.projections.replaceable("scars").read()
+    stained = rows.append_column("stain", pc.cast(rows["is_bloodstain"], pa.int8()))
+    ordered = stained.sort_by([("stain", "descending"), ("confidence_ppm", "descending"), ("scar_id", "ascending")])
+    names = {"scar_id": "scar", "causal_narrative": "what hurt", "seen_count": "times", "published": "told by"}
+    shown = ordered.select(list(names)).rename_columns(list(names.values())).slice(0, 10)
+    return {"told": markdown_table(shown.to_pylist())}
+
+
+@projection("scars", "katabasis", deps=["failures", LIFE_EVENTS], more=_surest)
+def scars(home: LazyStores) -> Iterable[Written]:
     """One row per scar: a failure that was new to its owner's golems, with its cause in words.
 
     Key (owner_id, scar_id). Private to the owner's clade (L1). Published at the close of a cycle, or at death as a
     bloodstain. Half-life 30 days, of a bloodstain 90. Replaces the owners with new failures or deaths; the result
     depends only on the set of their failures.
     """
-    stores = home.stores
-    seen = Seen.before(stores, ["failures"])
-    written = derive_scars(stores)
-    return projected(
-        stores, "scars", seen, written, more={"told": _surest(stores.projections.replaceable("scars").read())}
-    )
-
-
-def _surest(rows: pa.Table) -> dg.MarkdownMetadataValue:
-    """List the ten most confident scars, bloodstains first."""
-    stained = rows.append_column("stain", pc.cast(rows["is_bloodstain"], pa.int8()))
-    ordered = stained.sort_by([("stain", "descending"), ("confidence_ppm", "descending"), ("scar_id", "ascending")])
-    names = {"scar_id": "scar", "causal_narrative": "what hurt", "seen_count": "times", "published": "told by"}
-    return markdown_table(ordered.select(list(names)).rename_columns(list(names.values())).slice(0, 10).to_pylist())
+    return derive_scars(home.stores)
 
 
 @dg.asset(
     deps=["scars", "votes", "vote_causes", "testaments", "bundles", LIFE_EVENTS],
-    kinds={"deltalake"},
-    metadata=columns_of(BLOODSTAIN_SCHEMA, ("bloodstain_id",)),
-    group_name="legacy",
-    owners=OWNERS,
     code_version=CODE_VERSION,
+    **of_schema("legacy", BLOODSTAIN_SCHEMA, ["bloodstain_id"]),
 )
 def bloodstains(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per death: the bloodstain artefact with scars, death votes, testament, bundle and market conditions.

@@ -8,38 +8,27 @@ import dagster as dg
 import pyarrow as pa
 
 from assets.log import LIFE_EVENTS
-from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
+from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
-from bardo_pipeline.derivation.death.owner_notices import (
-    post_notices,
-    waiting_notices,
-    webhook_of,
-)
+from bardo_pipeline.derivation.death.owner_notices import post_notices, waiting_notices, webhook_of
 from bardo_pipeline.errors import NoticeError
+from bardo_pipeline.events.record.arrow_columns import all_required
 from bardo_pipeline.storage.delta.table_digest import Digest
 
 DYING_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("phase", pa.string(), nullable=False),
-        pa.field("event_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("reserve_micros", pa.int64(), nullable=False),
-        pa.field("cost_micros", pa.int64(), nullable=False),
-        pa.field("spent_micros", pa.int64(), nullable=False),
+        *all_required(pa.string(), "golem_id", "phase", "event_id"),
+        *all_required(pa.int64(), "tick", "reserve_micros", "cost_micros", "spent_micros"),
     ]
 )
 
 
 @dg.asset(
     deps=["bundles", "testaments", "grimoire", LIFE_EVENTS],
-    kinds={"deltalake"},
-    metadata=columns_of(DYING_SCHEMA, ("golem_id", "phase")),
-    group_name="legacy",
-    owners=OWNERS,
     code_version=CODE_VERSION,
+    **of_schema("legacy", DYING_SCHEMA, ["golem_id", "phase"]),
 )
 def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row (an event of the log) per dead golem and phase of its death, with the cost and the reserve that paid it.

@@ -56,7 +56,6 @@ def phrase_testaments(context: dg.OpExecutionContext, home: dg.ResourceParam[Laz
 
 
 @dg.job(
-    executor_def=dg.in_process_executor,
     description="Request operations on the grimoire of every living golem from the language model in BARDO_MODEL, "
     "within the policy's caps, and record every answer, failures included. The curator judges the proposals when the "
     "golem's next cycle closes. `bardo propose --all` does the same. With gateway.phrases_testaments the job also "

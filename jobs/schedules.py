@@ -14,12 +14,9 @@ from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
-from jobs.curator import curator_job, pending_work
-from jobs.dream import dream_job
-from jobs.drift import drift_job
-from jobs.maintenance import maintenance_job
+from jobs.asset_jobs import curator_job, dream_job, pending_work
+from jobs.home_jobs import drift_job, maintenance_job, verification_job
 from jobs.proposals import proposal_job
-from jobs.verification import verification_job
 
 Decision = dg.RunRequest | dg.SkipReason
 

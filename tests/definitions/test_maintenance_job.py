@@ -11,7 +11,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.policy import Policy
-from jobs.maintenance import delete_old_runs
+from jobs.home_jobs import delete_old_runs
 from jobs.schedules import every_hour
 from tests.conftest import NOW, copy_home
 from tests.definitions.running import run

@@ -1,0 +1,207 @@
+"""Jobs that keep a home: drift, maintenance, observation, rebuild, succession and verification."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
+from assets.thanatopsis import posted
+from bardo_pipeline.derivation.death.silence import declare_silent_golems
+from bardo_pipeline.derivation.home_maintenance import tend
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
+from bardo_pipeline.derivation.succession.succeed import run_due_successions
+from bardo_pipeline.derivation.versions.rebuild import rebuild
+from bardo_pipeline.errors import CustodyError, FingerprintMismatch
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.operations.retention import disk_bytes
+from bardo_pipeline.storage.verification.verify import verify
+
+_FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_PAGE = 500  # runs in one query of Dagster's storage
+
+
+def _job(name: str, step: dg.OpDefinition, description: str) -> dg.JobDefinition:
+    """Return a job of one step."""
+    return dg.GraphDefinition(name, node_defs=[step], description=description).to_job()
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def embed_the_references(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Embed the reference texts, compare, and record the verdict. Raises dg.Failure if it is critical."""
+    stores = home.stores
+    drift = check_drift(stores, now=home.now()).drift
+    metadata: dict[str, Any] = asdict(drift) | {
+        "says": "; ".join(drift.says) or "as on record",
+        "embedder": str(stores.embedder.identity),
+    }
+    if drift.verdict == "critical":
+        cure = "restore the model and run this job again, or run `bardo reembed`"
+        why = f"{metadata['says']}; {suspect_count(stores):,} vectors were made since the last passed check: {cure}"
+        raise dg.Failure(f"the model has drifted: {why}", metadata=metadata)
+    context.add_output_metadata(metadata)
+
+
+drift_job = _job(
+    "drift_job",
+    embed_the_references,
+    "Embed the twenty reference texts and compare the vectors with the recorded ones: distance, "
+    "neighbours, variance of lengths. Records the verdict and fails if it is critical; no vectors are made until the "
+    "model is restored. `bardo drift --check` does the same.",
+)
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def maintain_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Compact, move, trim and prune. Raises CustodyError if a file of the log differs from its recorded hash."""
+    stores = home.stores
+    before = disk_bytes(stores.home.root)
+    report = tend(stores.home, stores.log, stores.policy, now=home.now())
+    context.add_output_metadata(
+        {
+            "done": markdown_table([asdict(step) for step in report.steps]),
+            "rows_rewritten": sum(step.rows for step in report.steps),
+            "files_before": sum(step.files_before for step in report.steps),
+            "files_after": sum(step.files_after for step in report.steps),
+            "disk_bytes_before": before,
+            "disk_bytes_after": disk_bytes(stores.home.root),
+        }
+    )
+    if report.damaged:
+        first, why = next(iter(report.damaged.items()))
+        raise CustodyError(f"{len(report.damaged)} damaged files were skipped; {first}: {why}")
+
+
+@dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+def delete_old_runs(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Delete Dagster's oldest finished runs beyond the policy's maximum, with their events and logs."""
+    runs_max, deleted = home.stores.policy.care.dagster_runs_max, 0
+    for run_id in reversed(list(_runs_beyond(context.instance, runs_max))):
+        context.instance.delete_run(run_id)
+        context.instance.compute_log_manager.delete_logs(prefix=[run_id])
+        _delete_event_file(context.instance, run_id)
+        deleted += 1
+    context.add_output_metadata({"runs_forgotten": deleted, "runs_kept_max": runs_max})
+
+
+def _delete_event_file(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Delete the SQLite file of a run's events, which Dagster empties but keeps."""
+    for file in (Path(instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):
+        file.unlink()
+
+
+def _runs_beyond(instance: dg.DagsterInstance, runs_max: int) -> Iterator[str]:
+    """Yield the ids of finished runs older than the newest `runs_max`, newest first."""
+    cursor, seen = None, 0
+    while page := instance.get_runs(dg.RunsFilter(statuses=_FINISHED), cursor=cursor, limit=_PAGE):
+        for run in page:
+            seen += 1
+            if seen > runs_max:
+                yield run.run_id
+        cursor = page[-1].run_id
+
+
+@dg.job(
+    description="Compact the log's files, clustered by golem and tick; move ticks past the lookback to the cold tier; "
+    "trim Delta's log; prune rebuildable files to their quota; delete old Dagster runs. Changes no row. A second run "
+    "finds nothing to do. `bardo maintain` does the same.",
+)
+def maintenance_job() -> None:
+    """Maintain the home, then Dagster's run storage."""
+    delete_old_runs(after=maintain_home())
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def declare_silent_dead(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Drain the journals of ended writers, find silent golems, and record their deaths."""
+    golems = declare_silent_golems(home.stores, now=home.now())
+    rows = [{name: str(value) for name, value in asdict(golem).items()} for golem in golems]
+    declared = sum(golem.outcome == "declared" for golem in golems)
+    context.add_output_metadata({"silent": len(golems), "declared": declared, "found": markdown_table(rows)})
+
+
+observe_job = _job(
+    "observe_job",
+    declare_silent_dead,
+    "Declare dead every golem without a tick for longer than dying.silence_hours, by the clock of its "
+    "market or the wall clock (dying.silence_clock). The death is dated to its last record; the sensor "
+    "`deaths_recorded` then requests the death job. Golems with a running writer are skipped. `bardo golem observe` "
+    "does the same.",
+)
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def rebuild_and_compare(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Derive every table again and compare fingerprints. Raises FingerprintMismatch on a difference."""
+    compared = rebuild(home.stores, now=home.now(), tell=context.log.info)
+    context.add_output_metadata({"compared": markdown_table([asdict(c) | {"equal": c.equal} for c in compared])})
+    different = [c.table for c in compared if not c.equal]
+    if different:
+        raise FingerprintMismatch(
+            f"rebuilt tables differ from the current ones: {', '.join(different)}. See the run's table"
+        )
+
+
+rebuild_job = _job(
+    "rebuild_job",
+    rebuild_and_compare,
+    "Derive every table again from the log and compare fingerprints with the current tables; fails on a "
+    "difference. `bardo rebuild` does the same, also as of an earlier version or time.",
+)
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def perform_due_steps(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Try every due step and record its outcome. Notices of halted successions go to BARDO_WEBHOOK."""
+    successions = run_due_successions(home.stores, now=home.now())
+    rows = [
+        {"dead": golem, "step": step.step, "outcome": step.outcome, "attempt": step.attempt, "why": step.why}
+        for golem, state in successions.items()
+        for step in state.last.values()
+    ]
+    halted = sum(state.halted is not None for state in successions.values())
+    born = sum(state.booted for state in successions.values())
+    metadata = {"successions": len(successions), "born": born, "halted": halted, "steps": markdown_table(rows)}
+    context.add_output_metadata(metadata | posted(home.stores, context.log.warning))
+
+
+succession_job = _job(
+    "succession_job",
+    perform_due_steps,
+    "Continue every succession with a due step: a death whose configuration has succession.auto, a place "
+    "whose provisioning failed (retried after 30, 120 and 480 seconds, then hourly), a refused identity (retried at "
+    "the heir's next heartbeat). `bardo golem due` does the same. A newborn heir starts with the next run of its "
+    "market.",
+)
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def verify_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Verify chains, signatures, tables, journals and bundles. Raises dg.Failure with the first break."""
+    report = verify(Home.open(home.root))
+    breaks = [
+        {"kind": broken.kind, "count": report.counts[broken.kind], "first": broken.sentence()}
+        for broken in report.breaks
+    ]
+    metadata: dict[str, Any] = {
+        "digest": report.digest,
+        **{name.replace(" ", "_"): value for name, value in report.facts.items()},
+        "breaks": markdown_table(breaks),
+        "files": list(report.files),
+        "gaps": markdown_table([gap._asdict() for gap in report.gaps]),
+    }
+    if not report.clean:
+        cure = "run `bardo verify`, and restore the altered files from a backup"
+        raise dg.Failure(f"the log differs from what was recorded: {breaks[0]['first']}: {cure}", metadata=metadata)
+    context.add_output_metadata(metadata)
+
+
+verification_job = _job(
+    "verification_job",
+    verify_home,
+    "Verify chains, signatures, commits, files, journals and bundles on disk; fails and names the damage. "
+    "`bardo verify` does the same.",
+)
