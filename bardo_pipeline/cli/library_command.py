@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from bardo_pipeline.cli.options import (
@@ -15,13 +14,11 @@ from bardo_pipeline.cli.options import (
     GolemArgument,
     HomeOption,
     WhyOption,
-    check_format,
     moment_of,
     now,
-    root_of,
+    open_context,
 )
-from bardo_pipeline.cli.output.tables import percent, print_json, print_table
-from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.cli.output.tables import out, percent, print_json, print_table, say
 from bardo_pipeline.derivation.library import acquisitions
 from bardo_pipeline.derivation.library.library_queries import (
     filter_library,
@@ -38,7 +35,6 @@ app = typer.Typer(
     help="Library of an owner: inherited, pulled, exported, shared and bought entries, and seed kits.",
     no_args_is_help=True,
 )
-out = Console(soft_wrap=False, highlight=False)
 
 Owner = Annotated[str | None, typer.Option(help="Owner of the library (default: the only owner of this home).")]
 
@@ -57,8 +53,7 @@ def list_(
     embedder: EmbedderOption = None,
 ) -> None:
     """List a library by confidence, with its seed kits and the playbooks of dead golems."""
-    check_format(format)
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     owner_id = resolve_owner(stores, owner)
     refresh_library(stores)
     rows = filter_library(library_of(stores, owner_id), channel=channel, kind=kind, text=text)
@@ -74,17 +69,16 @@ def list_(
         for r in entries
     ]  # fmt: skip
     title = f"Library of {owner_id}: {rows.num_rows} entries, {len(playbooks)} playbooks of dead golems"
-    print_table(out, title, ["", "entry", "kind", "trust", "by", "borne out", "marks", "text"], cells)
+    print_table(title, ["", "entry", "kind", "trust", "by", "borne out", "marks", "text"], cells)
     if kits:
         kit_rows = [
             (k["kit_id"], k["name"], "published" if k["is_published"] else "proposed", len(k["entry_ids"]),
              len(k["proposed_ids"]), len(k["golem_ids"]))
             for k in kits
         ]  # fmt: skip
-        print_table(out, "Seed kits", ["kit", "name", "state", "entries", "waiting", "golems"], kit_rows)
+        print_table("Seed kits", ["kit", "name", "state", "entries", "waiting", "golems"], kit_rows)
     for order in waiting_orders(stores, owner_id):
-        line = f"order {order['number']}: {order['entry_count']} entries wait for the next golem, {order['why']}"
-        out.print(line, soft_wrap=True, markup=False)
+        say(f"order {order['number']}: {order['entry_count']} entries wait for the next golem, {order['why']}")
 
 
 @app.command()
@@ -96,8 +90,7 @@ def show(
     embedder: EmbedderOption = None,
 ) -> None:
     """Show an entry, a seed kit or a dead golem's playbook, with its source and confirming golems."""
-    check_format(format)
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     owner_id = resolve_owner(stores, owner)
     refresh_library(stores)
     kit = next((k for k in kits_of(stores, owner_id) if entry and k["kit_id"].startswith(entry)), None)
@@ -108,7 +101,7 @@ def show(
     elif kit:
         _print_kit(kit)
     elif playbook:
-        out.print(playbook["markdown"], soft_wrap=True, markup=False)
+        say(playbook["markdown"])
     else:
         _print_entry(row)
 
@@ -123,7 +116,7 @@ def pull(
     embedder: EmbedderOption = None,
 ) -> None:
     """Pull an entry of any confidence from a golem within 25 seconds of its testament."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     moment = now() if at is None else moment_of(at, "--at")
     _print_acquired(acquisitions.pull_entry(stores, golem, entry, why, at=moment, now=now()), "entry", "pulled")
 
@@ -133,7 +126,7 @@ def export(
     golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
 ) -> None:
     """Export an entry with a confidence of at least 50 % from a living golem."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     _print_acquired(acquisitions.export_entry(stores, golem, entry, why, now=now()), "entry", "exported")
 
 
@@ -146,7 +139,7 @@ def buy(
     embedder: EmbedderOption = None,
 ) -> None:
     """Add the entries of an imported bundle at 30 % confidence, until the owner's golems confirm them."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     _print_acquired(acquisitions.buy_bundle(stores, bundle, owner, why, now=now()), "bundle", "bought")
 
 
@@ -163,51 +156,45 @@ def equip(
 
     The golem receives them at birth, in quarantine until its own outcomes confirm them.
     """
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     order = acquisitions.order_kit(stores, entries or [], kit, owner, why, now=now())
-    out.print(
-        f"order {order.number} of {escape(order.owner_id)}: {len(order.entries)} entries "
-        f"in kit {order.bundle_hash[:16]} wait for the owner's next golem ({order.event_id})",
-        soft_wrap=True,
+    say(
+        f"order {order.number} of {order.owner_id}: {len(order.entries)} entries "
+        f"in kit {order.bundle_hash[:16]} wait for the owner's next golem ({order.event_id})"
     )
 
 
 def _print_acquired(acquired: acquisitions.Acquisition, kind: str, verb: str) -> None:
     if acquired.event_id is None:
-        out.print(f"{kind} {acquired.what} is already {verb}; nothing is recorded", soft_wrap=True)
+        say(f"{kind} {acquired.what} is already {verb}; nothing is recorded")
         return
-    library = f"the library of {escape(acquired.owner_id)}"
-    out.print(f"{kind} {acquired.what} is {verb} into {library} ({acquired.event_id})", soft_wrap=True)
+    say(f"{kind} {acquired.what} is {verb} into the library of {acquired.owner_id} ({acquired.event_id})")
 
 
 def _print_kit(kit: dict[str, Any]) -> None:
     state = "published" if kit["is_published"] else "proposed: waiting for golems to confirm it"
     out.print(f"[bold]{kit['kit_id']}[/] {escape(kit['name'])}, {state}", soft_wrap=True)
-    out.print(f"learned independently by {escape(', '.join(kit['golem_ids']))}", soft_wrap=True)
+    say(f"learned independently by {', '.join(kit['golem_ids'])}")
     for word, names in (("entries", "entry_ids"), ("waiting", "proposed_ids")):
-        out.print(f"{word}: {', '.join(e[:12] for e in kit[names]) or 'none'}", soft_wrap=True)
+        say(f"{word}: {', '.join(e[:12] for e in kit[names]) or 'none'}")
 
 
 def _print_entry(row: dict[str, Any]) -> None:
     out.print(f"{_marked(row)} [bold]{row['entry_id']}[/] {escape(row['text'])}".strip(), soft_wrap=True)
     about = [row["kind"], row["category"], row["archetype"], f"generation {row['generation']}", _tags(row)]
-    out.print(escape(", ".join(word for word in about if word)), soft_wrap=True)
+    say(", ".join(word for word in about if word))
     raised = "" if row["confidence_ppm"] == row["deposited_ppm"] else f", raised from {percent(row['deposited_ppm'])}"
     since = f"{percent(row['confidence_ppm'])} as of {row['anchor_at']:%Y-%m-%d %H:%M}{raised}"
-    out.print(f"trusted {percent(row['confidence_now_ppm'])} now ({since})", soft_wrap=True)
+    say(f"trusted {percent(row['confidence_now_ppm'])} now ({since})")
     period = f"{row['first_at']:%Y-%m-%d %H:%M} to {row['last_at']:%Y-%m-%d %H:%M}"
-    out.print(
-        f"acquired by {', '.join(row['channels'])}, {period}, from {escape(', '.join(row['golem_ids']))}",
-        soft_wrap=True,
-    )
-    out.print(
-        f"confirmed by {row['validator_count']} golems ({escape(', '.join(row['validator_ids'])) or 'none yet'}), "
-        f"refuted by {row['refuter_count']}",
-        soft_wrap=True,
+    say(f"acquired by {', '.join(row['channels'])}, {period}, from {', '.join(row['golem_ids'])}")
+    say(
+        f"confirmed by {row['validator_count']} golems ({', '.join(row['validator_ids']) or 'none yet'}), "
+        f"refuted by {row['refuter_count']}"
     )
     for entry_id in row["entry_ids"]:
         similar = "" if entry_id == row["entry_id"] else " (similar)"
-        out.print(f"trace to its ticks: bardo lineage {entry_id[:12]}{similar}", soft_wrap=True)
+        say(f"trace to its ticks: bardo lineage {entry_id[:12]}{similar}")
 
 
 def _marked(row: dict[str, Any]) -> str:

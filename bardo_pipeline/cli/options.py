@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
+from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError, QueryError
-from bardo_pipeline.storage.home import home_root
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.storage.home import Home, home_root
+from bardo_pipeline.storage.log.event_log import EventLog
 
 HomeOption = Annotated[
     Path | None, typer.Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")
@@ -26,7 +32,19 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Configuration file (default: bardo.toml in the home, if present).")
 ]
 
-FormatOption = Annotated[str, typer.Option("--format", help="Output format: table or json.")]
+
+def format_option(*formats: str, help: str) -> OptionInfo:
+    """Return the option --format; another format than these raises ConfigError."""
+
+    def checked(format: str) -> str:
+        if format not in formats:
+            raise ConfigError(f"--format {format!r}: {', '.join(formats[:-1])} or {formats[-1]}")
+        return format
+
+    return typer.Option("--format", help=help, callback=checked)
+
+
+FormatOption = Annotated[str, format_option("table", "json", help="Output format: table or json.")]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -38,21 +56,26 @@ EntryArgument = Annotated[str, typer.Argument(help="Entry id, or a unique prefix
 WhyOption = Annotated[str, typer.Option(help="Reason; recorded.")]
 
 
+now = utc_now
+"""The clock of all commands; a moment is only stored as the moment of recording."""
+
+
+def open_context(home: Path | None, embedder: str | None = None) -> DerivationContext:
+    """Open the active derivation of a home, or the one by `embedder`."""
+    return DerivationContext.open(root_of(home), embedder=embedder)
+
+
+@contextmanager
+def open_log(home: Path | None) -> Iterator[EventLog]:
+    """Open the log of a home, and close it at the end."""
+    with EventLog(Home.open(root_of(home))) as log:
+        yield log
+
+
 def require_born(stores: DerivationContext, golem: str | None) -> None:
     """Raise QueryError for a golem whose birth is not on record; None passes."""
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
-
-
-def check_format(format: str, *, text: str = "table") -> None:
-    """Raise ConfigError unless the format is `text` or json."""
-    if format not in (text, "json"):
-        raise ConfigError(f"--format {format!r}: {text} or json")
-
-
-def now() -> datetime:
-    """Return the current moment (UTC); it is only stored as the moment of recording."""
-    return datetime.now(UTC)
 
 
 def moment_of(text: str, option: str) -> datetime:
@@ -62,6 +85,16 @@ def moment_of(text: str, option: str) -> datetime:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ConfigError(f"{option} {text!r} is not an ISO 8601 moment: for example 2026-01-02T12:00:00") from None
+
+
+def bounds_of(text: str | None) -> tuple[int, int]:
+    """Parse LOW-HIGH; None gives the default bounds. Raises ConfigError."""
+    if text is None:
+        return Founding().lifespan_ticks
+    low, _, high = text.partition("-")
+    if not (low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high)):
+        raise ConfigError(f"--lifespan {text!r} is not LOW-HIGH in ticks: for example 2000-8000")
+    return int(low), int(high)
 
 
 def root_of(home: Path | None) -> Path:

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from rich.console import Console
 
 from assets.resources import LazyStores
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
+from bardo_pipeline.cli.output import tables
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory import embedder_migration
@@ -68,9 +68,8 @@ def vectors_on_record(stores: DerivationContext) -> pa.Table:
 
 def warned(stores: DerivationContext) -> str:
     """Return the embedder that an answer names."""
-    console = Console(width=200)
-    with console.capture() as said:
-        warn_of_drift(console, stores)
+    with tables.out.capture() as said:
+        warn_of_drift(stores)
     return said.get()
 
 

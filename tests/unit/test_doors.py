@@ -16,9 +16,9 @@ from rich.console import Console
 from bardo_pipeline.cli.app import _check_utf8, app
 from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
-from bardo_pipeline.cli.memory import ask_command
+from bardo_pipeline.cli.memory import ask_and_search
 from bardo_pipeline.cli.options import moment_of
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.output import tables
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, select_entries
 from bardo_pipeline.derivation.memory.ask import GolemMoment
 from bardo_pipeline.errors import ConfigError, QueryError
@@ -118,11 +118,11 @@ def test_a_page_that_could_not_be_written_is_refused_before_the_work(tmp_path: P
 def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     paper = io.StringIO()
     console = Console(file=paper, width=200)
-    print_table(console, "golem [/b]", ["[red]", "b"], [("[/c]", 1)])
-    monkeypatch.setattr(ask_command, "out", console)
+    monkeypatch.setattr(tables, "out", console)
+    tables.print_table("golem [/b]", ["[red]", "b"], [("[/c]", 1)])
     decision = Decision(False, "of [/protocol] only 3 % of the levels are known")
     where = GolemMoment("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
-    ask_command._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
+    ask_and_search._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
     said = paper.getvalue()
     for name in (
         "golem [/b]",

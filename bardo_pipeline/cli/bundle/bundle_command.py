@@ -11,13 +11,12 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.cli.golem.phrase_command import show_words
+from bardo_pipeline.cli.golem.graveyard_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
-from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.options import FormatOption, HomeOption, now, open_context
+from bardo_pipeline.cli.output.tables import out, print_json, print_rows, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.death.testament_phrasing import PhrasedTestament, phrased_testament
@@ -44,7 +43,6 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
 app = typer.Typer(help="Bundles: the knowledge of dead golems as files, each named by its hash.")
-out = Console(soft_wrap=False, highlight=False)
 
 Target = Annotated[str, typer.Argument(help="Folder, archive, bundle hash (or a unique prefix) or dead golem.")]
 BARS = 10
@@ -59,9 +57,8 @@ def show(
     format: FormatOption = "table",
 ) -> None:
     """Show the content of a bundle, or list the bundles of this home."""
-    check_format(format)
     if target is None:
-        _list(DerivationContext.open(root_of(home)), format)
+        _list(open_context(home), format)
         return
     bundle = inspected(files_of(target, home), _policy(home).inheritance)
     facts = _facts(bundle)
@@ -71,9 +68,9 @@ def show(
     for name, value in facts.items():
         if not isinstance(value, dict):
             out.print(f"{name:18} {escape(str(value))}")
-    print_table(out, "Entries", ["domain", "entries"], sorted(facts["domains"].items()))
-    print_table(out, "Confidence at death", ["from", "entries", ""], _histogram(facts["confidence"]))
-    out.print(escape(bundle.files[TESTAMENT_PAGE].decode()), soft_wrap=True)
+    print_table("Entries", ["domain", "entries"], sorted(facts["domains"].items()))
+    print_table("Confidence at death", ["from", "entries", ""], _histogram(facts["confidence"]))
+    say(bundle.files[TESTAMENT_PAGE].decode())
     phrased = _in_words(bundle, home)
     if phrased is not None:
         show_words(phrased)
@@ -102,7 +99,7 @@ def verify(target: Target, public: Public = None, file: File = None, home: HomeO
     by = "unsigned" if signature is None else f"signed by {signature['owner_id']} with key {signature['key_id']}"
     unknown_key = ", an unknown key: give --public or --file to check it"
     trust = "" if signature is None else ", the owner's" if public_key else unknown_key
-    out.print(f"bundle {bundle.bundle_hash} is valid: {len(files)} files, {escape(by)}{trust}", soft_wrap=True)
+    say(f"bundle {bundle.bundle_hash} is valid: {len(files)} files, {by}{trust}")
 
 
 @app.command()
@@ -113,7 +110,6 @@ def diff(
     format: FormatOption = "table",
 ) -> None:
     """Compare two bundles: entries, playbook, testament."""
-    check_format(format)
     rules = _policy(home).inheritance
     comparison = compared(*(inspected(files_of(name, home), rules) for name in (first, second)))
     if format == "json":
@@ -134,13 +130,13 @@ def diff(
         for row in comparison.entries.to_pylist()
     ]
     if rows:
-        print_table(out, "Entries", ["change", "kind", "entry", "first", "second", "text"], rows)
+        print_table("Entries", ["change", "kind", "entry", "first", "second", "text"], rows)
     for line in comparison.playbook:
-        out.print(escape(line), soft_wrap=True)
+        say(line)
     for name, (removed, added) in comparison.testament.items():
         for mark, sentences in (("-", removed), ("+", added)):
             for sentence in sentences:
-                out.print(escape(f"{mark} {name}: {sentence}"), soft_wrap=True)
+                say(f"{mark} {name}: {sentence}")
 
 
 @app.command()
@@ -150,12 +146,12 @@ def export(
     home: HomeOption = None,
 ) -> None:
     """Write a published bundle as one archive; every export has the same bytes."""
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     bundle = export_bundle(stores, hash_of(stores, target), file)
     signature = signature_of(bundle)
     by = f"signed by {signature['owner_id']}" if signature else "unsigned: `bardo keys owner` makes a key for its owner"
-    out.print(f"bundle {bundle.bundle_hash} of {bundle.golem_id} is in {file} ({file.stat().st_size:,} bytes), {by}",
-              markup=False, soft_wrap=True)  # fmt: skip
+    where = f"{file} ({file.stat().st_size:,} bytes)"
+    say(f"bundle {bundle.bundle_hash} of {bundle.golem_id} is in {where}, {by}")
 
 
 @app.command("import")
@@ -169,11 +165,11 @@ def import_(
     """Import a bundle from another home; check it completely before writing anything."""
     if (public is None and file is None) == (not unsigned):
         raise ConfigError("import needs a public key of the owner (--public HEX or --file PEM), or --unsigned")
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     public_key = None if unsigned else public_key_given(public, file)
     bundle, new = import_bundle(stores, read_bundle_files(source), public_key=public_key, now=now())
     outcome = "is imported" if new else "was here already"
-    out.print(f"bundle {bundle.bundle_hash} of {bundle.golem_id} {outcome}", markup=False, soft_wrap=True)
+    say(f"bundle {bundle.bundle_hash} of {bundle.golem_id} {outcome}")
 
 
 @app.command()
@@ -188,7 +184,7 @@ def sign(
     if (owner is None) != (key is None):
         raise ConfigError("--owner and --key must be given together")
     keys = {owner: private_key_in(key)} if owner is not None and key is not None else {}
-    signed = sign_all_bundles(DerivationContext.open(root_of(home)), keys, now=now())
+    signed = sign_all_bundles(open_context(home), keys, now=now())
     for bundle_hash, key_id in sorted(signed.items()):
         out.print(f"bundle {bundle_hash[:16]} signed with {key_id}")
     if not signed:
@@ -200,7 +196,7 @@ def sign(
 def _policy(home: Path | None) -> Policy:
     """Return the home's policy, or the default policy if there is no home."""
     try:
-        return DerivationContext.open(root_of(home)).policy
+        return open_context(home).policy
     except NoHomeError:
         return Policy()
 
@@ -208,7 +204,7 @@ def _policy(home: Path | None) -> Policy:
 def _in_words(bundle: Bundle, home: Path | None) -> PhrasedTestament | None:
     """Return the testament as a model phrased it; None if the golem is not of this home or no model did."""
     try:
-        stores = DerivationContext.open(root_of(home))
+        stores = open_context(home)
     except NoHomeError:
         return None
     testament = orjson.loads(bundle.files[TESTAMENT])
@@ -222,7 +218,7 @@ def files_of(target: str, home: Path | None) -> dict[str, bytes]:
     path = Path(target)
     if path.exists():
         return read_bundle_files(path)
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     return bundle_files(stores.home.bundles / hash_of(stores, target))
 
 
@@ -241,7 +237,7 @@ def hash_of(stores: DerivationContext, target: str) -> str:
 def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
     """Return the current public key of the owner of the bundle's golem, None if either is unknown."""
     try:
-        stores = DerivationContext.open(root_of(home))
+        stores = open_context(home)
     except NoHomeError:
         return None
     owner = owners_of(stores).get(bundle.golem_id)
@@ -292,11 +288,7 @@ def _list(stores: DerivationContext, format: str) -> None:
             (path.name[:16], bundle.golem_id, bundle.manifest["generation"], bundle.entries().num_rows,
              signature["owner_id"] if signature else None, remark)
         )  # fmt: skip
-    names = ["bundle", "golem", "generation", "entries", "signed_by", "remark"]
-    if format == "json":
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
-    else:
-        print_table(out, None, names, rows)
+    print_rows(None, ["bundle", "golem", "generation", "entries", "signed_by", "remark"], rows, format)
 
 
 def _share(ppm: int | None) -> float | None:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, out, report_progress, write_report
+from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, report_progress, write_report
 from bardo_pipeline.cli.options import JsonOption, now
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, lines
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.bottleneck_evaluation import WAYS, Kept, Squeeze, Squeezed, squeeze
 
@@ -38,18 +38,14 @@ def bottleneck(
     with TemporaryDirectory(prefix="bardo-eval-") as home, report_progress(quiet=json) as tell:
         result = squeeze(Path(home) / "home", settings, policy=Policy(), tell=tell, clock=now)
     whole = {"entries": result.entries, "truths": result.truths, "answered": result.answered}
-    report_json = write_report(
-        target, _page(settings, result), {"seed": seed, **whole, "kept": [k._asdict() for k in result.kept]}
-    )
-    if json:
-        typer.echo(report_json)
-        return
-    out.print(
-        f"{result.entries:,} entries, {result.truths} truths held correctly, {result.answered} questions answered",
-        highlight=False,
-    )
-    print_table(out, "What survives", list(_NAMES), [_row(k) for k in result.kept])
-    out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
+    facts = {"seed": seed, **whole, "kept": [k._asdict() for k in result.kept]}
+    write_report(target, _page(settings, result), facts, lambda: _show(result), json=json)
+
+
+def _show(result: Squeezed) -> None:
+    held = f"{result.entries:,} entries, {result.truths} truths held correctly"
+    out.print(f"{held}, {result.answered} questions answered")
+    print_table("What survives", _NAMES, [_row(k) for k in result.kept])
 
 
 def _row(kept: Kept) -> tuple[object, ...]:

@@ -12,7 +12,6 @@ import typer
 
 from bardo_pipeline.cli.evaluation.evaluation_options import (
     make_output_folder,
-    out,
     print_bounds,
     report_progress,
     write_report,
@@ -20,7 +19,7 @@ from bardo_pipeline.cli.evaluation.evaluation_options import (
 from bardo_pipeline.cli.options import JsonOption
 from bardo_pipeline.cli.output.eval_page import bounds_table, page, table
 from bardo_pipeline.cli.output.svg_plots import Line, lines
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
 from bardo_pipeline.runtime.lineage_evaluation import Descent, Graded, grade_lineages, graded, live_recorded
@@ -56,12 +55,8 @@ def lineage(
         "ancestors": ancestors, "turns": not steady, "kept": report.kept, **_summary(report),
         "recorded": {"skipped": why} if recorded is None else _summary(recorded),
     }  # fmt: skip
-    report_json = write_report(target, _page(descents[0], report, recorded, why), summary)
-    if json:
-        typer.echo(report_json)
-    else:
-        _show(report, recorded, why)
-        out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
+    page_text = _page(descents[0], report, recorded, why)
+    write_report(target, page_text, summary, lambda: _show(report, recorded, why), json=json)
     if not report.kept:
         raise typer.Exit(1)
 
@@ -107,12 +102,12 @@ def _gain_rows(gains: tuple[Gain, ...]) -> list[tuple[Any, ...]]:
 
 def _show(report: Graded, recorded: Graded | None, why: str | None) -> None:
     print_bounds(report.bounds)
-    print_table(out, f"{len(report.markets)} markets", list(_CONDITION), _rows(report))
-    print_table(out, "Advantage of heirs", list(_GAIN), _gain_rows(report.gains))
+    print_table(f"{len(report.markets)} markets", _CONDITION, _rows(report))
+    print_table("Advantage of heirs", _GAIN, _gain_rows(report.gains))
     if recorded is None:
-        out.print(f"Recorded days skipped: {why}", highlight=False, soft_wrap=True)
+        say(f"Recorded days skipped: {why}")
     else:
-        print_table(out, recorded.markets[0], list(_CONDITION), _rows(recorded))
+        print_table(recorded.markets[0], _CONDITION, _rows(recorded))
 
 
 def _summary(report: Graded) -> dict[str, Any]:

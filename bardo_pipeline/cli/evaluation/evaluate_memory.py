@@ -13,14 +13,13 @@ from bardo_pipeline.cli.evaluation.evaluate_lineage import lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
 from bardo_pipeline.cli.evaluation.evaluation_options import (
     make_output_folder,
-    out,
     print_bounds,
     report_progress,
     write_report,
 )
 from bardo_pipeline.cli.options import JsonOption, now
 from bardo_pipeline.cli.output.eval_page import foretold_page, worth_page
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.output.tables import out, print_table, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy
@@ -69,12 +68,7 @@ def memory(
     target = make_output_folder(folder or Path("eval") / f"memory-{seed}")
     with TemporaryDirectory(prefix="bardo-eval-") as home, report_progress(quiet=json) as tell:
         report = grade_memory(Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, tell=tell)
-    report_json = write_report(target, worth_page(report, policy.worth), summary(report))
-    if json:
-        typer.echo(report_json)
-    else:
-        show(report)
-        out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
+    write_report(target, worth_page(report, policy.worth), summary(report), lambda: show(report), json=json)
     if not report.kept:
         raise typer.Exit(1)
 
@@ -82,39 +76,37 @@ def memory(
 def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: bool) -> None:
     """Measure calibration on a recorded market; print a note if the trace folder is missing."""
     if not trace.is_dir():
-        out.print(f"skipped: {trace} is not a folder; name the recorded market's folder with --trace", highlight=False)
+        out.print(f"skipped: {trace} is not a folder; name the recorded market's folder with --trace")
         return
     market, _ = read_trace(trace)
     target = make_output_folder(target)
     with TemporaryDirectory(prefix="bardo-eval-") as home, report_progress(quiet=json) as tell:
         result = foretell(Path(home), market, golems, policy=policy, clock=now, tell=tell)
-    facts = {"market": result.market, "golems": result.golems, "records": result.records}
-    report_json = write_report(
-        target, foretold_page(result), {**facts, "calibration": calibration_facts(result.calibration)}
-    )
-    if json:
-        typer.echo(report_json)
-        return
-    out.print(f"{result.market}: {result.golems} golems, {result.records:,} records", highlight=False, soft_wrap=True)
-    show_calibration(result.calibration)
-    out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
+    facts: dict[str, Any] = {"market": result.market, "golems": result.golems, "records": result.records}
+    facts |= {"calibration": calibration_facts(result.calibration)}
+
+    def show_recorded() -> None:
+        say(f"{result.market}: {result.golems} golems, {result.records:,} records")
+        show_calibration(result.calibration)
+
+    write_report(target, foretold_page(result), facts, show_recorded, json=json)
 
 
 def show(report: Report) -> None:
     """Print bounds, truths of the last day, expired truths, retrieval quality and calibration as tables."""
     print_bounds(report.bounds)
     rows = [(t.name, t.kind, t.strength, t.met, t.held) for t in report.looks[-1].recalled]
-    print_table(out, "Truths above one sigma", ["truth", "kind", "sigma", "met", "held"], rows)
+    print_table("Truths above one sigma", ["truth", "kind", "sigma", "met", "held"], rows)
     if report.faded:
         names = ["expired truth", "golems", "half_life_days", "below_after_days", "left"]
         print_table(
-            out, "Fading", names, [(f.name, f.holders, f.half_life_days, f.days_below, f.left) for f in report.faded]
+            "Fading", names, [(f.name, f.holders, f.half_life_days, f.days_below, f.left) for f in report.faded]
         )
 
     asked = report.asked
     if asked.number:
         hits = f"{asked.number:,} questions: {asked.hit_rate:.0%} answered among the first {asked.first}"
-        out.print(f"{hits}; mean reciprocal rank {asked.reciprocal_rank:.2f}", highlight=False, soft_wrap=True)
+        say(f"{hits}; mean reciprocal rank {asked.reciprocal_rank:.2f}")
     show_calibration(report.calibration)
 
 
@@ -125,7 +117,7 @@ def show_calibration(calibration: Calibration) -> None:
          r["held_ppm"] / PPM, r["outcome_count"], r["agreed_ppm"] / PPM)
         for r in calibration.bands.to_pylist()
     ]  # fmt: skip
-    print_table(out, "Calibration", ["confidence", "beliefs", "held", "decisions", "agreed"], rows)
+    print_table("Calibration", ["confidence", "beliefs", "held", "decisions", "agreed"], rows)
 
 
 def calibration_facts(calibration: Calibration) -> dict[str, Any]:

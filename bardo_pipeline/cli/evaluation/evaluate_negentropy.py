@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, out, write_report
-from bardo_pipeline.cli.options import HomeOption, JsonOption, root_of
+from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, write_report
+from bardo_pipeline.cli.options import HomeOption, JsonOption, open_context
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, Mark, lines
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.reports.negentropy_report import Order, order_of_home
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -34,16 +33,17 @@ def negentropy(
     json: JsonOption = False,
 ) -> None:
     """Measure the share of uncertainty about outcomes that a clade's knowledge removes, by generation."""
-    order = order_of_home(DerivationContext.open(root_of(home)), owner)
+    order = order_of_home(open_context(home), owner)
     if not order.golems.num_rows:
         raise QueryError("no decision was judged yet: run a fleet for more ticks (`bardo run`)")
-    report_json = write_report(make_output_folder(folder), order_page(order), _document(order))
-    if json:
-        typer.echo(report_json)
-        return
-    for clade, trend in order.trends.items():
-        print_table(out, f"Clade {clade}: {_trend_text(trend)}", list(NAMES), _rows(order.clades, clade))
-    out.print(f"Page: {folder / 'index.html'}", highlight=False, soft_wrap=True)
+    trends = {clade: {**vars(trend), "verdict": trend.verdict} for clade, trend in order.trends.items()}
+    facts = {"trends": trends} | {name: getattr(order, name).to_pylist() for name in ("clades", "lineages", "golems")}
+
+    def show() -> None:
+        for clade, trend in order.trends.items():
+            print_table(f"Clade {clade}: {_trend_text(trend)}", NAMES, _rows(order.clades, clade))
+
+    write_report(make_output_folder(folder), order_page(order), facts, show, json=json)
 
 
 def _rows(groups: pa.Table, clade: str) -> list[tuple[Any, ...]]:
@@ -59,12 +59,6 @@ def _trend_text(trend: Trend) -> str:
     if trend.slope is None or trend.low is None or trend.high is None:
         return "undecided (needs three golems of two generations)"
     return f"{trend.verdict} ({trend.slope:+.1%} a generation, 95 % between {trend.low:+.1%} and {trend.high:+.1%})"
-
-
-def _document(order: Order) -> dict[str, Any]:
-    trends = {name: {**vars(one), "verdict": one.verdict} for name, one in order.trends.items()}
-    groups = {name: getattr(order, name).to_pylist() for name in ("clades", "lineages", "golems")}
-    return {"trends": trends, **groups}
 
 
 def order_page(order: Order) -> str:

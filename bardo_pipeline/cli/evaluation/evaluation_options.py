@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
+import typer
 from rich.console import Console
 
-from bardo_pipeline.cli.output.tables import print_table, progress_bar
+from bardo_pipeline.cli.output.tables import out, print_table, progress_bar, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.memory_evaluation import Tell
-
-out = Console(soft_wrap=False)
 
 
 def make_output_folder(target: Path) -> Path:
@@ -28,18 +27,22 @@ def make_output_folder(target: Path) -> Path:
     return target
 
 
-def write_report(target: Path, page: str, report: dict[str, Any]) -> str:
-    """Write index.html and report.json; return the report's JSON."""
+def write_report(target: Path, page: str, report: dict[str, Any], show: Callable[[], None], *, json: bool) -> None:
+    """Write index.html and report.json; print the report's JSON, or call `show` and print the page's path."""
     content = orjson.dumps(report, option=orjson.OPT_INDENT_2)
     (target / "index.html").write_text(page, "utf-8")
     (target / "report.json").write_bytes(content)
-    return content.decode()
+    if json:
+        typer.echo(content.decode())
+        return
+    show()
+    say(f"Page: {target / 'index.html'}")
 
 
 def print_bounds(bounds: tuple[Bound, ...]) -> None:
     """Print each bound with its measured value and verdict."""
     rows = [(b.name, b.value, f"{b.way} {b.limit:g}", "kept" if b.kept else "MISSED", b.detail) for b in bounds]
-    print_table(out, "Bounds", ["bound", "measured", "asked", "verdict", "of what"], rows)
+    print_table("Bounds", ["bound", "measured", "asked", "verdict", "of what"], rows)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
-from bardo_pipeline.cli.output.tables import progress_bar
+from bardo_pipeline.cli.output.tables import out, progress_bar
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
@@ -74,7 +74,13 @@ class RunSettings:
 
 
 def go(
-    root: Path, settings: RunSettings, *, clock: Callable[[], datetime], console: Console, derive: bool, marts: bool
+    root: Path,
+    settings: RunSettings,
+    *,
+    clock: Callable[[], datetime],
+    derive: bool,
+    marts: bool,
+    console: Console = out,
 ) -> Ending:
     """Run the fleet through the market, then derive every table if `derive`, and the warehouse if `marts`."""
     market = open_market(settings, console)

@@ -7,11 +7,9 @@ from datetime import timedelta
 from typing import Annotated, Literal, cast
 
 import typer
-from rich.console import Console
 
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, moment_of, now, root_of
-from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, moment_of, now, open_context
+from bardo_pipeline.cli.output.tables import out, print_table, say
 from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
@@ -19,7 +17,6 @@ from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.errors import ConfigError, QueryError
 
 app = typer.Typer(help="State, silence, death and succession of golems.", no_args_is_help=True)
-out = Console(soft_wrap=False)
 
 _OUTCOMES = {
     "silent": "would be declared dead",
@@ -50,7 +47,7 @@ def observe_golems(
         raise ConfigError(f"--clock {clock} is unknown: use market or wall")
     if at is not None and clock != "wall":
         raise ConfigError("--at needs --clock wall")
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     moment = now() if at is None else moment_of(at, "--at")
     silence_min = None if silence is None else timedelta(hours=silence)
     which = cast("Literal['market', 'wall'] | None", clock)
@@ -59,7 +56,7 @@ def observe_golems(
         out.print("No golem fell silent.")
         return
     rows = [(s.golem_id, s.tick, f"{s.at:%Y-%m-%d %H:%M}", f"{s.hours:,.1f}", _OUTCOMES[s.outcome]) for s in silences]
-    print_table(out, "Silent golems", ["golem", "last tick", "heard", "hours", "what came of it"], rows)
+    print_table("Silent golems", ["golem", "last tick", "heard", "hours", "what came of it"], rows)
     declared = {silence.golem_id for silence in silences if silence.outcome == "declared"}
     if not declared:
         return
@@ -67,7 +64,7 @@ def observe_golems(
         curate_and_complete_deaths(stores, now=moment)
     for phases in phases_of(stores, declared).values():
         if phases[-1].kind == "LegacyLeft":
-            out.print(phases[-1].said["notice"], highlight=False, soft_wrap=True)
+            say(phases[-1].said["notice"])
 
 
 @app.command("notices")
@@ -77,19 +74,17 @@ def notices(
     embedder: EmbedderOption = None,
 ) -> None:
     """List notices to owners about deaths and failed successions, oldest first; --post sends them."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     if not post:
         waiting_ids = {notice.event_id for notice in waiting_notices(stores)}
         for notice in notices_of(stores):
             mark = "" if notice.event_id in waiting_ids else " (posted)"
-            out.print(
-                f"{notice.at:%Y-%m-%d %H:%M} {notice.owner_id}: {notice.text}{mark}", highlight=False, soft_wrap=True
-            )
+            say(f"{notice.at:%Y-%m-%d %H:%M} {notice.owner_id}: {notice.text}{mark}")
         return
     url = webhook_of(os.environ)
     if url is None:
         raise ConfigError(f"notices need a webhook: set {WEBHOOK} to a URL that accepts JSON by POST")
-    out.print(f"{len(post_notices(stores, url)):,} notices posted to {url}", soft_wrap=True)
+    say(f"{len(post_notices(stores, url)):,} notices posted to {url}")
 
 
 @app.command("death")
@@ -99,7 +94,7 @@ def death(
     embedder: EmbedderOption = None,
 ) -> None:
     """Show the four phases of a death: their results and their cost from the death reserve."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     phases = phases_of(stores, [golem]).get(golem)
     if phases is None:
         dead = golem in stores.life("DeathDeclared")["golem_id"].to_pylist()
@@ -109,7 +104,7 @@ def death(
         (PHASE_WORDS[p.kind], _result(p), f"${p.said['cost_micros'] / 1e6:.4f}", f"${_reserve_micros(p) / 1e6:.4f}")
         for p in phases
     ]
-    print_table(out, f"How {golem} died", ["phase", "what it did", "cost", "left of the reserve"], rows)
+    print_table(f"How {golem} died", ["phase", "what it did", "cost", "left of the reserve"], rows)
 
 
 def _reserve_micros(phase: Phase) -> int:

@@ -1,25 +1,30 @@
-"""`bardo graveyard` lists dead golems; `bardo golem show` shows one golem."""
+"""`bardo graveyard`, `bardo golem show | phrase`: dead golems, one golem, and testaments in a model's words."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from bardo_pipeline.cli.golem.phrase_command import show_words
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, now, open_context
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff, standing_of
-from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
+from bardo_pipeline.derivation.death.testament_phrasing import (
+    PhrasedTestament,
+    PhrasingResult,
+    phrase_all_testaments,
+    phrase_testament,
+    phrased_testament,
+    phrasing_requests,
+)
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
-
-out = Console(soft_wrap=False, highlight=False)
 
 _SHOWN_ITEMS = 4
 
@@ -33,7 +38,7 @@ def graveyard(
     embedder: EmbedderOption = None,
 ) -> None:
     """List dead golems: cause of death, earnings, entries left, bundle, heir, last words."""
-    dead_golems = graves(DerivationContext.open(root_of(home), embedder=embedder), owner=owner, lineage=lineage)
+    dead_golems = graves(open_context(home, embedder), owner=owner, lineage=lineage)
     if json:
         print_json([asdict(grave) for grave in dead_golems])
         return
@@ -47,14 +52,13 @@ def graveyard(
         for g in dead_golems[:limit]
     ]  # fmt: skip
     names = ["golem", "gen", "owner", "died", "cause", "ticks", "earned $", "left", "bundle", "heir"]
-    print_table(out, None, names, rows)
+    print_table(None, names, rows)
     for grave in dead_golems[:limit]:
         if grave.last_words:
-            out.print(f"{grave.golem_id}: “{escape(grave.last_words)}”", soft_wrap=True)
-    out.print(
+            say(f"{grave.golem_id}: “{grave.last_words}”")
+    say(
         f"{len(dead_golems)} dead; `bardo golem show GOLEM` opens a testament, `bardo golem successor GOLEM` summons "
-        "an heir, `bardo golem found --like GOLEM` starts fresh",
-        soft_wrap=True,
+        "an heir, `bardo golem found --like GOLEM` starts fresh"
     )
 
 
@@ -66,7 +70,7 @@ def show_golem(
     embedder: EmbedderOption = None,
 ) -> None:
     """Show one golem: vitality, phase, knowledge, line of descent, and its testament if it is dead."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     report = golem_report(stores, golem)
     words = None if report.testament is None else phrased_testament(stores, golem, report.testament)
     if json:
@@ -78,7 +82,7 @@ def show_golem(
     _show_life(report)
     if report.knows:
         rows = [(row["kind"], row["status"], row["entries"]) for row in report.knows]
-        print_table(out, "What it knows", ["kind", "status", "entries"], rows)
+        print_table("What it knows", ["kind", "status", "entries"], rows)
     if report.testament is not None:
         parts = [_category(name, report.testament[name], testament) for name in CATEGORIES if report.testament[name]]
         out.print(Panel("\n".join(parts), title=f"Testament of {golem}"))
@@ -87,10 +91,10 @@ def show_golem(
     standing = standing_of(stores, golem)
     if standing is not None:
         steps = [(step.step, step.outcome, step.attempt, step.why) for step in standing.last.values()]
-        print_table(out, "Succession", ["step", "outcome", "attempt", "why"], steps)
+        print_table("Succession", ["step", "outcome", "attempt", "why"], steps)
         if standing.halted is not None and standing.halted.step == "compared":
             for line in playbook_diff(stores, golem):
-                out.print(escape(line), soft_wrap=True)
+                say(line)
 
 
 def _show_life(report: GolemReport) -> None:
@@ -135,3 +139,66 @@ def _category(name: str, statements: list[str], whole: bool) -> str:
     shown = statements if whole else statements[:_SHOWN_ITEMS]
     more = f"\n  ({len(statements) - len(shown)} more: --testament)" if len(shown) < len(statements) else ""
     return f"[bold]{CATEGORIES[name]}[/]\n" + "\n".join(f"- {escape(statement)}" for statement in shown) + more
+
+
+def phrase_testaments(
+    golem: Annotated[str | None, typer.Argument(help="Dead golem whose testament to rephrase.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every testament, until the day's cost cap is reached.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Retry testaments without an answer.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the prompts; send nothing.")] = False,
+    home: HomeOption = None,
+    embedder: EmbedderOption = None,
+) -> None:
+    """Have a language model (BARDO_MODEL=PROVIDER:MODEL) rephrase testaments, and record its answers.
+
+    A wording that claims something else than the derived sentence is refused, and the derived sentence is kept.
+    Testament and bundle stay unchanged. Each testament is sent once; a rebuild sends nothing. Exit 1 if a request
+    failed: the model declined, or the cost cap was reached.
+    """
+    if (golem is None) != every:
+        raise ConfigError("name one golem, or give --all")
+    stores = open_context(home, embedder)
+    if dry_run:
+        for golem_id, (_, _, prompt) in phrasing_requests(stores, None if golem is None else [golem]).items():
+            typer.echo(f"# golem {golem_id}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
+        return
+    settings = ModelSettings.wanted(os.environ)
+    with out.status(f"asking {settings.provider}:{settings.model}"):
+        if golem is None:
+            results = phrase_all_testaments(stores, settings, clock=now, again=again)
+        else:
+            results = [phrase_testament(stores, golem, settings, clock=now, again=again)]
+    if not results:
+        out.print("nothing to send: every testament was sent before")
+        return
+    _show_phrasings(results)
+    failed = [error for result in results if (error := result.error)]
+    if failed and golem is not None:
+        raise failed[0]
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show_phrasings(results: list[PhrasingResult]) -> None:
+    names = ["golem", "what came", "phrased", "refused", "tokens", "cost"]
+    print_table("Asked", names, [_row(result) for result in results])
+    for result in results:
+        rows = [(w.statement, w.wording, w.fault) for w in result.phrased.wordings if w.fault]
+        if rows:
+            print_table(f"Refused for {result.golem_id}", ["sentence", "wording", "because"], rows)
+
+
+def _row(result: PhrasingResult) -> tuple[object, ...]:
+    phrased = result.phrased
+    outcome = phrased.outcome.replace("_", " ") + (", on record already" if result.known else "")
+    refused = sum(wording.fault is not None for wording in phrased.wordings)
+    tokens = f"{phrased.input_tokens} + {phrased.output_tokens}"
+    cost = f"${phrased.cost_micros / 1e6:.6f}"
+    return result.golem_id, outcome, len(phrased.wordings) - refused, refused, tokens, cost
+
+
+def show_words(words: PhrasedTestament) -> None:
+    """Print a testament in the model's words, and the number of refused wordings."""
+    more = f"\n({len(words.refused)} wordings claimed something else; the derived sentences are kept)"
+    page = words.page.strip() + (more if words.refused else "")
+    out.print(Panel(escape(page), title=escape(f"In the words of {words.by}")))

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from bardo_pipeline.cli.options import HomeOption, JsonOption, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.options import HomeOption, JsonOption, bounds_of, now, open_context, root_of
+from bardo_pipeline.cli.output.tables import out, print_json, print_table
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
@@ -26,17 +25,13 @@ from bardo_pipeline.derivation.death.death_queries import (
 )
 from bardo_pipeline.derivation.death.graveyard import budget_of, inheritance_previews, recommendations
 from bardo_pipeline.derivation.succession.succeed import due_successions, found_new_lineage, run_due_successions, summon
-from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, Preview
 from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import to_toml
 from bardo_pipeline.storage.home import Home
-
-out = Console(soft_wrap=False, highlight=False)
 
 DeadOption = Annotated[str, typer.Argument(help="Dead golem.")]
 HeirBudget = Annotated[
@@ -67,7 +62,7 @@ def successor(
 
     The next run of its market runs it. Repeating the command changes nothing.
     """
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     predecessor = dead_golem(stores, dead)
     micros = round(budget * 1e6) if budget is not None else budget_of(predecessor.born)
     request = HeirRequest(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
@@ -82,7 +77,7 @@ def successor(
         return
     _show_advice(stores, predecessor)
     if preview is not None:
-        show_preview(out, preview)
+        _show_preview(preview)
     elif inherit:
         out.print("its bundle is not published: nothing can be inherited")
     else:
@@ -126,7 +121,7 @@ def found(
     home: HomeOption = None,
 ) -> None:
     """Found a new lineage in the market of a dead golem; it inherits nothing."""
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     request = HeirRequest(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
     example = dead_golem(stores, like)
     golem_id, is_new = found_new_lineage(stores, example, request, number=number, now=now())
@@ -155,21 +150,21 @@ def due_now(
     json: JsonOption = False,
 ) -> None:
     """Run due succession steps: create wanted heirs, retry failed steps and registrations."""
-    stores, moment = DerivationContext.open(root_of(home)), now()
+    stores, moment = open_context(home), now()
     waiting = due_successions(stores, moment)
     results: dict[str, Standing] = {} if dry_run else run_due_successions(stores, now=moment)
     rows = [(s.golem_id, s.why, results[s.golem_id].state if s.golem_id in results else "due") for s in waiting]
     if json:
         print_json([{"golem": golem, "why": why, "state": state} for golem, why, state in rows])
     elif rows:
-        print_table(out, "Due", ["dead golem", "why", "now"], rows)
+        print_table("Due", ["dead golem", "why", "now"], rows)
     else:
         out.print("nothing is due")
 
 
 def successions(home: HomeOption = None, json: JsonOption = False) -> None:
     """List successions with state and reason, and each owner's credit."""
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     by_golem = standings(succession_steps(stores))
     births = births_of(stores, by_golem)
     rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(by_golem.items())]
@@ -179,7 +174,7 @@ def successions(home: HomeOption = None, json: JsonOption = False) -> None:
         print_json({"successions": rows, "credit_micros": balances})
         return
     if rows:
-        print_table(out, "Successions", list(rows[0]), [tuple(row.values()) for row in rows])
+        print_table("Successions", list(rows[0]), [tuple(row.values()) for row in rows])
     else:
         out.print("no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]")
     for owner, micros in balances.items():
@@ -200,16 +195,6 @@ def _row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
     }
 
 
-def bounds_of(text: str | None) -> tuple[int, int]:
-    """Parse LOW-HIGH; None gives the default bounds. Raises ConfigError."""
-    if text is None:
-        return Founding().lifespan_ticks
-    low, _, high = text.partition("-")
-    if not (low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high)):
-        raise ConfigError(f"--lifespan {text!r} is not LOW-HIGH in ticks: for example 2000-8000")
-    return int(low), int(high)
-
-
 def _show_advice(stores: DerivationContext, predecessor: DeadGolem) -> None:
     """Print the predecessor's configuration next to the advice of its testament."""
     whole = to_toml(in_force_now(stores, predecessor.golem_id).configuration)
@@ -227,9 +212,9 @@ def _show_advice(stores: DerivationContext, predecessor: DeadGolem) -> None:
     out.print(panels)
 
 
-def show_preview(console: Console, preview: Preview) -> None:
+def _show_preview(preview: Preview) -> None:
     """Print an inheritance preview: counts, confidence before and after the decay at death, entries by group."""
-    console.print(
+    out.print(
         f"{preview.entry_count:,} entries are inherited (of at most {preview.budget:,}), "
         f"{preview.bloodstain_count} bloodstains, {preview.anti_knowledge_count} anti-knowledge, "
         f"{preview.episode_count} episodes; the heir is generation {preview.generation}",
@@ -249,9 +234,9 @@ def show_preview(console: Console, preview: Preview) -> None:
             "█" * (after * _BAR // most),
         )
     table.add_row("mean", f"{preview.mean_before_ppm / PPM:.0%}", "", f"{preview.mean_after_ppm / PPM:.0%}", "")
-    console.print(table)
+    out.print(table)
     rows = [
         (name.removeprefix("by_"), ", ".join(f"{what} {count}" for what, count in getattr(preview, name).items()))
         for name in GROUPS
     ]
-    print_table(console, None, ["by", "entries"], rows)
+    print_table(None, ["by", "entries"], rows)

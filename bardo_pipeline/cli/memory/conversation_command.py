@@ -8,16 +8,14 @@ from typing import Annotated
 
 import orjson
 import typer
-from rich.console import Console
 
-from bardo_pipeline.cli.options import GolemArgument, HomeOption, check_format, now, root_of
+from bardo_pipeline.cli.options import GolemArgument, HomeOption, now, open_log, root_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.storage.conversations.conversations import DEFAULT_SESSION, Conversations, conversation_tail
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 
 app = typer.Typer(help="Conversations of owners and golems, stored next to the log as JSON lines.")
-out = Console(soft_wrap=False)
 
 SessionOption = Annotated[str, typer.Option("--session", help="Session name.")]
 
@@ -32,9 +30,8 @@ def append(
 ) -> None:
     """Append a message to the active branch of a session; print its id when it is durable."""
     text = sys.stdin.read() if content == "-" else content
-    place = Home.open(root_of(home))
-    with EventLog(place) as log:
-        message = Conversations(place, log).append(golem, role, text, now(), session=session)
+    with open_log(home) as log:
+        message = Conversations(log.home, log).append(golem, role, text, now(), session=session)
     typer.echo(message.message_id)
 
 
@@ -53,14 +50,13 @@ def show(
     home: HomeOption = None,
 ) -> None:
     """Show the messages of a branch, with summaries instead of the messages they replace."""
-    check_format(format)
     place = Home.open(root_of(home))
     if tail is not None and branch is None and not whole:
         messages = list(conversation_tail(place, golem, tail, session=session))
         torn = b""
     else:
         with EventLog(place) as log:
-            conversations = Conversations(place, log)
+            conversations = Conversations(log.home, log)
             messages = conversations.view(golem, session, branch=branch, whole=whole)[-(tail or 0) :]
             torn = conversations.session(golem, session).torn
     if format == "json":
@@ -68,7 +64,7 @@ def show(
             typer.echo(orjson.dumps(asdict(message)).decode())
     else:
         rows = [(m.message_id, f"{m.at:%Y-%m-%d %H:%M}", m.role, _content(m.content, m.covers)) for m in messages]
-        print_table(out, None, ["id", "at", "role", "content"], rows)
+        print_table(None, ["id", "at", "role", "content"], rows)
     if torn:
         typer.echo(f"the unfinished last line is left out ({len(torn)} bytes)", err=True)
 
@@ -84,9 +80,8 @@ def branch(
     home: HomeOption = None,
 ) -> None:
     """Start a branch after a message, or switch to a branch."""
-    place = Home.open(root_of(home))
-    with EventLog(place) as log:
-        Conversations(place, log).branch(golem, name, now(), behind=behind, session=session)
+    with open_log(home) as log:
+        Conversations(log.home, log).branch(golem, name, now(), behind=behind, session=session)
     typer.echo(f"golem {golem}: session {session} continues in branch {name}")
 
 
@@ -99,23 +94,21 @@ def compact(
     home: HomeOption = None,
 ) -> None:
     """Replace older messages by a summary; move them to an archive file."""
-    place = Home.open(root_of(home))
-    with EventLog(place) as log:
-        covered = Conversations(place, log).compact(golem, summary, now(), keep=keep, session=session)
+    with open_log(home) as log:
+        covered = Conversations(log.home, log).compact(golem, summary, now(), keep=keep, session=session)
     typer.echo(f"golem {golem}: a summary replaces {covered} messages of session {session}")
 
 
 @app.command("list")
 def list_(home: HomeOption = None) -> None:
     """List sessions with message count, branches and time of the last message."""
-    place = Home.open(root_of(home))
-    with EventLog(place) as log:
-        sessions = Conversations(place, log).sessions()
+    with open_log(home) as log:
+        sessions = Conversations(log.home, log).sessions()
     rows = [
         (s.golem_id, s.name, s.count, ", ".join(_starred(n, s.active) for n in s.heads), f"{s.last_at:%Y-%m-%d %H:%M}")
         for s in sessions
     ]
-    print_table(out, "Conversations", ["golem", "session", "lines", "branches", "last"], rows)
+    print_table("Conversations", ["golem", "session", "lines", "branches", "last"], rows)
 
 
 def _content(content: str, covers: int) -> str:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import MofNCompleteColumn
 
-from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table, progress_bar
+from bardo_pipeline.cli.options import (
+    EmbedderOption,
+    FormatOption,
+    HomeOption,
+    now,
+    open_context,
+)
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, progress_bar, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, pausing_check, suspect_count
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.log.embedding_table import Checked
-
-out = Console(soft_wrap=False, highlight=False)
 
 
 def drift(
@@ -29,10 +31,9 @@ def drift(
     embedder: EmbedderOption = None,
 ) -> None:
     """Show checks of the embedding model against its recorded vectors; exit 1 if the newest is critical."""
-    check_format(format)
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     if check:
-        with out.status("embedding the reference texts") if format == "table" else nullcontext():
+        with spinner("embedding the reference texts", quiet=format == "json"):
             check_drift(stores, now=now())
     checks = stores.embedding_log.checks(name=stores.embedder_name)
     if format == "json":
@@ -40,26 +41,24 @@ def drift(
     elif not checks:
         out.print(f"{stores.embedder_name} was never checked: `bardo drift --check` or the next embedding checks it")
     else:
-        print_table(out, f"{stores.embedder_name} and its recorded vectors", _NAMES, [_row(c) for c in checks[-last:]])
+        print_table(f"{stores.embedder_name} and its recorded vectors", _NAMES, [_row(c) for c in checks[-last:]])
     if checks and checks[-1].drift.verdict == "critical":
         if format == "table":
-            out.print(
+            say(
                 f"Embedding is paused; {suspect_count(stores):,} vectors were made since the last passed check. "
-                "Restore the model and check again, or run `bardo reembed`.",
-                soft_wrap=True,
+                "Restore the model and check again, or run `bardo reembed`."
             )
         raise typer.Exit(1)
 
 
-def warn_of_drift(console: Console, stores: DerivationContext) -> None:
+def warn_of_drift(stores: DerivationContext) -> None:
     """Warn below an answer if the last check of the embedding model was critical."""
     failed_check = pausing_check(stores)
     if failed_check is not None:
-        console.print(
+        out.print(
             f"{stores.embedder_name} had drifted from its recorded vectors at the last check "
             f"({failed_check.at:%Y-%m-%d %H:%M}): similarities here are unreliable; `bardo drift` shows details.",
             style="yellow",
-            highlight=False,
             soft_wrap=True,
         )
 
@@ -94,7 +93,7 @@ def reembed_everything(
 
     If interrupted, the old model stays active; running the command again continues.
     """
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     with progress_bar(out, MofNCompleteColumn()) as progress:
         task = progress.add_task("opening the model", total=None)
 
@@ -102,8 +101,7 @@ def reembed_everything(
             progress.update(task, description=step, completed=done, total=count or None)
 
         migration = reembed(stores, model, again=again, now=now(), tell=tell)
-    out.print(
+    say(
         f"{migration.new} is active instead of {migration.old}: {migration.episodes:,} episodes of {migration.texts:,} "
-        f"texts, derivation {migration.derivation_id}{' (resumed)' if migration.resumed else ''}",
-        soft_wrap=True,
+        f"texts, derivation {migration.derivation_id}{' (resumed)' if migration.resumed else ''}"
     )

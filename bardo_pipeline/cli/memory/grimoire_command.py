@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from bardo_pipeline.cli.options import (
@@ -18,11 +17,10 @@ from bardo_pipeline.cli.options import (
     GolemArgument,
     HomeOption,
     WhyOption,
-    check_format,
     now,
-    root_of,
+    open_context,
 )
-from bardo_pipeline.cli.output.tables import day, percent, print_json, print_table
+from bardo_pipeline.cli.output.tables import day, out, percent, print_json, print_table, say
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -47,7 +45,6 @@ app = typer.Typer(
     help="Entries of a golem at its last closed cycle, their evidence, and overrides by the owner.",
     no_args_is_help=True,
 )
-out = Console(soft_wrap=False, highlight=False)
 
 FADES_DAYS = (1, 7, 30, 90)
 
@@ -66,8 +63,7 @@ def list_(
     embedder: EmbedderOption = None,
 ) -> None:
     """List the entries of a golem by confidence."""
-    check_format(format)
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     grimoire = grimoire_of(stores, golem)
     rows = select_entries(grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned)
     rows = rows.slice(0, limit) if limit is not None else rows
@@ -80,9 +76,9 @@ def list_(
         for r in rows.to_pylist()
     ]  # fmt: skip
     title = f"{golem} at the end of cycle {grimoire.cycle}"
-    print_table(out, title, ["entry", "kind", "trust", "pinned", "fades", "text"], cells)
+    print_table(title, ["entry", "kind", "trust", "pinned", "fades", "text"], cells)
     for order in pending_orders(stores, grimoire):
-        out.print(_waiting_text(order, stores.policy), soft_wrap=True, markup=False)
+        say(_waiting_text(order, stores.policy))
 
 
 @app.command()
@@ -94,8 +90,7 @@ def show(
     embedder: EmbedderOption = None,
 ) -> None:
     """Show an entry: evidence, decisions, confidence, decay, links and notes."""
-    check_format(format)
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     grimoire = grimoire_of(stores, golem)
     row = find_entry(grimoire, entry)
     decisions, orders = (
@@ -113,7 +108,7 @@ def show(
     about = [row["kind"], row["status"], row["category"], row["provenance"].replace("_", " ")]
     about += [f"generation {row['generation']}", row["decay_class"].replace("_", " ")]
     about += [word for word in ("is_anti_knowledge", "is_bloodstain") if row[word]]
-    out.print(", ".join(about), soft_wrap=True)
+    say(", ".join(about))
     votes = f"{row['validations']} for, {row['contradictions']} against"
     out.print(f"effect {row['effect_low_ppm']:,} to {row['effect_high_ppm']:,}, n={row['evidence_count']}; {votes}")
     if row["status"] == "active":
@@ -123,14 +118,14 @@ def show(
          len(d["cause_ticks"]), d["reason"])
         for d in decisions
     ]  # fmt: skip
-    print_table(out, "Decisions", ["cycle", "what", "trust", "ticks", "why"], rows)
+    print_table("Decisions", ["cycle", "what", "trust", "ticks", "why"], rows)
     _print_links(grimoire, row, stores)
     notes = [o for o in stores.overrides().of_golem(golem) if o.entry_id == row["entry_id"] and o.note]
     for note in notes:
-        out.print(f"note, {note.at:%Y-%m-%d %H:%M}: {note.note}", soft_wrap=True, markup=False)
+        say(f"note, {note.at:%Y-%m-%d %H:%M}: {note.note}")
     for order in orders:
-        out.print(_waiting_text(order, stores.policy), soft_wrap=True, markup=False)
-    out.print(f"trace to its ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}", soft_wrap=True)
+        say(_waiting_text(order, stores.policy))
+    say(f"trace to its ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}")
 
 
 def _print_links(grimoire: Grimoire, row: dict[str, Any], stores: DerivationContext) -> None:
@@ -145,7 +140,7 @@ def _print_links(grimoire: Grimoire, row: dict[str, Any], stores: DerivationCont
             how = turned.get(link["relation"], link["relation"])
             rows.append((how.replace("_", " "), link["across"], other[:12], texts[other]))
     if rows:
-        print_table(out, "Linked entries", ["how", "across", "entry", "text"], rows)
+        print_table("Linked entries", ["how", "across", "entry", "text"], rows)
     for gate in crossings_of(entries, stores.policy, elders(stores)).to_pylist():
         if gate["entry_id"] == entry_id:
             parts = ", ".join(f"{part} {gate[f'{part}_ppm'] / PPM:.2f}" for part in PARTS)
@@ -158,7 +153,7 @@ def pin(
     golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
 ) -> None:
     """Pin an entry: its confidence stops decaying and it is not pruned; evidence still counts."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     _print_override(stores, record_overrides.pin(stores, golem, entry, why, now=now()), "pinned")
 
 
@@ -167,7 +162,7 @@ def unpin(
     golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
 ) -> None:
     """Unpin an entry: it decays again from its current confidence."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     _print_override(stores, record_overrides.unpin(stores, golem, entry, why, now=now()), "unpinned")
 
 
@@ -184,7 +179,7 @@ def retract(
     embedder: EmbedderOption = None,
 ) -> None:
     """Retract an entry: it is not inherited, and only later evidence can restore it."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     if heirs:
         for override in record_overrides.retract_from_line(stores, golem, entry, why, now=now()):
             _print_override(stores, override, "retracted")
@@ -192,7 +187,7 @@ def retract(
     override = record_overrides.retract(stores, golem, entry, why, now=now())
     _print_override(stores, override, "retracted")
     for heir in override.heirs:
-        out.print(f"heir {heir.golem_id} holds it{'' if heir.alive else ' (dead)'}", soft_wrap=True)
+        say(f"heir {heir.golem_id} holds it{'' if heir.alive else ' (dead)'}")
 
 
 @app.command()
@@ -212,7 +207,7 @@ def correct(
     embedder: EmbedderOption = None,
 ) -> None:
     """Correct an entry: confidence, verdict, decay class or note."""
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     changes = {"confidence": confidence, "verdict": verdict, "decay_class": decay_class, "note": note}
     _print_override(stores, record_overrides.correct(stores, golem, entry, why, now=now(), **changes), "corrected")
 
@@ -220,12 +215,12 @@ def correct(
 def _print_override(stores: DerivationContext, override: RecordedOverride, verb: str) -> None:
     entry, golem_id = override.entry["entry_id"], override.golem_id
     if override.event_id is None:
-        out.print(f"golem {golem_id}: entry {entry} is already {verb}; nothing is recorded", soft_wrap=True)
+        say(f"golem {golem_id}: entry {entry} is already {verb}; nothing is recorded")
         return
     closes = override.cycle * stores.policy.curator.cycle_ticks
-    out.print(f"golem {golem_id}: entry {entry} is {verb} ({override.event_id})", soft_wrap=True)
+    say(f"golem {golem_id}: entry {entry} is {verb} ({override.event_id})")
     effect = f"it takes effect when cycle {override.cycle} closes, at tick {closes} or at death"
-    out.print(f"recorded as of tick {override.tick}; {effect}", soft_wrap=True)
+    say(f"recorded as of tick {override.tick}; {effect}")
 
 
 def _waiting_text(order: Order, policy: Policy) -> str:
@@ -250,8 +245,8 @@ def _fading(row: dict[str, Any], grimoire: Grimoire, policy: Policy) -> list[dic
 def _print_fading(row: dict[str, Any], fading: list[dict[str, Any]]) -> None:
     days = "does not fade" if row["half_life_days"] is None else f"half-life {row['half_life_days']:.1f} days"
     later = ", ".join(f"{percent(f['confidence_ppm'])} in {d} d" for d, f in zip(FADES_DAYS, fading[1:], strict=True))
-    out.print(f"trusted {percent(row['confidence_now_ppm'])}; {days}: {later} without new evidence", soft_wrap=True)
+    say(f"trusted {percent(row['confidence_now_ppm'])}; {days}: {later} without new evidence")
     if row["pinned_ppm"]:
-        out.print(f"pinned at {percent(row['pinned_ppm'])} by its owner", soft_wrap=True)
+        say(f"pinned at {percent(row['pinned_ppm'])} by its owner")
     elif row["fades_at"] is not None:
-        out.print(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M} without new evidence", soft_wrap=True)
+        say(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M} without new evidence")

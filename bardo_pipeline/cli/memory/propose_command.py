@@ -6,10 +6,9 @@ import os
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, root_of
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, open_context
+from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.curation.request_proposals import (
@@ -22,8 +21,6 @@ from bardo_pipeline.derivation.curation.request_proposals import (
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import ProposedOperation
 from bardo_pipeline.gateway.model_settings import ModelSettings
-
-out = Console(soft_wrap=False, highlight=False)
 
 
 def propose_operations(
@@ -44,7 +41,7 @@ def propose_operations(
     """
     if (golem is None) != every or (every and cycle is not None):
         raise ConfigError("name one golem, or give --all; --cycle needs one golem")
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     if golem is None and not living_golems(stores):
         out.print("no living golem has a curated cycle: nothing to send")
         return
@@ -82,11 +79,11 @@ def _show_question(stores: DerivationContext, golem_id: str, cycle: int | None) 
 
 def _show(results: list[ProposalRequest]) -> None:
     names = ["golem", "cycle", "what came", "operations", "tokens", "cost"]
-    print_table(out, "Asked", names, [_row(result) for result in results])
+    print_table("Asked", names, [_row(result) for result in results])
     for result in results:
         rows = [_operation(operation) for operation in result.operations]
         if rows:
-            print_table(out, f"Proposed for {result.golem_id}", ["operation", "about", "evidence", "reason"], rows)
+            print_table(f"Proposed for {result.golem_id}", ["operation", "about", "evidence", "reason"], rows)
 
 
 def _operation(operation: ProposedOperation) -> tuple[object, ...]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, now, require_born, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import settle
@@ -27,7 +26,6 @@ from bardo_pipeline.policy.toml_config import (
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
 
 app = typer.Typer(help="Configuration of golems: bardo.toml, defaults, and the active values.")
-out = Console(soft_wrap=False, highlight=False)
 
 
 @app.command()
@@ -53,9 +51,9 @@ def show(
             (key, toml(values[key]), toml(stated.values[key]) if key in stated.values else "", reader_of(key))
             for key in keys()
         ]
-        print_table(out, None, ["key", "in force", f"in {FILE}", "read by"], rows)
+        print_table(None, ["key", "in force", f"in {FILE}", "read by"], rows)
         where = "recorded" if recorded else "not recorded yet: a run or `bardo config adopt` records it"
-        out.print(f"configuration {configuration_hash(canonical(active))}, {where}", soft_wrap=True)
+        say(f"configuration {configuration_hash(canonical(active))}, {where}")
 
 
 @app.command()
@@ -74,12 +72,12 @@ def check(config: ConfigOption = None, home: HomeOption = None, json: JsonOption
         rows = [{"key": k, "in_force": b, "stated": a} for k, b, a in changed]
         print_json({"source": stated.source, "keys": len(stated.values), "changes": rows, "read_by_nothing": unread})
         return
-    out.print(f"{stated.source}: {len(stated.values)} keys, all valid", soft_wrap=True)
+    say(f"{stated.source}: {len(stated.values)} keys, all valid")
     if changed:
         shown = [(key, toml(old), toml(new)) for key, old, new in changed]
-        print_table(out, "Not in force yet", ["key", "in force", "stated"], shown)
+        print_table("Not in force yet", ["key", "in force", "stated"], shown)
     if unread:
-        out.print(f"recorded, but not read by any component yet: {', '.join(unread)}", soft_wrap=True)
+        say(f"recorded, but not read by any component yet: {', '.join(unread)}")
 
 
 @app.command()

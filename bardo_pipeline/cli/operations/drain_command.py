@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from bardo_pipeline.cli.options import HomeOption, now, root_of
+from bardo_pipeline.cli.output.tables import out
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import Drainer, DrainReport, only_drainer, serve
 from bardo_pipeline.storage.log.event_log import EventLog
-
-out = Console(soft_wrap=False)
 
 
 def drain(
@@ -49,17 +47,16 @@ def drain(
 def _tell(report: DrainReport) -> None:
     out.print(
         f"[bold]{report.records:,}[/] records from {report.segments:,} segments ({report.bytes:,} bytes) "
-        f"in {report.seconds:.2f} s",
-        highlight=False,
+        f"in {report.seconds:.2f} s"
     )
     if report.oldest_seconds is not None:
-        out.print(f"the oldest was accepted {report.oldest_seconds:,.1f} s ago", highlight=False)
+        out.print(f"the oldest was accepted {report.oldest_seconds:,.1f} s ago")
     if report.torn:
-        out.print(f"{report.torn:,} bytes of an unfinished frame by a dead writer were cut off", highlight=False)
+        out.print(f"{report.torn:,} bytes of an unfinished frame by a dead writer were cut off")
     if report.refused:
-        out.print(f"[bold red]{report.refused:,}[/] in quarantine: `bardo quarantine list`", highlight=False)
+        out.print(f"[bold red]{report.refused:,}[/] in quarantine: `bardo quarantine list`")
     for writer, error in report.faults:
-        out.print(f"[bold red]{writer}:[/] {error}", highlight=False, soft_wrap=True)
+        out.print(f"[bold red]{writer}:[/] {error}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`bardo keys`: register, rotate, revoke signing keys. Private keys of golems never enter the home."""
+"""`bardo keys | seal`: signing keys of golems and owners, seal keys. Private signing keys of golems stay outside."""
 
 from __future__ import annotations
 
@@ -7,27 +7,35 @@ import secrets
 from pathlib import Path
 from typing import Annotated
 
+import orjson
+import pyarrow.compute as pc
 import typer
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from pydantic import ValidationError
-from rich.console import Console
 
-from bardo_pipeline.cli.options import FormatOption, GolemArgument, HomeOption, WhyOption, check_format, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.cli.options import (
+    FormatOption,
+    GolemArgument,
+    HomeOption,
+    WhyOption,
+    now,
+    open_log,
+)
+from bardo_pipeline.cli.output.tables import day, out, print_rows, print_table, say
+from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
+from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, life_event
-from bardo_pipeline.events.record.model import Part
+from bardo_pipeline.events.record.model import Part, Sealed
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
-from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, states_of
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.log.event_log import EventLog
 
 app = typer.Typer(help="Signing keys of golems and owners: registered, rotated and revoked by recorded events.")
-out = Console(soft_wrap=True, highlight=False)
 
 Public = Annotated[str | None, typer.Option(help="Ed25519 public key, 64 hex digits.")]
 File = Annotated[Path | None, typer.Option(help="PEM file with the Ed25519 public key.")]
@@ -48,11 +56,11 @@ def register(
 ) -> None:
     """Register a golem's first key: from that tick on, only records signed by it are accepted."""
     public_key = public_key_given(public, file)
-    with EventLog(Home.open(root_of(home))) as log:
+    with open_log(home) as log:
         tick = _next_tick(log, golem, from_tick)
         new_id = key_id or key_id_of(public_key)
         _record(log, golem, KeyRegistered, key_id=new_id, public_key=public_key, tick_from=tick)
-    out.print(f"golem {golem}: {new_id} signs from tick {tick} on", markup=False)
+    say(f"golem {golem}: {new_id} signs from tick {tick} on")
 
 
 @app.command()
@@ -73,7 +81,7 @@ def rotate(
 ) -> None:
     """Replace the signing key from a tick on. The current key signs the change unless it is revoked."""
     public_key = public_key_given(public, file)
-    with EventLog(Home.open(root_of(home))) as log:
+    with open_log(home) as log:
         last = _newest(log.ring_of(golem))
         tick, new_id = _next_tick(log, golem, from_tick), key_id or key_id_of(public_key)
         message = rotation_message(golem, new_id, public_key, tick)
@@ -87,7 +95,7 @@ def rotate(
         _check_hex("--signature", signature, 128)
         rotation = {"key_id": new_id, "public_key": public_key, "previous_key_id": last.key_id, "tick_from": tick}
         _record(log, golem, KeyRotated, **rotation, signature=signature, why=why)
-    out.print(f"golem {golem}: {new_id} signs from tick {tick} on, in place of {last.key_id}", markup=False)
+    say(f"golem {golem}: {new_id} signs from tick {tick} on, in place of {last.key_id}")
 
 
 @app.command()
@@ -106,13 +114,13 @@ def revoke(
     home: HomeOption = None,
 ) -> None:
     """Revoke a key: from a tick on, records signed by it are refused."""
-    with EventLog(Home.open(root_of(home))) as log:
+    with open_log(home) as log:
         head = log.head_of(golem)
         tick, revoked = from_tick or head.highest + 1, key_id or _newest(log.ring_of(golem)).key_id
         _record(log, golem, KeyRevoked, key_id=revoked, tick_from=tick, why=why)
-    out.print(f"golem {golem}: records signed by {revoked} from tick {tick} on are refused", markup=False)
+    say(f"golem {golem}: records signed by {revoked} from tick {tick} on are refused")
     if tick <= head.highest:
-        out.print(f"ticks {tick} to {head.highest} are on record: `bardo strike` the ones that it signed", markup=False)
+        say(f"ticks {tick} to {head.highest} are on record: `bardo strike` the ones that it signed")
 
 
 @app.command("owner")
@@ -123,16 +131,15 @@ def owner(
     home: HomeOption = None,
 ) -> None:
     """Make or register the key that signs bundles of an owner's golems: made here, or a public key made elsewhere."""
-    place = Home.open(root_of(home))
-    with EventLog(place) as log:
-        keys = OwnerKeys(place, log)
+    with open_log(home) as log:
+        keys = OwnerKeys(log.home, log)
         if public is None and file is None:
             key = keys.make(owner, secrets.token_bytes(32), now())
         else:
             key = keys.register(owner, public_key_given(public, file), now())
     where = keys.path(owner)
     kept = f"its private half is in {where}; no backup holds it" if where.exists() else "its private half is elsewhere"
-    out.print(f"owner {owner}: key {key.key_id} signs bundles ({key.public_key}); {kept}", markup=False)
+    say(f"owner {owner}: key {key.key_id} signs bundles ({key.public_key}); {kept}")
 
 
 @app.command("revoke-owner")
@@ -142,10 +149,9 @@ def revoke_owner(
     home: HomeOption = None,
 ) -> None:
     """Revoke an owner's key; bundles that it signed need a new signature (`bardo bundle sign`)."""
-    place = Home.open(root_of(home))
-    with EventLog(place) as log:
-        key = OwnerKeys(place, log).revoke(owner, why, now())
-    out.print(f"owner {owner}: {key.key_id} is revoked", markup=False)
+    with open_log(home) as log:
+        key = OwnerKeys(log.home, log).revoke(owner, why, now())
+    say(f"owner {owner}: {key.key_id} is revoked")
 
 
 @app.command("list")
@@ -155,19 +161,14 @@ def list_(
     format: FormatOption = "table",
 ) -> None:
     """List the recorded keys of golems."""
-    check_format(format)
-    with EventLog(Home.open(root_of(home))) as log:
+    with open_log(home) as log:
         golems = [golem] if golem is not None else sorted(set(log.life("KeyRegistered")["golem_id"].to_pylist()))
-        keys = [(name, *_key_cells(key)) for name in golems for key in log.ring_of(name).keys]
-    names = ["golem", "key", "public_key", "from_tick", "revoked_from"]
-    if format == "json":
-        print_json([dict(zip(names, key, strict=True)) for key in keys])
-    else:
-        print_table(out, None, names, keys)
-
-
-def _key_cells(key: Key) -> tuple[str, str, int, int | None]:
-    return key.key_id, key.public_key, key.tick_from, key.revoked_from
+        keys = [
+            (name, key.key_id, key.public_key, key.tick_from, key.revoked_from)
+            for name in golems
+            for key in log.ring_of(name).keys
+        ]
+    print_rows(None, ["golem", "key", "public_key", "from_tick", "revoked_from"], keys, format)
 
 
 def _record(log: EventLog, golem: str, kind: type[Part], **payload: object) -> None:
@@ -235,3 +236,55 @@ def _content(file: Path) -> bytes:
 def _check_hex(what: str, value: str | None, digits: int) -> None:
     if value is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", value):
         raise ConfigError(f"{what} {value!r} is invalid: give {digits} lowercase hex digits")
+
+
+seal_app = typer.Typer(help="Sealed parts of records: one key per golem; destroying it makes them unreadable.")
+
+
+@seal_app.command()
+def make(golem: GolemArgument, home: HomeOption = None) -> None:
+    """Make a golem's key: from now on its reasoning and positions are accepted only sealed."""
+    with open_log(home) as log:
+        key = SealKeys(log.home).make(log, golem, secrets.token_bytes(SECRET_BYTES), now())
+    out.print(f"golem {golem}: sealed under {key.key_id} from now on")
+    say(f"the key is in {SealKeys(log.home).path(golem)}; no backup holds it")
+
+
+@seal_app.command()
+def destroy(golem: GolemArgument, why: WhyOption, home: HomeOption = None) -> None:
+    """Record the destruction of a golem's key and delete it: its sealed parts become unreadable."""
+    with open_log(home) as log:
+        SealKeys(log.home).destroy(log, golem, why, now())
+    out.print(f"golem {golem}: its key is destroyed; its sealed parts are unreadable")
+
+
+@seal_app.command("open")
+def open_sealed(
+    golem: GolemArgument,
+    tick: Annotated[int, typer.Argument(min=1, help="Tick of the record.")],
+    home: HomeOption = None,
+) -> None:
+    """Print the sealed parts of a record as JSON; needs the key."""
+    with open_log(home) as log:
+        cycles = log.read_cycles(["tick", "sealed"], golems=[golem])
+        rows = cycles.filter(pc.equal(cycles.column("tick"), tick)).to_pylist()
+        if not rows:
+            raise QueryError(f"golem {golem} has no record of tick {tick}: `bardo status` shows its last tick")
+        if rows[0]["sealed"] is None:
+            raise QueryError(f"golem {golem}: the record of tick {tick} has no sealed parts: read it in the log")
+        sealed = Sealed.model_validate(rows[0]["sealed"])
+        parts = open_parts(sealed, golem, tick, SealKeys(log.home).to_open(log, golem, sealed.key_id))
+    typer.echo(orjson.dumps(parts.model_dump(), option=orjson.OPT_INDENT_2).decode())
+
+
+@seal_app.command("list")
+def list_seal_keys(home: HomeOption = None) -> None:
+    """List keys: creation, destruction, reason; warn if a key file does not match the record."""
+    with open_log(home) as log:
+        states = states_of(log.home, log)
+    rows = [(s.golem_id, s.key_id, day(s.made_at), day(s.destroyed_at), s.why or "-") for s in states]
+    print_table("Seal keys", ["golem", "key", "made", "destroyed", "why"], rows)
+    for state in states:
+        if state.present == (state.destroyed_at is not None):
+            fault = "file still exists: destroy it again" if state.present else "file is missing: restore it"
+            typer.echo(f"golem {state.golem_id}: {state.key_id}: {fault}", err=True)

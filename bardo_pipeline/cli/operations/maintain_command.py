@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
-from rich.console import Console
 
-from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.options import FormatOption, HomeOption, now, root_of
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say, spinner
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.storage.home import Home
@@ -19,8 +17,6 @@ from bardo_pipeline.storage.index.tick_index import PHASE_SCHEMA, TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport
 from bardo_pipeline.storage.operations.retention import disk_bytes
-
-out = Console(soft_wrap=False)
 
 _WIDE = 110  # terminal columns from which error, cost, pnl and emotion are shown
 
@@ -38,7 +34,6 @@ def ticks(
     format: FormatOption = "table",
 ) -> None:
     """Query the tick index, cold tier included: newest ticks by golem, tier, regime, phase or outcome."""
-    check_format(format)
     opened = Home.open(root_of(home))
     with EventLog(opened) as log:
         index = TickIndex.open(opened, log)
@@ -59,10 +54,9 @@ def maintain(
     format: FormatOption = "table",
 ) -> None:
     """Compact the log, move old ticks to the cold tier, prune caches to the policy's quotas; no row changes."""
-    check_format(format)
     opened = Home.open(root_of(home))
     before = disk_bytes(opened.root)
-    with EventLog(opened) as log, out.status("maintaining the home") if format == "table" else nullcontext():
+    with EventLog(opened) as log, spinner("maintaining the home", quiet=format == "json"):
         policy = in_force(log.life("DerivationAdopted")).policy
         report = tend(opened, log, policy, now=now(), dry_run=dry_run)
     after = disk_bytes(opened.root)
@@ -82,13 +76,13 @@ def _print_report(report: MaintenanceReport, before: int, after: int, *, dry_run
         for s in report.steps
     ]
     if rows:
-        print_table(out, "Steps" if dry_run else None, ["what", "done", "rows", "files", "bytes"], rows)
+        print_table("Steps" if dry_run else None, ["what", "done", "rows", "files", "bytes"], rows)
     else:
         out.print("nothing to do")
     if not dry_run:
-        out.print(f"on disk: {_change(before, after)}", highlight=False)
+        out.print(f"on disk: {_change(before, after)}")
     for path, why in report.damaged.items():
-        out.print(f"damaged, left unchanged: {path}: {why}", highlight=False, soft_wrap=True)
+        say(f"damaged, left unchanged: {path}: {why}")
 
 
 def _change(before: int, after: int) -> str:
@@ -109,7 +103,7 @@ def _show(table: pa.Table, format: str) -> None:
         return
     cells = rows if table.schema == PHASE_SCHEMA else [_tick_cells(row, wide=out.width >= _WIDE) for row in rows]
     if cells:
-        print_table(out, None, list(cells[0]), [tuple(row.values()) for row in cells])
+        print_table(None, list(cells[0]), [tuple(row.values()) for row in cells])
     else:
         out.print("no tick matches")
 

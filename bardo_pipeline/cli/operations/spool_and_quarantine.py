@@ -9,13 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.options import FormatOption, HomeOption, now, root_of
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy
@@ -27,7 +25,6 @@ from bardo_pipeline.storage.log.event_log import EventLog
 
 spool = typer.Typer(help="Files that runtimes in any language drop into the folder spool/ of a home (docs/writing.md).")
 quarantine = typer.Typer(help="Refused records, each with its reason and bytes, until you retry or drop them.")
-out = Console(soft_wrap=False, highlight=False)
 
 Items = Annotated[list[str] | None, typer.Argument(help="Item ids from `bardo quarantine list`, or unique prefixes.")]
 _LISTED = 12  # characters of an id in a list
@@ -49,7 +46,7 @@ def watch(
     place = Home.create(root_of(home), Policy(), now())
     with EventLog(place) as log, suppress(KeyboardInterrupt):
         spool_folder, pause = Spool(place, log), threading.Event()
-        out.print(f"ingesting from {place.spool} (stop it with Ctrl-C)", soft_wrap=True)
+        say(f"ingesting from {place.spool} (stop it with Ctrl-C)")
         while True:
             _take(spool_folder, quiet=True)
             pause.wait(seconds)
@@ -79,18 +76,16 @@ def list_(
     format: FormatOption = "table",
 ) -> None:
     """List open items: id, file and line, claimed golem, reason of refusal."""
-    check_format(format)
     items = _open(home).open(["source", "file", "line", "golem_id", "tick", "error", "reason", "raw_bytes", "taken_at"])
     rows = items.slice(max(len(items) - limit, 0)).to_pylist()
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        print_json(rows, indent=True)
         return
     if not rows:
         out.print("the quarantine is empty")
         return
     names = ["item", "file", "line", "golem", "tick", "error", "reason"]
     print_table(
-        out,
         f"{len(items):,} in quarantine" + (f", the newest {limit}" if len(items) > limit else ""),
         names,
         [
@@ -122,7 +117,7 @@ def show(
         ("ruling", None if ruling is None else f"{ruling[0]} at {ruling[1]}: {ruling[2]}"),
     ]  # fmt: skip
     for name, value in rows:
-        out.print(f"{name:<10} {escape('-' if value is None else str(value))}", soft_wrap=True)
+        say(f"{name:<10} {'-' if value is None else value}")
 
 
 @quarantine.command()
@@ -139,7 +134,7 @@ def retry(
         retried = retry_items(log, held, ids, at=now(), policy=Policy())
     out.print(f"{len(retried.taken):,} taken, {len(retried.stayed):,} still refused")
     for item_id, error in retried.stayed[:20]:
-        out.print(f"  {item_id[:_LISTED]} {escape(f'{type(error).__name__}: {error}')}", soft_wrap=True)
+        say(f"  {item_id[:_LISTED]} {type(error).__name__}: {error}")
     if retried.stayed:
         raise typer.Exit(1)
 
@@ -166,7 +161,7 @@ def schema(
     schemas = {"record": record_json_schema, "life": life_json_schema}
     if what not in schemas:
         raise ConfigError(f"schema {what!r} is unknown: use record or life")
-    sys.stdout.buffer.write(orjson.dumps(schemas[what](), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    print_json(schemas[what](), indent=True)
 
 
 def _open(home: Path | None) -> Quarantine:

@@ -1,42 +1,59 @@
-"""`bardo status`: log, backlogs, tables and thresholds of a home. Reads, never derives. Source: X-11."""
+"""`bardo status | watch`: state and events of a home. Reads, never derives. Source: X-11."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import orjson
 import pyarrow.compute as pc
-from rich.console import Console
+import typer
 from rich.markup import escape
 from rich.table import Table
 
-from bardo_pipeline.cli.options import check_format
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.options import (
+    EmbedderOption,
+    FormatOption,
+    HomeOption,
+    format_option,
+    now,
+    open_context,
+    root_of,
+)
+from bardo_pipeline.cli.output.tables import out, print_json, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.event_stream.watch import watch as watched
 from bardo_pipeline.derivation.reports.home_health import Fault, Health, Lag, faults, health_of
 from bardo_pipeline.errors import BardoError
+from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.health_metrics import Backlog
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import query
 
 
-def status(out: Console, root: Path, embedder: str | None, now: datetime, format: str) -> bool:
-    """Print the state of log, backlogs, tables and warehouse; return whether all thresholds hold."""
-    check_format(format)
-    stores = DerivationContext.open(root, embedder=embedder)
+def status(
+    home: HomeOption = None,
+    format: FormatOption = "table",
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is exceeded.")] = False,
+    embedder: EmbedderOption = None,
+) -> None:
+    """Show the state of a home: log, lag, journals, spool, quarantine, verdicts, tables, exceeded thresholds."""
+    root, stores = root_of(home), open_context(home, embedder)
     if stores.frozen is not None and format == "table":
-        out.print(stores.frozen, style="yellow", soft_wrap=True, highlight=False)
-    health = health_of(stores, now)
+        out.print(stores.frozen, style="yellow", soft_wrap=True)
+    health = health_of(stores, now())
     exceeded = faults(health, stores.policy)
     if format == "json":
         print_json(_document(root, stores, health, exceeded))
     else:
-        _print(out, root, stores, health, exceeded)
-    return not exceeded
+        _print(root, stores, health, exceeded)
+    if exceeded and check:
+        raise typer.Exit(1)
 
 
 def _document(root: Path, stores: DerivationContext, health: Health, exceeded: list[Fault]) -> dict[str, Any]:
@@ -60,7 +77,7 @@ def _document(root: Path, stores: DerivationContext, health: Health, exceeded: l
     }
 
 
-def _print(out: Console, root: Path, stores: DerivationContext, health: Health, exceeded: list[Fault]) -> None:
+def _print(root: Path, stores: DerivationContext, health: Health, exceeded: list[Fault]) -> None:
     ticks = pc.sum(stores.log.heads()["contiguous"]).as_py() or 0
     facts = [
         ("home", str(root)),
@@ -94,16 +111,16 @@ def _print(out: Console, root: Path, stores: DerivationContext, health: Health, 
             (j.writer, "alive" if j.alive else "dead", j.depth.files, j.depth.bytes, _age(j.depth.oldest_seconds))
             for j in health.journals
         ]
-        print_table(out, "Journals", ["writer", "", "segments", "bytes", "oldest"], rows)
+        print_table("Journals", ["writer", "", "segments", "bytes", "oldest"], rows)
     digests = [(name, stores.projections.digest(name)) for name in TABLES]
-    print_table(out, "Projections", ["table", "rows", "fingerprint"], [(n, d.rows, d.fingerprint) for n, d in digests])
+    print_table("Projections", ["table", "rows", "fingerprint"], [(n, d.rows, d.fingerprint) for n, d in digests])
     if health.golems.unborn:
-        print_table(out, "No birth on record: derivation waits here", ["golem"], [(g,) for g in health.golems.unborn])
+        print_table("No birth on record: derivation waits here", ["golem"], [(g,) for g in health.golems.unborn])
     if gaps := stores.log.gaps():
-        print_table(out, "Gaps: derivation waits here", ["golem", "from", "to"], [tuple(gap) for gap in gaps])
+        print_table("Gaps: derivation waits here", ["golem", "from", "to"], [tuple(gap) for gap in gaps])
     if exceeded:
         broken = [(f.measure, round(f.value, 4), round(f.limit, 4), f.says) for f in exceeded]
-        print_table(out, "Exceeded thresholds", ["measure", "is", "at most", "what it means"], broken)
+        print_table("Exceeded thresholds", ["measure", "is", "at most", "what it means"], broken)
 
 
 def _adopted(stores: DerivationContext) -> str | None:
@@ -169,3 +186,40 @@ def _as_of(root: Path) -> str:
     except BardoError as error:
         return str(error)
     return f"as of {rows[0][0]}"
+
+
+def watch(
+    category: Annotated[
+        str | None, typer.Option(help=f"Only these categories, comma-separated: {', '.join(CATEGORIES)}.")
+    ] = None,
+    golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
+    replay: Annotated[
+        int | None, typer.Option(min=0, help="Start with the matches among the newest N events (default 10,000).")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Continue after this event position instead of a replay.")] = None,
+    follow: Annotated[bool, typer.Option(help="Wait for new events.")] = True,
+    format: Annotated[
+        str,
+        format_option("table", "json", help="Output format: table or json (one event per line, with its position)."),
+    ] = "table",
+    home: HomeOption = None,
+    embedder: EmbedderOption = None,
+) -> None:
+    """Watch events: perception, mood, decisions, actions, memory and death of golems."""
+    wanted = None if category is None else {name.strip() for name in category.split(",") if name.strip()}
+
+    async def tell() -> None:
+        events = watched(
+            root_of(home), wanted, golems=golem, replay=replay, since=since, follow=follow, embedder=embedder
+        )
+        async for event in events:
+            typer.echo(event.model_dump_json() if format == "json" else _line(event))
+
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        asyncio.run(tell())
+
+
+def _line(event: GolemEvent) -> str:
+    payload = orjson.dumps(event.payload.model_dump(exclude={"tick"})).decode()
+    tick = "" if event.tick is None else str(event.tick)
+    return f"{event.at:%Y-%m-%d %H:%M:%S}  {event.golem_id:<12} {tick:>7}  {event.name:<32} {payload}"

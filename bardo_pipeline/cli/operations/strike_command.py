@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.options import (
+    EmbedderOption,
+    FormatOption,
+    HomeOption,
+    now,
+    open_context,
+)
+from bardo_pipeline.cli.output.tables import out, print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
 from bardo_pipeline.derivation.legacy.published_bundles import stale_bundles
@@ -20,8 +25,6 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.retractions import Cause
 from bardo_pipeline.storage.projections.retracted_rows import withdrawals
 from bardo_pipeline.storage.warehouse.build import build_warehouse
-
-out = Console(soft_wrap=False, highlight=False)
 
 Derive = Annotated[bool, typer.Option(help="Derive again now, with the warehouse; otherwise the curator job does it.")]
 
@@ -38,7 +41,7 @@ def strike_record(
 
     A running fleet applies it from the golem's next cycle on.
     """
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     _print_recorded(strike(stores, golem, tick, why, now=now()))
     _derive_if(derive, stores)
 
@@ -59,7 +62,7 @@ def reorg_blocks(
     Prints the confirmations that an action needs from now on; frequent reorgs raise them. The golem deliberates fully
     at its next tick.
     """
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     blocks = _bounds("--block-from", block_from, "--block-to", block_to)
     ticks = _bounds("--tick-from", tick_from, "--tick-to", tick_to)
     _print_recorded(reorg(stores, golem, chain, blocks=blocks, ticks=ticks, now=now()))
@@ -113,8 +116,7 @@ def prove(
     Checks every derived table, the episode index, playbooks and marts, of the golem and its heirs. Published bundles
     keep their bytes; the command lists those made before the strike.
     """
-    check_format(format)
-    stores = DerivationContext.open(root_of(home), embedder=embedder)
+    stores = open_context(home, embedder)
     with out.status("checking derived rows"):
         remaining_rows = remains(stores)
     causes, bundles = stores.left_out().causes, stale_bundles(stores)
@@ -144,15 +146,15 @@ def _show(
     whys = _whys(stores)
     rows = [(c.golem_id, c.summary, whys.get(c.event_id, ""), c.event_id) for c in causes]
     if rows:
-        print_table(out, "Struck records", ["golem", "what", "why", "id"], rows)
+        print_table("Struck records", ["golem", "what", "why", "id"], rows)
     if bundles:
-        print_table(out, "Bundles published before the strike", ["golem", "bundle"], list(bundles))
+        print_table("Bundles published before the strike", ["golem", "bundle"], list(bundles))
     if withdrawn_rows:
         names = ["table_name", "golem_id", "row_name", "row_count", "made_again", "because"]
-        print_table(out, "Withdrawn rows", names, [tuple(row[n] for n in names) for row in withdrawn_rows])
+        print_table("Withdrawn rows", names, [tuple(row[n] for n in names) for row in withdrawn_rows])
     if remaining_rows:
         names = ["where", "golem", "row", "what is wrong"]
-        print_table(out, "Rows that should have been removed", names, [tuple(row) for row in remaining_rows])
+        print_table("Rows that should have been removed", names, [tuple(row) for row in remaining_rows])
     else:
         out.print(f"no derived row depends on these {len(causes)} retractions" if causes else "no record is struck")
 

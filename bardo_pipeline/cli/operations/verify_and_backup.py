@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
-from rich.console import Console
 
-from bardo_pipeline.cli.options import HomeOption, check_format, now, root_of
+from bardo_pipeline.cli.options import HomeOption, format_option, now, root_of
+from bardo_pipeline.cli.output.tables import out, print_json, say
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.verification.report import Report
 from bardo_pipeline.storage.verification.verify import verify
-
-out = Console(soft_wrap=True, highlight=False)
 
 
 def verify_home(
@@ -27,42 +23,35 @@ def verify_home(
         str | None,
         typer.Option(help="Fleet digest of an earlier verify or backup; detects a shortened log."),
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="Output format: text or json.")] = "text",
+    format: Annotated[str, format_option("text", "json", help="Output format: text or json.")] = "text",
 ) -> None:
     """Verify hash chains, signatures and files of the whole log; list breaks and exit 1."""
-    check_format(format, text="text")
     report = verify(Home.open(root_of(home)), expect=expect)
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        facts = {
+            "clean": report.clean,
+            "breaks": [{**asdict(broken), "count": report.counts[broken.kind]} for broken in report.breaks],
+            "files": report.files,
+            "facts": report.facts,
+            "gaps": [gap._asdict() for gap in report.gaps],
+            "digest": report.digest,
+        }
+        print_json(facts, indent=True)
     else:
         _print(report)
     if not report.clean:
         raise typer.Exit(1)
 
 
-def as_json(report: Report) -> dict[str, object]:
-    """Return a report as JSON."""
-    return {
-        "clean": report.clean,
-        "breaks": [{**asdict(broken), "count": report.counts[broken.kind]} for broken in report.breaks],
-        "files": report.files,
-        "facts": report.facts,
-        "gaps": [gap._asdict() for gap in report.gaps],
-        "digest": report.digest,
-    }
-
-
 def _print(report: Report) -> None:
     for broken in report.breaks:
         more = f" (and {count - 1} more)" if (count := report.counts[broken.kind]) > 1 else ""
-        out.print(f"[bold red]broken[/] {broken.kind}: ", broken.sentence(), more, sep="", markup=True)
+        out.print(f"[bold red]broken[/] {broken.kind}: ", broken.sentence(), more, sep="", soft_wrap=True)
     for name, value in report.facts.items():
-        out.print(f"{name:<24} {value:,}")
+        say(f"{name:<24} {value:,}")
     for gap in report.gaps:
-        out.print(
-            f"gap                      golem {gap.golem_id}: ticks {gap.tick_from} to {gap.tick_to}", markup=False
-        )
-    out.print(f"digest of the fleet      {report.digest}")
+        say(f"gap                      golem {gap.golem_id}: ticks {gap.tick_from} to {gap.tick_to}")
+    say(f"digest of the fleet      {report.digest}")
     out.print("[bold]clean[/]" if report.clean else "[bold red]broken[/]")
 
 
@@ -77,16 +66,14 @@ def backup(folder: Folder, home: HomeOption = None) -> None:
     it to detect a shortened log.
     """
     result = back_up(Home.open(root_of(home)), folder, now())
-    out.print(
-        f"copied {result.copied:,} files ({result.copied_bytes:,} bytes); {folder} holds {result.held:,}", markup=False
-    )
-    out.print(f"digest of the fleet      {result.manifest.digest}", markup=False)
+    say(f"copied {result.copied:,} files ({result.copied_bytes:,} bytes); {folder} holds {result.held:,}")
+    say(f"digest of the fleet      {result.manifest.digest}")
 
 
 def restore_home(folder: Folder, home: HomeOption = None) -> None:
     """Restore a backup into a missing or empty folder; every file's hash is checked."""
     restored, manifest = restore(folder, root_of(home), now())
-    out.print(f"restored {len(manifest.files):,} files of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC", markup=False)
+    say(f"restored {len(manifest.files):,} files of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC")
     if waiting := journal_depth(restored).segments:
-        out.print(f"{waiting} journal segments are not in the log yet: the next writer or `bardo drain` moves them")
-    out.print("next: bardo verify, then bardo rebuild")
+        say(f"{waiting} journal segments are not in the log yet: the next writer or `bardo drain` moves them")
+    say("next: bardo verify, then bardo rebuild")

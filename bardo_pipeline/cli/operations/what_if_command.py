@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Annotated, Any
 import orjson
 import pyarrow as pa
 import typer
-from rich.console import Console
 
-from bardo_pipeline.cli.options import HomeOption, JsonOption, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.options import HomeOption, JsonOption, now, open_context, root_of
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
@@ -30,9 +28,6 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.quality.calibration import Calibration
-
-out = Console(soft_wrap=False, highlight=False)
-
 
 _HOURS_MAX = 876_600
 
@@ -82,7 +77,7 @@ def ask_what_if(
     if not hours <= _HOURS_MAX:
         raise ConfigError(f"--hours {hours:g} is invalid: give at most {_HOURS_MAX:,}")
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     if listed:
         _list(stored_derivations(stores), json)
     elif dropped is not None:
@@ -96,15 +91,8 @@ def ask_what_if(
             print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
             return
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
-        with nullcontext() if json else out.status("deriving") as spinner:
-            comparison = what_if(
-                stores,
-                changed,
-                now=now(),
-                golems=golem,
-                horizon_us=horizon_us,
-                tell=lambda name: None if spinner is None else spinner.update(f"deriving: {name}"),
-            )
+        with spinner("deriving", quiet=json) as tell:
+            comparison = what_if(stores, changed, now=now(), golems=golem, horizon_us=horizon_us, tell=tell)
         print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
 
 
@@ -138,14 +126,8 @@ def adopt_derivation(
         return
     if derivation is None:
         raise ConfigError("no derivation is named: `bardo whatif --list` lists them")
-    with nullcontext() if json else out.status("updating the derivation") as spinner:
-        event = adopt(
-            stores,
-            derivation,
-            why,
-            now=now(),
-            tell=lambda name: None if spinner is None else spinner.update(f"updating the derivation: {name}"),
-        )
+    with spinner("updating the derivation", quiet=json) as tell:
+        event = adopt(stores, derivation, why, now=now(), tell=tell)
         settle(DerivationContext.open(root), now=now())
     assert event.adopted is not None, "an adoption event has its payload"
     if json:
@@ -165,7 +147,7 @@ def _history(stores: DerivationContext, json: bool) -> None:
              r["adopted"]["previous_derivation_id"], r["adopted"]["passes_edition"], r["adopted"]["why"])
             for r in rows
         ]  # fmt: skip
-        print_table(out, "Adopted", ["recorded", "derivation", "before it", "passes", "why"], cells)
+        print_table("Adopted", ["recorded", "derivation", "before it", "passes", "why"], cells)
     else:
         out.print(f"nothing was adopted: the specification's policy applies ({stores.derivation_id})")
 
@@ -183,11 +165,8 @@ def _list(derivations: list[StoredDerivation], json: bool) -> None:
             f"written {built.written_at.isoformat(timespec='seconds')}"
         )
         if not built.in_force:
-            out.print(f"    {_settings(built.changed)}", markup=False, soft_wrap=True)
-            out.print(
-                f"    cannot be adopted: {built.fit}" if built.fit else f"    bardo adopt {built.name}",
-                soft_wrap=True,
-            )
+            say(f"    {_settings(built.changed)}")
+            say(f"    cannot be adopted: {built.fit}" if built.fit else f"    bardo adopt {built.name}")
 
 
 def _settings(changed: tuple[Setting, ...] | None) -> str:
@@ -230,9 +209,9 @@ def _show(comparison: WhatIf, examples: int) -> None:
         f"active {comparison.in_force}, compared {comparison.name}: {_settings(comparison.changed)}", markup=False
     )
     if comparison.frozen is not None:
-        out.print(f"not updated: {comparison.frozen}", soft_wrap=True)
+        say(f"not updated: {comparison.frozen}")
     if comparison.incomparable is not None:
-        out.print(f"not compared: {comparison.incomparable}", soft_wrap=True)
+        say(f"not compared: {comparison.incomparable}")
         return
     if comparison.golems is not None:
         out.print(
@@ -243,19 +222,18 @@ def _show(comparison: WhatIf, examples: int) -> None:
         for t in comparison.tables
     ]
     names = ["table", "rows", "rows beside", "only in force", "only beside", ""]
-    print_table(out, "Rows", names, rows)
+    print_table("Rows", names, rows)
     _show_entries(comparison, examples)
     _show_calibration(comparison.calibration)
     r = comparison.retrievals
-    out.print(
+    say(
         f"retrievals: of {r.decisions:,} recorded decisions, {r.differing:,} would retrieve other entries, "
         f"{r.warnings:,} more or fewer warnings; re-centring blocked in {r.blocked_in_force:,} and, compared, in "
         f"{r.blocked_beside:,}; different in {r.blocks:,}\n"
-        f"(the active derivation reproduces the recorded entries in {r.reproduced:,})",
-        soft_wrap=True,
+        f"(the active derivation reproduces the recorded entries in {r.reproduced:,})"
     )
     if comparison.same:
-        out.print("all derived tables are equal; the comparison does not rerun the golems", soft_wrap=True)
+        say("all derived tables are equal; the comparison does not rerun the golems")
     elif comparison.golems is None and comparison.adoptable:
         out.print(f'bardo adopt {comparison.name} --why "..." makes it active; published bundles stay unchanged')
 
@@ -275,7 +253,7 @@ def _show_entries(comparison: WhatIf, examples: int) -> None:
 
 
 def _print(title: str, rows: pa.Table) -> None:
-    print_table(out, title, rows.column_names, [tuple(row.values()) for row in rows.to_pylist()])
+    print_table(title, rows.column_names, [tuple(row.values()) for row in rows.to_pylist()])
 
 
 def _show_calibration(both: tuple[Calibration, Calibration]) -> None:
@@ -289,7 +267,7 @@ def _show_calibration(both: tuple[Calibration, Calibration]) -> None:
     rows = [(f"{low / PPM:.1f}", *cells) for low, cells in sorted(bands.items())]
     names = ["confidence", "beliefs", "held", "agreed", "beside", "held", "agreed"]
     if rows:
-        print_table(out, "Calibration: beliefs and later verdicts", names, rows)
+        print_table("Calibration: beliefs and later verdicts", names, rows)
     scores = [
         "no verdicts" if c.brier_held_ppm is None or c.brier_agreed_ppm is None
         else f"{c.brier_held_ppm / PPM:.3f} of beliefs, {c.brier_agreed_ppm / PPM:.3f} of single decisions"

@@ -1,8 +1,11 @@
-"""Print rows as terminal tables or JSON, and progress bars."""
+"""The terminal of all commands: lines, rows as table, CSV or JSON, and progress bars."""
 
 from __future__ import annotations
 
+import csv
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -15,8 +18,25 @@ from rich.table import Table
 
 SHORT_CELL = 34
 
+out = Console(soft_wrap=False, highlight=False)
 
-def print_table(out: Console, title: str | None, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+
+def say(text: str) -> None:
+    """Print a text without markup and wrapping, because names from records may contain brackets."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
+def print_rows(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]], format: str) -> None:
+    """Print rows as table, csv or json: one object a row."""
+    if format == "json":
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    elif format == "csv":
+        csv.writer(sys.stdout).writerows([names, *rows])
+    else:
+        print_table(title, names, rows)
+
+
+def print_table(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     """Print a table; columns of at most 34 characters never wrap, numbers are right-aligned."""
     table = Table(
         title=None if title is None else escape(title),
@@ -38,15 +58,26 @@ def print_table(out: Console, title: str | None, names: list[str], rows: list[tu
     out.print(table)
 
 
+@contextmanager
+def spinner(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show a spinner with a text, nothing if `quiet`; yield a function that adds the present step to the text."""
+    if quiet:
+        yield lambda step: None
+        return
+    with out.status(text) as status:
+        yield lambda step: status.update(f"{text}: {step}")
+
+
 def progress_bar(console: Console, *extra: ProgressColumn) -> Progress:
     """Return a transient progress display: spinner, description, bar, extra columns, elapsed time."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *extra, TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True)
 
 
-def print_json(value: Any) -> None:
-    """Print a value as one line of JSON; types that JSON lacks become strings."""
+def print_json(value: Any, *, indent: bool = False) -> None:
+    """Print a value as JSON, on one line unless `indent`; types that JSON lacks become strings."""
     kinds = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+    kinds |= orjson.OPT_INDENT_2 if indent else 0
     sys.stdout.buffer.write(orjson.dumps(value, option=kinds, default=str))
 
 

@@ -1,4 +1,4 @@
-"""`bardo bundle rank | give`: compare a bundle with a golem's knowledge; give it to a living golem."""
+"""`bardo bundle checks | waive | rank | give`: failed expectations and waivers; a bundle for a living golem."""
 
 from __future__ import annotations
 
@@ -6,21 +6,85 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
-from rich.markup import escape
 
-from bardo_pipeline.cli.bundle.bundle_command import Target, files_of, hash_of, out
-from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.bundle.bundle_command import Target, files_of, hash_of
+from bardo_pipeline.cli.options import FormatOption, HomeOption, now, open_context
+from bardo_pipeline.cli.output.tables import out, print_json, print_rows, print_table, say
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.legacy.warning_waivers import BundleFailure, bundle_failures, record_waiver
 from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give_bundle, preview_offer
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle_inspection import inspected
+from bardo_pipeline.quality.bundle_expectations import bundle_expectations
+
+
+def checks(
+    target: Annotated[str | None, typer.Argument(help="Bundle hash (or a unique prefix) or golem.")] = None,
+    suite: Annotated[bool, typer.Option("--suite", help="List all expectations with their limits instead.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a bundle is refused or a warning is open.")] = False,
+    home: HomeOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """List failed expectations of bundles, and which warnings a steward waived."""
+    stores = open_context(home)
+    if suite:
+        _suite(stores, format)
+        return
+    failures = bundle_failures(stores)
+    if target is not None:
+        events = stores.life("BundleJudged").to_pylist()
+        names = {name for e in events for name in (e["golem_id"], e["judged"]["bundle_hash"])}
+        if not any(name.startswith(target) for name in names):
+            raise QueryError(f"{target!r}: no judged bundle matches: `bardo bundle checks` lists all")
+        failures = [f for f in failures if f.golem_id == target or f.bundle_hash.startswith(target)]
+    if format == "json":
+        print_json([failure._asdict() for failure in failures])
+    else:
+        _print_failures(failures)
+    if check and any(failure.open for failure in failures):
+        raise typer.Exit(1)
+
+
+def waive_warning(
+    target: Annotated[str, typer.Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
+    expectation: Annotated[str, typer.Argument(help="Name of the warning, from `bardo bundle checks`.")],
+    why: Annotated[str, typer.Option(help="Reason; recorded.")],
+    home: HomeOption = None,
+) -> None:
+    """Waive a warning about a bundle; a critical failure cannot be waived."""
+    waived = record_waiver(open_context(home), target, expectation, why, now=now())
+    bundle = f"bundle {waived.bundle_hash[:16]} of {waived.golem_id}"
+    say(f"{bundle}: {expectation} is waived ({waived.observed})")
+
+
+def _print_failures(failures: list[BundleFailure]) -> None:
+    rows = [(f.golem_id, f.bundle_hash[:16], f.expectation, f.severity, f.observed, _state(f)) for f in failures]
+    if rows:
+        print_table(None, ["golem", "bundle", "expectation", "severity", "observed", ""], rows)
+    open_count = sum(failure.open for failure in failures)
+    out.print(f"{len(failures)} failed, {len(failures) - open_count} waived, {open_count} open")
+
+
+def _state(failure: BundleFailure) -> str:
+    if failure.why is not None:
+        return f"waived: {failure.why}"
+    return "refused" if failure.severity == "critical" else "open"
+
+
+def _suite(stores: DerivationContext, format: str) -> None:
+    rows = [
+        (e.name, e.severity, orjson.dumps(e.limits).decode() if e.limits else "", e.description)
+        for e in bundle_expectations(stores.policy)
+    ]
+    print_rows(None, ["expectation", "severity", "limits", "says"], rows, format)
+
 
 _RELATIONS = {"opposed": "contradict its knowledge", "unknown": "are new", "same": "are known"}
 
@@ -33,8 +97,7 @@ def rank(
     format: FormatOption = "table",
 ) -> None:
     """Rank a bundle's entries by their surprise for a golem: contradictions, new entries, known entries."""
-    check_format(format)
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     bundle, grimoire = inspected(files_of(target, home), stores.policy.inheritance), grimoire_of(stores, to)
     at_us = round(grimoire.at.timestamp() * 1_000_000)
     entries = bundle.entries()
@@ -51,7 +114,7 @@ def rank(
     counted = Counter(ranking["relation"].to_pylist())
     summary = ", ".join(f"{counted[name]} {words}" for name, words in _RELATIONS.items() if counted[name])
     title = f"To {to} as of tick {grimoire.tick}: {summary or 'nothing'}"
-    print_table(out, title, ["turn", "what", "surprise", "entry", "held", "text"], cells)
+    print_table(title, ["turn", "what", "surprise", "entry", "held", "text"], cells)
 
 
 def give_(
@@ -62,10 +125,9 @@ def give_(
     format: FormatOption = "table",
 ) -> None:
     """Give a bundle to a living golem: its entries stay in quarantine until the golem's own outcomes confirm them."""
-    check_format(format)
     if Path(target).exists():
         raise ConfigError(f"{target} is not in this home: `bardo bundle import` checks and imports it")
-    stores = DerivationContext.open(root_of(home))
+    stores = open_context(home)
     bundle_hash = hash_of(stores, target)
     if dry_run:
         offer, event_id = preview_offer(stores, to, bundle_hash), None
@@ -83,25 +145,24 @@ def give_(
         for row in rows
     ]  # fmt: skip
     title = f"{offer.received.from_golem_id} to {to} as of tick {offer.way.tick_seen}"
-    print_table(out, title, ["turn", "verdict", "surprise", "enters_at", "entry", "why", "text"], cells)
+    print_table(title, ["turn", "verdict", "surprise", "enters_at", "entry", "why", "text"], cells)
     _print_offer(offer, event_id, cycle, cycle * stores.policy.curator.cycle_ticks)
 
 
 def _print_offer(offer: Offer, event_id: str | None, cycle: int, closes: int) -> None:
     chain = f"{len(offer.claims)} claims about the chain, {len(offer.way.unproven)} entries unverified"
-    out.print(f"chain: {chain if offer.claims else 'no claims'}", soft_wrap=True)
+    say(f"chain: {chain if offer.claims else 'no claims'}")
     counts = ", ".join(f"{offer.counts[name]} {name}" for name in VERDICTS if offer.counts.get(name))
     if offer.way.hypothesis:
-        out.print(escape(f"a replicant's report on its hypothesis: {offer.way.hypothesis}"), soft_wrap=True)
+        say(f"a replicant's report on its hypothesis: {offer.way.hypothesis}")
     if event_id is None:
-        out.print(f"{counts or 'no entries'}; nothing is recorded", soft_wrap=True)
+        say(f"{counts or 'no entries'}; nothing is recorded")
         return
     repeated = ", already waiting" if offer.waits is not None else ""
-    out.print(f"{counts or 'no entries'}; given ({event_id}){repeated}", soft_wrap=True)
-    out.print(
+    say(f"{counts or 'no entries'}; given ({event_id}){repeated}")
+    say(
         f"judged again when cycle {cycle} closes, at tick {closes} or at death; "
-        "accepted entries are tested in shadow mode",
-        soft_wrap=True,
+        "accepted entries are tested in shadow mode"
     )
 
 

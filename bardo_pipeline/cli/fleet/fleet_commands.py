@@ -1,0 +1,143 @@
+"""`bardo demo | run`: run a fleet, and show what its golems learned and left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bardo_pipeline.cli.dagster_process import execute_job
+from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
+from bardo_pipeline.cli.options import ConfigOption, EmbedderOption, HomeOption, bounds_of, now, root_of
+from bardo_pipeline.cli.output.tables import out, print_table
+from bardo_pipeline.project_files import checkout
+from bardo_pipeline.runtime.run_settings import Ending
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.warehouse.build import query
+
+FLEET_SQL = """
+select golem_id as golem, generation as gen, owner_id as owner, coalesce(predecessor_id, '-') as heir_of,
+ticks_lived as ticks,
+       coalesce(cause, 'alive') as fate, knowledge_at_birth as knew, knowledge_at_death as left
+from dim_golem order by lineage_id, generation
+"""
+
+LEARNED_SQL = """
+select kind, text, count(*) as golems, round(100 * avg(confidence), 0)::int as confidence, max(generation) as
+generations from fct_knowledge where source = 'pattern' group by all order by golems desc, confidence desc, text limit 6
+"""
+
+OLDEST_RULE_SQL = """
+select entry_id from fct_knowledge where source = 'pattern' order by generation desc, confidence desc, entry_id limit 1
+"""
+
+
+def demo(
+    home: HomeOption = None,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic market.")] = 7,
+    golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
+    generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
+    ui: Annotated[
+        bool, typer.Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")
+    ] = True,
+) -> None:
+    """Run short-lived golems through four days of a synthetic market, and show what their successors inherit."""
+    root, ui = root_of(home), ui and checkout() is not None
+    settings = RunSettings(
+        golems=golems,
+        generations=generations,
+        seed=seed,
+        bars=5_760,
+        lifespan_ticks=(1_000, 2_000),
+        owners=("owner-1", "owner-2"),
+    )
+    ending = go(root, settings, clock=now, derive=not ui, marts=not ui)
+    if ui:
+        with out.status("deriving everything through Dagster's curator_job (open `bardo ui` to see it)"):
+            execute_job(root, "curator_job")
+    _show_ending(ending)
+    warehouse = Home.open(root)
+    _show_fleet(warehouse)
+    _, rows = query(warehouse, OLDEST_RULE_SQL)
+    entry = rows[0][0][:10] if rows else "ENTRY"
+    out.print(f'Next: bardo status | bardo sql "from fct_deaths" | bardo lineage {entry} | bardo rebuild | bardo ui')
+
+
+def run(
+    home: HomeOption = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market."),
+    ] = None,
+    golems: Annotated[
+        int, typer.Option(min=0, help="Golems of the first generation; 0 runs only golems born between runs.")
+    ] = 8,
+    generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic market, the golems' traits and lifespans.")] = 7,
+    bars: Annotated[int, typer.Option(min=60, help="Length of the synthetic market in minutes.")] = 5_760,
+    owner: Annotated[list[str] | None, typer.Option(help="Owner of golems; repeatable.")] = None,
+    budget: Annotated[float, typer.Option(min=1.0, help="Initial capital of a golem in dollars.")] = 50.0,
+    lifespan: Annotated[str, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")] = "2000-8000",
+    market: Annotated[
+        str, typer.Option(help="Market without a trace: synthetic, or flat (constant prices, cheap gas).")
+    ] = "synthetic",
+    loan_to_value: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Aave debt per dollar of collateral, at most 0.75; needs a trace with rates."
+        ),
+    ] = 0.0,
+    collateral: Annotated[
+        str, typer.Option(help="Token supplied as collateral, WETH or USDC; golems borrow the other.")
+    ] = "WETH",
+    steer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Intervention GOLEM@TICK:INTENT (immediate) or GOLEM@TICK?INTENT (follow-up); * means every golem."
+        ),
+    ] = None,
+    kill_switch: Annotated[Path | None, typer.Option(help="File whose existence raises the kill-switch probe.")] = None,
+    oracle: Annotated[
+        bool | None,
+        typer.Option(
+            "--oracle/--no-oracle",
+            help="Golems predict; otherwise observations alone measure surprise (default: bardo.toml, else on).",
+        ),
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool to trade, if the trace folder holds several.")] = None,
+    replicants: Annotated[
+        int,
+        typer.Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis."),
+    ] = 0,
+    marts: Annotated[bool, typer.Option(help="Build the DuckDB warehouse (dbt) at the end.")] = True,
+    embedder: EmbedderOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Run a fleet through a recorded or synthetic market, then derive every table from its records."""
+    settings = RunSettings(
+        golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
+        owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
+        market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
+        config=config, replicants=replicants, loan=loan_of(loan_to_value, collateral),
+    )  # fmt: skip
+    root = root_of(home)
+    ending = go(root, settings, clock=now, derive=True, marts=marts)
+    _show_ending(ending)
+    if marts:
+        _show_fleet(Home.open(root))
+
+
+def _show_ending(end: Ending) -> None:
+    """Print the counts of a finished run in one line."""
+    refused = f", {end.refused} refused" if end.refused else ""
+    out.print(
+        f"[bold]{end.records:,}[/] records; {end.births} golems born, {end.deaths} died, "
+        f"{end.published} bundles published{refused}"
+    )
+
+
+def _show_fleet(home: Home) -> None:
+    """Print golems by lineage, and the six rules that most golems hold."""
+    print_table("Lineages", *query(home, FLEET_SQL))
+    print_table("Learned rules that most golems hold", *query(home, LEARNED_SQL))

@@ -1,0 +1,201 @@
+"""`bardo ask | search | similar`: entries and episodes that matter for a question or a text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import pyarrow.compute as pc
+import typer
+from rich.markup import escape
+
+from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
+from bardo_pipeline.cli.options import (
+    EmbedderOption,
+    FormatOption,
+    HomeOption,
+    JsonOption,
+    moment_of,
+    now,
+    open_context,
+    require_born,
+)
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
+from bardo_pipeline.derivation.memory.ask import GolemMoment, ask, golem_moment
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
+from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
+from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.retrieval.hybrid_search import Filters
+from bardo_pipeline.retrieval.retrieve import Answer
+from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT, weights_of
+
+
+def ask_golem(
+    golem: Annotated[str, typer.Argument(help="Golem id.")],
+    question: Annotated[str, typer.Argument(help='Question, for example "should I re-centre in a falling trend?"')],
+    home: HomeOption = None,
+    k: Annotated[int | None, typer.Option("--k", help="Number of entries (default: the policy's five).")] = None,
+    regime: Annotated[str | None, typer.Option(help="Assume this market regime.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Event time of the question (ISO 8601, UTC; default: the newest).")
+    ] = None,
+    tick: Annotated[int | None, typer.Option(help="Tick of the golem's life instead of a moment.")] = None,
+    clade: Annotated[
+        bool, typer.Option(help="Include entries of the owner's other golems at a discounted score.")
+    ] = False,
+    may_skip: Annotated[bool, typer.Option(help="Let the golem skip retrieval, as in its own ticks.")] = False,
+    json: JsonOption = False,
+    embedder: EmbedderOption = None,
+) -> None:
+    """Ask a golem: print its highest-scoring entries for a question, with each factor of the score."""
+    if at is not None and tick is not None:
+        raise ConfigError("--at and --tick exclude each other: give one of them")
+    stores = open_context(home, embedder)
+    moment = golem_moment(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
+    moment = moment if regime is None else moment.in_regime(regime)
+    answer = ask(stores, moment, question, now=now(), k=k, clade=clade, may_skip=may_skip)
+    if json:
+        weights = dict(zip(FACTORS, weights_of(stores.policy.retrieval), strict=True))
+        print_json(_answer_facts(moment, answer) | {"weights": weights})
+    else:
+        _show(moment, answer)
+        warn_of_drift(stores)
+
+
+def _answer_facts(moment: GolemMoment, answer: Answer) -> dict[str, Any]:
+    return {
+        "golem_id": moment.golem_id,
+        "died_at_tick": moment.died_at_tick,
+        "situation": asdict(moment.situation),
+        "decision": asdict(answer.decision),
+        "contrarian": answer.contrarian,
+        "awake": answer.awake,
+        "asleep": answer.asleep,
+        "as_of": asdict(moment.as_of),
+        "hits": answer.hits.to_pylist(),
+    }
+
+
+def _show(moment: GolemMoment, answer: Answer) -> None:
+    """Print the golem's situation, the hits by factor, its own retrieval decision, and the cycle they are from."""
+    situation, as_of = moment.situation, moment.as_of
+    mood = ", ".join(f"{part:+.2f}" for part in situation.mood)
+    turn = "; contrarian: entries of the opposite mood score higher" if answer.contrarian else ""
+    dead = "" if moment.died_at_tick is None else ", its last"
+    say(f"{moment.golem_id} at tick {situation.tick}{dead}, regime {situation.regime or 'none'}, mood ({mood}){turn}")
+    if answer.hits.num_rows:
+        hits = answer.hits.to_pylist()
+        print_table(None, ["#", "score", *FACTORS, "awake", "trust"], [_hit_cells(hit) for hit in hits])
+        for hit in hits:
+            out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_hit_text(hit)}")
+        out.print()
+    else:
+        say("no entry was retrieved")
+    would = "skipped retrieval" if answer.decision.skipped else "retrieved"
+    say(f"The golem itself would have {would}: {answer.decision.reason}.")
+    say(f"{answer.awake} entries were awake; {answer.asleep} of other regimes were asleep.")
+    closed = (
+        f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}"
+        if as_of.at
+        else "no cycle is derived yet: `bardo run` or the curator job derives them"
+    )
+    say(f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.")
+
+
+def _hit_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a table row of a hit: each factor's raw value and its part of the score."""
+    parts = [f"{hit[n]:.2f}→{hit[f'{n}_ppm'] / PPM:.3f}" for n in FACTORS]
+    score, awake, trust = hit["score_ppm"] / PPM, hit["wakefulness"], hit["confidence_ppm"] / PPM
+    return (hit["rank"], f"{score:.3f}", *parts, f"{awake:.0%}", f"{trust:.0%}")
+
+
+def _hit_text(hit: dict[str, Any]) -> str:
+    """Return kind, marks and text of a hit."""
+    marks = [hit["kind"], *(["bloodstain"] if hit["is_bloodstain"] else [])]
+    if hit["layer"] != LAYERS[VAULT]:
+        marks.append(f"{hit['layer']} x {hit['discount']:g}, of {hit['golem_id']}")
+    return escape(f"({', '.join(marks)}) {hit['text']}")
+
+
+_NAMES = ["#", "score", "kept", "held by", "id", "text"]
+"""Columns: rank, score, share left after decay, number of holders, id and text of the best holder's row."""
+
+
+def search_all(
+    words: Annotated[str, typer.Argument(help='Words to search, for example "gas in a crash".')],
+    home: HomeOption = None,
+    store: Annotated[str, typer.Option(help="entries, episodes or both.")] = "both",
+    golem: Annotated[str | None, typer.Option(help="Only texts of this golem.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only entries of this kind.")] = None,
+    category: Annotated[str | None, typer.Option(help="Only entries of this category.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Only entries of this domain.")] = None,
+    regime: Annotated[str | None, typer.Option(help="Only entries of this regime.")] = None,
+    status: Annotated[str, typer.Option(help="Only entries with this status; any for all.")] = "active",
+    min_confidence: Annotated[float, typer.Option(help="Only entries of at least this confidence, 0 to 1.")] = 0.0,
+    chain: Annotated[str | None, typer.Option(help="Only texts about this chain.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Only texts about this pair.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only entries about this tool.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of texts (default 10, at most 50).")] = None,
+    decay: Annotated[bool, typer.Option(help="Rank faded entries lower.")] = True,
+    json: JsonOption = False,
+    embedder: EmbedderOption = None,
+) -> None:
+    """Search entries and episodes by words and by meaning."""
+    filters = Filters(
+        kind=kind, category=category, domain=domain, regime=regime, status=None if status == "any" else status,
+        chain=chain, pair=pair, tool=tool, confidence_min=min_confidence,
+    )  # fmt: skip
+    stores = open_context(home, embedder)
+    hits = search(
+        stores, words, now=now(), store=store, golem_id=golem, filters=filters, limit=limit, decay=decay
+    ).to_pylist()
+    if json:
+        print_json(hits)
+        return
+    if hits:
+        print_table(None, _NAMES, [_text_cells(hit) for hit in hits])
+    else:
+        out.print("no text was found")
+    if at_us := newest_event_time_us(stores):
+        moment = datetime.fromtimestamp(at_us / 1e6, UTC)
+        out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {stores.log.version}.")
+    else:
+        out.print("No cycle is derived yet: `bardo run` or the curator job derives them.")
+    warn_of_drift(stores)
+
+
+def _text_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a table row of a hit."""
+    score, kept = f"{hit['score']:.4f}", f"{hit['retained']:.0%}"
+    return (hit["rank"], score, kept, hit["holders"], hit["id"][:16], f"({hit['kind']}) {hit['text']}")
+
+
+def similar(
+    text: Annotated[str, typer.Argument(help='Text to compare with, for example "gas spiked in a crash".')],
+    home: HomeOption = None,
+    golem: Annotated[str | None, typer.Option(help="Only episodes of this golem.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of episodes with distinct texts.")] = 5,
+    format: FormatOption = "table",
+    embedder: EmbedderOption = None,
+) -> None:
+    """Find the episodes most similar to a text, by meaning and by words."""
+    stores = open_context(home, embedder)
+    require_born(stores, golem)
+    episodes = stores.projections.growing("episodes")
+    if not episodes.digest().rows:
+        raise QueryError(
+            f"there are no episodes of {stores.embedder_name} yet: `bardo run` or the curator job derives them"
+        )
+    with out.status("updating the episode index"):
+        refresh_index(stores)
+    matches = similar_episodes(stores, text, None if golem is None else [golem], limit)
+    moments = episodes.read(["episode_id", "at"], golems=matches["golem_id"].unique().to_pylist())
+    index = pc.index_in(matches["episode_id"], value_set=moments["episode_id"].combine_chunks())
+    rows = matches.select(["episode_id", "text", "score"]).add_column(1, "at", moments["at"].take(index)).to_pylist()
+    if format == "json":
+        print_json(rows)
+    else:
+        cells = [(r["episode_id"], f"{r['at']:%Y-%m-%d %H:%M}", r["text"], r["score"]) for r in rows]
+        print_table(None, ["episode", "when", "text", "score"], cells)
