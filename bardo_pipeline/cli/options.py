@@ -14,7 +14,7 @@ from typer.models import OptionInfo
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.errors import ConfigError, NoHomeError, QueryError
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.storage.home import Home, home_root
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -63,6 +63,14 @@ now = utc_now
 def open_context(home: Path | None, embedder: str | None = None) -> DerivationContext:
     """Open the active derivation of a home, or the one by `embedder`."""
     return DerivationContext.open(root_of(home), embedder=embedder)
+
+
+def context_or_none(home: Path | None) -> DerivationContext | None:
+    """Open the active derivation of a home, None without a home."""
+    try:
+        return open_context(home)
+    except NoHomeError:
+        return None
 
 
 @contextmanager

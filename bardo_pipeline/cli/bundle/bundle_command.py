@@ -15,16 +15,16 @@ from rich.markup import escape
 
 from bardo_pipeline.cli.golem.graveyard_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
-from bardo_pipeline.cli.options import FormatOption, HomeOption, now, open_context
+from bardo_pipeline.cli.options import FormatOption, HomeOption, context_or_none, now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_rows, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
-from bardo_pipeline.derivation.death.testament_phrasing import PhrasedTestament, phrased_testament
+from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
-from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
+from bardo_pipeline.errors import BundleError, ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.bundle_comparison import compared
 from bardo_pipeline.inheritance.bundle_files import (
@@ -60,7 +60,7 @@ def show(
     if target is None:
         _list(open_context(home), format)
         return
-    bundle = inspected(files_of(target, home), _policy(home).inheritance)
+    bundle = _inspected(target, home)
     facts = _facts(bundle)
     if format == "json":
         print_json(facts)
@@ -71,9 +71,10 @@ def show(
     print_table("Entries", ["domain", "entries"], sorted(facts["domains"].items()))
     print_table("Confidence at death", ["from", "entries", ""], _histogram(facts["confidence"]))
     say(bundle.files[TESTAMENT_PAGE].decode())
-    phrased = _in_words(bundle, home)
-    if phrased is not None:
-        show_words(phrased)
+    stores, testament = context_or_none(home), orjson.loads(bundle.files[TESTAMENT])
+    if stores is not None:
+        statements = {name: [item["statement"] for item in testament[name]] for name in CATEGORIES}
+        show_words(phrased_testament(stores, bundle.golem_id, statements))
 
 
 @app.command()
@@ -82,12 +83,12 @@ def verify(target: Target, public: Public = None, file: File = None, home: HomeO
 
     The signature must be by the key in --public or --file; by default by the recorded key of the golem's owner.
     """
-    files = files_of(target, home)
-    faults = faults_of(files, _policy(home).inheritance)
+    files, rules = files_of(target, home), _policy(home).inheritance
+    faults = faults_of(files, rules)
     public_key = public_key_given(public, file) if public or file else None
     signature: dict[str, str] | None = None
     if not faults:
-        bundle = inspected(files, _policy(home).inheritance)
+        bundle = inspected(files, rules)
         signature, public_key = signature_of(bundle), public_key or _key_on_record(bundle, home)
         fault = signature_fault(bundle, public_key)
         if fault is not None and (public_key is not None or SIGNATURE in files):
@@ -110,24 +111,17 @@ def diff(
     format: FormatOption = "table",
 ) -> None:
     """Compare two bundles: entries, playbook, testament."""
-    rules = _policy(home).inheritance
-    comparison = compared(*(inspected(files_of(name, home), rules) for name in (first, second)))
+    comparison = compared(_inspected(first, home), _inspected(second, home))
     if format == "json":
         testament = {name: {"gone": removed, "new": added} for name, (removed, added) in comparison.testament.items()}
-        print_json(
-            {
-                "same": comparison.same,
-                "entries": comparison.entries.to_pylist(),
-                "playbook": comparison.playbook,
-                "testament": testament,
-            }
-        )
+        facts = {"same": comparison.same, "entries": comparison.entries.to_pylist(), "playbook": comparison.playbook}
+        print_json(facts | {"testament": testament})
         return
     out.print(f"{comparison.same} entries are the same in both")
-    figures = ("confidence_ppm", "other_confidence_ppm")
+    shares = ("confidence_ppm", "other_confidence_ppm")
     rows = [
-        (row["change"], row["kind"], row["entry_id"][:10], *(_share(row[name]) for name in figures), row["text"])
-        for row in comparison.entries.to_pylist()
+        (r["change"], r["kind"], r["entry_id"][:10], *(None if r[n] is None else r[n] / PPM for n in shares), r["text"])
+        for r in comparison.entries.to_pylist()
     ]
     if rows:
         print_table("Entries", ["change", "kind", "entry", "first", "second", "text"], rows)
@@ -193,24 +187,14 @@ def sign(
         )
 
 
+def _inspected(target: str, home: Path | None) -> Bundle:
+    """Read and check a bundle under the home's policy, or the default policy if there is no home."""
+    return inspected(files_of(target, home), _policy(home).inheritance)
+
+
 def _policy(home: Path | None) -> Policy:
-    """Return the home's policy, or the default policy if there is no home."""
-    try:
-        return open_context(home).policy
-    except NoHomeError:
-        return Policy()
-
-
-def _in_words(bundle: Bundle, home: Path | None) -> PhrasedTestament | None:
-    """Return the testament as a model phrased it; None if the golem is not of this home or no model did."""
-    try:
-        stores = open_context(home)
-    except NoHomeError:
-        return None
-    testament = orjson.loads(bundle.files[TESTAMENT])
-    return phrased_testament(
-        stores, bundle.golem_id, {name: [i["statement"] for i in testament[name]] for name in CATEGORIES}
-    )
+    stores = context_or_none(home)
+    return Policy() if stores is None else stores.policy
 
 
 def files_of(target: str, home: Path | None) -> dict[str, bytes]:
@@ -236,13 +220,10 @@ def hash_of(stores: DerivationContext, target: str) -> str:
 
 def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
     """Return the current public key of the owner of the bundle's golem, None if either is unknown."""
-    try:
-        stores = open_context(home)
-    except NoHomeError:
-        return None
-    owner = owners_of(stores).get(bundle.golem_id)
-    key = OwnerKeys(stores.home, stores.log).in_force().get(owner) if owner is not None else None
-    return key.public_key if key is not None else None
+    stores = context_or_none(home)
+    owner = owners_of(stores).get(bundle.golem_id) if stores else None
+    key = OwnerKeys(stores.home, stores.log).in_force().get(owner) if stores and owner else None
+    return key.public_key if key else None
 
 
 def _facts(bundle: Bundle) -> dict[str, Any]:
@@ -289,7 +270,3 @@ def _list(stores: DerivationContext, format: str) -> None:
              signature["owner_id"] if signature else None, remark)
         )  # fmt: skip
     print_rows(None, ["bundle", "golem", "generation", "entries", "signed_by", "remark"], rows, format)
-
-
-def _share(ppm: int | None) -> float | None:
-    return None if ppm is None else ppm / PPM

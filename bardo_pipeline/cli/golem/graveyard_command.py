@@ -86,8 +86,7 @@ def show_golem(
     if report.testament is not None:
         parts = [_category(name, report.testament[name], testament) for name in CATEGORIES if report.testament[name]]
         out.print(Panel("\n".join(parts), title=f"Testament of {golem}"))
-    if words is not None:
-        show_words(words)
+    show_words(words)
     standing = standing_of(stores, golem)
     if standing is not None:
         steps = [(step.step, step.outcome, step.attempt, step.why) for step in standing.last.values()]
@@ -197,8 +196,10 @@ def _row(result: PhrasingResult) -> tuple[object, ...]:
     return result.golem_id, outcome, len(phrased.wordings) - refused, refused, tokens, cost
 
 
-def show_words(words: PhrasedTestament) -> None:
-    """Print a testament in the model's words, and the number of refused wordings."""
+def show_words(words: PhrasedTestament | None) -> None:
+    """Print a testament in the model's words, and the number of refused wordings; nothing if no model phrased it."""
+    if words is None:
+        return
     more = f"\n({len(words.refused)} wordings claimed something else; the derived sentences are kept)"
     page = words.page.strip() + (more if words.refused else "")
     out.print(Panel(escape(page), title=escape(f"In the words of {words.by}")))

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from bardo_pipeline.cli.options import HomeOption, JsonOption, bounds_of, now, open_context, root_of
-from bardo_pipeline.cli.output.tables import out, print_json, print_table
+from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
@@ -71,9 +71,18 @@ def successor(
         summon(stores, predecessor, request, now=now())
     preview = inheritance_previews(stores, [predecessor]).get(dead) if inherit else None
     if json:
-        print_json(
-            _succession_facts(stores, predecessor, request, preview) | {"born": not dry_run, "known_already": existed}
-        )
+        facts = {
+            "predecessor": predecessor.golem_id,
+            "heir": predecessor.heir_id,
+            "budget_usdc": request.budget_micros / 1e6,
+            "generation": predecessor.born.generation + 1,
+            "configuration": in_force_now(stores, predecessor.golem_id).configuration.model_dump(mode="json"),
+            "recommendations": recommendations(stores, predecessor.golem_id),
+            "preview": None if preview is None else asdict(preview),
+            "born": not dry_run,
+            "known_already": existed,
+        }
+        print_json(facts)
         return
     _show_advice(stores, predecessor)
     if preview is not None:
@@ -83,21 +92,6 @@ def successor(
     else:
         out.print("it inherits only its predecessor's configuration and traits")
     out.print(_outcome(predecessor, request, dry_run=dry_run, existed=existed), soft_wrap=True)
-
-
-def _succession_facts(
-    stores: DerivationContext, predecessor: DeadGolem, request: HeirRequest, preview: Preview | None
-) -> dict[str, Any]:
-    """Return a succession as JSON: predecessor, heir, budget, configuration, advice, inheritance."""
-    return {
-        "predecessor": predecessor.golem_id,
-        "heir": predecessor.heir_id,
-        "budget_usdc": request.budget_micros / 1e6,
-        "generation": predecessor.born.generation + 1,
-        "configuration": in_force_now(stores, predecessor.golem_id).configuration.model_dump(mode="json"),
-        "recommendations": recommendations(stores, predecessor.golem_id),
-        "preview": None if preview is None else asdict(preview),
-    }
 
 
 def _outcome(predecessor: DeadGolem, request: HeirRequest, *, dry_run: bool, existed: bool) -> str:
@@ -174,7 +168,7 @@ def successions(home: HomeOption = None, json: JsonOption = False) -> None:
         print_json({"successions": rows, "credit_micros": balances})
         return
     if rows:
-        print_table("Successions", list(rows[0]), [tuple(row.values()) for row in rows])
+        print_records("Successions", rows)
     else:
         out.print("no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]")
     for owner, micros in balances.items():
@@ -225,14 +219,9 @@ def _show_preview(preview: Preview) -> None:
         table.add_column(name, justify="right" if name else "left")
     most = max(*preview.before, *preview.after, 1)
     for band in range(BANDS):
-        before, after = preview.before[band], preview.after[band]
-        table.add_row(
-            f"{band * 100 // BANDS} %",
-            str(before),
-            "█" * (before * _BAR // most),
-            str(after),
-            "█" * (after * _BAR // most),
-        )
+        counts = (preview.before[band], preview.after[band])
+        cells = (cell for count in counts for cell in (str(count), "█" * (count * _BAR // most)))
+        table.add_row(f"{band * 100 // BANDS} %", *cells)
     table.add_row("mean", f"{preview.mean_before_ppm / PPM:.0%}", "", f"{preview.mean_after_ppm / PPM:.0%}", "")
     out.print(table)
     rows = [

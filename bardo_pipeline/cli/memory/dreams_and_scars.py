@@ -14,7 +14,7 @@ from bardo_pipeline.cli.options import (
     open_context,
     require_born,
 )
-from bardo_pipeline.cli.output.tables import out, percent, print_json, print_table, say
+from bardo_pipeline.cli.output.tables import out, percent, print_json, print_records, print_table, say
 from bardo_pipeline.derivation.dreams.derive_dreams import dreams_and_hypotheses
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain as bloodstain_of_golem
 from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
@@ -41,11 +41,7 @@ def dreams(
         say(f"{subject} dreamt yet: dreams run while idle, every four hours of a golem's time; `bardo ui` runs them")
         return
     shown = [_dream_row(row, golem) for row in dreamt[-limit:]]
-    print_table(
-        "Dreams (s: hypotheses staged, c: confirmed, g: gone)",
-        list(shown[0]),
-        [tuple(row.values()) for row in shown],
-    )
+    print_records("Dreams (s: hypotheses staged, c: confirmed, g: gone)", shown)
     for fate in FATES:
         for hypothesis in [h for h in hypotheses if h["state"] == fate][:limit]:
             out.print(_hypothesis_text(hypothesis, golem), markup=False)

@@ -93,16 +93,12 @@ def show(
     stores = open_context(home, embedder)
     grimoire = grimoire_of(stores, golem)
     row = find_entry(grimoire, entry)
-    decisions, orders = (
-        decisions_about(stores, golem, row["entry_id"]),
-        pending_orders(stores, grimoire, row["entry_id"]),
-    )
+    decisions = decisions_about(stores, golem, row["entry_id"])
+    orders = pending_orders(stores, grimoire, row["entry_id"])
     fading = _fading(row, grimoire, stores.policy)
     if format == "json":
-        waiting_orders = [order._asdict() for order in orders]
-        print_json(
-            {**_head(grimoire), "entry": row, "fading": fading, "decisions": decisions, "waiting": waiting_orders}
-        )
+        facts = {"entry": row, "fading": fading, "decisions": decisions, "waiting": [o._asdict() for o in orders]}
+        print_json(_head(grimoire) | facts)
         return
     out.print(f"[bold]{row['entry_id']}[/] {escape(row['text'])}", soft_wrap=True)
     about = [row["kind"], row["status"], row["category"], row["provenance"].replace("_", " ")]
@@ -120,9 +116,9 @@ def show(
     ]  # fmt: skip
     print_table("Decisions", ["cycle", "what", "trust", "ticks", "why"], rows)
     _print_links(grimoire, row, stores)
-    notes = [o for o in stores.overrides().of_golem(golem) if o.entry_id == row["entry_id"] and o.note]
-    for note in notes:
-        say(f"note, {note.at:%Y-%m-%d %H:%M}: {note.note}")
+    for override in stores.overrides().of_golem(golem):
+        if override.entry_id == row["entry_id"] and override.note:
+            say(f"note, {override.at:%Y-%m-%d %H:%M}: {override.note}")
     for order in orders:
         say(_waiting_text(order, stores.policy))
     say(f"trace to its ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}")

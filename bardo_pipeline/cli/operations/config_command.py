@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, now, require_born, root_of
+from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, context_or_none, now, require_born, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
@@ -16,7 +16,6 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, keys, reader_of
 from bardo_pipeline.policy.toml_config import (
     NO_CONFIG_FILE,
-    ConfigFile,
     canonical,
     configuration_hash,
     flat,
@@ -37,21 +36,23 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show every key: its active value, its value in the file, and the component that reads it."""
-    root = root_of(home)
-    stated = stated_in(root, config)
-    stores = _stores(root)
-    active, recorded = _active(stores, golem)
+    stated = stated_in(root_of(home), config)
+    active, recorded = _active(context_or_none(home), golem)
+    values, in_file = flat(active), stated.values
     if as_toml:
         typer.echo(to_toml(active), nl=False)
     elif json:
-        print_json(_facts(active, recorded, stated))
-    else:
-        values = flat(active)
         rows = [
-            (key, toml(values[key]), toml(stated.values[key]) if key in stated.values else "", reader_of(key))
+            {"key": key, "in_force": values[key], "stated": in_file.get(key), "read_by": reader_of(key)}
             for key in keys()
         ]
-        print_table(None, ["key", "in force", f"in {FILE}", "read by"], rows)
+        active_hash = configuration_hash(canonical(active))
+        print_json({"configuration_hash": active_hash, "recorded": recorded, "source": stated.source, "keys": rows})
+    else:
+        cells = [
+            (key, toml(values[key]), toml(in_file[key]) if key in in_file else "", reader_of(key)) for key in keys()
+        ]
+        print_table(None, ["key", "in force", f"in {FILE}", "read by"], cells)
         where = "recorded" if recorded else "not recorded yet: a run or `bardo config adopt` records it"
         say(f"configuration {configuration_hash(canonical(active))}, {where}")
 
@@ -59,9 +60,7 @@ def show(
 @app.command()
 def check(config: ConfigOption = None, home: HomeOption = None, json: JsonOption = False) -> None:
     """Validate the file and show its changes; exit 2 with file, key, value and cure if it is invalid."""
-    root = root_of(home)
-    stated = stated_in(root, config)
-    stores = _stores(root)
+    stated, stores = stated_in(root_of(home), config), context_or_none(home)
     policy = Policy() if stores is None else stores.policy
     wanted, active = stated.complete(policy), _active(stores, None)[0]
     stated.policy(policy)
@@ -107,13 +106,6 @@ def adopt(
         out.print(f"the policy has changed; `bardo adopt {before.derivation_id}` switches back")
 
 
-def _stores(root: Any) -> DerivationContext | None:
-    try:
-        return DerivationContext.open(root)
-    except NoHomeError:
-        return None
-
-
 def _active(stores: DerivationContext | None, golem: str | None) -> tuple[Configuration, bool]:
     """Return the active configuration, and whether it is on record."""
     if stores is None:
@@ -123,16 +115,3 @@ def _active(stores: DerivationContext | None, golem: str | None) -> tuple[Config
     require_born(stores, golem)
     active = in_force_now(stores, golem)
     return active.configuration, active.event is not None
-
-
-def _facts(active: Configuration, recorded: bool, stated: ConfigFile) -> dict[str, Any]:
-    values = flat(active)
-    return {
-        "configuration_hash": configuration_hash(canonical(active)),
-        "recorded": recorded,
-        "source": stated.source,
-        "keys": [
-            {"key": key, "in_force": values[key], "stated": stated.values.get(key), "read_by": reader_of(key)}
-            for key in keys()
-        ],
-    }

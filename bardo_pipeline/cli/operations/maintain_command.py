@@ -9,7 +9,7 @@ import pyarrow as pa
 import typer
 
 from bardo_pipeline.cli.options import FormatOption, HomeOption, now, root_of
-from bardo_pipeline.cli.output.tables import out, print_json, print_table, say, spinner
+from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.storage.home import Home
@@ -103,7 +103,7 @@ def _show(table: pa.Table, format: str) -> None:
         return
     cells = rows if table.schema == PHASE_SCHEMA else [_tick_cells(row, wide=out.width >= _WIDE) for row in rows]
     if cells:
-        print_table(None, list(cells[0]), [tuple(row.values()) for row in cells])
+        print_records(None, cells)
     else:
         out.print("no tick matches")
 

@@ -80,20 +80,20 @@ def ask_what_if(
     stores = open_context(home)
     if listed:
         _list(stored_derivations(stores), json)
-    elif dropped is not None:
+        return
+    if dropped is not None:
         drop(stores, dropped)
         out.print(f"derivation {dropped} is deleted")
-    else:
-        if not change and policy is None and against is None and stores.frozen is None:
-            raise ConfigError("the policy is unchanged: give --set NAME=VALUE or --policy FILE")
-        if against is not None:
-            comparison = compare(stores, open_read_only(stores, against), horizon_us=horizon_us)
-            print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
-            return
+        return
+    if against is not None:
+        comparison = compare(stores, open_read_only(stores, against), horizon_us=horizon_us)
+    elif change or policy is not None or stores.frozen is not None:
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
         with spinner("deriving", quiet=json) as tell:
             comparison = what_if(stores, changed, now=now(), golems=golem, horizon_us=horizon_us, tell=tell)
-        print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
+    else:
+        raise ConfigError("the policy is unchanged: give --set NAME=VALUE or --policy FILE")
+    print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
 
 
 def _overlay(path: Path) -> Mapping[str, Any]:
@@ -221,8 +221,7 @@ def _show(comparison: WhatIf, examples: int) -> None:
         (t.table, t.rows, t.rows_beside, t.only_in_force, t.only_beside, "shared" if t.shared else "")
         for t in comparison.tables
     ]
-    names = ["table", "rows", "rows beside", "only in force", "only beside", ""]
-    print_table("Rows", names, rows)
+    print_table("Rows", ["table", "rows", "rows beside", "only in force", "only beside", ""], rows)
     _show_entries(comparison, examples)
     _show_calibration(comparison.calibration)
     r = comparison.retrievals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -24,6 +24,11 @@ out = Console(soft_wrap=False, highlight=False)
 def say(text: str) -> None:
     """Print a text without markup and wrapping, because names from records may contain brackets."""
     out.print(text, markup=False, soft_wrap=True)
+
+
+def print_records(title: str | None, records: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows as a table whose columns are the keys of the first row."""
+    print_table(title, list(records[0]), [tuple(record.values()) for record in records])
 
 
 def print_rows(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]], format: str) -> None:
