@@ -9,29 +9,31 @@ from assets import (
     curation,
     dreams,
     episodes,
-    health_checks,
     katabasis,
     legacy,
     library,
     log,
     marts,
-    quarantine,
-    scars,
-    thanatopsis,
 )
 from assets.resources import home
 from jobs.asset_jobs import curator_job, death_job, dream_job, spool_job
-from jobs.home_jobs import drift_job, maintenance_job, observe_job, rebuild_job, succession_job, verification_job
-from jobs.proposals import proposal_job
+from jobs.home_jobs import (
+    drift_job,
+    maintenance_job,
+    observe_job,
+    proposal_job,
+    rebuild_job,
+    succession_job,
+    verification_job,
+)
 from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, every_night, every_ten_minutes, every_week
-from sensors.due_work import files_dropped, golems_silent, successions_due
-from sensors.journal_backlog import writers_outrun_the_drainer
+from sensors.due_work import files_dropped, golems_silent, successions_due, writers_outrun_the_drainer
 from sensors.log_sensors import cycles_closed, deaths_recorded, dreams_queued
 
 defs = dg.Definitions(
     assets=[
         log.log,
-        quarantine.quarantine,
+        log.quarantine,
         episodes.episodes,
         episodes.episode_index,
         curation.curate,
@@ -40,20 +42,20 @@ defs = dg.Definitions(
         dreams.dream,
         episodes.links,
         episodes.crossings,
-        scars.failures,
-        scars.scars,
+        katabasis.failures,
+        katabasis.scars,
         katabasis.vote,
         katabasis.consensus,
         legacy.testaments,
         legacy.bundle_candidates,
         legacy.verdicts,
         legacy.bundles,
-        scars.bloodstains,
+        katabasis.bloodstains,
         library.shelve,
-        thanatopsis.thanatopsis,
+        legacy.thanatopsis,
         marts.warehouse,
     ],
-    asset_checks=dg.load_asset_checks_from_modules([checks, health_checks]),
+    asset_checks=dg.load_asset_checks_from_modules([checks]),
     jobs=[
         curator_job,
         death_job,

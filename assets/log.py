@@ -1,4 +1,4 @@
-"""Source assets of the event log. Runtimes write the log; no asset of this graph does.
+"""Assets of the event log: source assets, and the quarantine. Runtimes write the log; only the quarantine adds to it.
 
 An observation records the version of each log table that the downstream assets of the run read.
 """
@@ -6,7 +6,9 @@ An observation records the version of each log table that the downstream assets 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import dagster as dg
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from assets.metadata import of_schema
+from assets.metadata import markdown_table, of_schema
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.reports.home_health import Health, health_of
 from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA
+from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
 
 CYCLES, LIFE_EVENTS, VECTORS = (dg.AssetKey(["log", n]) for n in ("cycles", "life_events", "vectors"))
@@ -101,3 +105,37 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", dg.BetaWarning)  # an external asset that a job can observe; the version is locked
     log = dg.multi_observable_source_asset(specs=_SPECS, name="log")(_observe)
 """Every job observes these assets first."""
+
+
+QUARANTINE = dg.AssetKey(["log", "quarantine"])
+
+
+@dg.asset(key=QUARANTINE, **of_schema("log", ITEMS_SCHEMA, ["item_id"]))
+def quarantine(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per refused line, row or file of the spool: its position, claimed golem, reason and bytes.
+
+    Materializing ingests every waiting file: valid records go to log/cycles and log/life_events. Key item_id, the hash
+    of position and bytes. Append-only: `bardo quarantine` lists, retries and drops open items.
+    """
+    stores = home.stores
+    spool, started = Spool(stores.home, stores.log, stores.policy), home.now()
+    taken = list(spool.take(started))
+    seconds = (home.now() - started).total_seconds()
+    size = sum(file.size for file in taken)
+    files = [{k: v for k, v in asdict(file).items() if k != "errors"} for file in taken]
+    return dg.MaterializeResult(
+        metadata={
+            "files": len(taken),
+            "bytes": size,
+            "records": sum(file.records for file in taken),
+            "written": sum(file.written for file in taken),
+            "repeated": sum(file.repeated for file in taken),
+            "quarantined": sum(file.quarantined for file in taken),
+            "errors": dg.MetadataValue.json(dict(sum((file.errors for file in taken), Counter()))),
+            "mb_per_s": size / 1e6 / seconds if seconds > 0 else 0.0,
+            "taken": markdown_table(files),
+            "open": spool.quarantine.open([]).num_rows,
+            "log_version": stores.log.version,
+            "life_version": stores.log.life_version,
+        }
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.checks import only_passed_bundles_are_published
-from assets.log import LOG
-from assets.quarantine import QUARANTINE
+from assets.log import LOG, QUARANTINE
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through

@@ -15,8 +15,7 @@ from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
 from jobs.asset_jobs import curator_job, dream_job, pending_work
-from jobs.home_jobs import drift_job, maintenance_job, verification_job
-from jobs.proposals import proposal_job
+from jobs.home_jobs import drift_job, maintenance_job, proposal_job, verification_job
 
 Decision = dg.RunRequest | dg.SkipReason
 

@@ -1,12 +1,15 @@
-"""Sensors of due work that leaves no trace in the log: silent golems, succession steps, files in the spool."""
+"""Sensors of due work outside the log: silent golems, succession steps, files in the spool, journal backlog."""
 
 from __future__ import annotations
 
 import dagster as dg
 
+from assets.checks import evaluations
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
+from bardo_pipeline.derivation.reports.home_health import health_of, overrun
 from bardo_pipeline.derivation.succession.succeed import due_successions
+from bardo_pipeline.errors import BackpressureError, NoHomeError
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.spool_folder import shown, waiting
 from jobs.asset_jobs import spool_job
@@ -62,3 +65,48 @@ def files_dropped(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.R
     if context.instance.get_runs_count(dg.RunsFilter(job_name=spool_job.name, statuses=_ACTIVE)):
         return dg.SkipReason(f"{len(names)} files wait, and a run of the spool job is active")
     return request(f"{few([shown(name) for name in names])} dropped")
+
+
+@dg.sensor(
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Measures the home and reports health checks whose result changed. Fails while a journal exceeds the "
+    "policy's size or age, because writers outrun the drainer or no drainer runs. Requests no run.",
+)
+def writers_outrun_the_drainer(
+    context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.SkipReason:
+    """Measure once. Raises BackpressureError, with size and age, while a journal is overrun."""
+    try:
+        stores = home.stores
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    health = health_of(stores, home.now())
+    for result in evaluations(health, stores.policy):
+        _report_change(context.instance, result)
+    overruns = list(overrun(health.journals, stores.policy))
+    if overruns:
+        raise BackpressureError("; ".join(fault.says for fault in overruns))
+    depth = sum(journal.depth.bytes for journal in health.journals)
+    return dg.SkipReason(f"{len(health.journals)} journals hold {depth:,} bytes that are not in the log yet")
+
+
+def _report_change(instance: dg.DagsterInstance, result: dg.AssetCheckResult) -> None:
+    """Report a check result only if it changed, so that a healthy home adds no events."""
+    assert result.asset_key is not None, "a health check names its asset"
+    assert result.check_name is not None, "a health check has a name"
+    key = dg.AssetCheckKey(result.asset_key, result.check_name)
+    latest = instance.get_latest_asset_check_evaluation_record(key)
+    evaluation = latest.evaluation if latest is not None else None
+    if evaluation is not None and evaluation.passed == result.passed:
+        return
+    instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=result.passed,
+            metadata=result.metadata,
+            severity=result.severity,
+            description=result.description,
+        )
+    )

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from io import TextIOWrapper
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,7 +17,6 @@ from typer.main import get_command
 
 from bardo_pipeline.cli import library_command
 from bardo_pipeline.cli.bundle import bundle_command, checks_and_give
-from bardo_pipeline.cli.dagster_process import project_root, serve
 from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet import fleet_commands
 from bardo_pipeline.cli.golem import deaths_command, graveyard_command, succession_command
@@ -28,7 +26,6 @@ from bardo_pipeline.cli.memory import (
     dreams_and_scars,
     embeddings_command,
     grimoire_command,
-    lineage_command,
     propose_command,
 )
 from bardo_pipeline.cli.operations import (
@@ -43,8 +40,6 @@ from bardo_pipeline.cli.operations import (
     verify_and_backup,
     what_if_command,
 )
-from bardo_pipeline.cli.options import HomeOption, root_of
-from bardo_pipeline.cli.output.tables import out
 from bardo_pipeline.errors import BardoError, ConfigError
 
 app = typer.Typer(
@@ -104,22 +99,11 @@ app.command()(fleet_commands.demo)
 app.command()(fleet_commands.run)
 app.command()(status_command.status)
 app.command()(derive_command.sql)
-app.command()(lineage_command.lineage)
+app.command()(grimoire_command.lineage)
 app.command()(ask_and_search.similar)
 app.command()(derive_command.rebuild)
-app.command()(derive_command.accept_gap)
-
-
-@app.command()
-def ui(
-    home: HomeOption = None,
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's UI.")] = 3000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-) -> None:
-    """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks."""
-    project_root()
-    out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
-    raise typer.Exit(serve(root_of(home), host, port))
+app.command("accept-gap")(derive_command.accept_gap)
+app.command()(fleet_commands.ui)
 
 
 @cache

@@ -18,7 +18,7 @@ from bardo_pipeline.cli.options import (
     now,
     open_context,
 )
-from bardo_pipeline.cli.output.tables import out, percent, print_json, print_table, say
+from bardo_pipeline.cli.output.tables import out, percent, print_json, print_nonempty, print_table, say
 from bardo_pipeline.derivation.library import acquisitions
 from bardo_pipeline.derivation.library.library_queries import (
     filter_library,
@@ -70,13 +70,12 @@ def list_(
     ]  # fmt: skip
     title = f"Library of {owner_id}: {rows.num_rows} entries, {len(playbooks)} playbooks of dead golems"
     print_table(title, ["", "entry", "kind", "trust", "by", "borne out", "marks", "text"], cells)
-    if kits:
-        kit_rows = [
-            (k["kit_id"], k["name"], "published" if k["is_published"] else "proposed", len(k["entry_ids"]),
-             len(k["proposed_ids"]), len(k["golem_ids"]))
-            for k in kits
-        ]  # fmt: skip
-        print_table("Seed kits", ["kit", "name", "state", "entries", "waiting", "golems"], kit_rows)
+    kit_rows = [
+        (k["kit_id"], k["name"], "published" if k["is_published"] else "proposed", len(k["entry_ids"]),
+         len(k["proposed_ids"]), len(k["golem_ids"]))
+        for k in kits
+    ]  # fmt: skip
+    print_nonempty("Seed kits", ["kit", "name", "state", "entries", "waiting", "golems"], kit_rows)
     for order in waiting_orders(stores, owner_id):
         say(f"order {order['number']}: {order['entry_count']} entries wait for the next golem, {order['why']}")
 

@@ -51,6 +51,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 GolemArgument = Annotated[str, typer.Argument(help="Golem id.")]
 
+OwnerArgument = Annotated[str, typer.Argument(help="Owner.")]
+
 EntryArgument = Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")]
 
 WhyOption = Annotated[str, typer.Option(help="Reason; recorded.")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.quarantine import QUARANTINE
+from assets.log import QUARANTINE
 from assets.resources import LazyStores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

@@ -16,7 +16,7 @@ from rich.markup import escape
 from bardo_pipeline.cli.golem.graveyard_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
 from bardo_pipeline.cli.options import FormatOption, HomeOption, context_or_none, now, open_context
-from bardo_pipeline.cli.output.tables import out, print_json, print_rows, print_table, say
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
@@ -123,8 +123,7 @@ def diff(
         (r["change"], r["kind"], r["entry_id"][:10], *(None if r[n] is None else r[n] / PPM for n in shares), r["text"])
         for r in comparison.entries.to_pylist()
     ]
-    if rows:
-        print_table("Entries", ["change", "kind", "entry", "first", "second", "text"], rows)
+    print_nonempty("Entries", ["change", "kind", "entry", "first", "second", "text"], rows)
     for line in comparison.playbook:
         say(line)
     for name, (removed, added) in comparison.testament.items():

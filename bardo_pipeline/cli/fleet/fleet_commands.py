@@ -1,20 +1,26 @@
-"""`bardo demo | run`: run a fleet, and show what its golems learned and left."""
+"""`bardo demo | run | ui`: run a fleet, show what its golems learned and left; run Dagster on the home."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.dagster_process import execute_job
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.options import ConfigOption, EmbedderOption, HomeOption, bounds_of, now, root_of
 from bardo_pipeline.cli.output.tables import out, print_table
+from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.project_files import checkout
 from bardo_pipeline.runtime.run_settings import Ending
+from bardo_pipeline.storage.dagster_instance import prepare_dagster_home
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse.build import query
+
+_TOOLS = Path(sys.executable).parent
 
 FLEET_SQL = """
 select golem_id as golem, generation as gen, owner_id as owner, coalesce(predecessor_id, '-') as heir_of,
@@ -55,7 +61,7 @@ def demo(
     ending = go(root, settings, clock=now, derive=not ui, marts=not ui)
     if ui:
         with out.status("deriving everything through Dagster's curator_job (open `bardo ui` to see it)"):
-            execute_job(root, "curator_job")
+            _execute_job(root, "curator_job")
     _show_ending(ending)
     warehouse = Home.open(root)
     _show_fleet(warehouse)
@@ -141,3 +147,49 @@ def _show_fleet(home: Home) -> None:
     """Print golems by lineage, and the six rules that most golems hold."""
     print_table("Lineages", *query(home, FLEET_SQL))
     print_table("Learned rules that most golems hold", *query(home, LEARNED_SQL))
+
+
+def ui(
+    home: HomeOption = None,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's UI.")] = 3000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+) -> None:
+    """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks."""
+    project = _project_root()
+    out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
+    command = [str(_TOOLS / "dagster"), "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
+    try:
+        ended = subprocess.run(command, cwd=project, env=_environment(root_of(home)), check=False)
+    except KeyboardInterrupt:
+        return
+    raise typer.Exit(ended.returncode)
+
+
+def _project_root() -> Path:
+    """Return the folder with definitions.py and workspace.yaml. Raises ConfigError outside a checkout."""
+    root = checkout()
+    if root is None:
+        raise ConfigError("Dagster's code location is not part of the wheel: use a checkout (`make venv`) or the image")
+    return root
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """Return the environment of Dagster's command: the home, its instance, this Python's scripts first on PATH."""
+    return {
+        **os.environ,
+        "BARDO_HOME": str(root),
+        "DAGSTER_HOME": str(prepare_dagster_home(Home.open(root))),
+        "PATH": f"{_TOOLS}{os.pathsep}{os.environ.get('PATH', '')}",
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+    }
+
+
+def _execute_job(root: Path, job: str) -> None:
+    """Run a job and wait for it. Raises DerivationError with the last 25 log lines if it fails."""
+    command = [str(_TOOLS / "dagster"), "job", "execute", "-f", "definitions.py", "-j", job]
+    job_run = subprocess.run(
+        command, cwd=_project_root(), env=_environment(root), capture_output=True, text=True, check=False
+    )
+    if job_run.returncode:
+        tail = "\n".join((job_run.stdout + job_run.stderr).splitlines()[-25:])
+        raise DerivationError(f"Dagster's {job} failed; its last log lines:\n{tail}")

@@ -101,14 +101,11 @@ def death(
         fact = "is dead, but the death job has not processed it yet" if dead else "has no death on record"
         raise QueryError(f"golem {golem} {fact}: `bardo graveyard` lists dead golems")
     rows = [
-        (PHASE_WORDS[p.kind], _result(p), f"${p.said['cost_micros'] / 1e6:.4f}", f"${_reserve_micros(p) / 1e6:.4f}")
+        (PHASE_WORDS[p.kind], _result(p), f"${p.said['cost_micros'] / 1e6:.4f}",
+         f"${(p.said['reserve_micros'] - p.said['spent_micros']) / 1e6:.4f}")
         for p in phases
-    ]
+    ]  # fmt: skip
     print_table(f"How {golem} died", ["phase", "what it did", "cost", "left of the reserve"], rows)
-
-
-def _reserve_micros(phase: Phase) -> int:
-    return int(phase.said["reserve_micros"]) - int(phase.said["spent_micros"])
 
 
 def _result(phase: Phase) -> str:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, now, open_context
-from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table, say
 from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff, standing_of
 from bardo_pipeline.derivation.death.testament_phrasing import (
     PhrasedTestament,
@@ -80,9 +80,8 @@ def show_golem(
         print_json(facts | {"in_words": None if words is None else words.facts})
         return
     _show_life(report)
-    if report.knows:
-        rows = [(row["kind"], row["status"], row["entries"]) for row in report.knows]
-        print_table("What it knows", ["kind", "status", "entries"], rows)
+    rows = [(row["kind"], row["status"], row["entries"]) for row in report.knows]
+    print_nonempty("What it knows", ["kind", "status", "entries"], rows)
     if report.testament is not None:
         parts = [_category(name, report.testament[name], testament) for name in CATEGORIES if report.testament[name]]
         out.print(Panel("\n".join(parts), title=f"Testament of {golem}"))
@@ -183,8 +182,7 @@ def _show_phrasings(results: list[PhrasingResult]) -> None:
     print_table("Asked", names, [_row(result) for result in results])
     for result in results:
         rows = [(w.statement, w.wording, w.fault) for w in result.phrased.wordings if w.fault]
-        if rows:
-            print_table(f"Refused for {result.golem_id}", ["sentence", "wording", "because"], rows)
+        print_nonempty(f"Refused for {result.golem_id}", ["sentence", "wording", "because"], rows)
 
 
 def _row(result: PhrasingResult) -> tuple[object, ...]:

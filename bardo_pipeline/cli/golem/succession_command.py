@@ -10,7 +10,16 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from bardo_pipeline.cli.options import HomeOption, JsonOption, bounds_of, now, open_context, root_of
+from bardo_pipeline.cli.options import (
+    HomeOption,
+    JsonOption,
+    OwnerArgument,
+    WhyOption,
+    bounds_of,
+    now,
+    open_context,
+    root_of,
+)
 from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
@@ -126,9 +135,9 @@ def found(
 
 
 def credit(
-    owner: Annotated[str, typer.Argument(help="Owner.")],
+    owner: OwnerArgument,
     usdc: Annotated[float, typer.Argument(min=0.01, help="Amount in dollars.")],
-    why: Annotated[str, typer.Option(help="Reason; recorded.")],
+    why: WhyOption,
     home: HomeOption = None,
 ) -> None:
     """Commit credit of an owner for automatic heirs; create the home if missing."""

@@ -6,11 +6,10 @@ import sys
 from dataclasses import asdict
 from typing import Annotated
 
-import orjson
 import typer
 
-from bardo_pipeline.cli.options import GolemArgument, HomeOption, now, open_log, root_of
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.options import GolemArgument, HomeOption, format_option, now, open_log, root_of
+from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.storage.conversations.conversations import DEFAULT_SESSION, Conversations, conversation_tail
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -45,7 +44,7 @@ def show(
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Show all messages instead of summaries.")] = False,
     format: Annotated[
-        str, typer.Option("--format", help="Output format: table or json (one line per message).")
+        str, format_option("table", "json", help="Output format: table or json (one line per message).")
     ] = "table",
     home: HomeOption = None,
 ) -> None:
@@ -61,7 +60,7 @@ def show(
             torn = conversations.session(golem, session).torn
     if format == "json":
         for message in messages:
-            typer.echo(orjson.dumps(asdict(message)).decode())
+            print_json(asdict(message))
     else:
         rows = [(m.message_id, f"{m.at:%Y-%m-%d %H:%M}", m.role, _content(m.content, m.covers)) for m in messages]
         print_table(None, ["id", "at", "role", "content"], rows)

@@ -1,7 +1,8 @@
-"""`bardo grimoire list | show | pin | unpin | retract | correct`: entries of a golem and the owner's overrides."""
+"""`bardo grimoire list | show | pin | unpin | retract | correct`, `bardo lineage`: entries, overrides, origins."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import typer
 from rich.markup import escape
+from rich.tree import Tree
 
 from bardo_pipeline.cli.options import (
     EmbedderOption,
@@ -17,10 +19,11 @@ from bardo_pipeline.cli.options import (
     GolemArgument,
     HomeOption,
     WhyOption,
+    format_option,
     now,
     open_context,
 )
-from bardo_pipeline.cli.output.tables import day, out, percent, print_json, print_table, say
+from bardo_pipeline.cli.output.tables import day, out, percent, print_json, print_nonempty, print_table, say
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -35,6 +38,7 @@ from bardo_pipeline.derivation.curation.record_overrides import (
     pending_orders,
     select_entries,
 )
+from bardo_pipeline.derivation.reports.lineage import WITHDRAWN, Holding, lineage_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -135,8 +139,7 @@ def _print_links(grimoire: Grimoire, row: dict[str, Any], stores: DerivationCont
             turned = {"leads_to": "led to by", "told_by": "stands for"} if other == link["entry_id"] else {}
             how = turned.get(link["relation"], link["relation"])
             rows.append((how.replace("_", " "), link["across"], other[:12], texts[other]))
-    if rows:
-        print_table("Linked entries", ["how", "across", "entry", "text"], rows)
+    print_nonempty("Linked entries", ["how", "across", "entry", "text"], rows)
     for gate in crossings_of(entries, stores.policy, elders(stores)).to_pylist():
         if gate["entry_id"] == entry_id:
             parts = ", ".join(f"{part} {gate[f'{part}_ppm'] / PPM:.2f}" for part in PARTS)
@@ -246,3 +249,62 @@ def _print_fading(row: dict[str, Any], fading: list[dict[str, Any]]) -> None:
         say(f"pinned at {percent(row['pinned_ppm'])} by its owner")
     elif row["fades_at"] is not None:
         say(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M} without new evidence")
+
+
+SHOWN_DECISIONS = 6
+SHOWN_TICKS = 12
+
+
+def lineage(
+    entry: Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")],
+    home: HomeOption = None,
+    golem: Annotated[str | None, typer.Option(help="Only this golem and its ancestors.")] = None,
+    format: Annotated[str, format_option("tree", "json", help="tree or json.")] = "tree",
+    embedder: EmbedderOption = None,
+) -> None:
+    """Trace an entry through generations to the ticks that it was derived from."""
+    holdings = lineage_of(open_context(home, embedder), entry, golem)
+    if format == "json":
+        print_json([asdict(h) for h in holdings])
+        return
+    first = holdings[0]
+    tree = Tree(f"[bold]{first.entry_id}[/] {escape(first.text)}")
+    for held in holdings:
+        _branch(tree, held)
+    out.print(tree)
+
+
+def _branch(tree: Tree, held: Holding) -> None:
+    origin = (
+        f", received from {held.from_golem_id} in bundle {held.bundle_hash[:12]}"
+        if held.bundle_hash
+        else ", its own experience"
+    )
+    trust = percent(held.confidence_ppm)
+    label = f"(generation {held.generation}): {held.kind}, {held.status}, {trust}{origin}"
+    branch = tree.add(f"[bold]{escape(held.golem_id)}[/] {escape(label)}")
+    for reason in held.because:
+        branch.add(escape(f"withdrawn: {reason}" if held.status == WITHDRAWN else f"derived again: {reason}"))
+    decisions = branch.add(f"{len(held.decisions)} decisions")
+    for d in held.decisions[-SHOWN_DECISIONS:]:
+        ticks = ", ".join(str(tick) for tick in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
+        moved = f"{d['confidence_before_ppm'] / 1e4:.0f} → {d['confidence_ppm'] / 1e4:.0f} %"
+        decisions.add(
+            escape(
+                f"cycle {d['cycle']}: {d['operation']} ({moved}); {d['reason']}" + (f"; ticks {ticks}" if ticks else "")
+            )
+        )
+    if held.ticks:
+        ticks_branch = branch.add(f"{len(held.ticks)} ticks")
+        for tick in held.ticks[:SHOWN_TICKS]:
+            events = "; ".join(
+                [*tick.actions, *(f"acting vs holding: {e:+,} ppm" for e in tick.effects_ppm), *tick.transactions]
+            )
+            ticks_branch.add(
+                escape(
+                    f"tick {tick.tick}, {tick.observed_at:%Y-%m-%d %H:%M}, {tick.regime}, {tick.tier}"
+                    + (f": {events}" if events else "")
+                )
+            )
+        if len(held.ticks) > SHOWN_TICKS:
+            ticks_branch.add(f"… {len(held.ticks) - SHOWN_TICKS} more (--format json has all)")

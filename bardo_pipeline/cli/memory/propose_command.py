@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, open_context
-from bardo_pipeline.cli.output.tables import out, print_table
+from bardo_pipeline.cli.output.tables import out, print_nonempty, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.curation.request_proposals import (
@@ -82,8 +82,7 @@ def _show(results: list[ProposalRequest]) -> None:
     print_table("Asked", names, [_row(result) for result in results])
     for result in results:
         rows = [_operation(operation) for operation in result.operations]
-        if rows:
-            print_table(f"Proposed for {result.golem_id}", ["operation", "about", "evidence", "reason"], rows)
+        print_nonempty(f"Proposed for {result.golem_id}", ["operation", "about", "evidence", "reason"], rows)
 
 
 def _operation(operation: ProposedOperation) -> tuple[object, ...]:

@@ -7,7 +7,6 @@ import secrets
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import pyarrow.compute as pc
 import typer
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -15,15 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from pydantic import ValidationError
 
-from bardo_pipeline.cli.options import (
-    FormatOption,
-    GolemArgument,
-    HomeOption,
-    WhyOption,
-    now,
-    open_log,
-)
-from bardo_pipeline.cli.output.tables import day, out, print_rows, print_table, say
+from bardo_pipeline.cli.options import FormatOption, GolemArgument, HomeOption, OwnerArgument, WhyOption, now, open_log
+from bardo_pipeline.cli.output.tables import day, out, print_json, print_rows, print_table, say
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
 from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
@@ -125,7 +117,7 @@ def revoke(
 
 @app.command("owner")
 def owner(
-    owner: Annotated[str, typer.Argument(help="Owner.")],
+    owner: OwnerArgument,
     public: Public = None,
     file: File = None,
     home: HomeOption = None,
@@ -143,11 +135,7 @@ def owner(
 
 
 @app.command("revoke-owner")
-def revoke_owner(
-    owner: Annotated[str, typer.Argument(help="Owner.")],
-    why: WhyOption,
-    home: HomeOption = None,
-) -> None:
+def revoke_owner(owner: OwnerArgument, why: WhyOption, home: HomeOption = None) -> None:
     """Revoke an owner's key; bundles that it signed need a new signature (`bardo bundle sign`)."""
     with open_log(home) as log:
         key = OwnerKeys(log.home, log).revoke(owner, why, now())
@@ -274,7 +262,7 @@ def open_sealed(
             raise QueryError(f"golem {golem}: the record of tick {tick} has no sealed parts: read it in the log")
         sealed = Sealed.model_validate(rows[0]["sealed"])
         parts = open_parts(sealed, golem, tick, SealKeys(log.home).to_open(log, golem, sealed.key_id))
-    typer.echo(orjson.dumps(parts.model_dump(), option=orjson.OPT_INDENT_2).decode())
+    print_json(parts.model_dump(), indent=True)
 
 
 @seal_app.command("list")

@@ -23,7 +23,7 @@ from bardo_pipeline.cli.options import (
     open_context,
     root_of,
 )
-from bardo_pipeline.cli.output.tables import out, print_json, print_table
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.event_stream.watch import watch as watched
@@ -106,21 +106,17 @@ def _print(root: Path, stores: DerivationContext, health: Health, exceeded: list
     for name, value in facts:
         grid.add_row(f"[dim]{name}[/]", escape(value))
     out.print(grid)
-    if health.journals:
-        rows = [
-            (j.writer, "alive" if j.alive else "dead", j.depth.files, j.depth.bytes, _age(j.depth.oldest_seconds))
-            for j in health.journals
-        ]
-        print_table("Journals", ["writer", "", "segments", "bytes", "oldest"], rows)
+    rows = [
+        (j.writer, "alive" if j.alive else "dead", j.depth.files, j.depth.bytes, _age(j.depth.oldest_seconds))
+        for j in health.journals
+    ]
+    print_nonempty("Journals", ["writer", "", "segments", "bytes", "oldest"], rows)
     digests = [(name, stores.projections.digest(name)) for name in TABLES]
     print_table("Projections", ["table", "rows", "fingerprint"], [(n, d.rows, d.fingerprint) for n, d in digests])
-    if health.golems.unborn:
-        print_table("No birth on record: derivation waits here", ["golem"], [(g,) for g in health.golems.unborn])
-    if gaps := stores.log.gaps():
-        print_table("Gaps: derivation waits here", ["golem", "from", "to"], [tuple(gap) for gap in gaps])
-    if exceeded:
-        broken = [(f.measure, round(f.value, 4), round(f.limit, 4), f.says) for f in exceeded]
-        print_table("Exceeded thresholds", ["measure", "is", "at most", "what it means"], broken)
+    print_nonempty("No birth on record: derivation waits here", ["golem"], [(g,) for g in health.golems.unborn])
+    print_nonempty("Gaps: derivation waits here", ["golem", "from", "to"], stores.log.gaps())
+    broken = [(f.measure, round(f.value, 4), round(f.limit, 4), f.says) for f in exceeded]
+    print_nonempty("Exceeded thresholds", ["measure", "is", "at most", "what it means"], broken)
 
 
 def _adopted(stores: DerivationContext) -> str | None:

@@ -13,18 +13,14 @@ from bardo_pipeline.cli.options import (
     now,
     open_context,
 )
-from bardo_pipeline.cli.output.tables import out, print_json, print_table
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
+from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.legacy.published_bundles import stale_bundles
-from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
-from bardo_pipeline.derivation.repair.removal_proof import Remains, remains
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, depth_after, reorg, strike, withdraw
-from bardo_pipeline.derivation.versions.rebuild import derive_everything
+from bardo_pipeline.derivation.repair.removal_proof import remains
+from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, depth_after, reorg, strike
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life.retractions import Cause
 from bardo_pipeline.storage.projections.retracted_rows import withdrawals
-from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 Derive = Annotated[bool, typer.Option(help="Derive again now, with the warehouse; otherwise the curator job does it.")]
 
@@ -93,16 +89,9 @@ def _print_recorded(recorded: Recorded) -> None:
 
 
 def _derive_if(derive: bool, stores: DerivationContext) -> None:
-    """Derive every table again without the retracted records, if `derive`."""
-    if not derive:
-        return
-    with out.status("deriving again"):
-        withdraw(stores, now=now())
-        derive_everything(stores, now=now())
-        complete_deaths(stores, now=now())
-        refresh_index(stores)
-        if stores.home.warehouse.exists():
-            build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    if derive:
+        with out.status("deriving again"):
+            derive_home(stores, clock=now, marts=stores.home.warehouse.exists())
 
 
 def prove(
@@ -119,44 +108,29 @@ def prove(
     stores = open_context(home, embedder)
     with out.status("checking derived rows"):
         remaining_rows = remains(stores)
-    causes, bundles = stores.left_out().causes, stale_bundles(stores)
+    causes, bundles, whys = stores.left_out().causes, stale_bundles(stores), _whys(stores)
     withdrawn_rows = withdrawals(stores.projections).to_pylist()
     if format == "json":
         facts = {
             "proven": not remaining_rows,
-            "struck": [{**c._asdict(), "why": _whys(stores).get(c.event_id)} for c in causes],
+            "struck": [{**c._asdict(), "why": whys.get(c.event_id)} for c in causes],
             "bundles": [dict(zip(("golem_id", "bundle_hash"), bundle, strict=True)) for bundle in bundles],
             "withdrawn": withdrawn_rows,
             "remains": [row._asdict() for row in remaining_rows],
         }
         print_json(facts)
     else:
-        _show(stores, causes, bundles, withdrawn_rows if withdrawn else [], remaining_rows)
+        struck = [(c.golem_id, c.summary, whys.get(c.event_id, ""), c.event_id) for c in causes]
+        names = ["table_name", "golem_id", "row_name", "row_count", "made_again", "because"]
+        shown = [tuple(row[name] for name in names) for row in withdrawn_rows] if withdrawn else []
+        print_nonempty("Struck records", ["golem", "what", "why", "id"], struck)
+        print_nonempty("Bundles published before the strike", ["golem", "bundle"], bundles)
+        print_nonempty("Withdrawn rows", names, shown)
+        print_nonempty("Rows that should have been removed", ["where", "golem", "row", "what is wrong"], remaining_rows)
+        if not remaining_rows:
+            out.print(f"no derived row depends on these {len(causes)} retractions" if causes else "no record is struck")
     if remaining_rows:
         raise typer.Exit(1)
-
-
-def _show(
-    stores: DerivationContext,
-    causes: tuple[Cause, ...],
-    bundles: list[tuple[str, str]],
-    withdrawn_rows: list[dict[str, object]],
-    remaining_rows: list[Remains],
-) -> None:
-    whys = _whys(stores)
-    rows = [(c.golem_id, c.summary, whys.get(c.event_id, ""), c.event_id) for c in causes]
-    if rows:
-        print_table("Struck records", ["golem", "what", "why", "id"], rows)
-    if bundles:
-        print_table("Bundles published before the strike", ["golem", "bundle"], list(bundles))
-    if withdrawn_rows:
-        names = ["table_name", "golem_id", "row_name", "row_count", "made_again", "because"]
-        print_table("Withdrawn rows", names, [tuple(row[n] for n in names) for row in withdrawn_rows])
-    if remaining_rows:
-        names = ["where", "golem", "row", "what is wrong"]
-        print_table("Rows that should have been removed", names, [tuple(row) for row in remaining_rows])
-    else:
-        out.print(f"no derived row depends on these {len(causes)} retractions" if causes else "no record is struck")
 
 
 def _whys(stores: DerivationContext) -> dict[str, str]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-import pyarrow as pa
 import typer
 
 from bardo_pipeline.cli.options import HomeOption, JsonOption, now, open_context, root_of
-from bardo_pipeline.cli.output.tables import out, print_json, print_table, say, spinner
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
@@ -245,14 +244,10 @@ def _show_entries(comparison: WhatIf, examples: int) -> None:
     if not comparison.entries.num_rows:
         return
     for title, query in (("Entries that differ", _BY_KIND), ("By golem", _BY_GOLEM)):
-        _print(title, query_tables(query, changes=comparison.entries))
+        print_records(title, query_tables(query, changes=comparison.entries).to_pylist())
     if examples:
         shown = query_tables(_EXAMPLES, changes=comparison.entries).slice(0, examples)
-        _print(f"{shown.num_rows} of {comparison.entries.num_rows:,}", shown)
-
-
-def _print(title: str, rows: pa.Table) -> None:
-    print_table(title, rows.column_names, [tuple(row.values()) for row in rows.to_pylist()])
+        print_records(f"{shown.num_rows} of {comparison.entries.num_rows:,}", shown.to_pylist())
 
 
 def _show_calibration(both: tuple[Calibration, Calibration]) -> None:
@@ -265,8 +260,7 @@ def _show_calibration(both: tuple[Calibration, Calibration]) -> None:
             cells[side * 3 : side * 3 + 3] = figures
     rows = [(f"{low / PPM:.1f}", *cells) for low, cells in sorted(bands.items())]
     names = ["confidence", "beliefs", "held", "agreed", "beside", "held", "agreed"]
-    if rows:
-        print_table("Calibration: beliefs and later verdicts", names, rows)
+    print_nonempty("Calibration: beliefs and later verdicts", names, rows)
     scores = [
         "no verdicts" if c.brier_held_ppm is None or c.brier_agreed_ppm is None
         else f"{c.brier_held_ppm / PPM:.3f} of beliefs, {c.brier_agreed_ppm / PPM:.3f} of single decisions"

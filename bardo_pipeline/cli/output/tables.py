@@ -26,6 +26,12 @@ def say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
+def print_nonempty(title: str, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Print a table if it has rows."""
+    if rows:
+        print_table(title, names, rows)
+
+
 def print_records(title: str | None, records: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as a table whose columns are the keys of the first row."""
     print_table(title, list(records[0]), [tuple(record.values()) for record in records])
