@@ -20,7 +20,7 @@ from assets.resources import LazyStores
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
 from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
-from bardo_pipeline.derivation.reports.home_health import Fault, Health, faults, health_of
+from bardo_pipeline.derivation.reports.home_health import Health, faults, health_of
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.parquet_io import scan
@@ -162,16 +162,13 @@ def evaluations(health: Health, policy: Policy) -> Iterator[dg.AssetCheckResult]
     all_faults = faults(health, policy)
     for name, asset, severity, parts, _ in _CHECKS:
         failures = [fault for fault in all_faults if fault.measure.partition(".")[0] in parts]
+        rows = [{"measure": f.measure, "is": f.value, "at most": f.limit} for f in failures]
+        measured = standing(health) if asset == CYCLES else {}
         yield dg.AssetCheckResult(
             check_name=name, asset_key=asset, passed=not failures, severity=severity,
-            metadata=_facts(health, asset, failures), description="; ".join(fault.says for fault in failures) or None,
+            metadata=measured | {"beyond": markdown_table(rows)},
+            description="; ".join(fault.says for fault in failures) or None,
         )  # fmt: skip
-
-
-def _facts(health: Health, asset: dg.AssetKey, failures: list[Fault]) -> dict[str, Any]:
-    rows = [{"measure": f.measure, "is": f.value, "at most": f.limit} for f in failures]
-    measured = standing(health) if asset == CYCLES else {}
-    return {**measured, "beyond": markdown_table(rows)}
 
 
 @dg.multi_asset_check(

@@ -82,7 +82,7 @@ def bloodstains(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     seen = Seen.before(stores, ["scars", "votes", "vote_causes", "testaments", "candidates"])
     artefacts = bloodstains_of(stores)
     rows = [
-        {name: artefact[name] for name in BLOODSTAIN_SCHEMA.names if name in artefact}
+        artefact
         | {"died_at": datetime.fromisoformat(artefact["died_at"]), "scar_count": len(artefact["scars"])}
         | {"death_vote_count": len(artefact["death_votes"]), "echo": orjson.dumps(artefact["echo"]).decode()}
         for artefact in artefacts

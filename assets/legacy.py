@@ -46,6 +46,8 @@ VERDICT_SCHEMA = pa.schema(
 )
 BUNDLE_SCHEMA = pa.schema([*all_required(pa.string(), "golem_id", "bundle_hash"), required("entry_count", pa.int64())])
 
+_BY_GOLEM = [("golem_id", "ascending"), ("bundle_hash", "ascending")]
+
 REPEAT = dg.AssetCheckSpec(
     "verdicts_repeat",
     asset="verdicts",
@@ -124,11 +126,7 @@ def standing_verdicts(stores: DerivationContext) -> pa.Table:
         {"golem_id": e["golem_id"], **e["judged"], "failed": [f["expectation"] for f in e["judged"]["failed"]]}
         for e in stores.life("BundleJudged").select(["golem_id", "judged"]).to_pylist()
     ]
-    return _by_golem(pa.Table.from_pylist(rows, schema=VERDICT_SCHEMA))
-
-
-def _by_golem(table: pa.Table) -> pa.Table:
-    return table.sort_by([("golem_id", "ascending"), ("bundle_hash", "ascending")])
+    return pa.Table.from_pylist(rows, schema=VERDICT_SCHEMA).sort_by(_BY_GOLEM)
 
 
 def _passed(standing: pa.Table) -> dict[str, bool]:
@@ -247,8 +245,7 @@ def standing_bundles(stores: DerivationContext) -> pa.Table:
     """Return every published bundle (BUNDLE_SCHEMA), ordered by golem and bundle."""
     events = stores.life("BundlePublished").select(["golem_id", "published"]).to_pylist()
     rows = [{"golem_id": e["golem_id"], **e["published"]} for e in events]
-    kept = [{name: row[name] for name in BUNDLE_SCHEMA.names} for row in rows]
-    return _by_golem(pa.Table.from_pylist(kept, schema=BUNDLE_SCHEMA))
+    return pa.Table.from_pylist(rows, schema=BUNDLE_SCHEMA).sort_by(_BY_GOLEM)
 
 
 DYING_SCHEMA = pa.schema(
@@ -297,8 +294,7 @@ def posted(stores: DerivationContext, warn: Callable[[str], None]) -> dict[str, 
 def standing_phases(stores: DerivationContext) -> pa.Table:
     """Return every recorded phase of death (DYING_SCHEMA), ordered by golem and phase."""
     rows = [
-        {"golem_id": golem_id, "phase": phase.kind, "event_id": phase.event_id}
-        | {name: phase.said[name] for name in ("tick", "reserve_micros", "cost_micros", "spent_micros")}
+        {**phase.said, "golem_id": golem_id, "phase": phase.kind, "event_id": phase.event_id}
         for golem_id, phases in sorted(phases_of(stores).items())
         for phase in phases
     ]

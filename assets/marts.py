@@ -29,20 +29,18 @@ _SOURCES = {
 }
 """Upstream assets of dbt sources that are not a projection of the same name."""
 
+_MODELS = DBT_PROJECT / "models"
+
 _NAMED = re.compile(r"\{\{\s*(ref|source)\((?:'home',\s*)?'(\w+)'\)\s*\}\}")
-
-
-def _models() -> list[dict[str, Any]]:
-    """Return the marts of schema.yml: name, description, columns."""
-    return list(yaml.safe_load((DBT_PROJECT / "models" / "marts" / "schema.yml").read_text())["models"])
 
 
 def _upstream_of(sql: str) -> set[dg.AssetKey]:
     """Return the assets that a model's SQL reads, directly or through staging models."""
     upstream: set[dg.AssetKey] = set()
     for kind, name in _NAMED.findall(sql):
-        if kind == "ref" and (DBT_PROJECT / "models" / "staging" / f"{name}.sql").exists():
-            upstream |= _upstream_of((DBT_PROJECT / "models" / "staging" / f"{name}.sql").read_text())
+        staging = _MODELS / "staging" / f"{name}.sql"
+        if kind == "ref" and staging.exists():
+            upstream |= _upstream_of(staging.read_text())
         elif kind == "ref":
             upstream.add(dg.AssetKey(name))
         elif name != "policy":
@@ -52,14 +50,14 @@ def _upstream_of(sql: str) -> set[dg.AssetKey]:
 
 def _spec(model: dict[str, Any]) -> dg.AssetSpec:
     columns = [dg.TableColumn(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
-    causes = _upstream_of((DBT_PROJECT / "models" / "marts" / f"{model['name']}.sql").read_text())
+    causes = _upstream_of((_MODELS / "marts" / f"{model['name']}.sql").read_text())
     return dg.AssetSpec(
         model["name"], group_name="marts", kinds={"dbt", "duckdb"}, owners=OWNERS, description=model["description"],
         deps=[*sorted(causes), "bundles"], metadata={"dagster/column_schema": dg.TableSchema(columns)},
     )  # fmt: skip
 
 
-SPECS = [_spec(model) for model in _models()]
+SPECS = [_spec(model) for model in yaml.safe_load((_MODELS / "marts" / "schema.yml").read_text())["models"]]
 
 
 @dg.multi_asset(specs=SPECS, name="warehouse")

@@ -26,8 +26,8 @@ CODE_VERSION = derivation_id(Policy(), embedder_version(DEFAULT_EMBEDDER))
 code; each materialization records the derivation id that it was made under."""
 
 
-def columns_of(schema: pa.Schema, key: Sequence[str]) -> dict[str, Any]:
-    """Return the column schema of a table as UI metadata; key columns are marked."""
+def of_schema(group: str, schema: pa.Schema, key: Sequence[str], *kinds: str) -> dict[str, Any]:
+    """Return the declaration arguments of an asset: group, kinds (default: Delta table), owners, columns, key."""
     columns = [
         dg.TableColumn(
             field.name,
@@ -37,16 +37,11 @@ def columns_of(schema: pa.Schema, key: Sequence[str]) -> dict[str, Any]:
         )
         for field in schema
     ]
-    return {"dagster/column_schema": dg.TableSchema(columns), "key": ", ".join(key)}
-
-
-def of_schema(group: str, schema: pa.Schema, key: Sequence[str], *kinds: str) -> dict[str, Any]:
-    """Return the declaration arguments of an asset: group, kinds (default: Delta table), owners, columns."""
     return {
         "group_name": group,
         "kinds": set(kinds or ["deltalake"]),
         "owners": OWNERS,
-        "metadata": columns_of(schema, key),
+        "metadata": {"dagster/column_schema": dg.TableSchema(columns), "key": ", ".join(key)},
     }
 
 

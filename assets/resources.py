@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 import dagster as dg
 
+from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.home import home_root
 
 
 class LazyStores:
     """Derivation context of the home under `root`, for one run or one sensor tick."""
+
+    now = staticmethod(utc_now)
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -24,11 +26,6 @@ class LazyStores:
     def stores(self) -> DerivationContext:
         """Open the derivation context on first access. Raises NoHomeError if there is no home."""
         return DerivationContext.open(self.root)
-
-    @staticmethod
-    def now() -> datetime:
-        """Return the time of recording. No derived content depends on it."""
-        return datetime.now(UTC)
 
     def close(self) -> None:
         """Close the log, which saves its caches."""

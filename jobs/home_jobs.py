@@ -86,15 +86,11 @@ def delete_old_runs(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyS
     for run_id in reversed(list(_runs_beyond(context.instance, runs_max))):
         context.instance.delete_run(run_id)
         context.instance.compute_log_manager.delete_logs(prefix=[run_id])
-        _delete_event_file(context.instance, run_id)
+        # Dagster empties the SQLite file of a run's events, but keeps it.
+        for file in (Path(context.instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):
+            file.unlink()
         deleted += 1
     context.add_output_metadata({"runs_forgotten": deleted, "runs_kept_max": runs_max})
-
-
-def _delete_event_file(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete the SQLite file of a run's events, which Dagster empties but keeps."""
-    for file in (Path(instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):
-        file.unlink()
 
 
 def _runs_beyond(instance: dg.DagsterInstance, runs_max: int) -> Iterator[str]:

@@ -19,7 +19,7 @@ from bardo_pipeline.cli import library_command
 from bardo_pipeline.cli.bundle import bundle_command, checks_and_give
 from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet import fleet_commands
-from bardo_pipeline.cli.golem import deaths_command, graveyard_command, succession_command
+from bardo_pipeline.cli.golem import golem_command, succession_command
 from bardo_pipeline.cli.memory import (
     ask_and_search,
     conversation_command,
@@ -51,7 +51,7 @@ app = typer.Typer(
 err = Console(stderr=True)
 
 app.add_typer(config_command.app, name="config")
-app.add_typer(deaths_command.app, name="golem")
+app.add_typer(golem_command.app, name="golem")
 app.add_typer(keys_command.seal_app, name="seal")
 app.add_typer(bundle_command.app, name="bundle")
 app.add_typer(conversation_command.app, name="conversation")
@@ -66,7 +66,7 @@ app.command("ticks")(maintain_command.ticks)
 app.command("maintain")(maintain_command.maintain)
 app.command("derive")(derive_command.derive)
 app.command("drain")(drain_command.drain)
-app.command("graveyard")(graveyard_command.graveyard)
+app.command("graveyard")(golem_command.graveyard)
 app.command("ask")(ask_and_search.ask_golem)
 app.command("search")(ask_and_search.search_all)
 app.command("dreams")(dreams_and_scars.dreams)
@@ -84,13 +84,13 @@ app.command("adopt")(what_if_command.adopt_derivation)
 app.command("drift")(embeddings_command.drift)
 app.command("reembed")(embeddings_command.reembed_everything)
 app.command("propose")(propose_command.propose_operations)
-deaths_command.app.command("successor")(succession_command.successor)
-deaths_command.app.command("found")(succession_command.found)
-deaths_command.app.command("credit")(succession_command.credit)
-deaths_command.app.command("due")(succession_command.due_now)
-deaths_command.app.command("successions")(succession_command.successions)
-deaths_command.app.command("show")(graveyard_command.show_golem)
-deaths_command.app.command("phrase")(graveyard_command.phrase_testaments)
+golem_command.app.command("successor")(succession_command.successor)
+golem_command.app.command("found")(succession_command.found)
+golem_command.app.command("credit")(succession_command.credit)
+golem_command.app.command("due")(succession_command.due_now)
+golem_command.app.command("successions")(succession_command.successions)
+golem_command.app.command("show")(golem_command.show_golem)
+golem_command.app.command("phrase")(golem_command.phrase_testaments)
 bundle_command.app.command("rank")(checks_and_give.rank)
 bundle_command.app.command("give")(checks_and_give.give_)
 bundle_command.app.command("checks")(checks_and_give.checks)

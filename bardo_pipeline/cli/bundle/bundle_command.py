@@ -13,7 +13,7 @@ import orjson
 import typer
 from rich.markup import escape
 
-from bardo_pipeline.cli.golem.graveyard_command import show_words
+from bardo_pipeline.cli.golem.golem_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
 from bardo_pipeline.cli.options import FormatOption, HomeOption, context_or_none, now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say

@@ -103,7 +103,7 @@ def go(
         generations=settings.generations,
         founding=founding,
         steers=steers,
-        killed=_kill_probe(settings.kill_switch),
+        killed=settings.kill_switch.exists if settings.kill_switch else lambda: False,
         oracle=bool(settings.oracle),
         succeed=_succession(stores, founding, clock),
         replicants=settings.replicants,
@@ -240,7 +240,3 @@ def parse_steers(texts: tuple[str, ...]) -> dict[tuple[str, int], tuple[str, str
         severity = "high" if match["how"] == ":" else "low"
         steers[match["golem"], int(match["tick"])] = (severity, match["intent"])
     return steers
-
-
-def _kill_probe(path: Path | None) -> Callable[[], bool]:
-    return (lambda: False) if path is None else path.exists

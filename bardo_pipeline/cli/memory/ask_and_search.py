@@ -58,24 +58,22 @@ def ask_golem(
     answer = ask(stores, moment, question, now=now(), k=k, clade=clade, may_skip=may_skip)
     if json:
         weights = dict(zip(FACTORS, weights_of(stores.policy.retrieval), strict=True))
-        print_json(_answer_facts(moment, answer) | {"weights": weights})
+        facts = {
+            "golem_id": moment.golem_id,
+            "died_at_tick": moment.died_at_tick,
+            "situation": asdict(moment.situation),
+            "decision": asdict(answer.decision),
+            "contrarian": answer.contrarian,
+            "awake": answer.awake,
+            "asleep": answer.asleep,
+            "as_of": asdict(moment.as_of),
+            "hits": answer.hits.to_pylist(),
+            "weights": weights,
+        }
+        print_json(facts)
     else:
         _show(moment, answer)
         warn_of_drift(stores)
-
-
-def _answer_facts(moment: GolemMoment, answer: Answer) -> dict[str, Any]:
-    return {
-        "golem_id": moment.golem_id,
-        "died_at_tick": moment.died_at_tick,
-        "situation": asdict(moment.situation),
-        "decision": asdict(answer.decision),
-        "contrarian": answer.contrarian,
-        "awake": answer.awake,
-        "asleep": answer.asleep,
-        "as_of": asdict(moment.as_of),
-        "hits": answer.hits.to_pylist(),
-    }
 
 
 def _show(moment: GolemMoment, answer: Answer) -> None:
@@ -112,7 +110,6 @@ def _hit_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _hit_text(hit: dict[str, Any]) -> str:
-    """Return kind, marks and text of a hit."""
     marks = [hit["kind"], *(["bloodstain"] if hit["is_bloodstain"] else [])]
     if hit["layer"] != LAYERS[VAULT]:
         marks.append(f"{hit['layer']} x {hit['discount']:g}, of {hit['golem_id']}")
@@ -167,7 +164,6 @@ def search_all(
 
 
 def _text_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
-    """Return a table row of a hit."""
     score, kept = f"{hit['score']:.4f}", f"{hit['retained']:.0%}"
     return (hit["rank"], score, kept, hit["holders"], hit["id"][:16], f"({hit['kind']}) {hit['text']}")
 

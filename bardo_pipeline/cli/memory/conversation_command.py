@@ -62,7 +62,15 @@ def show(
         for message in messages:
             print_json(asdict(message))
     else:
-        rows = [(m.message_id, f"{m.at:%Y-%m-%d %H:%M}", m.role, _content(m.content, m.covers)) for m in messages]
+        rows = [
+            (
+                m.message_id,
+                f"{m.at:%Y-%m-%d %H:%M}",
+                m.role,
+                f"(of {m.covers} messages) {m.content}" if m.covers else m.content,
+            )
+            for m in messages
+        ]
         print_table(None, ["id", "at", "role", "content"], rows)
     if torn:
         typer.echo(f"the unfinished last line is left out ({len(torn)} bytes)", err=True)
@@ -104,15 +112,8 @@ def list_(home: HomeOption = None) -> None:
     with open_log(home) as log:
         sessions = Conversations(log.home, log).sessions()
     rows = [
-        (s.golem_id, s.name, s.count, ", ".join(_starred(n, s.active) for n in s.heads), f"{s.last_at:%Y-%m-%d %H:%M}")
+        (s.golem_id, s.name, s.count, ", ".join(f"{name}*" if name == s.active else name for name in s.heads),
+         f"{s.last_at:%Y-%m-%d %H:%M}")
         for s in sessions
-    ]
+    ]  # fmt: skip
     print_table("Conversations", ["golem", "session", "lines", "branches", "last"], rows)
-
-
-def _content(content: str, covers: int) -> str:
-    return f"(of {covers} messages) {content}" if covers else content
-
-
-def _starred(name: str, active: str) -> str:
-    return f"{name}*" if name == active else name

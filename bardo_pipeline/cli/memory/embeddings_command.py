@@ -41,7 +41,8 @@ def drift(
     elif not checks:
         out.print(f"{stores.embedder_name} was never checked: `bardo drift --check` or the next embedding checks it")
     else:
-        print_table(f"{stores.embedder_name} and its recorded vectors", _NAMES, [_row(c) for c in checks[-last:]])
+        names = ["when", "verdict", "furthest", "mean", "kept", "lengths", "says"]
+        print_table(f"{stores.embedder_name} and its recorded vectors", names, [_row(c) for c in checks[-last:]])
     if checks and checks[-1].drift.verdict == "critical":
         if format == "table":
             say(
@@ -61,9 +62,6 @@ def warn_of_drift(stores: DerivationContext) -> None:
             style="yellow",
             soft_wrap=True,
         )
-
-
-_NAMES = ["when", "verdict", "furthest", "mean", "kept", "lengths", "says"]
 
 
 def _row(check: Checked) -> tuple[object, ...]:

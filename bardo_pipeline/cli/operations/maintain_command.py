@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
 
 from bardo_pipeline.cli.options import FormatOption, HomeOption, now, root_of
@@ -13,7 +12,7 @@ from bardo_pipeline.cli.output.tables import out, print_json, print_records, pri
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.index.tick_index import PHASE_SCHEMA, TickIndex
+from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport
 from bardo_pipeline.storage.operations.retention import disk_bytes
@@ -45,7 +44,14 @@ def ticks(
                 golems=golem, tier=tier, regime=regime, phase=phase,
                 has_action=required, has_outcome=required, limit=last, struck=struck,
             )  # fmt: skip
-    _show(rows, format)
+    records = rows.to_pylist()
+    if format == "json":
+        print_json(records)
+    elif records:
+        wide = out.width >= _WIDE
+        print_records(None, records if phases else [_tick_cells(row, wide=wide) for row in records])
+    else:
+        out.print("no tick matches")
 
 
 def maintain(
@@ -96,20 +102,7 @@ def _size(count: int) -> str:
     return f"{count} B"
 
 
-def _show(table: pa.Table, format: str) -> None:
-    rows = table.to_pylist()
-    if format == "json":
-        print_json(rows)
-        return
-    cells = rows if table.schema == PHASE_SCHEMA else [_tick_cells(row, wide=out.width >= _WIDE) for row in rows]
-    if cells:
-        print_records(None, cells)
-    else:
-        out.print("no tick matches")
-
-
 def _tick_cells(row: dict[str, Any], *, wide: bool) -> dict[str, object]:
-    """Return the columns of a tick for the terminal."""
     did = "acted" if row["has_action"] else ""
     shown: dict[str, object] = {
         "tick": f"{row['golem_id']}:{row['tick']}",

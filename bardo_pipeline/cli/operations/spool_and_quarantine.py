@@ -84,15 +84,11 @@ def list_(
     if not rows:
         out.print("the quarantine is empty")
         return
-    names = ["item", "file", "line", "golem", "tick", "error", "reason"]
-    print_table(
-        f"{len(items):,} in quarantine" + (f", the newest {limit}" if len(items) > limit else ""),
-        names,
-        [
-            (r["item_id"][:_LISTED], r["file"], r["line"], r["golem_id"], r["tick"], r["error"], r["reason"])
-            for r in rows
-        ],
-    )
+    cells = [
+        (r["item_id"][:_LISTED], r["file"], r["line"], r["golem_id"], r["tick"], r["error"], r["reason"]) for r in rows
+    ]
+    title = f"{len(items):,} in quarantine" + (f", the newest {limit}" if len(items) > limit else "")
+    print_table(title, ["item", "file", "line", "golem", "tick", "error", "reason"], cells)
 
 
 @quarantine.command()

@@ -79,13 +79,15 @@ def _document(root: Path, stores: DerivationContext, health: Health, exceeded: l
 
 def _print(root: Path, stores: DerivationContext, health: Health, exceeded: list[Fault]) -> None:
     ticks = pc.sum(stores.log.heads()["contiguous"]).as_py() or 0
+    silent = health.silent_seconds
+    newest = "no record yet" if silent is None else f"the last record was taken {_age(silent)} ago"
     facts = [
         ("home", str(root)),
         ("derivation", stores.derivation_id),
         ("policy", stores.policy.hash),
         ("adopted", _adopted(stores) or "nothing: the specification's policy and this version's passes apply"),
         ("golems", f"{health.golems.born} born, {health.golems.dead} dead"),
-        ("log", f"{ticks:,} ticks in order, version {stores.log.version}; {_last_record(health)}"),
+        ("log", f"{ticks:,} ticks in order, version {stores.log.version}; {newest}"),
         ("taken", f"{health.intake.minute:,} records in a minute, {health.intake.hour:,} in an hour, "
                   f"{health.intake.day:,} in a day"),
         ("closed cycles not curated", _lag(health.curation)),
@@ -123,12 +125,6 @@ def _adopted(stores: DerivationContext) -> str | None:
     """Return the reason of the last adoption, None without one."""
     adopted = adoptions_of(stores.log.life("DerivationAdopted"))
     return adopted[-1].why if adopted else None
-
-
-def _last_record(health: Health) -> str:
-    if health.silent_seconds is None:
-        return "no record yet"
-    return f"the last record was taken {_age(health.silent_seconds)} ago"
 
 
 def _lag(lag: Lag) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -104,12 +105,8 @@ def _verdicts(looks: Sequence[Look]) -> str:
 
 def _truths(last: Look, policy: WorthPolicy) -> str:
     values = [
-        (
-            truth.name,
-            truth.share if truth.met else None,
-            f"{truth.held} of {truth.met} golems, {truth.strength:.1f} sigma",
-        )
-        for truth in last.recalled
+        (t.name, t.share if t.met else None, f"{t.held} of {t.met} golems, {t.strength:.1f} sigma")
+        for t in last.recalled
     ]
     return bars("Share of golems that hold each truth, of those that met it often enough", values, policy.recall_min)
 
@@ -152,9 +149,8 @@ def _calibration(calibration: Calibration) -> str:
         name: [(row["confidence_mean_ppm"] / PPM, row[column] / PPM) for row in rows]
         for name, column in (("beliefs that held", "held_ppm"), ("decisions that agreed", "agreed_ppm"))
     }
-    curves = [Line(name, line) for name, line in points.items()] + [
-        Line("perfect calibration", [(0.0, 0.0), (1.0, 1.0)])
-    ]
+    points["perfect calibration"] = [(0.0, 0.0), (1.0, 1.0)]
+    curves = [Line(name, line) for name, line in points.items()]
     table_rows = [
         (f"{r['confidence_low_ppm'] / PPM:.1f} to {r['confidence_high_ppm'] / PPM:.1f}", r["belief_count"],
          r["held_ppm"] / PPM, r["outcome_count"], r["agreed_ppm"] / PPM)
@@ -179,11 +175,10 @@ def _null_market(report: Report) -> str:
 
 
 def _wrong(last: Look) -> str:
-    rows = last.verdicts.to_pylist()
-    counted: dict[tuple[str, str, str, int], int] = {}
-    for row in rows:
-        if row["verdict"] not in ("right", "expired"):
-            key = (row["verdict"], row["subject"], row["truth"] or row["structure"], row["sign"])
-            counted[key] = counted.get(key, 0) + 1
+    counted = Counter(
+        (row["verdict"], row["subject"], row["truth"] or row["structure"], row["sign"])
+        for row in last.verdicts.to_pylist()
+        if row["verdict"] not in ("right", "expired")
+    )
     listed = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:30]
     return table(("verdict", "subject", "about", "sign", "golems"), [(*key, count) for key, count in listed])
