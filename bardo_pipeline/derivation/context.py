@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,8 @@ from bardo_pipeline.storage.projections.projections import Projections
 
 DEFAULT_EMBEDDER = FIRST_EMBEDDER
 
+T = TypeVar("T")
+
 
 @dataclass
 class DerivationContext:
@@ -55,13 +57,11 @@ class DerivationContext:
     as_of: LogAsOf | LogOfGolems | None = None
     frozen: str | None = None
     beside: bool = False
-    _life: pa.Table | None = None
-    _life_seen: int | None = None
-    _life_of: dict[str, pa.Table] = field(default_factory=dict)
-    _left_out: tuple[int, LeftOut] | None = None
-    _overrides: tuple[int, Overrides] | None = None
-    _proposed: tuple[int, Proposed] | None = None
-    _arrivals: tuple[int, Arrivals] | None = None
+    _life: pa.Table | None = field(default=None, init=False)
+    _life_seen: int | None = field(default=None, init=False)
+    _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
+    _folds: dict[tuple[str, ...], tuple[int, Any]] = field(default_factory=dict, init=False)
+    """Kinds of life events to the version of the log and the result of `_fold`."""
 
     @classmethod
     def open(
@@ -91,7 +91,9 @@ class DerivationContext:
         folder = beside if beside is not None else home.derivation(current.derivation_id)
         projections = Projections(folder, home.bucket_count, current.policy)
         identity = (current.policy, current.embedder, current.derivation_id)
-        return cls(home, log, projections, *identity, frozen=current.frozen, _life=events, _life_seen=seen)
+        context = cls(home, log, projections, *identity, frozen=current.frozen)
+        context._life, context._life_seen = events, seen
+        return context
 
     @cached_property
     def embedding_log(self) -> EmbeddingLog:
@@ -135,32 +137,30 @@ class DerivationContext:
 
     def left_out(self) -> LeftOut:
         """Return all retractions of the log, also for a view of an earlier time."""
-        version = self.log.life_version
-        if self._left_out is None or self._left_out[0] != version:
-            parts = [self.log.life(kind) if self.as_of else self.life(kind) for kind in WITHDRAWALS]
-            self._left_out = version, LeftOut.of(pa.concat_tables(parts))
-        return self._left_out[1]
+        return self._fold(WITHDRAWALS, LeftOut.of, self.log)
 
     def overrides(self) -> Overrides:
         """Return the overrides. They are recorded before their cycle closes, so read the closed cycles first."""
-        version = self.source.life_version
-        if self._overrides is None or self._overrides[0] != version:
-            self._overrides = version, Overrides.of(pa.concat_tables([self.life(kind) for kind in OVERRIDES]))
-        return self._overrides[1]
+        return self._fold(tuple(OVERRIDES), Overrides.of, self.source)
 
     def proposed(self) -> Proposed:
         """Return the proposals of models. They precede their cycle's close: read the closed cycles first."""
-        version = self.source.life_version
-        if self._proposed is None or self._proposed[0] != version:
-            self._proposed = version, Proposed.of(self.life("ModelAsked"))
-        return self._proposed[1]
+        return self._fold(("ModelAsked",), Proposed.of, self.source)
 
     def arrivals(self) -> Arrivals:
         """Return the knowledge received after birth, recorded before its cycle closes."""
-        version = self.source.life_version
-        if self._arrivals is None or self._arrivals[0] != version:
-            self._arrivals = version, Arrivals.of(self.life("KnowledgeReceived"))
-        return self._arrivals[1]
+        return self._fold(("KnowledgeReceived",), Arrivals.of, self.source)
+
+    def _fold(
+        self, kinds: tuple[str, ...], fold: Callable[[pa.Table], T], source: EventLog | LogAsOf | LogOfGolems
+    ) -> T:
+        """Return a fold of the life events of these kinds, cached by the version of the source."""
+        version = source.life_version
+        if kinds not in self._folds or self._folds[kinds][0] != version:
+            read = self.life if source is self.source else source.life
+            self._folds[kinds] = version, fold(pa.concat_tables([read(kind) for kind in kinds]))
+        result: T = self._folds[kinds][1]
+        return result
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -6,9 +6,7 @@ Source: architecture ("Time and order").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-import pyarrow as pa
+from collections.abc import Iterable
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import to_table
@@ -23,7 +21,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     curated_through,
     cycle_of,
     rows_of_golems,
-    rows_of_other_golems,
 )
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
@@ -81,12 +78,13 @@ class _Curations(IncrementalProjection):
         for name, rows in zip(_GROWING_TABLES, tables, strict=True):
             table = context.projections.growing(name)
             written.append(retraction.correct(table, retraction.touched_rows(table, first), rows))
-        written.append(_replace_entries(context, state, upto))
+        entries = rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
+        written.append(context.projections.replaceable("grimoire").replace_keys(entries, upto, upto=upto))
         save_moments(context, state.state.moments, upto, retraction.left_out)
         write_playbooks(context, context.projections.growing("playbooks").read(golems=first))
         return written
 
-    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
         """Curate newly closed cycles, and begin the lives of newborn golems."""
         grimoire = context.projections.replaceable("grimoire")
         reader = CycleReader(context, self.name, EVIDENCE_COLUMNS, left_out, ordered=False)
@@ -101,15 +99,6 @@ class _Curations(IncrementalProjection):
         reader.advance(batch)
         follow_adoption(context)
         return written
-
-
-def _replace_entries(context: DerivationContext, state: CuratorState, upto: Mapping[str, int]) -> Written:
-    """Replace all entries of these golems in the grimoire."""
-    grimoire = context.projections.replaceable("grimoire")
-    entries = rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
-    buckets = grimoire.buckets(upto)
-    kept = rows_of_other_golems(grimoire.read(buckets), upto)
-    return grimoire.replace(pa.concat_tables([kept, entries]), buckets, upto=upto)
 
 
 def _reached(context: DerivationContext, golems: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:

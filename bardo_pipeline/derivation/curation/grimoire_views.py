@@ -17,6 +17,7 @@ from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries_of_buckets
+from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
 from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
@@ -74,10 +75,13 @@ def elders(context: DerivationContext, reached: Mapping[str, int] | None = None)
     return {golems[i] for i in np.flatnonzero(is_elder(age, lifespan, context.policy.bridge))}
 
 
-def derive_grimoire_views(context: DerivationContext, name: str) -> list[Written]:
-    """Replace a view in the buckets in which the grimoire, the lessons or the elders changed."""
-    with context.deriving():
-        table = context.projections.replaceable(name)
+class _GrimoireView(RecomputedProjection):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def recompute(self, context: DerivationContext) -> list[Written]:
+        """Replace the view in the buckets in which the grimoire, the lessons or the elders changed."""
+        name, table = self._name, context.projections.replaceable(self._name)
         sources: dict[int, str] = {}
         for source in ("grimoire", "lessons"):
             for bucket, digest in context.projections.replaceable(source).digests().items():
@@ -96,6 +100,11 @@ def derive_grimoire_views(context: DerivationContext, name: str) -> list[Written
         else:
             rows = GRIMOIRE_VIEWS[name](entries, context.policy, old)
         return [table.replace(rows, buckets, note={"grimoire": {str(b): s for b, s in signatures.items()}})]
+
+
+def derive_grimoire_views(context: DerivationContext, name: str) -> list[Written]:
+    """Replace a view in the buckets in which the grimoire, the lessons or the elders changed."""
+    return _GrimoireView(name).update(context)
 
 
 def _stale_buckets(table: ReplaceableTable, signatures: Mapping[int, str]) -> set[int]:

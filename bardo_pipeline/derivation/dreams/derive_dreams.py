@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import update_lessons
 from bardo_pipeline.derivation.dreams.dream_state_cache import DreamState, load_dream_state, save_dream_state
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
-from bardo_pipeline.derivation.incremental.incremental_projection import Retraction, pending_retraction
+from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
 from bardo_pipeline.derivation.incremental.record_queries import (
     closed_records,
     closed_through,
@@ -29,7 +29,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     cycle_of,
     records_between,
     rows_of_golems,
-    rows_of_other_golems,
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import last_moment
@@ -60,41 +59,63 @@ class DreamResult:
     decisions: pa.Table
 
 
+class _Dreams(IncrementalProjection):
+    name, sources = "dreams", ("curation",)
+
+    def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
+        """Dream the derived cycles of touched golems again, from the dream before the first touched cycle."""
+        left_out, done = retraction.left_out, {g: _done(context, DREAM_TABLES, g) for g in retraction.first}
+        first = {g: cycle for g, cycle in retraction.first.items() if (last := done[g]) is not None and last >= cycle}
+        if not first:
+            return []
+        past = load_dream_state(context, first, first, left_out)
+        records = _records_since(context, past.last, first, left_out)
+        result = _dream(context, records, past, left_out)
+        written = []
+        for name, rows in zip(DREAM_TABLES, (result.hypotheses, result.dreams), strict=True):
+            table = context.projections.growing(name)
+            wanted = _already_derived(table, rows, first)
+            written.append(retraction.correct(table, retraction.touched_rows(table, first), wanted))
+        CycleReader(context, self.name, DROWSY_COLUMNS, left_out).add_waiting(records)
+        return written
+
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+        """Append the dreams due in newly curated cycles."""
+        closed = _closed_and_curated(context)
+        moving = {g: c for g, c in closed.items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
+        if not moving:
+            return []
+        past = load_dream_state(context, moving, {}, left_out)
+        reader = CycleReader(context, self.name, DROWSY_COLUMNS, left_out)
+        batch = reader.next_batch(past.last.get, closed.get)
+        result = _dream(context, rows_of_golems(batch.records, moving), past, left_out)
+        written = [
+            context.projections.growing(name).append(rows, moving)
+            for name, rows in zip(DREAM_TABLES, (result.hypotheses, result.dreams), strict=True)
+        ]
+        save_dream_state(context, past, moving, left_out, **vars(result))
+        waiting = _records_since_dream(context, batch.records, result.last, closed)
+        waiting = pa.concat_tables([waiting, batch.waiting.select(waiting.column_names)])
+        reader.advance(replace(batch, waiting=waiting))
+        return written
+
+
 def derive_dreams(context: DerivationContext) -> list[Written]:
     """Derive the dreams due at the close of curated cycles, those that a retraction touches, and the lessons."""
-    with context.deriving(), pending_retraction(context, "dreams", after=("curation",)) as retraction:
-        return _derive_due_dreams(context, retraction) + update_lessons(context)
+    return _Dreams().update(context) + update_lessons(context)
 
 
-def _derive_due_dreams(context: DerivationContext, retraction: Retraction) -> list[Written]:
-    left_out = retraction.left_out
-    closed = _closed_and_curated(context)
-    moving = {g: c for g, c in closed.items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
-    done = {g: _done(context, DREAM_TABLES, g) for g in retraction.first}
-    first = {g: cycle for g, cycle in retraction.first.items() if (last := done[g]) is not None and last >= cycle}
-    golems = {*moving, *first}
-    if not golems:
-        return []
-    past = load_dream_state(context, golems, first, left_out)
-    reader = CycleReader(context, "dreams", DROWSY_COLUMNS, left_out)
-    batch = reader.next_batch(past.last.get, closed.get)
-    redone = {g: past.last.get(g, 0) + 1 for g in first}
-    records = closed_records(context, DROWSY_COLUMNS, redone, {g: closed[g] for g in first}, left_out)
-    records = pa.concat_tables([rows_of_other_golems(batch.records, first), records])
-    result = _dream(context, rows_of_golems(records, golems), past, left_out)
-    written = _write(context, result, moving, first, retraction)
-    save_dream_state(context, past, golems, left_out, **vars(result))
-    waiting = _records_since_dream(context, records, result.last, closed)
-    waiting = pa.concat_tables([waiting, batch.waiting.select(waiting.column_names)])
-    reader.advance(replace(batch, waiting=waiting))
-    return written
+def _records_since(
+    context: DerivationContext, last: Mapping[str, int], golem_ids: Iterable[str], left_out: LeftOut
+) -> pa.Table:
+    """Return the records (DROWSY_COLUMNS) of golems after the cycle `last` up to their last derived cycle."""
+    upto = {g: done for g in golem_ids if (done := _done(context, DREAM_TABLES, g)) is not None}
+    return closed_records(context, DROWSY_COLUMNS, {g: last.get(g, 0) + 1 for g in upto}, upto, left_out)
 
 
 def dream_again(context: DerivationContext, golem_ids: Iterable[str], left_out: LeftOut) -> DreamResult:
     """Return all dreams up to each golem's last derived cycle, without retracted records; save nothing."""
-    upto = {g: done for g in golem_ids if (done := _done(context, DREAM_TABLES, g)) is not None}
-    records = closed_records(context, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto, left_out)
-    return _dream(context, records, DreamState.empty(), left_out)
+    return _dream(context, _records_since(context, {}, golem_ids, left_out), DreamState.empty(), left_out)
 
 
 def _closed_and_curated(context: DerivationContext) -> dict[str, int]:
@@ -195,24 +216,6 @@ def _needed_ticks(inputs: DreamInputs, due: Due, policy: Policy) -> dict[str, tu
         since = int(inputs.last_tick[code]) - policy.prediction.check_ticks
         needed[golem_id] = (max(1, min(since, int(ticks[0]) - policy.dreams.lookback_ticks)), int(ticks[-1]))
     return needed
-
-
-def _write(
-    context: DerivationContext,
-    result: DreamResult,
-    moving: Mapping[str, int],
-    first: Mapping[str, int],
-    retraction: Retraction,
-) -> list[Written]:
-    """Correct the rows of touched golems up to their last derived cycle, then append the rows of later cycles."""
-    written = []
-    for name, rows in zip(DREAM_TABLES, (result.hypotheses, result.dreams), strict=True):
-        table = context.projections.growing(name)
-        if first:
-            wanted = _already_derived(table, rows, first)
-            written.append(retraction.correct(table, retraction.touched_rows(table, first), wanted))
-        written.append(table.append(rows, moving))
-    return written
 
 
 def _already_derived(table: GrowingTable, rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
 from bardo_pipeline.derivation.incremental.record_queries import (
     curated_through,
     last_cycle_by_golem,
@@ -29,37 +30,43 @@ from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-def update_lessons(context: DerivationContext) -> list[Written]:
-    """Replace the lessons in the buckets with new or retracted hypotheses or new orders about lessons.
+class _Lessons(RecomputedProjection):
+    def recompute(self, context: DerivationContext) -> list[Written]:
+        """Replace the lessons in the buckets with new or retracted hypotheses or new orders about lessons.
 
-    New hypothesis rows are applied to the standing lessons. The lessons of a golem are made again from all its
-    hypotheses after a retraction, or after an owner's order about a lesson. The caller holds `context.deriving()`.
-    """
-    table, hypotheses = context.projections.replaceable("lessons"), context.projections.growing("hypotheses")
-    seen, version = table.noted("hypotheses").get("version"), hypotheses.table.version
-    since, noted_orders = None if seen is None else int(seen), table.noted("orders")
-    new_rows, remade = HYPOTHESIS_SCHEMA.empty_table(), set()
-    if since != version:
-        new_rows = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
-        remade = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
-    if orders := context.overrides().events:
-        lesson_ids = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
-        new_orders = {
-            order.event_id: order.golem_id
-            for order in applied_orders(context)
-            if order.entry_id in lesson_ids and order.event_id not in noted_orders
-        }
-        remade |= set(new_orders.values())
-        noted_orders |= new_orders
-    upto = last_cycle_by_golem(new_rows)
-    if not upto and not remade:
-        return []
-    remade |= _out_of_order(table, new_rows, since)
-    buckets = table.buckets({*upto, *remade})
-    rows = _lessons_after(context, table.read(buckets), new_rows, remade)
-    advancing = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
-    note = {"hypotheses": {"version": str(version)}, "orders": noted_orders}
-    return [table.replace(rows, buckets, upto=advancing, note=note)]
+        New hypothesis rows are applied to the standing lessons. The lessons of a golem are made again from all its
+        hypotheses after a retraction, or after an owner's order about a lesson.
+        """
+        table, hypotheses = context.projections.replaceable("lessons"), context.projections.growing("hypotheses")
+        seen, version = table.noted("hypotheses").get("version"), hypotheses.table.version
+        since, noted_orders = None if seen is None else int(seen), table.noted("orders")
+        new_rows, remade = HYPOTHESIS_SCHEMA.empty_table(), set()
+        if since != version:
+            new_rows = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
+            remade = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
+        if orders := context.overrides().events:
+            lesson_ids = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
+            new_orders = {
+                order.event_id: order.golem_id
+                for order in applied_orders(context)
+                if order.entry_id in lesson_ids and order.event_id not in noted_orders
+            }
+            remade |= set(new_orders.values())
+            noted_orders |= new_orders
+        upto = last_cycle_by_golem(new_rows)
+        if not upto and not remade:
+            return []
+        remade |= _out_of_order(table, new_rows, since)
+        buckets = table.buckets({*upto, *remade})
+        rows = _lessons_after(context, table.read(buckets), new_rows, remade)
+        advancing = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
+        note = {"hypotheses": {"version": str(version)}, "orders": noted_orders}
+        return [table.replace(rows, buckets, upto=advancing, note=note)]
+
+
+def update_lessons(context: DerivationContext) -> list[Written]:
+    """Update the lessons to the hypotheses and the owners' orders."""
+    return _Lessons().update(context)
 
 
 def _out_of_order(table: ReplaceableTable, new_rows: pa.Table, since: int | None) -> set[str]:

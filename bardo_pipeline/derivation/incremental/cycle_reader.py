@@ -103,6 +103,12 @@ class CycleReader:
         """Save the checkpoint after a batch, with the records that wait."""
         self._checkpoint.save(batch.version, waiting=batch.waiting)
 
+    def add_waiting(self, records: pa.Table) -> None:
+        """Save records of closed cycles with the checkpoint, so that the next batch begins with them."""
+        if (saved := self._checkpoint.load("waiting")) is not None:
+            waiting = pa.concat_tables([saved.rows, records.select(saved.rows.column_names)])
+            self._checkpoint.save(saved.version, waiting=waiting)
+
     def _read_parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
         """Return the log's version, the waiting records, and the new records in parts."""
         saved, version = self._checkpoint.load("waiting"), self._context.source.version

@@ -1,8 +1,12 @@
-"""The update of a projection: handle pending retractions, then append new rows.
+"""The update of a projection. Each derived table is declared as one of three kinds:
 
-A projection declares its name, the consumers whose tables it reads, and how its rows are derived. Checkpoint, order of
-retractions, corrections and bookkeeping are done here. A crash at any point is repaired by the next update: rows are
-appended once by (golem, cycle), and a retraction counts as handled only after its corrections are written.
+- IncrementalProjection: a growing table; pending retractions are handled, then new rows are appended.
+- CycleProjection: the same from the records of closed cycles.
+- RecomputedProjection: a replaceable table, recomputed whole for the keys whose sources changed.
+
+A projection declares its name, its sources and how its rows are derived; `table_specs.py` declares its key. A crash at
+any point is repaired by the next update: rows are appended once by (golem, cycle), and a retraction counts as handled
+only after its corrections are written.
 
 Source: architecture ("Projections").
 """
@@ -10,8 +14,7 @@ Source: architecture ("Projections").
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -56,44 +59,39 @@ class Retraction:
         return table.repair(standing, wanted, retraction_event_ids(standing, self.causes, self.cycle_ticks))
 
 
-@contextmanager
-def pending_retraction(context: DerivationContext, consumer: str, after: tuple[str, ...] = ()) -> Iterator[Retraction]:
-    """Yield the retraction that a consumer has to handle; mark it as handled if the block succeeds."""
-    cursor, left_out = RetractionCursor(context, consumer), context.left_out()
-    causes = cursor.pending(left_out, after)
-    yield Retraction(causes, left_out, context.policy.curator.cycle_ticks)
-    cursor.mark_handled(cause.event_id for cause in causes)
-
-
 class IncrementalProjection(ABC):
     """A projection whose update costs only as much as its new input.
 
-    name: its consumer name, by default that of its table. after: consumers that handle a retraction before it does.
+    name: its table, and its name as a consumer. sources: other projections that it reads, which handle a retraction
+    before it does.
     """
 
     name: str
-    after: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     def update(self, context: DerivationContext) -> list[Written]:
         """Bring the tables up to date, and return what was written."""
         with context.deriving():
-            with pending_retraction(context, self.name, self.after) as retraction:
-                written = self.retract(context, retraction) if retraction.causes else []
-            return written + self.extend(context, retraction.left_out)
+            cursor, left_out = RetractionCursor(context, self.name), context.left_out()
+            causes, written = cursor.pending(left_out, self.sources), list[Written]()
+            if causes:
+                written = self.retract(context, Retraction(causes, left_out, context.policy.curator.cycle_ticks))
+                cursor.mark_handled(cause.event_id for cause in causes)
+            return written + self.derive(context, left_out)
+
+    @abstractmethod
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+        """Derive the rows of new input."""
 
     @abstractmethod
     def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
         """Derive the touched golems again."""
 
-    @abstractmethod
-    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
-        """Derive the rows of new input."""
-
 
 class CycleProjection(IncrementalProjection):
     """A growing table with rows by (golem, cycle), derived from the records of closed cycles.
 
-    With "curation" in `after`, a closed cycle waits until it is curated.
+    With "curation" among its sources, a closed cycle waits until it is curated.
     columns: of the records that it reads. caches: checkpoints whose rows are stale after a retraction.
     in_batches: whether a long log is read and committed in batches.
     """
@@ -125,14 +123,30 @@ class CycleProjection(IncrementalProjection):
         standing = retraction.touched_rows(table, first)
         return [retraction.correct(table, standing, self.rows_again(context, first, upto, retraction.left_out))]
 
-    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
         """Append the rows of newly closed cycles, and advance the checkpoint."""
         table, written = context.projections.growing(self.name), []
         reader = CycleReader(context, self.name, self.columns, left_out)
-        until = partial(curated_through, context) if "curation" in self.after else None
+        until = partial(curated_through, context) if "curation" in self.sources else None
         batches = reader.batches(table.done)[1] if self.in_batches else iter([reader.next_batch(table.done, until)])
         for batch in batches:
             if batch.upto:
                 written.append(table.append(self.rows(context, batch, left_out), batch.upto))
         reader.advance(batch)
         return written
+
+
+class RecomputedProjection(ABC):
+    """A replaceable table, recomputed whole for each key (owner, golem, proposition) with changed sources.
+
+    A retraction changes the sources, so it is not handled separately.
+    """
+
+    def update(self, context: DerivationContext) -> list[Written]:
+        """Bring the tables up to date, and return what was written."""
+        with context.deriving():
+            return self.recompute(context)
+
+    @abstractmethod
+    def recompute(self, context: DerivationContext) -> list[Written]:
+        """Replace the rows of the keys whose sources changed since the last update."""

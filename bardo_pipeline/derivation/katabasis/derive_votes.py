@@ -35,7 +35,7 @@ def derive_votes(context: DerivationContext) -> list[Written]:
 
 
 class _Votes(IncrementalProjection):
-    name, after = "votes", ("curation",)
+    name, sources = "votes", ("curation",)
 
     def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
         """Cast the votes of touched golems again, from the first touched cycle to the last cycle cast."""
@@ -54,7 +54,7 @@ class _Votes(IncrementalProjection):
         wanted = [b.causes.filter(pa.array(_is_cast(causes, b, prefix))) for prefix, b in ballots]
         return [corrected_votes, retraction.correct(causes, standing_causes, pa.concat_tables(wanted))]
 
-    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
         """Cast the votes of newly curated cycles, and the last votes of golems whose last cycle is curated."""
         checkpoint, curation = checkpoint_of(context, self.name), context.projections.growing("curation")
         version = curation.table.version

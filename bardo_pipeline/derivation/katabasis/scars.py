@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
-from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection
+from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, RecomputedProjection
 from bardo_pipeline.derivation.incremental.record_queries import (
     closed_records,
     curated_through,
@@ -59,7 +59,7 @@ full cycle may be derived before the death at its last tick is on record."""
 
 
 class _Failures(CycleProjection):
-    name, after, columns, caches = "failures", ("curation",), OUTCOME_COLUMNS, ("failures-rules",)
+    name, sources, columns, caches = "failures", ("curation",), OUTCOME_COLUMNS, ("failures-rules",)
 
     def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
         failures = context.projections.growing("failures")
@@ -74,9 +74,9 @@ class _Failures(CycleProjection):
         decisions = context.projections.growing("curation").read(list(RULE_COLUMNS), golems=first)
         return rederive_failures(context, first, upto, left_out, earlier=earlier, decisions=decisions)
 
-    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
         """Append the failures of newly curated cycles, then those that deaths confirm."""
-        written, failures = super().extend(context, left_out), context.projections.growing("failures")
+        written, failures = super().derive(context, left_out), context.projections.growing("failures")
         deaths = _deaths_to_settle(context, failures)
         if deaths.num_rows:
             rows = _failure_rows(context, _failures_at_death(context, deaths, left_out), left_out)
@@ -228,9 +228,9 @@ def _deaths_to_settle(context: DerivationContext, failures: GrowingTable) -> pa.
     return deaths.filter(pa.array(is_due, pa.bool_()))
 
 
-def derive_scars(context: DerivationContext) -> list[Written]:
-    """Replace the scars of owners with changed failures or new deaths."""
-    with context.deriving():
+class _Scars(RecomputedProjection):
+    def recompute(self, context: DerivationContext) -> list[Written]:
+        """Replace the scars of owners with changed failures or new deaths."""
         failures, checkpoint = context.projections.growing("failures"), checkpoint_of(context, "scars")
         version, deaths = failures.table.version, deaths_with_ticks(context)
         saved = checkpoint.load("dead")
@@ -241,15 +241,16 @@ def derive_scars(context: DerivationContext) -> list[Written]:
         written = []
         if owners:
             table = context.projections.replaceable("scars")
-            buckets = table.buckets(owners)
             scars = scars_of(failures.read(only=pc.field("owner_id").isin(owners)), deaths, context.policy)
-            standing = table.read(buckets)
-            is_replaced = pc.is_in(standing["owner_id"], value_set=pa.array(owners))
-            rows = pa.concat_tables([standing.filter(pc.invert(is_replaced)), scars])
-            if Digest.of(rows) != Digest.of(standing):
-                written.append(table.replace(rows, buckets))
+            if Digest.of(scars) != Digest.of(table.read(only=owners)):
+                written.append(table.replace_keys(scars, owners))
         checkpoint.save(version, dead=deaths.select(["golem_id"]))
         return written
+
+
+def derive_scars(context: DerivationContext) -> list[Written]:
+    """Replace the scars of owners with changed failures or new deaths."""
+    return _Scars().update(context)
 
 
 def failures_with_scars(context: DerivationContext, golem_id: str | None) -> list[dict[str, Any]]:

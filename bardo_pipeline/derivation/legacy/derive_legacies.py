@@ -32,10 +32,10 @@ class _RowsOfDeaths(IncrementalProjection):
     def __init__(
         self,
         table: str,
-        after: tuple[str, ...],
+        sources: tuple[str, ...],
         make_rows: Callable[[DerivationContext, pa.Table], pa.Table],
     ) -> None:
-        self.name, self.after, self._make_rows = table, after, make_rows
+        self.name, self.sources, self._make_rows = table, sources, make_rows
 
     def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
         """Make the written rows of touched golems again."""
@@ -48,9 +48,9 @@ class _RowsOfDeaths(IncrementalProjection):
         standing = table.read(golems=deaths["golem_id"].to_pylist(), hidden=True)
         return [retraction.correct(table, standing, self._make_rows(context, deaths))]
 
-    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
         """Write the rows of new deaths."""
-        deaths = _unwritten(context, self.name, self.after)
+        deaths = _unwritten(context, self.name, self.sources)
         if not deaths.num_rows:
             return []
         upto = dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))

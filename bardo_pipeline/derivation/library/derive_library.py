@@ -20,7 +20,8 @@ from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
-from bardo_pipeline.derivation.incremental.record_queries import curated_through, cycle_of
+from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
+from bardo_pipeline.derivation.incremental.record_queries import curated_through, cycle_of, rows_of_other_golems
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -61,9 +62,9 @@ _DEATH_SCHEMA = pa.schema(
 )
 
 
-def derive_library(context: DerivationContext) -> list[Written]:
-    """Recompute the libraries of owners whose sources changed since the last derivation."""
-    with context.deriving():
+class _Libraries(RecomputedProjection):
+    def recompute(self, context: DerivationContext) -> list[Written]:
+        """Replace the libraries of owners whose sources changed since the last derivation."""
         library = context.projections.replaceable("library")
         signed, seen = _signatures(context), library.noted("owners")
         touched = {owner for owner, sign in signed.items() if seen.get(owner) != sign}
@@ -81,13 +82,14 @@ def derive_library(context: DerivationContext) -> list[Written]:
         )
         written = []
         for name in reversed(LIBRARY_TABLES):  # library last: its note marks all three tables as written
-            table = context.projections.replaceable(name)
-            buckets = table.buckets(touched)
-            kept = table.read(buckets)
-            kept = kept.filter(pc.invert(pc.is_in(kept["owner_id"], value_set=pa.array(sorted(touched), pa.string()))))
             note = {"owners": signed} if name == "library" else None
-            written.append(table.replace(pa.concat_tables([kept, made[name]]), buckets, note=note))
+            written.append(context.projections.replaceable(name).replace_keys(made[name], touched, note=note))
         return written
+
+
+def derive_library(context: DerivationContext) -> list[Written]:
+    """Recompute the libraries of owners whose sources changed since the last derivation."""
+    return _Libraries().update(context)
 
 
 def make_libraries(
@@ -131,19 +133,17 @@ def remake_libraries(
     context: DerivationContext, golems: Collection[str], entries: pa.Table, made: Curation
 ) -> dict[str, pa.Table]:
     """Return all libraries (LIBRARY_TABLES by name) with the entries and decisions of these golems replaced."""
-
-    def of_other_golems(rows: pa.Table) -> pa.Table:
-        return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
-
     projections, owners = context.projections, owners_of(context)
     curation = projections.growing("curation")
     return make_libraries(
         context,
         set(owners.values()),
-        entries=pa.concat_tables([of_other_golems(projections.replaceable("grimoire").read()), entries]),
-        playbooks=pa.concat_tables([of_other_golems(projections.growing("playbooks").read()), made.playbooks]),
+        entries=pa.concat_tables([rows_of_other_golems(projections.replaceable("grimoire").read(), golems), entries]),
+        playbooks=pa.concat_tables(
+            [rows_of_other_golems(projections.growing("playbooks").read(), golems), made.playbooks]
+        ),
         decisions_of=lambda golem_ids: pa.concat_tables(
-            [of_other_golems(curation.read(golems=golem_ids)), made.decisions]
+            [rows_of_other_golems(curation.read(golems=golem_ids), golems), made.decisions]
         ),
         reached={g: cycle for g in owners if (cycle := curated_through(context, g)) is not None},
     )

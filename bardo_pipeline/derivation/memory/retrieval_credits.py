@@ -21,7 +21,7 @@ from bardo_pipeline.storage.delta.table_digest import Written
 
 
 class _Credits(CycleProjection):
-    name, after, columns, caches = "credits", ("curation",), CREDIT_COLUMNS, ("credits-signs",)
+    name, sources, columns, caches = "credits", ("curation",), CREDIT_COLUMNS, ("credits-signs",)
 
     def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
         return credits_of(batch.records, batch.cycle, _signs(context), context.policy.curator)

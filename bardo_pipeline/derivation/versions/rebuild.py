@@ -113,12 +113,6 @@ def rebuild(
         context,
         projections=Projections(folder, context.home.bucket_count, context.policy),
         as_of=LogAsOf(context.log, version=version, moment=moment) if is_earlier else None,
-        _life=None,
-        _life_seen=None,
-        _left_out=None,
-        _overrides=None,
-        _proposed=None,
-        _arrivals=None,
     )
     try:
         derive_everything(beside, now=now, tell=tell)

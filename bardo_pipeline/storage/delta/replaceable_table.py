@@ -210,6 +210,22 @@ class ReplaceableTable:
         version = self._replace(state, sorted_by(rows.cast(self.spec.schema), self.spec.key), buckets, upto, note)
         return self._written(rows.num_rows, version)
 
+    def replace_keys(
+        self,
+        rows: pa.Table,
+        keys: Iterable[str],
+        *,
+        upto: Mapping[str, int] | None = None,
+        note: Mapping[str, object] | None = None,
+    ) -> Written:
+        """Replace the rows with these values in the key's first column; keep all other rows. See `replace`."""
+        keys = set(keys)
+        buckets = self.buckets(keys)
+        stored = self.read(buckets)
+        is_replaced = pc.is_in(stored[self.spec.key[0]], value_set=pa.array(sorted(keys), pa.string()))
+        kept = stored.filter(pc.invert(is_replaced))
+        return self.replace(pa.concat_tables([kept, rows]), buckets, upto=upto, note=note)
+
     def upsert(self, rows: pa.Table, *, by: Sequence[str], upto: Mapping[str, int] | None = None) -> Written:
         """Replace the rows whose `by` columns match; keep all other rows.
 
