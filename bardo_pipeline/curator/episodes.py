@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import is_episode, is_verified
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, listed, required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, contiguous, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -30,8 +30,8 @@ EPISODE_SCHEMA = pa.schema(
         *all_required(pa.int64(), "tick", "cycle"),
         required("at", MOMENT),
         *all_required(pa.string(), "chain", "protocol", "pair", "regime", "tier"),
-        *[pa.field(name, pa.string()) for name in ("action_type", "action_status")],
-        *[pa.field(name, pa.int64()) for name in ("value_micros", "gas_cost_micros", "pnl_impact_micros")],
+        *all_nullable(pa.string(), "action_type", "action_status"),
+        *all_nullable(pa.int64(), "value_micros", "gas_cost_micros", "pnl_impact_micros"),
         *all_required(pa.float64(), "curiosity", "importance"),
         required("importance_tier", pa.string()),
         required("may_go_at", MOMENT),

@@ -16,7 +16,7 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
-from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, listed, required
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
 from bardo_pipeline.grimoire.entry_text import counterfactual_text
@@ -41,7 +41,7 @@ HYPOTHESIS_SCHEMA = pa.schema(
         required("begun_cycle", pa.int64()),
         required("begun_at", MOMENT),
         pa.field("staged_tick", pa.int64()),
-        *[pa.field(name, MOMENT) for name in ("staged_at", "confirm_by", "expires_at")],
+        *all_nullable(MOMENT, "staged_at", "confirm_by", "expires_at"),
         *all_required(pa.int64(), *_FIGURES, *(f"live_{name}" for name in _FIGURES)),
         required("pushed", pa.bool_()),
         listed("cause_ticks", pa.int64()),

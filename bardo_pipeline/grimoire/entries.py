@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bardo_pipeline.events.record.arrow_columns import all_required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required
 
 ENTRY_KINDS = ("insight", "heuristic", "warning", "causal_link", "strategy_fragment")
 """INH S7.3."""
@@ -119,42 +119,34 @@ MOMENT = pa.timestamp("us", tz="UTC")
 
 STRUCTURE_FIELDS = [
     *all_required(pa.string(), "structure", "source", "category", "domain", "chain", "protocol", "pair"),
-    pa.field("tool", pa.string()),
-    pa.field("action_type", pa.string()),
-    pa.field("regime", pa.string()),
-    pa.field("anomaly_band", pa.string()),
-    pa.field("gas_band", pa.string()),
-    pa.field("metric", pa.string()),
-    pa.field("cause", pa.string()),
-    pa.field("effect", pa.string()),
+    *all_nullable(pa.string(), "tool", "action_type", "regime", "anomaly_band"),
+    *all_nullable(pa.string(), "gas_band", "metric", "cause", "effect"),
     pa.field("lag_ticks", pa.int64()),
 ]
 """Columns of an entry's structure. A causal link has cause, effect, lag_ticks, and a regime if it is limited to one; a
 dream entry has a pattern's situation and, in cause, the imagined change."""
 
-COUNTED_FIELDS = [
-    pa.field(name, pa.int64(), nullable=False)
-    for name in (
-        "sign",
-        "confidence_ppm",
-        "validations",
-        "contradictions",
-        "generation",
-        "created_cycle",
-        "effect_mean_ppm",
-        "effect_low_ppm",
-        "effect_high_ppm",
-        "evidence_count",
-        "own_count",
-        "own_sum",
-        "own_sumsq",
-        "pleasure_sum_milli",
-        "arousal_sum_milli",
-        "dominance_sum_milli",
-        "confidence_origin_ppm",
-        "pinned_ppm",
-    )
-]
+COUNTED_FIELDS = all_required(
+    pa.int64(),
+    "sign",
+    "confidence_ppm",
+    "validations",
+    "contradictions",
+    "generation",
+    "created_cycle",
+    "effect_mean_ppm",
+    "effect_low_ppm",
+    "effect_high_ppm",
+    "evidence_count",
+    "own_count",
+    "own_sum",
+    "own_sumsq",
+    "pleasure_sum_milli",
+    "arousal_sum_milli",
+    "dominance_sum_milli",
+    "confidence_origin_ppm",
+    "pinned_ppm",
+)
 
 ENTRY_SCHEMA = pa.schema(
     [

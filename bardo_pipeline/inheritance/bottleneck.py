@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, int_column, micros, to_bools
@@ -25,10 +25,8 @@ RULES = ("anti_knowledge", "bloodstain", "baldwin", "diversity", "fill")
 SELECTED_SCHEMA = pa.schema(
     [
         *ENTRY_SCHEMA,
-        pa.field("selected_by", pa.string(), nullable=False),
-        pa.field("rank", pa.int64(), nullable=False),
-        pa.field("quality_ppm", pa.int64(), nullable=False),
-        pa.field("confidence_death_ppm", pa.int64(), nullable=False),
+        required("selected_by", pa.string()),
+        *all_required(pa.int64(), "rank", "quality_ppm", "confidence_death_ppm"),
     ]
 )
 """One row per golem and selected entry: the unchanged entry, its selection rule (RULES), its rank from 1 within the

@@ -10,19 +10,15 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bundle_files import PLAYBOOK, TESTAMENT, Bundle
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
 CHANGE_SCHEMA = pa.schema(
     [
-        pa.field("change", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("category", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("confidence_ppm", pa.int64()),
-        pa.field("other_confidence_ppm", pa.int64()),
+        *all_required(pa.string(), "change", "entry_id", "kind", "category", "text"),
+        *all_nullable(pa.int64(), "confidence_ppm", "other_confidence_ppm"),
     ]
 )
 """One row per entry that differs. change: lost (only in the first bundle), gained (only in the second), turned (other

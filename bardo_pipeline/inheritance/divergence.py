@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.decision_log import OPERATIONS, RECEIVED
-from bardo_pipeline.events.record.arrow_columns import listed, required
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
@@ -35,11 +35,8 @@ MINIMA = ("divergence", "novel_entries", "invalidated_entries", "explicit_gaps",
 
 INVALIDATED = pa.struct(
     [
-        required("entry_id", pa.string()),
-        required("how", pa.string()),
-        required("text", pa.string()),
-        required("cycle", pa.int64()),
-        required("seq", pa.int64()),
+        *all_required(pa.string(), "entry_id", "how", "text"),
+        *all_required(pa.int64(), "cycle", "seq"),
         required("reason", pa.string()),
         listed("ticks", pa.int64()),
     ]
@@ -48,14 +45,11 @@ INVALIDATED = pa.struct(
 in this golem's log."""
 
 DIVERGENCE_FIELDS = (
-    required("inherited_count", pa.int64()),
-    required("left_count", pa.int64()),
-    required("novel_count", pa.int64()),
+    *all_required(pa.int64(), "inherited_count", "left_count", "novel_count"),
     listed("invalidated", INVALIDATED),
     required("forgotten_count", pa.int64()),
     pa.field("divergence_ppm", pa.int64()),
-    required("gap_count", pa.int64()),
-    required("question_ratio_ppm", pa.int64()),
+    *all_required(pa.int64(), "gap_count", "question_ratio_ppm"),
     required("low_divergence", pa.bool_()),
     listed("shortfalls", pa.string()),
 )
@@ -64,14 +58,13 @@ DIVERGENCE_SCHEMA = pa.schema([required("golem_id", pa.string()), *DIVERGENCE_FI
 forgotten_count: inherited entries pruned without evidence against them. shortfalls: the missed MINIMA."""
 
 SENTENCE_COUNT_SCHEMA = pa.schema(
-    [required(n, pa.string() if n == "golem_id" else pa.int64()) for n in ("golem_id", "items", "questions", "gaps")]
+    [required("golem_id", pa.string()), *all_required(pa.int64(), "items", "questions", "gaps")]
 )
 """One row per golem: number of sentences in its testament, of questions, and of explicit gaps."""
 
 RULE_SCHEMA = pa.schema(
     [
-        required("golem_id", pa.string()),
-        required("structure", pa.string()),
+        *all_required(pa.string(), "golem_id", "structure"),
         pa.field("given_id", pa.string()),
         pa.field("given_sign", pa.int64()),
         pa.field("left_id", pa.string()),

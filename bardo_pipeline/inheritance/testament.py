@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.passes.weigh import interval
+from bardo_pipeline.events.record.arrow_columns import listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, query_tables
@@ -41,22 +42,22 @@ CATEGORIES: dict[str, str] = {
 
 ITEM = pa.struct(
     [
-        pa.field("statement", pa.string(), nullable=False),
-        pa.field("entry_ids", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
-        pa.field("ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
+        required("statement", pa.string()),
+        listed("entry_ids", pa.string()),
+        listed("ticks", pa.int64()),
     ]
 )
 """One sentence with its evidence: entries, and ticks of this golem's own log, newest last."""
 
 TESTAMENT_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("generation", pa.int64(), nullable=False),
-        pa.field("cause", pa.string(), nullable=False),
-        *[pa.field(name, pa.list_(pa.field("element", ITEM, nullable=False)), nullable=False) for name in CATEGORIES],
+        required("golem_id", pa.string()),
+        required("at", MOMENT),
+        required("generation", pa.int64()),
+        required("cause", pa.string()),
+        *[listed(name, ITEM) for name in CATEGORIES],
         *DIVERGENCE_FIELDS,
-        pa.field("markdown", pa.string(), nullable=False),
+        required("markdown", pa.string()),
     ]
 )
 """One row per dead golem; key golem_id. The nine categories are followed by the columns of DIVERGENCE_SCHEMA."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
@@ -36,7 +36,7 @@ OUTCOME_SCHEMA = pa.schema(
         required("golem_id", pa.string()),
         required("tick", pa.int64()),
         *all_required(pa.string(), "action_type", "tool_name", "outcome_class"),
-        *[pa.field(name, pa.int64()) for name in ("slippage_ppm", "gas_ppm", "pnl_ppm", "effect_ppm")],
+        *all_nullable(pa.int64(), "slippage_ppm", "gas_ppm", "pnl_ppm", "effect_ppm"),
         pa.field("confirmed", pa.string()),
         pa.field("confirmed_tick", pa.int64()),
         pa.field("confirmed_at", MOMENT),
@@ -47,13 +47,7 @@ gas_ppm: gas in ppm of the value moved. pnl_ppm: immediate PnL, null without a v
 effect_ppm: null before the check. confirmed is one of CONFIRMATIONS; it, its tick and its time are null unless the
 action failed. PnL and effect are clipped to +-1,000,000 ppm, gas to 1,000,000 ppm."""
 
-ENDED_SCHEMA = pa.schema(
-    [
-        required("golem_id", pa.string()),
-        required("tick", pa.int64()),
-        required("at", MOMENT),
-    ]
-)
+ENDED_SCHEMA = pa.schema([required("golem_id", pa.string()), required("tick", pa.int64()), required("at", MOMENT)])
 """One row per death: golem, tick and event time."""
 
 _OUTCOMES = """

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, listed, required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, contiguous, listed, required
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import int_column, micros, query_tables, to_bools
@@ -52,10 +52,9 @@ FAILURE_SCHEMA = pa.schema(
         required("position_state", pa.string()),
         *all_required(pa.string(), "chain", "protocol", "pair", "tool_name", "action_type"),
         *all_required(pa.string(), "regime", "market_regime", "anomaly_band", "gas_band", "structure"),
-        pa.field("pnl_ppm", pa.int64()),
-        pa.field("effect_ppm", pa.int64()),
+        *all_nullable(pa.int64(), "pnl_ppm", "effect_ppm"),
         required("causal_narrative", pa.string()),
-        pa.field("causal_context", _CONTEXT, nullable=False),
+        required("causal_context", _CONTEXT),
         *all_required(pa.float64(), "pleasure", "arousal", "dominance"),
         required("emotion", pa.string()),
         required("playbook_version", pa.int64()),

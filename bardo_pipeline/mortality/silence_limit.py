@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 
 LAST_TICK_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("market", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("lives", pa.bool_(), nullable=False),
+        *all_required(pa.string(), "golem_id", "market"),
+        required("tick", pa.int64()),
+        required("at", MOMENT),
+        required("lives", pa.bool_()),
     ]
 )
 """One row per golem: its market, last tick (0 before the first), moment of that tick (else of the birth), alive."""

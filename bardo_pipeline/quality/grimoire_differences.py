@@ -8,17 +8,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record.arrow_columns import all_required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required
 from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
 from bardo_pipeline.policy import DecayPolicy
 
 CHANGE_SCHEMA = pa.schema(
     [
         *all_required(pa.string(), "golem_id", "entry_id", "category", "text"),
-        pa.field("kind_before", pa.string()),
-        pa.field("kind_after", pa.string()),
-        pa.field("before_ppm", pa.int64()),
-        pa.field("after_ppm", pa.int64()),
+        *all_nullable(pa.string(), "kind_before", "kind_after"),
+        *all_nullable(pa.int64(), "before_ppm", "after_ppm"),
     ]
 )
 """One row per golem and entry that differs: null before means gained, null after means lost."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.grimoire_state import COLUMNS, GrimoireState, entry_columns, entry_id
 from bardo_pipeline.events.life.override_events import Order
-from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, listed, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
@@ -66,7 +66,7 @@ DECISION_SCHEMA = pa.schema(
         *all_required(pa.string(), "operation", "reason"),
         required("confidence_before_ppm", pa.int64()),
         listed("cause_ticks", pa.int64()),
-        *[pa.field(name, pa.string()) for name in ("cause_bundle", "cause_event")],
+        *all_nullable(pa.string(), "cause_bundle", "cause_event"),
         required("policy_hash", pa.string()),
         *[f for f in ENTRY_SCHEMA if f.name != "golem_id"],
     ]

@@ -15,11 +15,10 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import required
 
 _RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation")
-_CACHE_SCHEMA = pa.schema(
-    [*MOMENTS_SCHEMA, pa.field("cycle", pa.int64(), nullable=False), pa.field("left", pa.string(), nullable=False)]
-)
+_CACHE_SCHEMA = pa.schema([*MOMENTS_SCHEMA, required("cycle", pa.int64()), required("left", pa.string())])
 """`left` is the signature of the golem's retractions."""
 
 

@@ -15,20 +15,16 @@ from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 
 _RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "resolutions")
 
 JUDGEMENT_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("structure", pa.string(), nullable=False),
-        pa.field("regime", pa.string(), nullable=False),
-        pa.field("anomaly_band", pa.string(), nullable=False),
-        pa.field("gas_band", pa.string(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("effect_ppm", pa.int64(), nullable=False),
+        *all_required(pa.string(), "golem_id", "structure", "regime", "anomaly_band", "gas_band"),
+        required("at", MOMENT),
+        required("effect_ppm", pa.int64()),
     ]
 )
 """One row per judged decision, by golem and time of the verdict. structure: key of the situation. effect_ppm: of acting

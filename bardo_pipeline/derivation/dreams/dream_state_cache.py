@@ -23,7 +23,7 @@ from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, decis
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, live_hypotheses
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous, required
 
 _SCHEMAS = {
     "dreams": pa.schema([DREAM_SCHEMA.field(n) for n in ("golem_id", "cycle", "tick", "at", *RATES, "replayed")]),
@@ -32,9 +32,9 @@ _SCHEMAS = {
 }
 _CACHE_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("left", pa.string(), nullable=False),
+        required("golem_id", pa.string()),
+        required("cycle", pa.int64()),
+        required("left", pa.string()),
         pa.field("version", pa.int64()),
         *[pa.field(n, pa.list_(pa.field("element", pa.struct(list(s)), nullable=False))) for n, s in _SCHEMAS.items()],
     ]

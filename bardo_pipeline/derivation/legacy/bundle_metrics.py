@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_nullable, contiguous
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
@@ -63,15 +63,11 @@ BUNDLE_FRAME = {
 ENTRY_FRAME = pa.schema(
     [
         pa.field("candidate", pa.int64()),
-        pa.field("bundle_hash", pa.string()),
-        pa.field("golem_id", pa.string()),
-        pa.field("entry_id", pa.string()),
+        *all_nullable(pa.string(), "bundle_hash", "golem_id", "entry_id"),
         pa.field("confidence", pa.float64()),
-        pa.field("confidence_death_ppm", pa.int64()),
-        pa.field("confidence_limit_ppm", pa.int64()),
+        *all_nullable(pa.int64(), "confidence_death_ppm", "confidence_limit_ppm"),
         pa.field("decay_class", pa.string()),
-        pa.field("provenance_missing", pa.int64()),
-        pa.field("forbidden_fields", pa.int64()),
+        *all_nullable(pa.int64(), "provenance_missing", "forbidden_fields"),
         pa.field("words", pa.string()),
     ]
 )

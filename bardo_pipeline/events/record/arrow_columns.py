@@ -23,6 +23,11 @@ def all_required(kind: pa.DataType, *names: str) -> list[pa.Field]:
     return [required(name, kind) for name in names]
 
 
+def all_nullable(kind: pa.DataType, *names: str) -> list[pa.Field]:
+    """Return columns of one type that may be null."""
+    return [pa.field(name, kind) for name in names]
+
+
 def listed(name: str, kind: pa.DataType) -> pa.Field:
     """Return a field of lists without nulls."""
     return required(name, pa.list_(required("element", kind)))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Column, Int64Array
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, query_tables, to_bools
@@ -37,12 +37,9 @@ BOUGHT = "marketplace_purchase"
 
 DEPOSIT_SCHEMA = pa.schema(
     [
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("channel", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("event_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
+        *all_required(pa.string(), "owner_id", "channel", "golem_id"),
+        required("at", MOMENT),
+        *all_required(pa.string(), "event_id", "entry_id"),
         *[ENTRY_SCHEMA.field(name) for name in CONTENT],
     ]
 )

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import int_column, micros, query_tables, to_bools
@@ -23,28 +23,19 @@ from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT, OVERF
 from bardo_pipeline.katabasis.propositions import level_steps
 from bardo_pipeline.policy import Policy
 
-_TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+_TEXTS = pa.list_(required("element", pa.string()))
 
 LIBRARY_SCHEMA = pa.schema(
     [
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("archetype", pa.string(), nullable=False),
+        *all_required(pa.string(), "owner_id", "entry_id", "archetype"),
         *[ENTRY_SCHEMA.field(name) for name in CONTENT],
-        pa.field("deposited_ppm", pa.int64(), nullable=False),
-        pa.field("channel", pa.string(), nullable=False),
-        pa.field("channels", _TEXTS, nullable=False),
-        pa.field("golem_ids", _TEXTS, nullable=False),
-        pa.field("entry_ids", _TEXTS, nullable=False),
-        pa.field("event_ids", _TEXTS, nullable=False),
-        pa.field("first_at", MOMENT, nullable=False),
-        pa.field("last_at", MOMENT, nullable=False),
-        pa.field("validator_ids", _TEXTS, nullable=False),
-        pa.field("validator_count", pa.int64(), nullable=False),
-        pa.field("refuter_count", pa.int64(), nullable=False),
-        pa.field("equipped_lineage_count", pa.int64(), nullable=False),
-        pa.field("is_battle_tested", pa.bool_(), nullable=False),
-        pa.field("is_default", pa.bool_(), nullable=False),
+        required("deposited_ppm", pa.int64()),
+        required("channel", pa.string()),
+        *all_required(_TEXTS, "channels", "golem_ids", "entry_ids", "event_ids"),
+        *all_required(MOMENT, "first_at", "last_at"),
+        required("validator_ids", _TEXTS),
+        *all_required(pa.int64(), "validator_count", "refuter_count", "equipped_lineage_count"),
+        *all_required(pa.bool_(), "is_battle_tested", "is_default"),
     ]
 )
 """One row per owner and rule; key (owner_id, entry_id), the representing entry.
@@ -56,16 +47,10 @@ whose outcomes contradict it. equipped_lineage_count: lineages equipped with the
 
 KIT_SCHEMA = pa.schema(
     [
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("kit_id", pa.string(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("archetype", pa.string(), nullable=False),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("is_published", pa.bool_(), nullable=False),
-        pa.field("entry_ids", _TEXTS, nullable=False),
-        pa.field("proposed_ids", _TEXTS, nullable=False),
-        pa.field("golem_ids", _TEXTS, nullable=False),
-        pa.field("proposed_at", MOMENT, nullable=False),
+        *all_required(pa.string(), "owner_id", "kit_id", "name", "archetype", "domain"),
+        required("is_published", pa.bool_()),
+        *all_required(_TEXTS, "entry_ids", "proposed_ids", "golem_ids"),
+        required("proposed_at", MOMENT),
     ]
 )
 """One row per seed kit detected by repetition; key (owner_id, kit_id).
@@ -76,20 +61,19 @@ first rule had enough authors."""
 
 PLAYBOOK_DEPOSIT_SCHEMA = pa.schema(
     [
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("version", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("entry_ids", _TEXTS, nullable=False),
-        pa.field("markdown", pa.string(), nullable=False),
+        *all_required(pa.string(), "owner_id", "golem_id"),
+        required("version", pa.int64()),
+        required("at", MOMENT),
+        required("entry_ids", _TEXTS),
+        required("markdown", pa.string()),
     ]
 )
 """One row per dead golem with its last PLAYBOOK.md; key (owner_id, golem_id). entry_ids: its rules in force."""
 
-LIVES_SCHEMA = pa.schema([pa.field(n, pa.string(), nullable=False) for n in ("golem_id", "owner_id", "lineage_id")])
+LIVES_SCHEMA = pa.schema(all_required(pa.string(), "golem_id", "owner_id", "lineage_id"))
 """One row per born golem with owner and lineage."""
 
-EQUIPPED_SCHEMA = pa.schema([pa.field(n, pa.string(), nullable=False) for n in ("golem_id", "structure")])
+EQUIPPED_SCHEMA = pa.schema(all_required(pa.string(), "golem_id", "structure"))
 """One row per golem and rule received from a kit, directly or through an ancestor."""
 
 

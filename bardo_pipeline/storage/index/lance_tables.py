@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.errors import StoreError
+from bardo_pipeline.events.record.arrow_columns import all_nullable
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 
 if TYPE_CHECKING:
@@ -23,11 +24,9 @@ if TYPE_CHECKING:
 
 EPISODES = pa.schema(
     [
-        pa.field("episode_id", pa.string()),
-        pa.field("golem_id", pa.string()),
+        *all_nullable(pa.string(), "episode_id", "golem_id"),
         pa.field("tick", pa.int64()),
-        pa.field("text", pa.string()),
-        pa.field("text_hash", pa.string()),
+        *all_nullable(pa.string(), "text", "text_hash"),
         pa.field("may_go_at", MOMENT),
         pa.field("version", pa.int64()),
     ]
@@ -71,8 +70,7 @@ def texts_schema(dimension: int) -> pa.Schema:
     """Return the schema of texts: one row a text, with a vector of this dimension."""
     return pa.schema(
         [
-            pa.field("text_hash", pa.string()),
-            pa.field("text", pa.string()),
+            *all_nullable(pa.string(), "text_hash", "text"),
             pa.field("vector", pa.list_(pa.float32(), dimension)),
             pa.field("version", pa.int64()),
         ]

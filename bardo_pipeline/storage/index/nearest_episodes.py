@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float32Array
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.storage.index.lance_tables import among
 
 if TYPE_CHECKING:
@@ -21,12 +22,10 @@ if TYPE_CHECKING:
 
 MATCH_SCHEMA = pa.schema(
     [
-        pa.field("episode_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("distance", pa.float32(), nullable=False),
-        pa.field("score", pa.float32(), nullable=False),
+        *all_required(pa.string(), "episode_id", "golem_id"),
+        required("tick", pa.int64()),
+        required("text", pa.string()),
+        *all_required(pa.float32(), "distance", "score"),
     ]
 )
 """One row per match, best first. distance: cosine distance in [0, 2]. score: higher is better; the cosine similarity

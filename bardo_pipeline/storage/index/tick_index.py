@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError, StoreError
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.storage.home import Home, replace_file
@@ -32,25 +33,21 @@ from bardo_pipeline.storage.log.event_log import EventLog
 
 INDEX_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("regime", pa.string(), nullable=False),
-        pa.field("tier", pa.string(), nullable=False),
-        pa.field("has_action", pa.bool_(), nullable=False),
-        pa.field("has_outcome", pa.bool_(), nullable=False),
-        pa.field("phase", pa.string(), nullable=False),
-        pa.field("prediction_error", pa.float64(), nullable=False),
-        pa.field("total_cost_micros", pa.int64(), nullable=False),
+        required("golem_id", pa.string()),
+        required("tick", pa.int64()),
+        *all_required(pa.string(), "regime", "tier"),
+        *all_required(pa.bool_(), "has_action", "has_outcome"),
+        required("phase", pa.string()),
+        required("prediction_error", pa.float64()),
+        required("total_cost_micros", pa.int64()),
         pa.field("pnl_impact_micros", pa.int64()),
-        pa.field("primary_emotion", pa.string(), nullable=False),
-        pa.field("observed_at", MOMENT, nullable=False),
+        required("primary_emotion", pa.string()),
+        required("observed_at", MOMENT),
     ]
 )
 """One row per tick. has_action: the tick called a tool. Money in micro-dollars; pnl is null without an outcome."""
 
-PHASE_SCHEMA = pa.schema(
-    [pa.field("phase", pa.string(), nullable=False), pa.field("tick_count", pa.int64(), nullable=False)]
-)
+PHASE_SCHEMA = pa.schema([required("phase", pa.string()), required("tick_count", pa.int64())])
 """One row per phase, in order from thriving to terminal."""
 
 _FORMAT = 2  # raise it when the tables below change; an index of another format is built again

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.custody.hash_chain import Signature
-from bardo_pipeline.events.record.arrow_columns import required
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
@@ -40,14 +40,11 @@ _SHOWN = 8
 
 ITEMS_SCHEMA = pa.schema(
     [
-        required("item_id", pa.string()),
-        required("source", pa.string()),
-        required("file", pa.string()),
+        *all_required(pa.string(), "item_id", "source", "file"),
         required("line", pa.int64()),
         pa.field("golem_id", pa.string()),
         pa.field("tick", pa.int64()),
-        required("error", pa.string()),
-        required("reason", pa.string()),
+        *all_required(pa.string(), "error", "reason"),
         pa.field("raw", pa.binary()),
         required("raw_hash", pa.string()),
         required("raw_bytes", pa.int64()),
@@ -64,8 +61,7 @@ the bytes (hex). key_id, signature: the detached signature of the item.
 
 RULINGS_SCHEMA = pa.schema(
     [
-        required("item_id", pa.string()),
-        required("ruling", pa.string()),
+        *all_required(pa.string(), "item_id", "ruling"),
         required("at", MOMENT),
         required("why", pa.string()),
     ]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import Drift, Verdict
@@ -27,39 +28,24 @@ from bardo_pipeline.storage.log.protocol import utc
 Kind = Literal["DriftChecked", "ReembeddingBegan"]
 
 
-def _field(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field:
-    return pa.field(name, kind, nullable=nullable)
-
+_MEASURES = ("texts", "distance_mean_ppm", "distance_max_ppm", "neighbours_ppm", "norm_variance_ppm", "norm_first_ppm")
 
 EMBEDDING_SCHEMA = pa.schema(
     [
-        _field("number", pa.int64()),
-        _field("kind", pa.string()),
-        _field("at", MOMENT),
-        _field("name", pa.string()),
-        _field("embedder", pa.string()),
-        _field("model", pa.string()),
-        _field("version", pa.string()),
-        _field("dimension", pa.int32()),
-        _field("preprocess_hash", pa.string()),
-        _field("chunk_config", pa.string()),
-        _field("texts", pa.int64(), nullable=True),
-        _field("distance_mean_ppm", pa.int64(), nullable=True),
-        _field("distance_max_ppm", pa.int64(), nullable=True),
-        _field("neighbours_ppm", pa.int64(), nullable=True),
-        _field("norm_variance_ppm", pa.int64(), nullable=True),
-        _field("norm_first_ppm", pa.int64(), nullable=True),
-        _field("verdict", pa.string(), nullable=True),
-        _field("says", pa.string(), nullable=True),
-        _field("derivation_id", pa.string(), nullable=True),
-        _field("adoptions", pa.int64(), nullable=True),
+        required("number", pa.int64()),
+        required("kind", pa.string()),
+        required("at", MOMENT),
+        *all_required(pa.string(), "name", "embedder", "model", "version"),
+        required("dimension", pa.int32()),
+        *all_required(pa.string(), "preprocess_hash", "chunk_config"),
+        *all_nullable(pa.int64(), *_MEASURES),
+        *all_nullable(pa.string(), "verdict", "says", "derivation_id"),
+        pa.field("adoptions", pa.int64()),
     ]
 )
 """One row per event. number: from 1, in recording order. name: argument of `open_embedder`. embedder: key of its
 identity. DriftChecked has the columns from `texts` to `says` (embedder_drift.py), ReembeddingBegan has the target
 derivation and the number of its earlier adoptions."""
-
-_MEASURES = ("texts", "distance_mean_ppm", "distance_max_ppm", "neighbours_ppm", "norm_variance_ppm", "norm_first_ppm")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import BardoError, RecordError
 from bardo_pipeline.events.custody.hash_chain import Payloads, Signature
 from bardo_pipeline.events.life.events import LifeEvent
-from bardo_pipeline.events.record.arrow_columns import required
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.validate import Examined
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
@@ -25,8 +25,7 @@ DECIDING = frozenset({"DeathDeclared", "GapAccepted", "KeyRegistered", "KeyRotat
 LINK_TYPE = pa.struct(
     [
         required("number", pa.int64()),
-        required("previous", pa.binary()),
-        required("hash", pa.binary()),
+        *all_required(pa.binary(), "previous", "hash"),
         pa.field("key_id", pa.string()),
         pa.field("signature", pa.binary()),
     ]
@@ -57,14 +56,11 @@ LIFE_LOG_SCHEMA = pa.schema([*LIFE_SCHEMA, required("recorded_at", MOMENT)])
 
 VECTORS_SCHEMA = pa.schema(
     [
-        required("text_hash", pa.string()),
-        required("embedder", pa.string()),
+        *all_required(pa.string(), "text_hash", "embedder"),
         required("vector", pa.list_(required("element", pa.float32()))),
-        required("model", pa.string()),
-        required("version", pa.string()),
+        *all_required(pa.string(), "model", "version"),
         required("dimension", pa.int32()),
-        required("preprocess_hash", pa.string()),
-        required("chunk_config", pa.string()),
+        *all_required(pa.string(), "preprocess_hash", "chunk_config"),
         required("created_at", MOMENT),
     ]
 )

@@ -19,19 +19,17 @@ from bardo_pipeline.errors import DeclaredDeadError, RecordError, RegressionErro
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 
 Ticks = NDArray[np.int64]
 Span = tuple[int, int]
 """First and last tick of a run, inclusive."""
 
-_SPAN = pa.struct([pa.field("tick_from", pa.int64(), nullable=False), pa.field("tick_to", pa.int64(), nullable=False)])
+_SPAN = pa.struct(all_required(pa.int64(), "tick_from", "tick_to"))
 HEADS_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("contiguous", pa.int64(), nullable=False),
-        pa.field("highest", pa.int64(), nullable=False),
-        pa.field("missing_count", pa.int64(), nullable=False),
+        required("golem_id", pa.string()),
+        *all_required(pa.int64(), "contiguous", "highest", "missing_count"),
     ]
 )
 """One row per golem, by id. contiguous: last tick before the first missing one; highest: highest recorded tick."""
@@ -41,8 +39,8 @@ _INDEX_SCHEMA = pa.schema(
         HEADS_SCHEMA.field("golem_id"),
         HEADS_SCHEMA.field("highest"),
         pa.field("missing", pa.list_(_SPAN)),
-        pa.field("link_number", pa.int64(), nullable=False),
-        pa.field("link_hash", pa.binary(), nullable=False),
+        required("link_number", pa.int64()),
+        required("link_hash", pa.binary()),
     ]
 )
 

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
 WITHDRAWAL_SCHEMA = pa.schema(
     [
-        pa.field("table_name", pa.string(), nullable=False),
+        required("table_name", pa.string()),
         pa.field("golem_id", pa.string()),
-        pa.field("row_name", pa.string(), nullable=False),
-        pa.field("because", pa.string(), nullable=False),
-        pa.field("row_count", pa.int64(), nullable=False),
-        pa.field("made_again", pa.bool_(), nullable=False),
+        *all_required(pa.string(), "row_name", "because"),
+        required("row_count", pa.int64()),
+        required("made_again", pa.bool_()),
     ]
 )
 """One row per table, row name and causing life event. golem_id: null for an anonymous vote. row_count: retracted rows

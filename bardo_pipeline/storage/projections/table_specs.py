@@ -17,6 +17,7 @@ from bardo_pipeline.curator.views.crossings import CROSSING_SCHEMA
 from bardo_pipeline.curator.views.entry_links import LINK_SCHEMA
 from bardo_pipeline.dreams.dream_cycle import DREAM_KEY, DREAM_SCHEMA
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
+from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.library.library_entries import KIT_SCHEMA, LIBRARY_SCHEMA, PLAYBOOK_DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
@@ -27,38 +28,24 @@ from bardo_pipeline.retrieval.credit_rules import CREDIT_SCHEMA
 
 FACT_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("entry_id", pa.string(), nullable=False),
-        pa.field("chain", pa.string(), nullable=False),
-        pa.field("protocol", pa.string(), nullable=False),
-        pa.field("pair", pa.string(), nullable=False),
-        pa.field("metric", pa.string(), nullable=False),
-        pa.field("unit", pa.string(), nullable=False),
-        pa.field("mean", pa.int64(), nullable=False),
-        pa.field("low", pa.int64(), nullable=False),
-        pa.field("high", pa.int64(), nullable=False),
-        pa.field("episode_count", pa.int64(), nullable=False),
-        pa.field("reinforcement_count", pa.int64(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
-        pa.field("last_reinforced_at", MOMENT, nullable=False),
-        pa.field("text", pa.string(), nullable=False),
+        *all_required(pa.string(), "golem_id", "entry_id", "chain", "protocol", "pair", "metric", "unit"),
+        *all_required(pa.int64(), "mean", "low", "high"),
+        *all_required(pa.int64(), "episode_count", "reinforcement_count", "confidence_ppm"),
+        required("last_reinforced_at", MOMENT),
+        required("text", pa.string()),
     ]
 )
 """One row per known (golem, protocol, metric): mean, one standard deviation below and above, reinforcements."""
 
 CANDIDATE_SCHEMA = pa.schema(
     [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("owner_id", pa.string(), nullable=False),
-        pa.field("lineage_id", pa.string(), nullable=False),
-        pa.field("generation", pa.int64(), nullable=False),
-        pa.field("died_at", MOMENT, nullable=False),
-        pa.field("bundle_hash", pa.string(), nullable=False),
-        pa.field("entry_count", pa.int64(), nullable=False),
-        pa.field("episode_count", pa.int64(), nullable=False),
-        pa.field("anti_knowledge_count", pa.int64(), nullable=False),
-        pa.field("anti_knowledge_at_death", pa.int64(), nullable=False),
-        pa.field("cause_entries", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        *all_required(pa.string(), "golem_id", "owner_id", "lineage_id"),
+        required("generation", pa.int64()),
+        required("died_at", MOMENT),
+        required("bundle_hash", pa.string()),
+        *all_required(pa.int64(), "entry_count", "episode_count"),
+        *all_required(pa.int64(), "anti_knowledge_count", "anti_knowledge_at_death"),
+        listed("cause_entries", pa.string()),
     ]
 )
 """One row per golem that died: the bundle it would leave, before any verdict."""

@@ -21,6 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import all_nullable
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.parquet_io import scan
@@ -42,10 +43,8 @@ _DEFAULTS = {"home": ".bardo", "derivation": "", "policy": ""}
 LEFT_OUT_SCHEMA = pa.schema(
     [
         pa.field("golem_id", pa.string()),
-        pa.field("tick_from", pa.int64()),
-        pa.field("tick_to", pa.int64()),
-        pa.field("event_id", pa.string()),
-        pa.field("kind", pa.string()),
+        *all_nullable(pa.int64(), "tick_from", "tick_to"),
+        *all_nullable(pa.string(), "event_id", "kind"),
     ]
 )
 
