@@ -17,8 +17,8 @@ from assets.legacy import docs_facts, standing_verdicts
 from assets.log import CYCLES, VECTORS, standing
 from assets.metadata import markdown_table
 from assets.resources import LazyStores
+from bardo_pipeline.derivation.legacy.bundle_store import invalid_publications
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
-from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.derivation.reports.home_health import Health, faults, health_of
 from bardo_pipeline.grimoire.confidence import PPM

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from assets.resources import LazyStores
+from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
-from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
 from bardo_pipeline.storage.embedding.embedders import embedder_version

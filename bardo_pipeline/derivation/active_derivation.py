@@ -1,4 +1,4 @@
-"""The derivation in force, which all commands, jobs and fleets of a home use. Reads the log only.
+"""Derivation ids, and the derivation in force, which all commands, jobs and fleets of a home use. Reads the log only.
 
 The last `DerivationAdopted` names it. A home without an adoption uses the specification's policy and this version's
 passes. A derivation by another edition of the passes is frozen: it can be read, but not updated. Source: architecture
@@ -7,6 +7,7 @@ passes. A derivation by another edition of the passes is frozen: it can be read,
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.derivation_id import derivation_id, identity_of
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import Adopted
 from bardo_pipeline.policy import OPERATIONAL, Policy
@@ -105,3 +105,18 @@ def _frozen(adopted: Adopted, adopted_id: str, own_id: str) -> str | None:
         f"derivation {adopted_id} is in force and was made {why}: it can be read, not continued. "
         f"`bardo whatif` builds {own_id} beside it and compares; `bardo adopt {own_id}` switches to it"
     )
+
+
+def derivation_id(policy: Policy, embedder_key: str) -> str:
+    """Return the id (12 hex characters) of policy, edition of the passes and embedder."""
+    return identity_of(policy.hash, PASSES_EDITION, embedder_key)
+
+
+def knowledge_id(policy: Policy) -> str:
+    """Return the id of policy and passes, which determine a golem's knowledge without vectors."""
+    return identity_of(policy.hash, PASSES_EDITION, "")
+
+
+def identity_of(policy_hash: str, passes_edition: str, embedder_key: str) -> str:
+    """Return the id for any edition of the passes."""
+    return hashlib.sha256(f"{policy_hash}/{passes_edition}/{embedder_key}".encode()).hexdigest()[:12]

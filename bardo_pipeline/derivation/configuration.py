@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.versions.adoption import log_moment, switch_to
-from bardo_pipeline.derivation.versions.side_derivations import build, open_beside
+from bardo_pipeline.derivation.incremental.record_queries import log_moment
+from bardo_pipeline.derivation.versions.side_derivations import build, open_beside, switch_to
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.succession_events import Configured
 from bardo_pipeline.policy.golem_configuration import Configuration

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.active_derivation import FIRST_EMBEDDER, InForce, in_force
-from bardo_pipeline.derivation.derivation_id import derivation_id
+from bardo_pipeline.derivation.active_derivation import FIRST_EMBEDDER, InForce, derivation_id, in_force
 from bardo_pipeline.errors import DerivationError, EmbedderMismatch
 from bardo_pipeline.events.life.override_events import OVERRIDES, Overrides
 from bardo_pipeline.events.life.proposal_events import Proposed

@@ -9,8 +9,7 @@ from datetime import datetime
 import orjson
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.active_derivation import in_force
-from bardo_pipeline.derivation.derivation_id import derivation_id
+from bardo_pipeline.derivation.active_derivation import derivation_id, in_force
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedding.embedders import EMBEDDERS, embedder_version
 from bardo_pipeline.storage.home import Home

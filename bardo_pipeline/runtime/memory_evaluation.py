@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_decisions import judgements
+from bardo_pipeline.derivation.curation.judged_outcomes import judgements
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market

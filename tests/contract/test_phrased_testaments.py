@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.death.testament_phrasing import (
     phrased_testament,
     phrasing_requests,
 )
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import AnswerError, CostCapError, GatewayError, QueryError, RefusalError, UnreachableError
 from bardo_pipeline.events.life.events import life_event

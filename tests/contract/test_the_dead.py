@@ -20,8 +20,8 @@ from bardo_pipeline.derivation.death.death_queries import (
     succession_steps,
     unfinished_successions,
 )
+from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.publish_legacies import publish_candidates, unjudged_candidates
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step

@@ -8,10 +8,9 @@ import pytest
 
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
-from bardo_pipeline.derivation.versions.side_derivations import open_beside
+from bardo_pipeline.derivation.versions.side_derivations import adopt, open_beside, settle
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW, copy_home

@@ -11,8 +11,7 @@ import pytest
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
-from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications, published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import invalid_publications, load_bundle, published_bundles
 from tests.conftest import copy_home, home_without_verdicts
 from tests.definitions.running import checks, data_version, materializations, run, said
 

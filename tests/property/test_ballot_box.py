@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint
-from bardo_pipeline.derivation.katabasis.decisive_votes_cache import DecisiveVotesCache
+from bardo_pipeline.derivation.katabasis.derive_consensus import DecisiveVotesCache
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections.projections import GrowingTable

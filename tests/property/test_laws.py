@@ -39,9 +39,8 @@ from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
-from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.library.derive_library import derive_library
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits

@@ -27,8 +27,7 @@ from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
-from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles, stale_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles, stale_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, reorg, strike, withdraw

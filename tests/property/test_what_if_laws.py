@@ -15,10 +15,16 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
-from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import rebuild
-from bardo_pipeline.derivation.versions.side_derivations import build, drop, open_beside, stored_derivations
+from bardo_pipeline.derivation.versions.side_derivations import (
+    adopt,
+    build,
+    drop,
+    open_beside,
+    settle,
+    stored_derivations,
+)
 from bardo_pipeline.derivation.versions.what_if import NAMING, WhatIf, what_if
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import CarePolicy, Policy

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
+from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
 from bardo_pipeline.derivation.event_stream.watch import watch
-from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models

@@ -11,10 +11,9 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.home_maintenance import tend
-from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
-from bardo_pipeline.derivation.versions.side_derivations import build, open_beside
+from bardo_pipeline.derivation.versions.side_derivations import adopt, build, open_beside, settle
 from bardo_pipeline.derivation.versions.what_if import what_if
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.policy import Policy

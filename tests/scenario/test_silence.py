@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.death.silence import declarations, declare_silent_golems
+from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
 from bardo_pipeline.errors import DeclaredDeadError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING

@@ -16,7 +16,7 @@ from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curator_state import state_before
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain, bloodstains
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.heartbeat.decide import ACTIONS, STATUS, Choice, _cell, _decide
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of

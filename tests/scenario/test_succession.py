@@ -12,8 +12,8 @@ import pytest
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
+from bardo_pipeline.derivation.legacy.bundle_store import invalid_publications, published_bundles
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
-from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications, published_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
+from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw

@@ -14,9 +14,8 @@ from typing import Any
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
-from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.derive_home import complete_deaths
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.life.events import Died, Received, life_event
 from bardo_pipeline.events.record.model import Vitality

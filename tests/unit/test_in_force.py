@@ -16,12 +16,10 @@ from typer.main import get_command
 
 from bardo_pipeline.cli.app import app
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.active_derivation import adoptions_of, in_force
+from bardo_pipeline.derivation.active_derivation import adoptions_of, derivation_id, identity_of, in_force
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.derivation_id import derivation_id, identity_of
-from bardo_pipeline.derivation.versions.adoption import switch_to
 from bardo_pipeline.derivation.versions.policy_diff import altered
-from bardo_pipeline.derivation.versions.side_derivations import open_beside
+from bardo_pipeline.derivation.versions.side_derivations import open_beside, switch_to
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table

@@ -9,7 +9,7 @@ import pytest
 from assets.checks import every_warning_is_waived
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures, record_waiver
 from bardo_pipeline.derivation.reports.home_health import health_of
 from bardo_pipeline.errors import QueryError, WaiverError

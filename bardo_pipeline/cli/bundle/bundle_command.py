@@ -22,8 +22,7 @@ from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
-from bardo_pipeline.derivation.legacy.bundle_store import bundle_files
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, published_bundles
 from bardo_pipeline.errors import BundleError, ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.bundle_comparison import compared

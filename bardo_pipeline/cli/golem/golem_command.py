@@ -13,7 +13,6 @@ from rich.panel import Panel
 
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, moment_of, now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table, say
-from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
 from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff, standing_of
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
@@ -26,6 +25,7 @@ from bardo_pipeline.derivation.death.testament_phrasing import (
     phrased_testament,
     phrasing_requests,
 )
+from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.grimoire.confidence import PPM

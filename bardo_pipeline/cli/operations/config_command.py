@@ -10,7 +10,7 @@ from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, con
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.versions.adoption import settle
+from bardo_pipeline.derivation.versions.side_derivations import settle
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, keys, reader_of

@@ -16,7 +16,7 @@ from bardo_pipeline.cli.options import (
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
-from bardo_pipeline.derivation.legacy.published_bundles import stale_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import stale_bundles
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, depth_after, reorg, strike
 from bardo_pipeline.errors import ConfigError

@@ -14,12 +14,14 @@ import typer
 from bardo_pipeline.cli.options import HomeOption, JsonOption, now, open_context, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.versions.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
 from bardo_pipeline.derivation.versions.side_derivations import (
     StoredDerivation,
+    adopt,
+    adoptions,
     drop,
     open_read_only,
+    settle,
     stored_derivations,
 )
 from bardo_pipeline.derivation.versions.what_if import WhatIf, compare, what_if

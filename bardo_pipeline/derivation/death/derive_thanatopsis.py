@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.golem_batches import golem_batches
-from bardo_pipeline.derivation.incremental.record_queries import last_records
-from bardo_pipeline.derivation.katabasis.recorded_deaths import recorded_deaths
+from bardo_pipeline.derivation.death.death_queries import recorded_deaths
+from bardo_pipeline.derivation.incremental.record_queries import golem_batches, last_records
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import (
     PHASES_OF_DYING,

@@ -23,8 +23,7 @@ from bardo_pipeline.derivation.death.death_queries import (
     succession_steps,
 )
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
-from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.inherited_defaults import Instincts

@@ -5,8 +5,8 @@ A cycle closes when its golem's ticks are contiguous to its end, or by death. So
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.incremental.retraction_tracking import without_re
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.storage.home import bucket_of
 
 
 def last_event_time(context: DerivationContext) -> datetime | None:
@@ -31,6 +32,16 @@ def last_event_time(context: DerivationContext) -> datetime | None:
     golem_events = life.filter(pc.not_equal(life["golem_id"], EVERY_GOLEM))
     moments = (pc.max(rows["observed_at"]).as_py() for rows in (golem_events, cycles))
     return max((moment for moment in moments if moment is not None), default=None)
+
+
+def log_moment(context: DerivationContext, kind: str, at: datetime | None = None) -> datetime:
+    """Return the last event time of the log, or a later time if an event of this kind has it, to keep them ordered.
+
+    at: result for an empty log; default: creation time of the home.
+    """
+    earlier = pc.max(context.log.life(kind)["observed_at"]).as_py()
+    newest = last_event_time(context) or at or context.home.created_at
+    return newest if earlier is None else max(newest, earlier + timedelta(microseconds=1))
 
 
 def cycle_of(tick: Int64Array, cycle_ticks: int) -> Int64Array:
@@ -178,3 +189,20 @@ def last_cycle_by_golem(rows: pa.Table) -> dict[str, int]:
     """Return each golem's highest cycle in these rows (golem_id, cycle)."""
     newest = rows.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
     return values_by_golem(newest, "cycle_max")
+
+
+GOLEMS_AT_ONCE = 128
+"""Golems in a batch, so that the entries of many dead golems are never all in memory."""
+
+
+def in_batches(context: DerivationContext, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows (golem_id and more) of one batch of golems after the other."""
+    for golem_ids in golem_batches(context, rows["golem_id"].to_pylist()):
+        yield rows_of_golems(rows, golem_ids)
+
+
+def golem_batches(context: DerivationContext, golem_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield golem ids by bucket and id, batch by batch."""
+    count = context.projections.bucket_count
+    ordered = sorted(golem_ids, key=lambda golem_id: (bucket_of(golem_id, count), golem_id))
+    yield from (tuple(ordered[at : at + GOLEMS_AT_ONCE]) for at in range(0, len(ordered), GOLEMS_AT_ONCE))

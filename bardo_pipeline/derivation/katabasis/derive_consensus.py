@@ -6,17 +6,19 @@ touched").
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
+from bardo_pipeline.derivation.death.death_queries import recorded_deaths
+from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint, checkpoint_of
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
-from bardo_pipeline.derivation.katabasis.decisive_votes_cache import DecisiveVotesCache
-from bardo_pipeline.derivation.katabasis.recorded_deaths import recorded_deaths
-from bardo_pipeline.katabasis.anonymous_votes import VOTE_CAUSE_SCHEMA, backed_votes
-from bardo_pipeline.katabasis.weighted_consensus import consensus
+from bardo_pipeline.katabasis.anonymous_votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA, backed_votes
+from bardo_pipeline.katabasis.weighted_consensus import consensus, decisive
 from bardo_pipeline.storage.delta.table_digest import Written
+from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
 class _Consensus(RecomputedProjection):
@@ -45,3 +47,56 @@ def _causes_of(context: DerivationContext, vote_ids: pa.Array) -> pa.Table:
     if not len(vote_ids):
         return VOTE_CAUSE_SCHEMA.empty_table()
     return context.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(vote_ids))
+
+
+@dataclass(frozen=True)
+class VoteChanges:
+    """The changes since the last count.
+
+    propositions: ids with new or retracted votes. votes: the decisive votes on them. other_votes: the decisive votes on
+    all other propositions. version: of the table of votes.
+    """
+
+    propositions: pa.Array
+    votes: pa.Table
+    other_votes: pa.Table
+    version: int
+
+
+class DecisiveVotesCache:
+    """The decisive votes of one table, as of a checkpoint."""
+
+    def __init__(self, votes: GrowingTable, checkpoint: Checkpoint) -> None:
+        self._votes, self._checkpoint = votes, checkpoint
+
+    def changes(self) -> VoteChanges | None:
+        """Return what changed since the last count; None if nothing did."""
+        since, version = self._checkpoint.version, self._votes.table.version
+        changed = self._votes.table.read(["proposition_id", "because"], since)
+        if not changed.num_rows:
+            return None
+        touched = changed["proposition_id"].unique()
+        saved = self._checkpoint.load("votes")
+        if saved is None or saved.rows.schema != VOTE_SCHEMA:
+            votes = decisive(self._votes.read())
+            return VoteChanges(touched, _on(votes, touched), _on_others(votes, touched), version)
+        parts = [_on(saved.rows, touched), self._votes.read(since_version=since)]
+        # A retraction may make the voter's previous vote decisive, which only the table holds.
+        retracted = changed.filter(pc.is_valid(changed["because"]))["proposition_id"].unique()
+        if len(retracted):
+            parts = [_on_others(part, retracted) for part in parts]
+            parts.append(self._votes.read(only=pc.field("proposition_id").isin(retracted)))
+        return VoteChanges(touched, decisive(pa.concat_tables(parts)), _on_others(saved.rows, touched), version)
+
+    def save(self, changes: VoteChanges) -> None:
+        """Save the decisive votes and the checkpoint after a count."""
+        votes = pa.concat_tables([changes.other_votes, changes.votes]).cast(VOTE_SCHEMA).combine_chunks()
+        self._checkpoint.save(changes.version, votes=votes)
+
+
+def _on(votes: pa.Table, propositions: pa.Array) -> pa.Table:
+    return votes.filter(pc.is_in(votes["proposition_id"], value_set=propositions))
+
+
+def _on_others(votes: pa.Table, propositions: pa.Array) -> pa.Table:
+    return votes.filter(pc.invert(pc.is_in(votes["proposition_id"], value_set=propositions)))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, golem_owners
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, RecomputedProjection
@@ -28,7 +29,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     values_by_golem,
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
-from bardo_pipeline.derivation.katabasis.recorded_deaths import deaths_with_ticks, golem_owners
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import query_tables

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.derivation.active_derivation import knowledge_id
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.derivation_id import knowledge_id
-from bardo_pipeline.derivation.incremental.golem_batches import in_batches
-from bardo_pipeline.derivation.incremental.record_queries import records_between
+from bardo_pipeline.derivation.incremental.record_queries import in_batches, records_between
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.grimoire.entry_columns import PerGolem, query_tables

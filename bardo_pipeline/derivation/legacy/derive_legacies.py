@@ -10,11 +10,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.golem_batches import in_batches
+from bardo_pipeline.derivation.death.death_queries import recorded_deaths
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
-from bardo_pipeline.derivation.incremental.record_queries import curated_through
+from bardo_pipeline.derivation.incremental.record_queries import curated_through, in_batches
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
-from bardo_pipeline.derivation.katabasis.recorded_deaths import recorded_deaths
 from bardo_pipeline.derivation.legacy.bundle_candidates import (
     BEFORE_CANDIDATES,
     birth_rows,

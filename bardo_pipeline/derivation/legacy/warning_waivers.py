@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.errors import QueryError, WaiverError
 from bardo_pipeline.events.life.bundle_events import BundleWaived
 from bardo_pipeline.events.life.events import life_event

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find_entry, grimoire_of
 from bardo_pipeline.derivation.death.death_queries import owners_of
-from bardo_pipeline.derivation.incremental.record_queries import curated_through
+from bardo_pipeline.derivation.incremental.record_queries import curated_through, log_moment
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.derivation.library.library_queries import (
@@ -28,7 +28,6 @@ from bardo_pipeline.derivation.library.library_queries import (
     refresh_library,
     resolve_owner,
 )
-from bardo_pipeline.derivation.versions.adoption import log_moment
 from bardo_pipeline.errors import LibraryError, QueryError
 from bardo_pipeline.events.life.bundle_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event

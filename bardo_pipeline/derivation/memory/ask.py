@@ -19,8 +19,8 @@ from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.death_queries import golem_owners
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
-from bardo_pipeline.derivation.katabasis.recorded_deaths import golem_owners
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import contiguous

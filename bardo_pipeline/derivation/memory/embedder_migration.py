@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
+from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index
 from bardo_pipeline.derivation.memory.embed_texts import (
@@ -26,9 +26,8 @@ from bardo_pipeline.derivation.memory.embed_texts import (
     pausing_check,
     recorded_vectors,
 )
-from bardo_pipeline.derivation.versions.adoption import switch_to
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.derivation.versions.side_derivations import open_beside
+from bardo_pipeline.derivation.versions.side_derivations import open_beside, switch_to
 from bardo_pipeline.errors import ConfigError, DerivationError, StoreError
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.embedding.embedders import embedder_version, split_turn, with_turn

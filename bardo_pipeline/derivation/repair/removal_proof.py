@@ -21,10 +21,10 @@ from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, elders
+from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, golem_owners, recorded_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import DreamResult, dream_again
 from bardo_pipeline.derivation.dreams.derive_lessons import applied_orders, known_entries_of_buckets
 from bardo_pipeline.derivation.incremental.record_queries import curated_through
-from bardo_pipeline.derivation.katabasis.recorded_deaths import deaths_with_ticks, golem_owners, recorded_deaths
 from bardo_pipeline.derivation.katabasis.scars import rederive_failures
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder

@@ -20,18 +20,18 @@ from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views, elders
+from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, recorded_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
-from bardo_pipeline.derivation.katabasis.recorded_deaths import deaths_with_ticks, recorded_deaths
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
-from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
-from bardo_pipeline.derivation.legacy.published_bundles import (
+from bardo_pipeline.derivation.legacy.bundle_store import (
     bundles_published_by,
     published_bundles,
     stale_bundles,
 )
+from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.library.derive_library import derive_library, make_libraries
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits

@@ -1,8 +1,11 @@
-"""Side derivations: derivations that are not in force, built for comparison and adoption.
+"""Side derivations: derivations that are not in force, built for comparison, and adopted by one recorded event.
 
 Each has a folder named by its id, so an update derives only new rows. If the policies agree in the settings of
 episodes, episodes, vectors and index are shared with the derivation in force by hard links. Bundles are events and
-independent of the derivation. Source: X-3, X-10.
+independent of the derivation.
+
+An adoption updates the derivation to the log and then records the event, so an interrupted adoption has no effect
+before the event and is complete after it. A running fleet keeps the derivation that it began with. Source: X-3, X-10.
 """
 
 from __future__ import annotations
@@ -14,21 +17,26 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.active_derivation import in_force, understood
+from bardo_pipeline.derivation.active_derivation import derivation_id, in_force, understood
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views
-from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.derivation.dreams.derive_dreams import DREAM_TABLES, derive_dreams
+from bardo_pipeline.derivation.incremental.record_queries import log_moment
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.versions.policy_diff import Setting, differences, settings_of
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError, DerivationError
+from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedding.embedders import embedder_version
 from bardo_pipeline.storage.log.snapshot import LogOfGolems
 from bardo_pipeline.storage.projections.derivation_folders import derivation_folders, description, link_tree, take_out
 from bardo_pipeline.storage.projections.projections import Projections
+from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 EPISODE_SETTINGS = (
     "curator.cycle_ticks", "decay.critical_days", "decay.emergency_days", "decay.episode_retention_min",
@@ -246,3 +254,59 @@ def open_adoptable(context: DerivationContext, name: str) -> DerivationContext:
     content = description(context.home.derivation(name))
     assert content is not None, "an adoptable derivation has a description"
     return replace(open_beside(context, understood(content.policy, name), embedder=content.embedder), beside=True)
+
+
+def adopt(
+    context: DerivationContext, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+) -> LifeEvent:
+    """Update a side derivation to the log and adopt it.
+
+    Raises DerivationError without a reason, and for a derivation that is in force, was not built, has only some golems,
+    or was made by another edition of the passes.
+    """
+    if not why.strip():
+        raise DerivationError("an adoption is recorded with its reason: say why")
+    with context.home.lock("adoption"):
+        current = in_force(context.log.life("DerivationAdopted"))
+        if name == current.derivation_id:
+            raise DerivationError(f"derivation {name} is in force already: `bardo whatif --list` shows the others")
+        chosen = open_adoptable(context, name)
+        build(context, chosen, now=now, tell=tell)
+        return switch_to(context, chosen, why.strip(), now=now)
+
+
+def switch_to(
+    context: DerivationContext, chosen: DerivationContext, why: str, *, now: datetime, at: datetime | None = None
+) -> LifeEvent:
+    """Record the adoption of an updated derivation. The caller holds the lock `adoption`.
+
+    at: event time in an empty log; default: creation time of the home.
+    """
+    current = in_force(context.log.life("DerivationAdopted"))
+    payload = Adopted(
+        derivation_id=chosen.derivation_id,
+        previous_derivation_id=current.derivation_id,
+        policy_hash=chosen.policy.hash,
+        passes_edition=PASSES_EDITION,
+        embedder=chosen.embedder_name,
+        policy=chosen.policy.content,
+        why=why,
+    )
+    event = life_event(EVERY_GOLEM, log_moment(context, "DerivationAdopted", at), payload)
+    context.log.record([event], now)
+    return event
+
+
+def adoptions(context: DerivationContext) -> pa.Table:
+    """Return the recorded adoptions, oldest first: event_id, observed_at, recorded_at, adopted."""
+    rows = context.log.life("DerivationAdopted")
+    ordered = rows.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
+    return ordered.select(["event_id", "observed_at", "recorded_at", "adopted"])
+
+
+def settle(context: DerivationContext, *, now: datetime) -> None:
+    """Update playbook files, index and existing marts after an adoption."""
+    derive_everything(context, now=now)
+    refresh_index(context)
+    if context.home.warehouse.exists():
+        build_warehouse(context.home, context.derivation_id, context.policy)
