@@ -19,15 +19,10 @@ from bardo_pipeline.derivation.death.death_queries import dead_golems
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
 from bardo_pipeline.derivation.death.graveyard import inheritance_previews
 from bardo_pipeline.derivation.death.owner_notices import post_notices, waiting_notices, webhook_of
+from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
-from bardo_pipeline.derivation.legacy.publish_legacies import (
-    candidates_of,
-    judge_candidates,
-    publish_candidates,
-    read_unchecked,
-)
 from bardo_pipeline.errors import NoticeError
 from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.events.record.arrow_columns import all_required, required
@@ -98,7 +93,7 @@ def verdicts(
     stores = home.stores
     seen = Seen.before(stores, ["candidates", "grimoire"])
     site = data_docs(stores) / context.run_id
-    fresh = judge_candidates(stores, now=home.now(), data_docs_dir=site)
+    fresh = publish_legacies.judge_candidates(stores, now=home.now(), data_docs_dir=site)
     _document(site, fresh)
     standing = standing_verdicts(stores)
     site = data_docs(stores) / f"{context.run_id}-again"
@@ -185,7 +180,7 @@ def _judged_again(stores: DerivationContext, standing: pa.Table, site: Path) -> 
     rows = [r for r in stores.projections.read("candidates").to_pylist() if r["bundle_hash"] in wanted]
     if not rows:
         return Verdicts((), None)
-    return judge(candidates_of(stores, rows, read_unchecked), stores.policy, site)
+    return judge(publish_legacies.candidates_of(stores, rows, publish_legacies.read_unchecked), stores.policy, site)
 
 
 @dg.asset(
@@ -201,7 +196,7 @@ def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """
     stores = home.stores
     seen = Seen.before(stores, ["candidates"])
-    fresh = set(publish_candidates(stores, now=home.now()))
+    fresh = set(publish_legacies.publish_candidates(stores, now=home.now()))
     standing = standing_bundles(stores)
     rows = [
         {"golem": r["golem_id"], "bundle": r["bundle_hash"][:16], "entries": r["entry_count"]}

@@ -7,28 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from bardo_pipeline.cli.options import (
-    EmbedderOption,
-    EntryArgument,
-    FormatOption,
-    GolemArgument,
-    HomeOption,
-    WhyOption,
-    moment_of,
-    now,
-    open_context,
-)
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import moment_of, now, open_context
 from bardo_pipeline.cli.output.tables import out, percent, print_json, print_nonempty, print_table, say
 from bardo_pipeline.derivation.library import acquisitions
-from bardo_pipeline.derivation.library.library_queries import (
-    filter_library,
-    find_library_row,
-    kits_of,
-    library_of,
-    playbooks_of,
-    refresh_library,
-    resolve_owner,
-)
+from bardo_pipeline.derivation.library import library_queries as queries
 from bardo_pipeline.derivation.succession.birth_events import waiting_orders
 
 app = typer.Typer(
@@ -41,7 +24,7 @@ Owner = Annotated[str | None, typer.Option(help="Owner of the library (default: 
 
 @app.command("list")
 def list_(
-    home: HomeOption = None,
+    home: opt.Home = None,
     owner: Owner = None,
     channel: Annotated[
         str | None, typer.Option(help="Only entries from: death, pull, export, overflow or purchase.")
@@ -49,16 +32,16 @@ def list_(
     kind: Annotated[str | None, typer.Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
     text: Annotated[str | None, typer.Option(help="Only entries that contain this text.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries.")] = None,
-    format: FormatOption = "table",
-    embedder: EmbedderOption = None,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
 ) -> None:
     """List a library by confidence, with its seed kits and the playbooks of dead golems."""
     stores = open_context(home, embedder)
-    owner_id = resolve_owner(stores, owner)
-    refresh_library(stores)
-    rows = filter_library(library_of(stores, owner_id), channel=channel, kind=kind, text=text)
+    owner_id = queries.resolve_owner(stores, owner)
+    queries.refresh_library(stores)
+    rows = queries.filter_library(queries.library_of(stores, owner_id), channel=channel, kind=kind, text=text)
     entries = (rows if limit is None else rows.slice(0, limit)).to_pylist()
-    kits, playbooks = kits_of(stores, owner_id), playbooks_of(stores, owner_id)
+    kits, playbooks = queries.kits_of(stores, owner_id), queries.playbooks_of(stores, owner_id)
     if format == "json":
         orders = waiting_orders(stores, owner_id)
         print_json({"owner_id": owner_id, "entries": entries, "kits": kits, "playbooks": playbooks, "waiting": orders})
@@ -82,19 +65,19 @@ def list_(
 
 @app.command()
 def show(
-    entry: EntryArgument,
-    home: HomeOption = None,
+    entry: opt.Entry,
+    home: opt.Home = None,
     owner: Owner = None,
-    format: FormatOption = "table",
-    embedder: EmbedderOption = None,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
 ) -> None:
     """Show an entry, a seed kit or a dead golem's playbook, with its source and confirming golems."""
     stores = open_context(home, embedder)
-    owner_id = resolve_owner(stores, owner)
-    refresh_library(stores)
-    kit = next((k for k in kits_of(stores, owner_id) if entry and k["kit_id"].startswith(entry)), None)
-    playbook = next((b for b in playbooks_of(stores, owner_id) if b["golem_id"] == entry), None)
-    row = kit or playbook or find_library_row(library_of(stores, owner_id), owner_id, entry)
+    owner_id = queries.resolve_owner(stores, owner)
+    queries.refresh_library(stores)
+    kit = next((k for k in queries.kits_of(stores, owner_id) if entry and k["kit_id"].startswith(entry)), None)
+    playbook = next((b for b in queries.playbooks_of(stores, owner_id) if b["golem_id"] == entry), None)
+    row = kit or playbook or queries.find_library_row(queries.library_of(stores, owner_id), owner_id, entry)
     if format == "json":
         print_json(row)
     elif kit:
@@ -107,12 +90,12 @@ def show(
 
 @app.command()
 def pull(
-    golem: GolemArgument,
-    entry: EntryArgument,
-    why: WhyOption,
+    golem: opt.Golem,
+    entry: opt.Entry,
+    why: opt.Why,
     at: Annotated[str | None, typer.Option(help="Event time of the pull (ISO 8601, UTC; default: now).")] = None,
-    home: HomeOption = None,
-    embedder: EmbedderOption = None,
+    home: opt.Home = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Pull an entry of any confidence from a golem within 25 seconds of its testament."""
     stores = open_context(home, embedder)
@@ -122,7 +105,7 @@ def pull(
 
 @app.command()
 def export(
-    golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
+    golem: opt.Golem, entry: opt.Entry, why: opt.Why, home: opt.Home = None, embedder: opt.Embedder = None
 ) -> None:
     """Export an entry with a confidence of at least 50 % from a living golem."""
     stores = open_context(home, embedder)
@@ -132,10 +115,10 @@ def export(
 @app.command()
 def buy(
     bundle: Annotated[str, typer.Argument(help="Hash of an imported bundle, or a unique prefix.")],
-    why: WhyOption,
-    home: HomeOption = None,
+    why: opt.Why,
+    home: opt.Home = None,
     owner: Owner = None,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Add the entries of an imported bundle at 30 % confidence, until the owner's golems confirm them."""
     stores = open_context(home, embedder)
@@ -144,12 +127,12 @@ def buy(
 
 @app.command()
 def equip(
-    why: WhyOption,
+    why: opt.Why,
     entries: Annotated[list[str] | None, typer.Argument(help="Entry ids, or unique prefixes.")] = None,
     kit: Annotated[str | None, typer.Option(help="Published seed kit.")] = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
     owner: Owner = None,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Order entries or a seed kit, plus the library's default entries, for the owner's next golem.
 

@@ -1,4 +1,4 @@
-"""Options and checks that commands share, and the wall clock."""
+"""Options and arguments that commands share, imported as `opt`; the wall clock, and how a command opens its home."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError, NoHomeError, QueryError
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.storage.home import Home, home_root
+from bardo_pipeline.storage import home as home_folder
 from bardo_pipeline.storage.log.event_log import EventLog
 
-HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")
-]
+Home = Annotated[Path | None, typer.Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")]
 
-EmbedderOption = Annotated[
+Embedder = Annotated[
     str | None,
     typer.Option("--embedder", help="Use the derivation by minilm, minilm-int8 or nomic (default: the active one)."),
 ]
 
-ConfigOption = Annotated[
+Config = Annotated[
     Path | None, typer.Option("--config", help="Configuration file (default: bardo.toml in the home, if present).")
 ]
 
@@ -44,19 +42,17 @@ def format_option(*formats: str, help: str) -> OptionInfo:
     return typer.Option("--format", help=help, callback=checked)
 
 
-FormatOption = Annotated[str, format_option("table", "json", help="Output format: table or json.")]
+Format = Annotated[str, format_option("table", "json", help="Output format: table or json.")]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+Golem = Annotated[str, typer.Argument(help="Golem id.")]
 
-GolemArgument = Annotated[str, typer.Argument(help="Golem id.")]
+Owner = Annotated[str, typer.Argument(help="Owner.")]
 
-OwnerArgument = Annotated[str, typer.Argument(help="Owner.")]
+Entry = Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")]
 
-EntryArgument = Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")]
-
-WhyOption = Annotated[str, typer.Option(help="Reason; recorded.")]
-
+Why = Annotated[str, typer.Option(help="Reason; recorded.")]
 
 now = utc_now
 """The clock of all commands; a moment is only stored as the moment of recording."""
@@ -78,7 +74,7 @@ def context_or_none(home: Path | None) -> DerivationContext | None:
 @contextmanager
 def open_log(home: Path | None) -> Iterator[EventLog]:
     """Open the log of a home, and close it at the end."""
-    with EventLog(Home.open(root_of(home))) as log:
+    with EventLog(home_folder.Home.open(root_of(home))) as log:
         yield log
 
 
@@ -109,4 +105,4 @@ def bounds_of(text: str | None) -> tuple[int, int]:
 
 def root_of(home: Path | None) -> Path:
     """Return the home's folder: the option, else BARDO_HOME, else ./.bardo."""
-    return home.absolute() if home is not None else home_root(os.environ)
+    return home.absolute() if home is not None else home_folder.home_root(os.environ)

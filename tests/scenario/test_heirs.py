@@ -207,3 +207,8 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     assert "log.silence" not in {fault.measure for fault in faults(health_of(stores, NOW), stores.policy)}
     assert in_force_now(stores, golem).configuration.succession.budget_usdc == 30.0
     assert "exists already" in bardo("golem", "found", "--like", dead.golem_id, home=home)
+
+
+def test_a_home_without_successions_names_the_section_that_starts_them(home: Path) -> None:
+    hint = "no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]"
+    assert hint in bardo("golem", "successions", home=home), "brackets are text, not the markup of the terminal"

@@ -13,9 +13,10 @@ import orjson
 import typer
 from rich.markup import escape
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.golem.golem_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
-from bardo_pipeline.cli.options import FormatOption, HomeOption, context_or_none, now, open_context
+from bardo_pipeline.cli.options import context_or_none, now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
@@ -25,16 +26,8 @@ from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, published_bundles
 from bardo_pipeline.errors import BundleError, ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.inheritance import bundle_files as parts
 from bardo_pipeline.inheritance.bundle_comparison import compared
-from bardo_pipeline.inheritance.bundle_files import (
-    EPISODES,
-    LINKS,
-    PROCEDURES,
-    SIGNATURE,
-    TESTAMENT,
-    TESTAMENT_PAGE,
-    Bundle,
-)
 from bardo_pipeline.inheritance.bundle_inspection import faults_of, inspected
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
 from bardo_pipeline.inheritance.testament import CATEGORIES
@@ -52,8 +45,8 @@ def show(
     target: Annotated[
         str | None, typer.Argument(help="Folder, archive, bundle hash or dead golem; default: list all.")
     ] = None,
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
 ) -> None:
     """Show the content of a bundle, or list the bundles of this home."""
     if target is None:
@@ -69,15 +62,15 @@ def show(
             out.print(f"{name:18} {escape(str(value))}")
     print_table("Entries", ["domain", "entries"], sorted(facts["domains"].items()))
     print_table("Confidence at death", ["from", "entries", ""], _histogram(facts["confidence"]))
-    say(bundle.files[TESTAMENT_PAGE].decode())
-    stores, testament = context_or_none(home), orjson.loads(bundle.files[TESTAMENT])
+    say(bundle.files[parts.TESTAMENT_PAGE].decode())
+    stores, testament = context_or_none(home), orjson.loads(bundle.files[parts.TESTAMENT])
     if stores is not None:
         statements = {name: [item["statement"] for item in testament[name]] for name in CATEGORIES}
         show_words(phrased_testament(stores, bundle.golem_id, statements))
 
 
 @app.command()
-def verify(target: Target, public: Public = None, file: File = None, home: HomeOption = None) -> None:
+def verify(target: Target, public: Public = None, file: File = None, home: opt.Home = None) -> None:
     """Check hashes, schemas, ranges and signature of a bundle; print every fault and exit 1 if there is one.
 
     The signature must be by the key in --public or --file; by default by the recorded key of the golem's owner.
@@ -90,7 +83,7 @@ def verify(target: Target, public: Public = None, file: File = None, home: HomeO
         bundle = inspected(files, rules)
         signature, public_key = signature_of(bundle), public_key or _key_on_record(bundle, home)
         fault = signature_fault(bundle, public_key)
-        if fault is not None and (public_key is not None or SIGNATURE in files):
+        if fault is not None and (public_key is not None or parts.SIGNATURE in files):
             faults = [fault]
     for fault in faults:
         out.print(f"[red]refused[/] {escape(fault)}", soft_wrap=True)
@@ -106,8 +99,8 @@ def verify(target: Target, public: Public = None, file: File = None, home: HomeO
 def diff(
     first: Target,
     second: Annotated[str, typer.Argument(help="Bundle to compare with, as FIRST.")],
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
 ) -> None:
     """Compare two bundles: entries, playbook, testament."""
     comparison = compared(_inspected(first, home), _inspected(second, home))
@@ -135,7 +128,7 @@ def diff(
 def export(
     target: Annotated[str, typer.Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
     file: Annotated[Path, typer.Argument(help="Archive to write (.tar.gz).")],
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Write a published bundle as one archive; every export has the same bytes."""
     stores = open_context(home)
@@ -152,7 +145,7 @@ def import_(
     public: Public = None,
     file: File = None,
     unsigned: Annotated[bool, typer.Option(help="Accept a bundle without checking its signature.")] = False,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Import a bundle from another home; check it completely before writing anything."""
     if (public is None and file is None) == (not unsigned):
@@ -170,7 +163,7 @@ def sign(
     key: Annotated[
         Path | None, typer.Option(help="PEM file with the owner's private key, if this home does not hold it.")
     ] = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Sign every published bundle that lacks a signature by its owner's current key, if that key is available."""
     if (owner is None) != (key is None):
@@ -185,7 +178,7 @@ def sign(
         )
 
 
-def _inspected(target: str, home: Path | None) -> Bundle:
+def _inspected(target: str, home: Path | None) -> parts.Bundle:
     """Read and check a bundle under the home's policy, or the default policy if there is no home."""
     return inspected(files_of(target, home), _policy(home).inheritance)
 
@@ -216,7 +209,7 @@ def hash_of(stores: DerivationContext, target: str) -> str:
     return matches[0]
 
 
-def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
+def _key_on_record(bundle: parts.Bundle, home: Path | None) -> str | None:
     """Return the current public key of the owner of the bundle's golem, None if either is unknown."""
     stores = context_or_none(home)
     owner = owners_of(stores).get(bundle.golem_id) if stores else None
@@ -224,7 +217,7 @@ def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
     return key.public_key if key else None
 
 
-def _facts(bundle: Bundle) -> dict[str, Any]:
+def _facts(bundle: parts.Bundle) -> dict[str, Any]:
     manifest, signature, entries = bundle.manifest, signature_of(bundle), bundle.entries()
     confidence = [ppm / PPM for ppm in entries["confidence_ppm"].to_pylist()]
     return {
@@ -239,9 +232,9 @@ def _facts(bundle: Bundle) -> dict[str, Any]:
         "entries": entries.num_rows,
         "anti_knowledge": sum(entries["is_anti_knowledge"].to_pylist()),
         "bloodstains": sum(entries["is_bloodstain"].to_pylist()),
-        "episodes": len(bundle.rows(EPISODES)),
-        "links": len(bundle.rows(LINKS)) if LINKS in bundle.files else 0,
-        "procedures": len(bundle.rows(PROCEDURES)) if PROCEDURES in bundle.files else 0,
+        "episodes": len(bundle.rows(parts.EPISODES)),
+        "links": len(bundle.rows(parts.LINKS)) if parts.LINKS in bundle.files else 0,
+        "procedures": len(bundle.rows(parts.PROCEDURES)) if parts.PROCEDURES in bundle.files else 0,
         "domains": dict(Counter(entries["domain"].to_pylist())),
         "confidence": dict(sorted(Counter(min(int(c * BARS), BARS - 1) for c in confidence).items())),
     }

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.bundle.bundle_command import Target, files_of, hash_of
-from bardo_pipeline.cli.options import FormatOption, HomeOption, now, open_context
+from bardo_pipeline.cli.options import now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_rows, print_table, say
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
@@ -29,8 +30,8 @@ def checks(
     target: Annotated[str | None, typer.Argument(help="Bundle hash (or a unique prefix) or golem.")] = None,
     suite: Annotated[bool, typer.Option("--suite", help="List all expectations with their limits instead.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a bundle is refused or a warning is open.")] = False,
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
 ) -> None:
     """List failed expectations of bundles, and which warnings a steward waived."""
     stores = open_context(home)
@@ -56,7 +57,7 @@ def waive_warning(
     target: Annotated[str, typer.Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
     expectation: Annotated[str, typer.Argument(help="Name of the warning, from `bardo bundle checks`.")],
     why: Annotated[str, typer.Option(help="Reason; recorded.")],
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Waive a warning about a bundle; a critical failure cannot be waived."""
     waived = record_waiver(open_context(home), target, expectation, why, now=now())
@@ -93,8 +94,8 @@ def rank(
     target: Target,
     to: Annotated[str, typer.Option("--for", help="Golem that would receive it.")],
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries, most surprising first.")] = None,
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
 ) -> None:
     """Rank a bundle's entries by their surprise for a golem: contradictions, new entries, known entries."""
     stores = open_context(home)
@@ -121,8 +122,8 @@ def give_(
     target: Annotated[str, typer.Argument(help="Bundle hash of this home (or a unique prefix) or dead golem.")],
     to: Annotated[str, typer.Option("--to", help="Living golem that receives it.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the verdict on each entry; record nothing.")] = False,
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
 ) -> None:
     """Give a bundle to a living golem: its entries stay in quarantine until the golem's own outcomes confirm them."""
     if Path(target).exists():

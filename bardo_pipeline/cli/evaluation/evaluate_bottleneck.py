@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, report_progress, write_report
-from bardo_pipeline.cli.options import JsonOption, now
+from bardo_pipeline.cli.options import now
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, lines
 from bardo_pipeline.cli.output.tables import out, print_table
@@ -30,7 +31,7 @@ def bottleneck(
     folder: Annotated[
         Path | None, typer.Option("--out", help="Output folder (default: ./eval/bottleneck-SEED).")
     ] = None,
-    json: JsonOption = False,
+    json: opt.Json = False,
 ) -> None:
     """Measure the share of truths, answers and heirs' returns that survives budgets of 16 to 8,192 entries."""
     settings = Squeeze(seed, golems, days, heir_days, heirs, markets, pairs)

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluation_options import (
     make_output_folder,
     print_bounds,
     report_progress,
     write_report,
 )
-from bardo_pipeline.cli.options import JsonOption
 from bardo_pipeline.cli.output.eval_page import bounds_table, page, table
 from bardo_pipeline.cli.output.svg_plots import Line, lines
 from bardo_pipeline.cli.output.tables import print_table, say
@@ -41,7 +41,7 @@ def lineage(
     trace: Annotated[Path, typer.Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder (default: ./eval/lineage-SEED).")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Parallel processes (default: one per processor).")] = None,
-    json: JsonOption = False,
+    json: opt.Json = False,
 ) -> None:
     """Compare heirs with orphans, clones and golems that forget nothing; exit 1 if a bound is missed."""
     policy = Policy()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
 from bardo_pipeline.cli.evaluation.evaluate_lineage import lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
@@ -17,7 +18,7 @@ from bardo_pipeline.cli.evaluation.evaluation_options import (
     report_progress,
     write_report,
 )
-from bardo_pipeline.cli.options import JsonOption, now
+from bardo_pipeline.cli.options import now
 from bardo_pipeline.cli.output.eval_page import foretold_page, worth_page
 from bardo_pipeline.cli.output.tables import out, print_table, say
 from bardo_pipeline.errors import ConfigError
@@ -56,7 +57,7 @@ def memory(
     ] = "synthetic",
     trace: Annotated[Path, typer.Option(help="Folder of recorded minute bars for --market recorded.")] = RECORDED,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder (default: ./eval/memory-SEED).")] = None,
-    json: JsonOption = False,
+    json: opt.Json = False,
 ) -> None:
     """Run golems through a market with planted truths and grade their entries; exit 1 if a bound is missed."""
     policy = Policy()

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, write_report
-from bardo_pipeline.cli.options import HomeOption, JsonOption, open_context
+from bardo_pipeline.cli.options import open_context
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, Mark, lines
 from bardo_pipeline.cli.output.tables import print_table
@@ -27,10 +28,10 @@ knowledge, share removed by inherited knowledge, rules per golem, bits removed p
 
 
 def negentropy(
-    home: HomeOption = None,
+    home: opt.Home = None,
     owner: Annotated[str | None, typer.Option(help="Only the clade of this owner.")] = None,
     folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("eval") / "negentropy",
-    json: JsonOption = False,
+    json: opt.Json = False,
 ) -> None:
     """Measure the share of uncertainty about outcomes that a clade's knowledge removes, by generation."""
     order = order_of_home(open_context(home), owner)

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
-from bardo_pipeline.cli.options import ConfigOption, EmbedderOption, HomeOption, bounds_of, now, root_of
+from bardo_pipeline.cli.options import bounds_of, now, root_of
 from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.project_files import checkout
@@ -40,7 +41,7 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 
 
 def demo(
-    home: HomeOption = None,
+    home: opt.Home = None,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic market.")] = 7,
     golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
     generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
@@ -71,7 +72,7 @@ def demo(
 
 
 def run(
-    home: HomeOption = None,
+    home: opt.Home = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market."),
@@ -117,8 +118,8 @@ def run(
         typer.Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis."),
     ] = 0,
     marts: Annotated[bool, typer.Option(help="Build the DuckDB warehouse (dbt) at the end.")] = True,
-    embedder: EmbedderOption = None,
-    config: ConfigOption = None,
+    embedder: opt.Embedder = None,
+    config: opt.Config = None,
 ) -> None:
     """Run a fleet through a recorded or synthetic market, then derive every table from its records."""
     settings = RunSettings(
@@ -150,7 +151,7 @@ def _show_fleet(home: Home) -> None:
 
 
 def ui(
-    home: HomeOption = None,
+    home: opt.Home = None,
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's UI.")] = 3000,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:

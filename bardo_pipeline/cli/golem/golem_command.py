@@ -11,20 +11,14 @@ import typer
 from rich.markup import escape
 from rich.panel import Panel
 
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, moment_of, now, open_context
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import moment_of, now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table, say
+from bardo_pipeline.derivation.death import testament_phrasing as phrasing
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
 from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff, standing_of
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
-from bardo_pipeline.derivation.death.testament_phrasing import (
-    PhrasedTestament,
-    PhrasingResult,
-    phrase_all_testaments,
-    phrase_testament,
-    phrased_testament,
-    phrasing_requests,
-)
 from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.gateway.model_settings import ModelSettings
@@ -43,7 +37,7 @@ _OUTCOMES = {
 
 @app.command("observe")
 def observe_golems(
-    home: HomeOption = None,
+    home: opt.Home = None,
     silence: Annotated[
         float | None, typer.Option(min=0.0, help="Hours without a tick (default: the policy's 24).")
     ] = None,
@@ -55,7 +49,7 @@ def observe_golems(
     ] = None,
     at: Annotated[str | None, typer.Option(help="With --clock wall: judge as of this moment (default: now).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show silent golems; record nothing.")] = False,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Declare silent golems dead at their last record, then derive and publish their bundles."""
     if clock not in (None, "market", "wall"):
@@ -84,9 +78,9 @@ def observe_golems(
 
 @app.command("notices")
 def notices(
-    home: HomeOption = None,
+    home: opt.Home = None,
     post: Annotated[bool, typer.Option("--post", help="Post unsent notices to BARDO_WEBHOOK.")] = False,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """List notices to owners about deaths and failed successions, oldest first; --post sends them."""
     stores = open_context(home, embedder)
@@ -105,8 +99,8 @@ def notices(
 @app.command("death")
 def death(
     golem: Annotated[str, typer.Argument(help="Dead golem.")],
-    home: HomeOption = None,
-    embedder: EmbedderOption = None,
+    home: opt.Home = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Show the four phases of a death: their results and their cost from the death reserve."""
     stores = open_context(home, embedder)
@@ -146,12 +140,12 @@ _SHOWN_ITEMS = 4
 
 
 def graveyard(
-    home: HomeOption = None,
+    home: opt.Home = None,
     owner: Annotated[str | None, typer.Option(help="Only golems of this owner.")] = None,
     lineage: Annotated[str | None, typer.Option(help="Only golems in this golem's line of descent.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of deaths, latest first.")] = 20,
-    json: JsonOption = False,
-    embedder: EmbedderOption = None,
+    json: opt.Json = False,
+    embedder: opt.Embedder = None,
 ) -> None:
     """List dead golems: cause of death, earnings, entries left, bundle, heir, last words."""
     dead_golems = graves(open_context(home, embedder), owner=owner, lineage=lineage)
@@ -180,15 +174,15 @@ def graveyard(
 
 def show_golem(
     golem: Annotated[str, typer.Argument(help="Living or dead golem.")],
-    home: HomeOption = None,
+    home: opt.Home = None,
     testament: Annotated[bool, typer.Option("--testament", help="Show the whole testament.")] = False,
-    json: JsonOption = False,
-    embedder: EmbedderOption = None,
+    json: opt.Json = False,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Show one golem: vitality, phase, knowledge, line of descent, and its testament if it is dead."""
     stores = open_context(home, embedder)
     report = golem_report(stores, golem)
-    words = None if report.testament is None else phrased_testament(stores, golem, report.testament)
+    words = None if report.testament is None else phrasing.phrased_testament(stores, golem, report.testament)
     if json:
         born = report.born.model_dump()
         died = None if report.died is None else report.died.model_dump()
@@ -260,8 +254,8 @@ def phrase_testaments(
     every: Annotated[bool, typer.Option("--all", help="Every testament, until the day's cost cap is reached.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Retry testaments without an answer.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the prompts; send nothing.")] = False,
-    home: HomeOption = None,
-    embedder: EmbedderOption = None,
+    home: opt.Home = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Have a language model (BARDO_MODEL=PROVIDER:MODEL) rephrase testaments, and record its answers.
 
@@ -273,15 +267,15 @@ def phrase_testaments(
         raise ConfigError("name one golem, or give --all")
     stores = open_context(home, embedder)
     if dry_run:
-        for golem_id, (_, _, prompt) in phrasing_requests(stores, None if golem is None else [golem]).items():
+        for golem_id, (_, _, prompt) in phrasing.phrasing_requests(stores, None if golem is None else [golem]).items():
             typer.echo(f"# golem {golem_id}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
         return
     settings = ModelSettings.wanted(os.environ)
     with out.status(f"asking {settings.provider}:{settings.model}"):
         if golem is None:
-            results = phrase_all_testaments(stores, settings, clock=now, again=again)
+            results = phrasing.phrase_all_testaments(stores, settings, clock=now, again=again)
         else:
-            results = [phrase_testament(stores, golem, settings, clock=now, again=again)]
+            results = [phrasing.phrase_testament(stores, golem, settings, clock=now, again=again)]
     if not results:
         out.print("nothing to send: every testament was sent before")
         return
@@ -293,7 +287,7 @@ def phrase_testaments(
         raise typer.Exit(1)
 
 
-def _show_phrasings(results: list[PhrasingResult]) -> None:
+def _show_phrasings(results: list[phrasing.PhrasingResult]) -> None:
     names = ["golem", "what came", "phrased", "refused", "tokens", "cost"]
     print_table("Asked", names, [_row(result) for result in results])
     for result in results:
@@ -301,7 +295,7 @@ def _show_phrasings(results: list[PhrasingResult]) -> None:
         print_nonempty(f"Refused for {result.golem_id}", ["sentence", "wording", "because"], rows)
 
 
-def _row(result: PhrasingResult) -> tuple[object, ...]:
+def _row(result: phrasing.PhrasingResult) -> tuple[object, ...]:
     phrased = result.phrased
     outcome = phrased.outcome.replace("_", " ") + (", on record already" if result.known else "")
     refused = sum(wording.fault is not None for wording in phrased.wordings)
@@ -310,7 +304,7 @@ def _row(result: PhrasingResult) -> tuple[object, ...]:
     return result.golem_id, outcome, len(phrased.wordings) - refused, refused, tokens, cost
 
 
-def show_words(words: PhrasedTestament | None) -> None:
+def show_words(words: phrasing.PhrasedTestament | None) -> None:
     """Print a testament in the model's words, and the number of refused wordings; nothing if no model phrased it."""
     if words is None:
         return

@@ -10,28 +10,12 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from bardo_pipeline.cli.options import (
-    HomeOption,
-    JsonOption,
-    OwnerArgument,
-    WhyOption,
-    bounds_of,
-    now,
-    open_context,
-    root_of,
-)
-from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import bounds_of, now, open_context, root_of
+from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import (
-    DeadGolem,
-    HeirRequest,
-    births_of,
-    commit_credit,
-    credit_micros,
-    dead_golem,
-    succession_steps,
-)
+from bardo_pipeline.derivation.death import death_queries as deaths
 from bardo_pipeline.derivation.death.graveyard import budget_of, inheritance_previews, recommendations
 from bardo_pipeline.derivation.succession.succeed import due_successions, found_new_lineage, run_due_successions, summon
 from bardo_pipeline.grimoire.confidence import PPM
@@ -64,18 +48,18 @@ def successor(
     force: Force = False,
     lifespan: Lifespan = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the inheritance; record nothing.")] = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
+    home: opt.Home = None,
+    json: opt.Json = False,
 ) -> None:
     """Create the successor of a dead golem; show its inheritance and the testament's advice.
 
     The next run of its market runs it. Repeating the command changes nothing.
     """
     stores = open_context(home)
-    predecessor = dead_golem(stores, dead)
+    predecessor = deaths.dead_golem(stores, dead)
     micros = round(budget * 1e6) if budget is not None else budget_of(predecessor.born)
-    request = HeirRequest(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
-    existed = bool(births_of(stores, [predecessor.heir_id]))
+    request = deaths.HeirRequest(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
+    existed = bool(deaths.births_of(stores, [predecessor.heir_id]))
     if not dry_run:
         summon(stores, predecessor, request, now=now())
     preview = inheritance_previews(stores, [predecessor]).get(dead) if inherit else None
@@ -103,7 +87,7 @@ def successor(
     out.print(_outcome(predecessor, request, dry_run=dry_run, existed=existed), soft_wrap=True)
 
 
-def _outcome(predecessor: DeadGolem, request: HeirRequest, *, dry_run: bool, existed: bool) -> str:
+def _outcome(predecessor: deaths.DeadGolem, request: deaths.HeirRequest, *, dry_run: bool, existed: bool) -> str:
     if dry_run:
         return f"nothing was recorded; the heir would be {predecessor.heir_id}"
     if existed:
@@ -121,12 +105,12 @@ def found(
     number: Annotated[
         int, typer.Option(min=1, help="Number of the new lineage; repeating a number changes nothing.")
     ] = 1,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Found a new lineage in the market of a dead golem; it inherits nothing."""
     stores = open_context(home)
-    request = HeirRequest(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
-    example = dead_golem(stores, like)
+    request = deaths.HeirRequest(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
+    example = deaths.dead_golem(stores, like)
     golem_id, is_new = found_new_lineage(stores, example, request, number=number, now=now())
     if is_new:
         out.print(f"[bold]{golem_id}[/] is founded; the next run of {escape(example.born.market)} runs it")
@@ -135,22 +119,22 @@ def found(
 
 
 def credit(
-    owner: OwnerArgument,
+    owner: opt.Owner,
     usdc: Annotated[float, typer.Argument(min=0.01, help="Amount in dollars.")],
-    why: WhyOption,
-    home: HomeOption = None,
+    why: opt.Why,
+    home: opt.Home = None,
 ) -> None:
     """Commit credit of an owner for automatic heirs; create the home if missing."""
     root = root_of(home)
     Home.create(root, Policy(), now())
-    balance = commit_credit(DerivationContext.open(root), owner, round(usdc * 1e6), why, now=now())
+    balance = deaths.commit_credit(DerivationContext.open(root), owner, round(usdc * 1e6), why, now=now())
     out.print(f"owner {escape(owner)}: ${balance / 1e6:,.2f} of credit is committed to heirs")
 
 
 def due_now(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List due steps; run none.")] = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
+    home: opt.Home = None,
+    json: opt.Json = False,
 ) -> None:
     """Run due succession steps: create wanted heirs, retry failed steps and registrations."""
     stores, moment = open_context(home), now()
@@ -165,21 +149,21 @@ def due_now(
         out.print("nothing is due")
 
 
-def successions(home: HomeOption = None, json: JsonOption = False) -> None:
+def successions(home: opt.Home = None, json: opt.Json = False) -> None:
     """List successions with state and reason, and each owner's credit."""
     stores = open_context(home)
-    by_golem = standings(succession_steps(stores))
-    births = births_of(stores, by_golem)
+    by_golem = standings(deaths.succession_steps(stores))
+    births = deaths.births_of(stores, by_golem)
     rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(by_golem.items())]
     owners = sorted({credited["owner_id"] for credited in stores.life("CreditCommitted")["credited"].to_pylist()})
-    balances = {owner: credit_micros(stores, owner) for owner in owners}
+    balances = {owner: deaths.credit_micros(stores, owner) for owner in owners}
     if json:
         print_json({"successions": rows, "credit_micros": balances})
         return
     if rows:
         print_records("Successions", rows)
     else:
-        out.print("no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]")
+        say("no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]")
     for owner, micros in balances.items():
         out.print(f"owner {escape(owner)}: ${micros / 1e6:,.2f} of credit is committed to heirs")
 
@@ -198,7 +182,7 @@ def _row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
     }
 
 
-def _show_advice(stores: DerivationContext, predecessor: DeadGolem) -> None:
+def _show_advice(stores: DerivationContext, predecessor: deaths.DeadGolem) -> None:
     """Print the predecessor's configuration next to the advice of its testament."""
     whole = to_toml(in_force_now(stores, predecessor.golem_id).configuration)
     sections = f"{whole.partition('[styx]')[0]}[succession]{whole.partition('[succession]')[2]}".rstrip()

@@ -10,17 +10,9 @@ import pyarrow.compute as pc
 import typer
 from rich.markup import escape
 
+from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
-from bardo_pipeline.cli.options import (
-    EmbedderOption,
-    FormatOption,
-    HomeOption,
-    JsonOption,
-    moment_of,
-    now,
-    open_context,
-    require_born,
-)
+from bardo_pipeline.cli.options import moment_of, now, open_context, require_born
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.memory.ask import GolemMoment, ask, golem_moment
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
@@ -35,7 +27,7 @@ from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT, weights_of
 def ask_golem(
     golem: Annotated[str, typer.Argument(help="Golem id.")],
     question: Annotated[str, typer.Argument(help='Question, for example "should I re-centre in a falling trend?"')],
-    home: HomeOption = None,
+    home: opt.Home = None,
     k: Annotated[int | None, typer.Option("--k", help="Number of entries (default: the policy's five).")] = None,
     regime: Annotated[str | None, typer.Option(help="Assume this market regime.")] = None,
     at: Annotated[
@@ -46,8 +38,8 @@ def ask_golem(
         bool, typer.Option(help="Include entries of the owner's other golems at a discounted score.")
     ] = False,
     may_skip: Annotated[bool, typer.Option(help="Let the golem skip retrieval, as in its own ticks.")] = False,
-    json: JsonOption = False,
-    embedder: EmbedderOption = None,
+    json: opt.Json = False,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Ask a golem: print its highest-scoring entries for a question, with each factor of the score."""
     if at is not None and tick is not None:
@@ -122,7 +114,7 @@ _NAMES = ["#", "score", "kept", "held by", "id", "text"]
 
 def search_all(
     words: Annotated[str, typer.Argument(help='Words to search, for example "gas in a crash".')],
-    home: HomeOption = None,
+    home: opt.Home = None,
     store: Annotated[str, typer.Option(help="entries, episodes or both.")] = "both",
     golem: Annotated[str | None, typer.Option(help="Only texts of this golem.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only entries of this kind.")] = None,
@@ -136,8 +128,8 @@ def search_all(
     tool: Annotated[str | None, typer.Option(help="Only entries about this tool.")] = None,
     limit: Annotated[int | None, typer.Option(help="Maximum number of texts (default 10, at most 50).")] = None,
     decay: Annotated[bool, typer.Option(help="Rank faded entries lower.")] = True,
-    json: JsonOption = False,
-    embedder: EmbedderOption = None,
+    json: opt.Json = False,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Search entries and episodes by words and by meaning."""
     filters = Filters(
@@ -170,11 +162,11 @@ def _text_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
 
 def similar(
     text: Annotated[str, typer.Argument(help='Text to compare with, for example "gas spiked in a crash".')],
-    home: HomeOption = None,
+    home: opt.Home = None,
     golem: Annotated[str | None, typer.Option(help="Only episodes of this golem.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of episodes with distinct texts.")] = 5,
-    format: FormatOption = "table",
-    embedder: EmbedderOption = None,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
 ) -> None:
     """Find the episodes most similar to a text, by meaning and by words."""
     stores = open_context(home, embedder)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import GolemArgument, HomeOption, format_option, now, open_log, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import format_option, now, open_log, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.storage.conversations.conversations import DEFAULT_SESSION, Conversations, conversation_tail
 from bardo_pipeline.storage.home import Home
@@ -21,11 +22,11 @@ SessionOption = Annotated[str, typer.Option("--session", help="Session name.")]
 
 @app.command()
 def append(
-    golem: GolemArgument,
+    golem: opt.Golem,
     content: Annotated[str, typer.Argument(help="Message text; - reads standard input.")],
     role: Annotated[str, typer.Option(help="Author: owner, golem, system or tool.")] = "owner",
     session: SessionOption = DEFAULT_SESSION,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Append a message to the active branch of a session; print its id when it is durable."""
     text = sys.stdin.read() if content == "-" else content
@@ -36,7 +37,7 @@ def append(
 
 @app.command()
 def show(
-    golem: GolemArgument,
+    golem: opt.Golem,
     session: SessionOption = DEFAULT_SESSION,
     branch: Annotated[str | None, typer.Option(help="Branch (default: the active one).")] = None,
     tail: Annotated[
@@ -46,7 +47,7 @@ def show(
     format: Annotated[
         str, format_option("table", "json", help="Output format: table or json (one line per message).")
     ] = "table",
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Show the messages of a branch, with summaries instead of the messages they replace."""
     place = Home.open(root_of(home))
@@ -78,13 +79,13 @@ def show(
 
 @app.command()
 def branch(
-    golem: GolemArgument,
+    golem: opt.Golem,
     name: Annotated[str, typer.Argument(help="Branch to make active.")],
     behind: Annotated[
         str | None, typer.Option(help="Start the branch after this message (id, or a unique prefix).")
     ] = None,
     session: SessionOption = DEFAULT_SESSION,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Start a branch after a message, or switch to a branch."""
     with open_log(home) as log:
@@ -94,11 +95,11 @@ def branch(
 
 @app.command()
 def compact(
-    golem: GolemArgument,
+    golem: opt.Golem,
     summary: Annotated[str, typer.Option(help="Text of the summary.")],
     keep: Annotated[int, typer.Option(min=0, help="Number of newest messages to keep.")] = 10,
     session: SessionOption = DEFAULT_SESSION,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Replace older messages by a summary; move them to an archive file."""
     with open_log(home) as log:
@@ -107,7 +108,7 @@ def compact(
 
 
 @app.command("list")
-def list_(home: HomeOption = None) -> None:
+def list_(home: opt.Home = None) -> None:
     """List sessions with message count, branches and time of the last message."""
     with open_log(home) as log:
         sessions = Conversations(log.home, log).sessions()

@@ -6,14 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bardo_pipeline.cli.options import (
-    EmbedderOption,
-    FormatOption,
-    HomeOption,
-    JsonOption,
-    open_context,
-    require_born,
-)
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import open_context, require_born
 from bardo_pipeline.cli.output.tables import out, percent, print_json, print_records, print_table, say
 from bardo_pipeline.derivation.dreams.derive_dreams import dreams_and_hypotheses
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain as bloodstain_of_golem
@@ -24,10 +18,10 @@ FATES = ("confirmed", "staged", "gone")
 
 def dreams(
     golem: Annotated[str | None, typer.Argument(help="Golem id (default: the newest dreams of all golems).")] = None,
-    home: HomeOption = None,
-    json: JsonOption = False,
+    home: opt.Home = None,
+    json: opt.Json = False,
     limit: Annotated[int, typer.Option(min=1, help="Maximum rows per table.")] = 20,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """List dreams with their causes, and hypotheses: staged, confirmed by later outcomes, or rejected."""
     stores = open_context(home, embedder)
@@ -77,12 +71,12 @@ def _hypothesis_text(row: dict[str, Any], golem: str | None) -> str:
 
 def scars(
     golem: Annotated[str | None, typer.Argument(help="Golem id (default: all golems).")] = None,
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
     failures: Annotated[
         bool, typer.Option("--failures", help="Include failures without a scar, with the reason.")
     ] = False,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """List scars: verified failures that were new to the golem's clade, with their causes."""
     stores = open_context(home, embedder)
@@ -108,10 +102,10 @@ def _scar_state(row: dict[str, Any]) -> str:
 
 def bloodstain(
     golem: Annotated[str, typer.Argument(help="Dead golem.")],
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
     public: Annotated[bool, typer.Option("--public", help="Show only the public part (the echo).")] = False,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Show the bloodstain of a death: market conditions, scars, last votes, testament, bundle."""
     stain = bloodstain_of_golem(open_context(home, embedder), golem)

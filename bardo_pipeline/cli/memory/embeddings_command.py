@@ -8,13 +8,8 @@ from typing import Annotated
 import typer
 from rich.progress import MofNCompleteColumn
 
-from bardo_pipeline.cli.options import (
-    EmbedderOption,
-    FormatOption,
-    HomeOption,
-    now,
-    open_context,
-)
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, progress_bar, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, pausing_check, suspect_count
@@ -24,11 +19,11 @@ from bardo_pipeline.storage.log.embedding_table import Checked
 
 
 def drift(
-    home: HomeOption = None,
+    home: opt.Home = None,
     check: Annotated[bool, typer.Option("--check", help="Check now and record the result.")] = False,
     last: Annotated[int, typer.Option(min=1, help="Number of newest checks to show.")] = 10,
-    format: FormatOption = "table",
-    embedder: EmbedderOption = None,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
 ) -> None:
     """Show checks of the embedding model against its recorded vectors; exit 1 if the newest is critical."""
     stores = open_context(home, embedder)
@@ -85,7 +80,7 @@ def reembed_everything(
     again: Annotated[
         bool, typer.Option("--again", help="Embed again with the same model, even without drift.")
     ] = False,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Embed all texts with another model in a separate derivation; switch when it is complete.
 

@@ -12,32 +12,14 @@ import typer
 from rich.markup import escape
 from rich.tree import Tree
 
-from bardo_pipeline.cli.options import (
-    EmbedderOption,
-    EntryArgument,
-    FormatOption,
-    GolemArgument,
-    HomeOption,
-    WhyOption,
-    format_option,
-    now,
-    open_context,
-)
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import format_option, now, open_context
 from bardo_pipeline.cli.output.tables import day, out, percent, print_json, print_nonempty, print_table, say
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.grimoire_views import elders
-from bardo_pipeline.derivation.curation.record_overrides import (
-    Grimoire,
-    RecordedOverride,
-    decisions_about,
-    find_entry,
-    grimoire_of,
-    pending_orders,
-    select_entries,
-)
 from bardo_pipeline.derivation.reports.lineage import WITHDRAWN, Holding, lineage_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import PPM
@@ -55,21 +37,23 @@ FADES_DAYS = (1, 7, 30, 90)
 
 @app.command("list")
 def list_(
-    golem: GolemArgument,
-    home: HomeOption = None,
+    golem: opt.Golem,
+    home: opt.Home = None,
     kind: Annotated[str | None, typer.Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
     status: Annotated[str, typer.Option(help="active, candidate, folded, pruned, retracted, or all.")] = "active",
     text: Annotated[str | None, typer.Option(help="Only entries whose text or category contains this.")] = None,
     confidence_min: Annotated[float, typer.Option(min=0.0, max=1.0, help="Minimum confidence, 0 to 1.")] = 0,
     pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned entries.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries.")] = None,
-    format: FormatOption = "table",
-    embedder: EmbedderOption = None,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
 ) -> None:
     """List the entries of a golem by confidence."""
     stores = open_context(home, embedder)
-    grimoire = grimoire_of(stores, golem)
-    rows = select_entries(grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned)
+    grimoire = record_overrides.grimoire_of(stores, golem)
+    rows = record_overrides.select_entries(
+        grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned
+    )
     rows = rows.slice(0, limit) if limit is not None else rows
     if format == "json":
         print_json({**_head(grimoire), "entries": rows.to_pylist()})
@@ -81,24 +65,24 @@ def list_(
     ]  # fmt: skip
     title = f"{golem} at the end of cycle {grimoire.cycle}"
     print_table(title, ["entry", "kind", "trust", "pinned", "fades", "text"], cells)
-    for order in pending_orders(stores, grimoire):
+    for order in record_overrides.pending_orders(stores, grimoire):
         say(_waiting_text(order, stores.policy))
 
 
 @app.command()
 def show(
-    golem: GolemArgument,
-    entry: EntryArgument,
-    home: HomeOption = None,
-    format: FormatOption = "table",
-    embedder: EmbedderOption = None,
+    golem: opt.Golem,
+    entry: opt.Entry,
+    home: opt.Home = None,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
 ) -> None:
     """Show an entry: evidence, decisions, confidence, decay, links and notes."""
     stores = open_context(home, embedder)
-    grimoire = grimoire_of(stores, golem)
-    row = find_entry(grimoire, entry)
-    decisions = decisions_about(stores, golem, row["entry_id"])
-    orders = pending_orders(stores, grimoire, row["entry_id"])
+    grimoire = record_overrides.grimoire_of(stores, golem)
+    row = record_overrides.find_entry(grimoire, entry)
+    decisions = record_overrides.decisions_about(stores, golem, row["entry_id"])
+    orders = record_overrides.pending_orders(stores, grimoire, row["entry_id"])
     fading = _fading(row, grimoire, stores.policy)
     if format == "json":
         facts = {"entry": row, "fading": fading, "decisions": decisions, "waiting": [o._asdict() for o in orders]}
@@ -128,7 +112,7 @@ def show(
     say(f"trace to its ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}")
 
 
-def _print_links(grimoire: Grimoire, row: dict[str, Any], stores: DerivationContext) -> None:
+def _print_links(grimoire: record_overrides.Grimoire, row: dict[str, Any], stores: DerivationContext) -> None:
     """Print the links of an entry to other entries, and whether it may be shared with other golems."""
     entries, entry_id = grimoire.entries.select(ENTRY_SCHEMA.names), row["entry_id"]
     texts = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
@@ -148,9 +132,7 @@ def _print_links(grimoire: Grimoire, row: dict[str, Any], stores: DerivationCont
 
 
 @app.command()
-def pin(
-    golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
-) -> None:
+def pin(golem: opt.Golem, entry: opt.Entry, why: opt.Why, home: opt.Home = None, embedder: opt.Embedder = None) -> None:
     """Pin an entry: its confidence stops decaying and it is not pruned; evidence still counts."""
     stores = open_context(home, embedder)
     _print_override(stores, record_overrides.pin(stores, golem, entry, why, now=now()), "pinned")
@@ -158,7 +140,7 @@ def pin(
 
 @app.command()
 def unpin(
-    golem: GolemArgument, entry: EntryArgument, why: WhyOption, home: HomeOption = None, embedder: EmbedderOption = None
+    golem: opt.Golem, entry: opt.Entry, why: opt.Why, home: opt.Home = None, embedder: opt.Embedder = None
 ) -> None:
     """Unpin an entry: it decays again from its current confidence."""
     stores = open_context(home, embedder)
@@ -167,15 +149,15 @@ def unpin(
 
 @app.command()
 def retract(
-    golem: GolemArgument,
-    entry: EntryArgument,
-    why: WhyOption,
+    golem: opt.Golem,
+    entry: opt.Entry,
+    why: opt.Why,
     heirs: Annotated[
         bool,
         typer.Option("--heirs", help="Retract it from all living golems of the line; the golem itself may be dead."),
     ] = False,
-    home: HomeOption = None,
-    embedder: EmbedderOption = None,
+    home: opt.Home = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Retract an entry: it is not inherited, and only later evidence can restore it."""
     stores = open_context(home, embedder)
@@ -191,9 +173,9 @@ def retract(
 
 @app.command()
 def correct(
-    golem: GolemArgument,
-    entry: EntryArgument,
-    why: WhyOption,
+    golem: opt.Golem,
+    entry: opt.Entry,
+    why: opt.Why,
     confidence: Annotated[float | None, typer.Option(help="New confidence, 0 to 1.")] = None,
     verdict: Annotated[
         str | None, typer.Option(help="Effect of acting: pays, harms, or anti_knowledge (never try again).")
@@ -202,8 +184,8 @@ def correct(
         str | None, typer.Option(help="Decay class: structural, regime_conditional, tactical or ephemeral.")
     ] = None,
     note: Annotated[str | None, typer.Option(help="Note to keep with the entry.")] = None,
-    home: HomeOption = None,
-    embedder: EmbedderOption = None,
+    home: opt.Home = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Correct an entry: confidence, verdict, decay class or note."""
     stores = open_context(home, embedder)
@@ -211,7 +193,7 @@ def correct(
     _print_override(stores, record_overrides.correct(stores, golem, entry, why, now=now(), **changes), "corrected")
 
 
-def _print_override(stores: DerivationContext, override: RecordedOverride, verb: str) -> None:
+def _print_override(stores: DerivationContext, override: record_overrides.RecordedOverride, verb: str) -> None:
     entry, golem_id = override.entry["entry_id"], override.golem_id
     if override.event_id is None:
         say(f"golem {golem_id}: entry {entry} is already {verb}; nothing is recorded")
@@ -227,12 +209,12 @@ def _waiting_text(order: Order, policy: Policy) -> str:
     return f"waits for cycle {cycle}: {order.kind} of {order.entry_id[:12]}, {order.why} ({order.event_id})"
 
 
-def _head(grimoire: Grimoire) -> dict[str, Any]:
+def _head(grimoire: record_overrides.Grimoire) -> dict[str, Any]:
     names = ("golem_id", "cycle", "tick", "at", "died_at_tick")
     return {name: getattr(grimoire, name) for name in names}
 
 
-def _fading(row: dict[str, Any], grimoire: Grimoire, policy: Policy) -> list[dict[str, Any]]:
+def _fading(row: dict[str, Any], grimoire: record_overrides.Grimoire, policy: Policy) -> list[dict[str, Any]]:
     """Return the entry's confidence after 0 and FADES_DAYS days without new evidence."""
     moments = [grimoire.at + timedelta(days=days) for days in (0, *FADES_DAYS)]
     rows = pa.Table.from_pylist([{n: row[n] for n in ENTRY_SCHEMA.names}] * len(moments), schema=ENTRY_SCHEMA)
@@ -257,10 +239,10 @@ SHOWN_TICKS = 12
 
 def lineage(
     entry: Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")],
-    home: HomeOption = None,
+    home: opt.Home = None,
     golem: Annotated[str | None, typer.Option(help="Only this golem and its ancestors.")] = None,
     format: Annotated[str, format_option("tree", "json", help="tree or json.")] = "tree",
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Trace an entry through generations to the ticks that it was derived from."""
     holdings = lineage_of(open_context(home, embedder), entry, golem)

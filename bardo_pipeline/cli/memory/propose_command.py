@@ -7,17 +7,12 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, open_context
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, open_context
 from bardo_pipeline.cli.output.tables import out, print_nonempty, print_table
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.curation import request_proposals as proposals
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
-from bardo_pipeline.derivation.curation.request_proposals import (
-    ProposalRequest,
-    living_golems,
-    propose,
-    propose_all,
-    question,
-)
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import ProposedOperation
 from bardo_pipeline.gateway.model_settings import ModelSettings
@@ -31,8 +26,8 @@ def propose_operations(
     cycle: Annotated[int | None, typer.Option(min=1, help="Closed cycle (default: the last).")] = None,
     again: Annotated[bool, typer.Option("--again", help="Retry cycles without an answer.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the prompts; send nothing.")] = False,
-    home: HomeOption = None,
-    embedder: EmbedderOption = None,
+    home: opt.Home = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Ask a language model (BARDO_MODEL=PROVIDER:MODEL) for operations on a grimoire, and record its answers.
 
@@ -42,19 +37,19 @@ def propose_operations(
     if (golem is None) != every or (every and cycle is not None):
         raise ConfigError("name one golem, or give --all; --cycle needs one golem")
     stores = open_context(home, embedder)
-    if golem is None and not living_golems(stores):
+    if golem is None and not proposals.living_golems(stores):
         out.print("no living golem has a curated cycle: nothing to send")
         return
     if dry_run:
-        for golem_id in living_golems(stores) if golem is None else [golem]:
+        for golem_id in proposals.living_golems(stores) if golem is None else [golem]:
             _show_question(stores, golem_id, cycle)
         return
     settings = ModelSettings.wanted(os.environ)
     with out.status(f"asking {settings.provider}:{settings.model}"):
         if golem is None:
-            results = propose_all(stores, settings, clock=now, again=again)
+            results = proposals.propose_all(stores, settings, clock=now, again=again)
         else:
-            results = [propose(stores, golem, settings, clock=now, cycle=cycle, again=again)]
+            results = [proposals.propose(stores, golem, settings, clock=now, cycle=cycle, again=again)]
     _show(results)
     failed = [error for result in results if (error := result.error)]
     if failed and golem is not None:
@@ -64,7 +59,7 @@ def propose_operations(
 
 
 def _show_question(stores: DerivationContext, golem_id: str, cycle: int | None) -> None:
-    asked_cycle, prompt = question(stores, golem_id, cycle)
+    asked_cycle, prompt = proposals.question(stores, golem_id, cycle)
     if prompt is None:
         out.print(f"golem {golem_id}: it has learned nothing after cycle {asked_cycle}: nothing to send")
     else:
@@ -77,7 +72,7 @@ def _show_question(stores: DerivationContext, golem_id: str, cycle: int | None) 
         typer.echo(f"{prompt.instructions}\n{prompt.question}")
 
 
-def _show(results: list[ProposalRequest]) -> None:
+def _show(results: list[proposals.ProposalRequest]) -> None:
     names = ["golem", "cycle", "what came", "operations", "tokens", "cost"]
     print_table("Asked", names, [_row(result) for result in results])
     for result in results:
@@ -90,7 +85,7 @@ def _operation(operation: ProposedOperation) -> tuple[object, ...]:
     return operation.operation, about, ", ".join(map(str, operation.evidence)), operation.reason
 
 
-def _row(result: ProposalRequest) -> tuple[object, ...]:
+def _row(result: proposals.ProposalRequest) -> tuple[object, ...]:
     answer = result.event.asked if result.event else None
     if answer is None:
         return result.golem_id, result.cycle, "nothing learned yet", "", "", ""

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, context_or_none, now, require_born, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import context_or_none, now, require_born, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
@@ -14,14 +15,7 @@ from bardo_pipeline.derivation.versions.side_derivations import settle
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, keys, reader_of
-from bardo_pipeline.policy.toml_config import (
-    NO_CONFIG_FILE,
-    canonical,
-    configuration_hash,
-    flat,
-    to_toml,
-    toml,
-)
+from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, canonical, configuration_hash, flat, to_toml, toml
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
 
 app = typer.Typer(help="Configuration of golems: bardo.toml, defaults, and the active values.")
@@ -29,11 +23,11 @@ app = typer.Typer(help="Configuration of golems: bardo.toml, defaults, and the a
 
 @app.command()
 def show(
-    config: ConfigOption = None,
-    home: HomeOption = None,
+    config: opt.Config = None,
+    home: opt.Home = None,
     golem: Annotated[str | None, typer.Option(help="Show the configuration of this golem instead.")] = None,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print a bardo.toml with every key.")] = False,
-    json: JsonOption = False,
+    json: opt.Json = False,
 ) -> None:
     """Show every key: its active value, its value in the file, and the component that reads it."""
     stated = stated_in(root_of(home), config)
@@ -58,7 +52,7 @@ def show(
 
 
 @app.command()
-def check(config: ConfigOption = None, home: HomeOption = None, json: JsonOption = False) -> None:
+def check(config: opt.Config = None, home: opt.Home = None, json: opt.Json = False) -> None:
     """Validate the file and show its changes; exit 2 with file, key, value and cure if it is invalid."""
     stated, stores = stated_in(root_of(home), config), context_or_none(home)
     policy = Policy() if stores is None else stores.policy
@@ -82,9 +76,9 @@ def check(config: ConfigOption = None, home: HomeOption = None, json: JsonOption
 @app.command()
 def adopt(
     why: Annotated[str, typer.Option(help="Reason; recorded.")],
-    config: ConfigOption = None,
-    home: HomeOption = None,
-    json: JsonOption = False,
+    config: opt.Config = None,
+    home: opt.Home = None,
+    json: opt.Json = False,
 ) -> None:
     """Put the file in force without a run, recorded as an event; all commands, jobs and new fleets use it."""
     if not why.strip():

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import EmbedderOption, HomeOption, format_option, moment_of, now, open_context, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import format_option, moment_of, now, open_context, root_of
 from bardo_pipeline.cli.output.tables import out, print_rows, print_table, spinner
 from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.versions import rebuild as versions
@@ -17,9 +18,9 @@ from bardo_pipeline.storage.warehouse import build
 
 
 def derive(
-    home: HomeOption = None,
+    home: opt.Home = None,
     marts: Annotated[bool, typer.Option(help="Build the warehouse (dbt).")] = True,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
     context = open_context(home, embedder)
@@ -31,10 +32,10 @@ def derive(
 
 
 def rebuild(
-    home: HomeOption = None,
+    home: opt.Home = None,
     as_of: Annotated[str | None, typer.Option(help="Compare as of a moment of event time (ISO 8601, UTC).")] = None,
     as_of_version: Annotated[int | None, typer.Option(min=0, help="Compare as of a version of the log.")] = None,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table again from the log, in a separate folder, and compare fingerprints; exit 1 on a difference."""
     stores, moment = open_context(home, embedder), None if as_of is None else moment_of(as_of, "--as-of")
@@ -54,7 +55,7 @@ def accept_gap(
     tick_from: Annotated[int, typer.Argument(min=1, help="First missing tick.")],
     tick_to: Annotated[int, typer.Argument(min=1, help="Last missing tick.")],
     why: Annotated[str, typer.Option(help="Reason why they are lost; recorded.")],
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Record that missing ticks are lost, so that derivation continues after them."""
     log, moment = open_context(home).log, now()
@@ -69,7 +70,7 @@ def accept_gap(
 
 def sql(
     query: Annotated[str, typer.Argument(help='SQL over the marts, for example "from dim_golem".')],
-    home: HomeOption = None,
+    home: opt.Home = None,
     format: Annotated[str, format_option("table", "csv", "json", help="table, csv or json.")] = "table",
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
 ) -> None:

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import HomeOption, now, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, root_of
 from bardo_pipeline.cli.output.tables import out
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
@@ -19,7 +20,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 
 
 def drain(
-    home: HomeOption = None,
+    home: opt.Home = None,
     follow: Annotated[bool, typer.Option("--follow/--once", help="Continue until Ctrl-C.")] = False,
 ) -> None:
     """Move acknowledged records from the journals to the log; exit 1 if a segment is damaged."""

@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from pydantic import ValidationError
 
-from bardo_pipeline.cli.options import FormatOption, GolemArgument, HomeOption, OwnerArgument, WhyOption, now, open_log
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, open_log
 from bardo_pipeline.cli.output.tables import day, out, print_json, print_rows, print_table, say
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
@@ -39,12 +40,12 @@ FromTick = Annotated[
 
 @app.command()
 def register(
-    golem: GolemArgument,
+    golem: opt.Golem,
     public: Public = None,
     file: File = None,
     from_tick: FromTick = None,
     key_id: KeyId = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Register a golem's first key: from that tick on, only records signed by it are accepted."""
     public_key = public_key_given(public, file)
@@ -57,8 +58,8 @@ def register(
 
 @app.command()
 def rotate(
-    golem: GolemArgument,
-    why: WhyOption,
+    golem: opt.Golem,
+    why: opt.Why,
     public: Public = None,
     file: File = None,
     from_tick: FromTick = None,
@@ -69,7 +70,7 @@ def rotate(
     signature: Annotated[
         str | None, typer.Option(help="Signature by the current key, made elsewhere, 128 hex digits.")
     ] = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Replace the signing key from a tick on. The current key signs the change unless it is revoked."""
     public_key = public_key_given(public, file)
@@ -92,8 +93,8 @@ def rotate(
 
 @app.command()
 def revoke(
-    golem: GolemArgument,
-    why: WhyOption,
+    golem: opt.Golem,
+    why: opt.Why,
     key_id: Annotated[str | None, typer.Option(help="Key id (default: the newest).")] = None,
     from_tick: Annotated[
         int | None,
@@ -103,7 +104,7 @@ def revoke(
             "later records signed by it until they are struck.",
         ),
     ] = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Revoke a key: from a tick on, records signed by it are refused."""
     with open_log(home) as log:
@@ -117,10 +118,10 @@ def revoke(
 
 @app.command("owner")
 def owner(
-    owner: OwnerArgument,
+    owner: opt.Owner,
     public: Public = None,
     file: File = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Make or register the key that signs bundles of an owner's golems: made here, or a public key made elsewhere."""
     with open_log(home) as log:
@@ -135,7 +136,7 @@ def owner(
 
 
 @app.command("revoke-owner")
-def revoke_owner(owner: OwnerArgument, why: WhyOption, home: HomeOption = None) -> None:
+def revoke_owner(owner: opt.Owner, why: opt.Why, home: opt.Home = None) -> None:
     """Revoke an owner's key; bundles that it signed need a new signature (`bardo bundle sign`)."""
     with open_log(home) as log:
         key = OwnerKeys(log.home, log).revoke(owner, why, now())
@@ -145,8 +146,8 @@ def revoke_owner(owner: OwnerArgument, why: WhyOption, home: HomeOption = None) 
 @app.command("list")
 def list_(
     golem: Annotated[str | None, typer.Argument(help="Only keys of this golem.")] = None,
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
 ) -> None:
     """List the recorded keys of golems."""
     with open_log(home) as log:
@@ -230,7 +231,7 @@ seal_app = typer.Typer(help="Sealed parts of records: one key per golem; destroy
 
 
 @seal_app.command()
-def make(golem: GolemArgument, home: HomeOption = None) -> None:
+def make(golem: opt.Golem, home: opt.Home = None) -> None:
     """Make a golem's key: from now on its reasoning and positions are accepted only sealed."""
     with open_log(home) as log:
         key = SealKeys(log.home).make(log, golem, secrets.token_bytes(SECRET_BYTES), now())
@@ -239,7 +240,7 @@ def make(golem: GolemArgument, home: HomeOption = None) -> None:
 
 
 @seal_app.command()
-def destroy(golem: GolemArgument, why: WhyOption, home: HomeOption = None) -> None:
+def destroy(golem: opt.Golem, why: opt.Why, home: opt.Home = None) -> None:
     """Record the destruction of a golem's key and delete it: its sealed parts become unreadable."""
     with open_log(home) as log:
         SealKeys(log.home).destroy(log, golem, why, now())
@@ -248,9 +249,9 @@ def destroy(golem: GolemArgument, why: WhyOption, home: HomeOption = None) -> No
 
 @seal_app.command("open")
 def open_sealed(
-    golem: GolemArgument,
+    golem: opt.Golem,
     tick: Annotated[int, typer.Argument(min=1, help="Tick of the record.")],
-    home: HomeOption = None,
+    home: opt.Home = None,
 ) -> None:
     """Print the sealed parts of a record as JSON; needs the key."""
     with open_log(home) as log:
@@ -266,7 +267,7 @@ def open_sealed(
 
 
 @seal_app.command("list")
-def list_seal_keys(home: HomeOption = None) -> None:
+def list_seal_keys(home: opt.Home = None) -> None:
     """List keys: creation, destruction, reason; warn if a key file does not match the record."""
     with open_log(home) as log:
         states = states_of(log.home, log)

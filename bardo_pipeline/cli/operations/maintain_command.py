@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bardo_pipeline.cli.options import FormatOption, HomeOption, now, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
@@ -21,7 +22,7 @@ _WIDE = 110  # terminal columns from which error, cost, pnl and emotion are show
 
 
 def ticks(
-    home: HomeOption = None,
+    home: opt.Home = None,
     golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
     tier: Annotated[list[str] | None, typer.Option(help="T0, T1, T2 or suppress; repeatable.")] = None,
     regime: Annotated[list[str] | None, typer.Option(help="For example volatile; repeatable.")] = None,
@@ -30,7 +31,7 @@ def ticks(
     last: Annotated[int, typer.Option(min=1, help="Number of newest ticks.")] = 50,
     phases: Annotated[bool, typer.Option(help="Count ticks by phase instead.")] = False,
     struck: Annotated[bool, typer.Option(help="Include ticks removed by a strike or reorg.")] = True,
-    format: FormatOption = "table",
+    format: opt.Format = "table",
 ) -> None:
     """Query the tick index, cold tier included: newest ticks by golem, tier, regime, phase or outcome."""
     opened = Home.open(root_of(home))
@@ -55,9 +56,9 @@ def ticks(
 
 
 def maintain(
-    home: HomeOption = None,
+    home: opt.Home = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps; change nothing.")] = False,
-    format: FormatOption = "table",
+    format: opt.Format = "table",
 ) -> None:
     """Compact the log, move old ticks to the cold tier, prune caches to the policy's quotas; no row changes."""
     opened = Home.open(root_of(home))

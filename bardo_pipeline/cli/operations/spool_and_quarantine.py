@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from bardo_pipeline.cli.options import FormatOption, HomeOption, now, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
@@ -31,7 +32,7 @@ _LISTED = 12  # characters of an id in a list
 
 
 @spool.command()
-def take(home: HomeOption = None) -> None:
+def take(home: opt.Home = None) -> None:
     """Ingest all files in the spool; create the home if missing. Quarantined records do not change the exit code."""
     place = Home.create(root_of(home), Policy(), now())
     with EventLog(place) as log:
@@ -40,7 +41,7 @@ def take(home: HomeOption = None) -> None:
 
 @spool.command()
 def watch(
-    home: HomeOption = None, seconds: Annotated[float, typer.Option(min=0.05, help="Seconds between checks.")] = 1.0
+    home: opt.Home = None, seconds: Annotated[float, typer.Option(min=0.05, help="Seconds between checks.")] = 1.0
 ) -> None:
     """Ingest files as they arrive, until Ctrl-C; an alternative to Dagster's spool sensor."""
     place = Home.create(root_of(home), Policy(), now())
@@ -71,9 +72,9 @@ def _take(spool_folder: Spool, *, quiet: bool) -> None:
 
 @quarantine.command("list")
 def list_(
-    home: HomeOption = None,
+    home: opt.Home = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of newest items.")] = 50,
-    format: FormatOption = "table",
+    format: opt.Format = "table",
 ) -> None:
     """List open items: id, file and line, claimed golem, reason of refusal."""
     items = _open(home).open(["source", "file", "line", "golem_id", "tick", "error", "reason", "raw_bytes", "taken_at"])
@@ -94,7 +95,7 @@ def list_(
 @quarantine.command()
 def show(
     item: Annotated[str, typer.Argument(help="Item id, or a unique prefix.")],
-    home: HomeOption = None,
+    home: opt.Home = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the original bytes to standard output.")] = False,
 ) -> None:
     """Show one item; with --raw its original bytes."""
@@ -119,7 +120,7 @@ def show(
 @quarantine.command()
 def retry(
     items: Items = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
     everything: Annotated[bool, typer.Option("--all", help="All open items.")] = False,
 ) -> None:
     """Ingest items again after their cause is fixed; exit 1 if one is still refused."""
@@ -139,7 +140,7 @@ def retry(
 def drop(
     why: Annotated[str, typer.Option(help="Reason; recorded.")],
     items: Items = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
     everything: Annotated[bool, typer.Option("--all", help="All open items.")] = False,
 ) -> None:
     """Drop items: they are no longer listed or retried. Their bytes and the ruling are kept."""

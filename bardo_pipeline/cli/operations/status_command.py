@@ -14,15 +14,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from bardo_pipeline.cli.options import (
-    EmbedderOption,
-    FormatOption,
-    HomeOption,
-    format_option,
-    now,
-    open_context,
-    root_of,
-)
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import format_option, now, open_context, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -37,10 +30,10 @@ from bardo_pipeline.storage.warehouse.build import query
 
 
 def status(
-    home: HomeOption = None,
-    format: FormatOption = "table",
+    home: opt.Home = None,
+    format: opt.Format = "table",
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is exceeded.")] = False,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Show the state of a home: log, lag, journals, spool, quarantine, verdicts, tables, exceeded thresholds."""
     root, stores = root_of(home), open_context(home, embedder)
@@ -194,8 +187,8 @@ def watch(
         str,
         format_option("table", "json", help="Output format: table or json (one event per line, with its position)."),
     ] = "table",
-    home: HomeOption = None,
-    embedder: EmbedderOption = None,
+    home: opt.Home = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Watch events: perception, mood, decisions, actions, memory and death of golems."""
     wanted = None if category is None else {name.strip() for name in category.split(",") if name.strip()}

@@ -6,13 +6,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import (
-    EmbedderOption,
-    FormatOption,
-    HomeOption,
-    now,
-    open_context,
-)
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, open_context
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
@@ -29,9 +24,9 @@ def strike_record(
     golem: Annotated[str, typer.Argument(help="Golem of the record.")],
     tick: Annotated[int, typer.Argument(min=1, help="Tick of the record.")],
     why: Annotated[str, typer.Option(help="Reason; recorded.")],
-    home: HomeOption = None,
+    home: opt.Home = None,
     derive: Derive = True,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Strike a poisoned record: derived tables of the golem and its heirs leave it out. The log keeps it.
 
@@ -49,9 +44,9 @@ def reorg_blocks(
     block_to: Annotated[int | None, typer.Option(min=0, help="Last removed block.")] = None,
     tick_from: Annotated[int | None, typer.Option(min=1, help="First tick, instead of blocks.")] = None,
     tick_to: Annotated[int | None, typer.Option(min=1, help="Last tick, instead of blocks.")] = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
     derive: Derive = True,
-    embedder: EmbedderOption = None,
+    embedder: opt.Embedder = None,
 ) -> None:
     """Record a chain reorg: derived tables leave out the golem's records of the removed blocks.
 
@@ -95,10 +90,10 @@ def _derive_if(derive: bool, stores: DerivationContext) -> None:
 
 
 def prove(
-    home: HomeOption = None,
+    home: opt.Home = None,
     withdrawn: Annotated[bool, typer.Option(help="List withdrawn rows with their reasons.")] = False,
-    format: FormatOption = "table",
-    embedder: EmbedderOption = None,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
 ) -> None:
     """Prove that no derived row references or depends on a struck record; list such rows and exit 1.
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bardo_pipeline.cli.options import HomeOption, format_option, now, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import format_option, now, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, say
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.segment_files import journal_depth
@@ -18,7 +19,7 @@ from bardo_pipeline.storage.verification.verify import verify
 
 
 def verify_home(
-    home: HomeOption = None,
+    home: opt.Home = None,
     expect: Annotated[
         str | None,
         typer.Option(help="Fleet digest of an earlier verify or backup; detects a shortened log."),
@@ -58,7 +59,7 @@ def _print(report: Report) -> None:
 Folder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
 
 
-def backup(folder: Folder, home: HomeOption = None) -> None:
+def backup(folder: Folder, home: opt.Home = None) -> None:
     """Copy all data that cannot be derived again, while writers run; a repeated backup copies only new files.
 
     Contains log, journals, leases, spool, quarantine, bundles and conversations. Seal keys are excluded, because
@@ -70,7 +71,7 @@ def backup(folder: Folder, home: HomeOption = None) -> None:
     say(f"digest of the fleet      {result.manifest.digest}")
 
 
-def restore_home(folder: Folder, home: HomeOption = None) -> None:
+def restore_home(folder: Folder, home: opt.Home = None) -> None:
     """Restore a backup into a missing or empty folder; every file's hash is checked."""
     restored, manifest = restore(folder, root_of(home), now())
     say(f"restored {len(manifest.files):,} files of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC")

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from bardo_pipeline.cli.options import HomeOption, JsonOption, now, open_context, root_of
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import now, open_context, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
@@ -59,7 +60,7 @@ def ask_what_if(
     policy: Annotated[
         Path | None, typer.Option(help="JSON file with a policy, or parts of one that override the active policy.")
     ] = None,
-    home: HomeOption = None,
+    home: opt.Home = None,
     golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
     hours: Annotated[float, typer.Option(min=0.1, help="Hours during which decisions test a belief.")] = 24.0,
     examples: Annotated[int, typer.Option(min=0, help="Number of example entries.")] = 5,
@@ -68,7 +69,7 @@ def ask_what_if(
     against: Annotated[
         str | None, typer.Option(help="Compare with this existing derivation, also of an older version.")
     ] = None,
-    json: JsonOption = False,
+    json: opt.Json = False,
 ) -> None:
     """Derive the log under another policy in a separate folder; compare entries, calibration and retrievals.
 
@@ -112,9 +113,9 @@ def _overlay(path: Path) -> Mapping[str, Any]:
 def adopt_derivation(
     derivation: Annotated[str | None, typer.Argument(help="Id of a derivation that `bardo whatif` built.")] = None,
     why: Annotated[str, typer.Option(help="Reason; recorded.")] = "",
-    home: HomeOption = None,
+    home: opt.Home = None,
     listed: Annotated[bool, typer.Option("--list", help="List adoptions instead.")] = False,
-    json: JsonOption = False,
+    json: opt.Json = False,
 ) -> None:
     """Make a derivation of `bardo whatif` the active one, recorded as one event; all commands, jobs and fleets use it.
 

@@ -18,31 +18,11 @@ from statistics import NormalDist
 import numpy as np
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
-from bardo_pipeline.curator.causality.variables import (
-    ALL_VARIABLES,
-    COLUMNS,
-    CONSTANT,
-    CRASH,
-    CRASH_LATELY,
-    CRASH_SOON,
-    GASES,
-    HOUR,
-    LATE,
-    LIQUIDITIES,
-    PRICE_MOVE,
-    PRICE_RETURN,
-    PRICE_SIZE,
-    QUIET,
-    SCALE,
-    SOON,
-    VOLUMES,
-    WIDTH,
-    Column,
-)
+from bardo_pipeline.curator.causality import variables as var
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.policy import CausalPolicy
 
-EFFECTS = (PRICE_RETURN, VOLUMES, LIQUIDITIES, GASES)
+EFFECTS = (var.PRICE_RETURN, var.VOLUMES, var.LIQUIDITIES, var.GASES)
 """Variables that can be effects."""
 
 _COLLINEAR = 0.02
@@ -52,7 +32,7 @@ _NONE = -1
 
 _GAS_LAG_MAX = 5
 
-_LEVELS = {("gas_level", GASES), ("liquidity_level", VOLUMES)}
+_LEVELS = {("gas_level", var.GASES), ("liquidity_level", var.VOLUMES)}
 """(variable, effect): levels in an effect's base, because gas reverts to its mean and a thin pool moves on less volume.
 The base of the price also has the running crash."""
 
@@ -65,38 +45,38 @@ class Task:
     target: int
     base: tuple[int, ...]
     causes: tuple[int, ...]
-    reported: tuple[Column, ...]
+    reported: tuple[var.Column, ...]
 
     @cached_property
     def columns(self) -> tuple[int, ...]:
         """All columns of the task."""
         return tuple(dict.fromkeys((*self.base, *self.causes, self.target)))
 
-    def cause(self, column: int) -> Column:
+    def cause(self, column: int) -> var.Column:
         """Return the (variable, lag) that a column is reported as."""
         return self.reported[self.causes.index(column)]
 
-    def column(self, cause: Column) -> int:
+    def column(self, cause: var.Column) -> int:
         """Return the column of a reported (variable, lag), -1 for none."""
         return self.causes[self.reported.index(cause)] if cause in self.reported else _NONE
 
 
-def cause_of(column: Column, effect: int) -> Column | None:
+def cause_of(column: var.Column, effect: int) -> var.Column | None:
     """Return the (variable, lag) that a column is reported as for an effect; None if it cannot be a cause.
 
     Volume depends on the logarithm of a price move, other effects on its size; both are reported as price_move. The
     columns that spread a crash over time are reported as a crash 10 or 60 ticks ago.
     """
-    if column.variable == PRICE_SIZE:
-        return Column(PRICE_MOVE, column.lag) if effect != VOLUMES else None
-    if column.variable in (CRASH_SOON, CRASH_LATELY):
-        return Column(CRASH, SOON if column.variable == CRASH_SOON else LATE)
-    if column.variable >= len(CAUSAL_VARIABLES) or (column.variable == PRICE_MOVE and effect != VOLUMES):
+    if column.variable == var.PRICE_SIZE:
+        return var.Column(var.PRICE_MOVE, column.lag) if effect != var.VOLUMES else None
+    if column.variable in (var.CRASH_SOON, var.CRASH_LATELY):
+        return var.Column(var.CRASH, var.SOON if column.variable == var.CRASH_SOON else var.LATE)
+    if column.variable >= len(CAUSAL_VARIABLES) or (column.variable == var.PRICE_MOVE and effect != var.VOLUMES):
         return None
     return column
 
 
-def _is_possible(cause: Column, effect: int) -> bool:
+def _is_possible(cause: var.Column, effect: int) -> bool:
     """Return whether a (variable, lag) is tried as a cause of an effect.
 
     - Lag 0 is tried only if the direction is certain: the time of day, and price moves, which come from trades.
@@ -105,13 +85,13 @@ def _is_possible(cause: Column, effect: int) -> bool:
       For other effects it is tried only within QUIET ticks, because later they just revert.
     - Gas reacts within blocks; at later lags it just reverts.
     """
-    if cause.variable == effect or (cause.variable in (PRICE_MOVE, VOLUMES) and effect == PRICE_RETURN):
+    if cause.variable == effect or (cause.variable in (var.PRICE_MOVE, var.VOLUMES) and effect == var.PRICE_RETURN):
         return False
-    if effect == GASES and cause.lag > _GAS_LAG_MAX:
+    if effect == var.GASES and cause.lag > _GAS_LAG_MAX:
         return False
-    if cause.variable == CRASH:
-        return (cause.lag > QUIET) == (effect == PRICE_RETURN)
-    return cause.lag > 0 or cause.variable == HOUR or (cause.variable, effect) == (PRICE_MOVE, VOLUMES)
+    if cause.variable == var.CRASH:
+        return (cause.lag > var.QUIET) == (effect == var.PRICE_RETURN)
+    return cause.lag > 0 or cause.variable == var.HOUR or (cause.variable, effect) == (var.PRICE_MOVE, var.VOLUMES)
 
 
 @cache
@@ -119,16 +99,17 @@ def tasks() -> tuple[Task, ...]:
     """Return one task per effect, in the order of EFFECTS."""
     effect_tasks = []
     for effect in EFFECTS:
-        target, name = COLUMNS.index(Column(effect, 0)), CAUSAL_VARIABLES[effect]
-        means = () if effect == PRICE_RETURN else (f"{name}_soon", f"{name}_late")
-        own_variables = [effect, *(ALL_VARIABLES.index(mean) for mean in means)]
-        own = [i for i, c in enumerate(COLUMNS) if c.variable in own_variables and i != target]
-        clock = [i for i, c in enumerate(COLUMNS) if ALL_VARIABLES[c.variable].startswith("day_")]
-        falling = [i for i, c in enumerate(COLUMNS) if c.variable in (CRASH, CRASH_SOON) and effect == PRICE_RETURN]
-        level = [i for i, c in enumerate(COLUMNS) if (ALL_VARIABLES[c.variable], effect) in _LEVELS]
-        reported = ((cause_of(c, effect), i) for i, c in enumerate(COLUMNS))
+        target, name = var.COLUMNS.index(var.Column(effect, 0)), CAUSAL_VARIABLES[effect]
+        means = () if effect == var.PRICE_RETURN else (f"{name}_soon", f"{name}_late")
+        own_variables = [effect, *(var.ALL_VARIABLES.index(mean) for mean in means)]
+        own = [i for i, c in enumerate(var.COLUMNS) if c.variable in own_variables and i != target]
+        clock = [i for i, c in enumerate(var.COLUMNS) if var.ALL_VARIABLES[c.variable].startswith("day_")]
+        crashes = (var.CRASH, var.CRASH_SOON) if effect == var.PRICE_RETURN else ()
+        falling = [i for i, c in enumerate(var.COLUMNS) if c.variable in crashes]
+        level = [i for i, c in enumerate(var.COLUMNS) if (var.ALL_VARIABLES[c.variable], effect) in _LEVELS]
+        reported = ((cause_of(c, effect), i) for i, c in enumerate(var.COLUMNS))
         causes = {cause: i for cause, i in reported if cause and _is_possible(cause, effect)}
-        base = (CONSTANT, *clock, *own, *level, *falling)
+        base = (var.CONSTANT, *clock, *own, *level, *falling)
         effect_tasks.append(Task(effect, target, base, tuple(causes.values()), tuple(causes)))
     return tuple(effect_tasks)
 
@@ -157,12 +138,12 @@ class Regression:
     def __init__(self, moments: Float64Array) -> None:
         diagonal = np.einsum("gii->gi", moments)
         self.scale = np.sqrt(np.maximum(diagonal, 0.0))
-        self.ticks = diagonal[:, CONSTANT] / SCALE**2
+        self.ticks = diagonal[:, var.CONSTANT] / var.SCALE**2
         divisor = np.where(self.scale > 0.0, self.scale, 1.0)
         self.row = np.arange(len(moments))
         self.residual = moments / divisor[:, :, None] / divisor[:, None, :]
         self.explains = np.zeros(self.scale.shape, bool)
-        self.at = np.append(np.arange(WIDTH), _NONE)
+        self.at = np.append(np.arange(var.WIDTH), _NONE)
         self.dropped_regressors = np.zeros(len(moments), np.int64)
 
     def copy(self, columns: tuple[int, ...]) -> Regression:
@@ -286,12 +267,12 @@ def find_causes(base: Regression, task: Task, active: Int64Array, rules: CausalP
         take_cause(work, task, columns[:, slot])
     variables = _variables(task)
     causes = np.array(task.causes)
-    few_crashes = (base.scale[:, COLUMNS.index(Column(CRASH, 1))] / SCALE) ** 2 < rules.events_min
+    few_crashes = (base.scale[:, var.COLUMNS.index(var.Column(var.CRASH, 1))] / var.SCALE) ** 2 < rules.events_min
     for _ in range(rules.links_max):
         count = (columns >= 0).sum(axis=1)
         taken = np.where(columns >= 0, variables[columns], _NONE)
         blocked = (variables[causes][None, :, None] == taken[:, None, :]).any(axis=2)
-        blocked |= (count >= rules.links_max)[:, None] | (few_crashes[:, None] & (variables[causes] == CRASH))
+        blocked |= (count >= rules.links_max)[:, None] | (few_crashes[:, None] & (variables[causes] == var.CRASH))
         sigmas = np.where(blocked, 0.0, work.sigmas(task.target, task.causes))
         best = np.argmax(np.abs(sigmas), axis=1)
         row = np.arange(len(sigmas))
@@ -313,7 +294,7 @@ def find_causes(base: Regression, task: Task, active: Int64Array, rules: CausalP
 @cache
 def _variables(task: Task) -> Int64Array:
     """Return the variable that each column is reported as, -1 for none; the last element serves column -1."""
-    causes = [cause_of(column, task.effect) for column in COLUMNS]
+    causes = [cause_of(column, task.effect) for column in var.COLUMNS]
     return np.array([*(cause.variable if cause else _NONE for cause in causes), _NONE])
 
 
@@ -369,7 +350,7 @@ def score_links(
         cause[:, picked] = np.where(work.explains & usable[:, None], work.residual[row, place] / pivot[:, None], 0.0)
         squares = (cause * (scaled * cause[:, None, :]).sum(axis=2)).sum(axis=1)
         products = (cause * effect_moments).sum(axis=1) + work.residual[row, place, target] * squares
-        steps = work.scale[row, links[:, slot]] / SCALE
+        steps = work.scale[row, links[:, slot]] / var.SCALE
         score[:, slot] = np.where(usable, products * steps / spread, 0.0)
         info[:, slot] = np.where(usable, squares * steps * steps, 0.0)
     return score, info
@@ -379,4 +360,4 @@ def spread_of(base: Regression, task: Task) -> Float64Array:
     """Return the spread per tick of an effect beyond its base, in steps of the effect."""
     at = base.at[task.target]
     rest = np.maximum(base.residual[:, at, at], 0.0)
-    return np.asarray(np.sqrt(rest / np.maximum(base.ticks, 1.0)) * base.scale[:, task.target] / SCALE)
+    return np.asarray(np.sqrt(rest / np.maximum(base.ticks, 1.0)) * base.scale[:, task.target] / var.SCALE)

@@ -16,24 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.curator.causality import variables as var
 from bardo_pipeline.curator.causality.granger import Bases
-from bardo_pipeline.curator.causality.variables import (
-    COLUMNS,
-    CONSTANT,
-    READINGS,
-    SCALE,
-    WARM,
-    WIDTH,
-    readings,
-    standardised,
-)
 from bardo_pipeline.curator.state.evidence import Market, market_codes
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.policy import Policy
 
 _BATCH_ROWS, _FEW_ROWS = 2_000, 50
-_LAG_MAX = max(column.lag for column in COLUMNS)
-_UPPER = np.triu_indices(WIDTH)
+_LAG_MAX = max(column.lag for column in var.COLUMNS)
+_UPPER = np.triu_indices(var.WIDTH)
 
 MOMENTS_SCHEMA = pa.schema(
     [
@@ -69,9 +60,9 @@ class Memory:
     [WIDTH, WIDTH]. fresh: untested stretches by number, from 1.
     """
 
-    tail: Int64Array = field(default_factory=lambda: np.zeros((0, len(READINGS)), np.int64))
+    tail: Int64Array = field(default_factory=lambda: np.zeros((0, len(var.READINGS)), np.int64))
     tail_tick: int = 0
-    before: Int64Array = field(default_factory=lambda: np.zeros((WIDTH, WIDTH), np.int64))
+    before: Int64Array = field(default_factory=lambda: np.zeros((var.WIDTH, var.WIDTH), np.int64))
     fresh: dict[int, Stretch] = field(default_factory=dict)
 
     def tested(self, number: int) -> None:
@@ -105,14 +96,14 @@ class Moments:
         keys, code = _keys(records)
         tick = records.column("tick").to_numpy().astype(np.int64)
         order = np.lexsort((tick, code))
-        ticks = _with_tails(self, keys, code[order], tick[order], readings(records)[order], cycle[order])
-        variables = standardised(ticks.readings, ticks.age, policy.causal)
+        ticks = _with_tails(self, keys, code[order], tick[order], var.readings(records)[order], cycle[order])
+        variables = var.standardised(ticks.readings, ticks.age, policy.causal)
         number_of = (ticks.cycle - 1) // policy.causal.test_cycles + 1
         for (owner, number), rows in _runs(ticks, number_of):
             memory = self.of.setdefault(keys[owner], Memory())
             first, last = int(ticks.tick[rows[0]]), int(ticks.tick[rows[-1]])
-            stretch = memory.fresh.setdefault(number, Stretch(np.zeros((WIDTH, WIDTH), np.int64), first, 0))
-            stretch.moments = stretch.moments + moments_of(variables, rows[ticks.age[rows] >= WARM])
+            stretch = memory.fresh.setdefault(number, Stretch(np.zeros((var.WIDTH, var.WIDTH), np.int64), first, 0))
+            stretch.moments = stretch.moments + moments_of(variables, rows[ticks.age[rows] >= var.WARM])
             stretch.tick_last = last
         _keep_tails(self, keys, ticks)
 
@@ -142,7 +133,8 @@ def from_table(table: pa.Table) -> Moments:
     for place, row in enumerate(plain):
         tail, before, fresh = (lists[n][place].values.to_numpy().astype(np.int64) for n in lists)
         key = (row["golem_id"], (row["chain"], row["protocol"], row["pair"]))
-        memory = moments.of.setdefault(key, Memory(tail.reshape(-1, len(READINGS)), row["tail_tick"], _whole(before)))
+        tail = tail.reshape(-1, len(var.READINGS))
+        memory = moments.of.setdefault(key, Memory(tail, row["tail_tick"], _whole(before)))
         if row["stretch"]:
             memory.fresh[row["stretch"]] = Stretch(_whole(fresh), row["tick_first"], row["tick_last"])
     return moments
@@ -154,18 +146,18 @@ def moments_of(variables: Int64Array, rows: Int64Array) -> Int64Array:
     variables: ALL_VARIABLES of consecutive ticks. Sums are exact in doubles, so BLAS may add in any order. Matrices of
     _FEW_ROWS rows keep BLAS from starting its threads, which costs more than the products.
     """
-    total = np.zeros((WIDTH, WIDTH), np.int64)
+    total = np.zeros((var.WIDTH, var.WIDTH), np.int64)
     for start in range(0, len(rows), _BATCH_ROWS):
         part = rows[start : start + _BATCH_ROWS]
         first, count = int(part[0]) - _LAG_MAX, len(part)
         near = variables[first : part[-1] + 1].T.astype(np.float64, order="C")
         unbroken = near.shape[1] == count + _LAG_MAX
-        columns = np.zeros((WIDTH, -(-count // _FEW_ROWS) * _FEW_ROWS))
-        for place, (variable, lag) in enumerate(COLUMNS):
+        columns = np.zeros((var.WIDTH, -(-count // _FEW_ROWS) * _FEW_ROWS))
+        for place, (variable, lag) in enumerate(var.COLUMNS):
             at = slice(_LAG_MAX - lag, _LAG_MAX - lag + count) if unbroken else part - first - lag
             columns[place, :count] = near[variable, at]
-        columns[CONSTANT, :count] = SCALE
-        few = columns.reshape(WIDTH, -1, _FEW_ROWS).transpose(1, 0, 2)
+        columns[var.CONSTANT, :count] = var.SCALE
+        few = columns.reshape(var.WIDTH, -1, _FEW_ROWS).transpose(1, 0, 2)
         total += np.matmul(few, few.transpose(0, 2, 1)).sum(axis=0).astype(np.int64)
     return total
 
@@ -228,7 +220,7 @@ def _keep_tails(moments: Moments, keys: list[Key], ticks: _Ticks) -> None:
     last = np.flatnonzero(np.r_[ticks.owner[1:] != ticks.owner[:-1], True])
     for end in last.tolist():
         memory = moments.of[keys[ticks.owner[end]]]
-        kept = min(int(ticks.age[end]) + 1, WARM)
+        kept = min(int(ticks.age[end]) + 1, var.WARM)
         memory.tail, memory.tail_tick = ticks.readings[end + 1 - kept : end + 1].copy(), int(ticks.tick[end])
 
 
@@ -253,7 +245,7 @@ def _stored(key: Key, memory: Memory) -> list[dict[str, Any]]:
 
 def _whole(upper: Int64Array) -> Int64Array:
     """Return the symmetric matrix of an upper triangle, zeros for an empty one."""
-    matrix = np.zeros((WIDTH, WIDTH), np.int64)
+    matrix = np.zeros((var.WIDTH, var.WIDTH), np.int64)
     if len(upper):
         matrix[_UPPER] = upper
         matrix = matrix + np.triu(matrix, 1).T

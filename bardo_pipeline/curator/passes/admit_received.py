@@ -16,29 +16,10 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.passes.distil import cycle_direction, vote_both_ways
 from bardo_pipeline.curator.passes.weigh import own_effect
 from bardo_pipeline.curator.playbook import entry_ids
+from bardo_pipeline.curator.state import decision_log as decisions
+from bardo_pipeline.curator.state import grimoire_state as grimoire
 from bardo_pipeline.curator.state.cycle_batch import CycleBatch
-from bardo_pipeline.curator.state.decision_log import (
-    ADMITTED,
-    BORNE_OUT,
-    NOTED,
-    QUARANTINED,
-    REASONS,
-    REFUSED,
-    SPOKEN_AGAINST,
-    STAGED,
-    OutcomeNote,
-)
-from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
-from bardo_pipeline.curator.state.grimoire_state import (
-    ACTIVE,
-    CANDIDATE,
-    FOLDED,
-    PRUNED,
-    GrimoireState,
-    entry_columns,
-    is_quarantined,
-    rows_of,
-)
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_columns, is_quarantined, rows_of
 from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
@@ -63,12 +44,16 @@ def vote_on_quarantined(state: GrimoireState, wave: CycleBatch, policy: Policy) 
     admitted = agrees & (sure != -claim) & (often | (sure == claim))
     too_low = state["confidence_ppm"][rows] < ppm(rules.prune_confidence)
     refused = opposes & ((sure == -claim) | too_low)
-    state["status"][rows[admitted]] = ACTIVE
-    state["status"][rows[refused]] = PRUNED
+    state["status"][rows[admitted]] = grimoire.ACTIVE
+    state["status"][rows[refused]] = grimoire.PRUNED
     silent = ~(agrees | opposes)
     for operation, noted in (
-        (STAGED, silent), (BORNE_OUT, agrees), (SPOKEN_AGAINST, opposes), (ADMITTED, admitted), (REFUSED, refused),
-    ):  # fmt: skip
+        (decisions.STAGED, silent),
+        (decisions.BORNE_OUT, agrees),
+        (decisions.SPOKEN_AGAINST, opposes),
+        (decisions.ADMITTED, admitted),
+        (decisions.REFUSED, refused),
+    ):
         wave.note(state, operation, rows[noted], before[noted], causes[noted])
 
 
@@ -78,8 +63,8 @@ def _prune_faded(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     faded = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)
     faded &= ~np.isin(rows, wave.rows[wave.count > 0])
-    state["status"][rows[faded]] = PRUNED
-    wave.note(state, PRUNED_OPERATION, rows[faded], now[faded])
+    state["status"][rows[faded]] = grimoire.PRUNED
+    wave.note(state, decisions.PRUNED, rows[faded], now[faded])
 
 
 def quarantine_received(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
@@ -99,7 +84,13 @@ def quarantine_received(state: GrimoireState, wave: CycleBatch, policy: Policy) 
 
 
 def _quarantine(
-    state: GrimoireState, wave: CycleBatch, code: int, at_us: int, arrival: Arrival, entries: pa.Table, judged: pa.Table
+    state: GrimoireState,
+    wave: CycleBatch,
+    code: int,
+    at_us: int,
+    arrival: Arrival,
+    entries: pa.Table,
+    judged: pa.Table,
 ) -> None:
     """Turn accepted entries into candidates with a claim; split a rule over several gas bands into one per band."""
     accepted = judged.filter(pc.equal(judged["verdict"], "accepted"))
@@ -113,17 +104,17 @@ def _quarantine(
     keys = np.full(len(first), code), received["structure"][first]
     wave.ensure(state, *keys)
     rows = state.find(*keys)
-    free = ~np.isin(state["status"][rows], (ACTIVE, FOLDED)) & ~is_quarantined(state, rows)
+    free = ~np.isin(state["status"][rows], (grimoire.ACTIVE, grimoire.FOLDED)) & ~is_quarantined(state, rows)
     rows, first = rows[free], first[free]
     for name in _CLAIM_COLUMNS:
         state[name][rows] = received[name][first]
     cycle = int(wave.cycle[np.searchsorted(wave.golem, code)])
-    for name, value in (("status", CANDIDATE), ("created_cycle", cycle), ("anchor_us", at_us)):
+    for name, value in (("status", grimoire.CANDIDATE), ("created_cycle", cycle), ("anchor_us", at_us)):
         state[name][rows] = value
     for name in ("validations", "contradictions", "pinned_ppm"):
         state[name][rows] = 0
-    reasons = [_considered(arrival, REASONS[QUARANTINED], arrival.content_hash)] * len(rows)
-    wave.note(state, QUARANTINED, rows, orders=reasons)
+    reasons = [_considered(arrival, decisions.REASONS[decisions.QUARANTINED], arrival.content_hash)] * len(rows)
+    wave.note(state, decisions.QUARANTINED, rows, orders=reasons)
 
 
 _CLAIM_COLUMNS = (
@@ -164,9 +155,11 @@ def _note_rejected(
     before = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     for i, verdict in enumerate(verdict_rows):  # separate calls keep the order of priority
         reason = f"{verdict['verdict']}: {texts[verdict['entry_id']]} ({verdict['entry_id']}), {verdict['reason']}"
-        wave.note(state, NOTED, rows[i : i + 1], before[i : i + 1], orders=[_considered(arrival, reason)])
+        wave.note(state, decisions.NOTED, rows[i : i + 1], before[i : i + 1], orders=[_considered(arrival, reason)])
 
 
-def _considered(arrival: Arrival, reason: str, bundle: str | None = None) -> OutcomeNote:
+def _considered(arrival: Arrival, reason: str, bundle: str | None = None) -> decisions.OutcomeNote:
     hypothesis = f", sent to find out: {arrival.hypothesis}" if arrival.hypothesis else ""
-    return OutcomeNote(arrival.event_id, f"{reason}; {arrival.source} from {arrival.from_golem_id}{hypothesis}", bundle)
+    return decisions.OutcomeNote(
+        arrival.event_id, f"{reason}; {arrival.source} from {arrival.from_golem_id}{hypothesis}", bundle
+    )

@@ -17,11 +17,8 @@ import numpy as np
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.distil import create
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence, interval, own_effect
+from bardo_pipeline.curator.state import decision_log as decisions
 from bardo_pipeline.curator.state.cycle_batch import CycleBatch
-from bardo_pipeline.curator.state.decision_log import CORRECTED, CREATED, GENERALIZED, PARTED
-from bardo_pipeline.curator.state.decision_log import FOLDED as FOLDED_OPERATION
-from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
-from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, COLUMNS, FOLDED, PRUNED, RETRACTED, GrimoireState
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import ppm
@@ -118,7 +115,7 @@ def _clear_corrected_parts(state: GrimoireState, wave: CycleBatch) -> None:
         if state["own_count"][row] == 0:
             corrected = parts[state["own_count"][parts] > 0]
             clear_own_evidence(state, corrected)
-            wave.note(state, CORRECTED, corrected, orders=[order] * len(corrected))
+            wave.note(state, decisions.CORRECTED, corrected, orders=[order] * len(corrected))
 
 
 def _retract_parts(state: GrimoireState, wave: CycleBatch) -> None:
@@ -127,7 +124,7 @@ def _retract_parts(state: GrimoireState, wave: CycleBatch) -> None:
         if state["status"][row] == RETRACTED:
             state["status"][parts] = RETRACTED
             clear_own_evidence(state, parts)
-            wave.note(state, RETRACTED_OPERATION, parts, orders=[order] * len(parts))
+            wave.note(state, decisions.RETRACTED, parts, orders=[order] * len(parts))
 
 
 def _prune_orphans(state: GrimoireState, wave: CycleBatch, parts: Int64Array) -> None:
@@ -138,7 +135,7 @@ def _prune_orphans(state: GrimoireState, wave: CycleBatch, parts: Int64Array) ->
     rows = rows[wave.has(state)[state["golem"][rows]]]
     state["status"][rows] = PRUNED
     clear_own_evidence(state, rows)
-    wave.note(state, PRUNED_OPERATION, rows)
+    wave.note(state, decisions.PRUNED, rows)
 
 
 def _ordered_parts(state: GrimoireState, wave: CycleBatch, kind: str) -> Iterator[tuple[Order, Int64Array, int]]:
@@ -199,12 +196,12 @@ def _split(state: GrimoireState, wave: CycleBatch, wide: Int64Array, policy: Pol
     state["pinned_ppm"][wide] = 0
     clear_own_evidence(state, wide)
     causes = _causes(wave, wider)
-    wave.note(state, PARTED, wide, before, _causes(wave, wide))
-    wave.note(state, PARTED, parts[~reversed_sign], causes=causes[~reversed_sign])
+    wave.note(state, decisions.PARTED, wide, before, _causes(wave, wide))
+    wave.note(state, decisions.PARTED, parts[~reversed_sign], causes=causes[~reversed_sign])
     created = parts[reversed_sign]
     state["origin"][created], state["pinned_ppm"][created] = state["golem"][created], 0
     create(state, created, sign[reversed_sign], wave, confidence=ppm(policy.curator.confidence_insight))
-    wave.note(state, CREATED, created, causes=causes[reversed_sign])
+    wave.note(state, decisions.CREATED, created, causes=causes[reversed_sign])
 
 
 # Folding
@@ -272,8 +269,8 @@ def _widen(
     state["status"][parts] = np.where(wide, PRUNED, FOLDED)
     clear_own_evidence(state, parts[wide])
     causes = wave.log.join(_causes(wave, parts), np.arange(len(rows)) * 2)
-    wave.note(state, GENERALIZED, rows, causes=causes)
-    wave.note(state, FOLDED_OPERATION, parts, before, np.repeat(causes, 2, axis=0))
+    wave.note(state, decisions.GENERALIZED, rows, causes=causes)
+    wave.note(state, decisions.FOLDED, parts, before, np.repeat(causes, 2, axis=0))
 
 
 def _causes(wave: CycleBatch, rows: Int64Array) -> Int64Array:

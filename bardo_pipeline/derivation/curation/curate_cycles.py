@@ -14,14 +14,9 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.causal_moments_cache import save_moments
 from bardo_pipeline.derivation.curation.curator_state import CuratorState, load_state, state_before
 from bardo_pipeline.derivation.curation.playbook_files import follow_adoption, write_playbooks
+from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
-from bardo_pipeline.derivation.incremental.record_queries import (
-    closed_records,
-    curated_through,
-    cycle_of,
-    rows_of_golems,
-)
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
 
@@ -51,7 +46,7 @@ def commit_curation(context: DerivationContext, state: CuratorState) -> list[Wri
             written.append(context.projections.growing(name).append(rows, upto))
         changed = state.state.find_keys(curation.decisions["golem_id"], curation.decisions["structure"])
         entries = to_table(state.state, context.policy.curator, context.policy.decay, changed)
-        written.append(grimoire.upsert(rows_of_golems(entries, upto), by=("golem_id", "structure"), upto=upto))
+        written.append(grimoire.upsert(queries.rows_of_golems(entries, upto), by=("golem_id", "structure"), upto=upto))
         save_moments(context, state.state.moments, upto, state.left_out)
         write_playbooks(context, curation.playbooks)
     state.pending.clear()
@@ -70,15 +65,15 @@ class _Curations(IncrementalProjection):
             return []
         upto = {g: upto[g] for g in first}
         state = state_before(context, first, retraction.left_out)
-        records = closed_records(context, EVIDENCE_COLUMNS, first, upto, retraction.left_out)
-        state.advance(records, cycle_of(records["tick"].to_numpy(), retraction.cycle_ticks), upto)
+        records = queries.closed_records(context, EVIDENCE_COLUMNS, first, upto, retraction.left_out)
+        state.advance(records, queries.cycle_of(records["tick"].to_numpy(), retraction.cycle_ticks), upto)
         curation = state.pending_curation()
         written = []
         tables = curation.decisions, curation.cycles, curation.playbooks
         for name, rows in zip(_GROWING_TABLES, tables, strict=True):
             table = context.projections.growing(name)
             written.append(retraction.correct(table, retraction.touched_rows(table, first), rows))
-        entries = rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
+        entries = queries.rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
         written.append(context.projections.replaceable("grimoire").replace_keys(entries, upto, upto=upto))
         save_moments(context, state.state.moments, upto, retraction.left_out)
         write_playbooks(context, context.projections.growing("playbooks").read(golems=first))
@@ -109,7 +104,7 @@ def _reached(context: DerivationContext, golems: Iterable[str]) -> tuple[dict[st
     furthest: dict[str, int] = {}
     committed: dict[str, int] = {}
     for golem_id in golems:
-        grimoire = curated_through(context, golem_id)
+        grimoire = queries.curated_through(context, golem_id)
         cycles = [grimoire, *(context.projections.growing(name).done(golem_id) for name in _GROWING_TABLES)]
         if any(cycle is not None for cycle in cycles):
             furthest[golem_id] = max(cycle for cycle in cycles if cycle is not None)

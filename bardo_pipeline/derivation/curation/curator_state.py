@@ -23,13 +23,7 @@ from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_tabl
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.causal_moments_cache import load_moments
-from bardo_pipeline.derivation.incremental.record_queries import (
-    cited_records,
-    closed_records,
-    cycle_of,
-    rows_of_golems,
-    rows_of_other_golems,
-)
+from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, without_retracted
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.inherited_defaults import Instincts
@@ -137,7 +131,7 @@ class CuratorState:
     def refresh_inputs(self, context: DerivationContext) -> None:
         """Load the overrides, proposals and arrivals that are on record now."""
         self.overrides, self.proposed = context.overrides(), context.proposed()
-        self.cited = partial(cited_records, context)
+        self.cited = partial(queries.cited_records, context)
         self.arrivals, self.unpack = context.arrivals(), partial(_load_entries, context)
 
     def stale_golems(self, context: DerivationContext) -> set[str]:
@@ -165,7 +159,9 @@ class CuratorState:
         """Discard the pending decisions of these golems."""
         if golem_ids:
             self.pending = [
-                Curation(*(rows_of_other_golems(table, golem_ids) for table in (c.decisions, c.cycles, c.playbooks)))
+                Curation(
+                    *(queries.rows_of_other_golems(table, golem_ids) for table in (c.decisions, c.cycles, c.playbooks))
+                )
                 for c in self.pending
             ]
             self.touched -= golem_ids
@@ -211,8 +207,8 @@ def state_from_birth(context: DerivationContext, upto: Mapping[str, int], left_o
     """Curate golems again from birth to a closed cycle, from their records alone, without retracted ones."""
     first = dict.fromkeys(upto, 0)
     state = state_before(context, first, left_out)
-    records = closed_records(context, EVIDENCE_COLUMNS, first, upto, left_out)
-    state.advance(records, cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks), dict(upto))
+    records = queries.closed_records(context, EVIDENCE_COLUMNS, first, upto, left_out)
+    state.advance(records, queries.cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks), dict(upto))
     return state
 
 
@@ -224,7 +220,7 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
         state.playbooks.version[row["golem_id"]] = row["version"]
         state.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
         state.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
-    births = rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
+    births = queries.rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
     births_by_golem = {row["golem_id"]: row for row in births.to_pylist()}
     instincts = Instincts.of(context.life("DefaultsInherited"))
     for golem_id in sorted(golem_ids):
@@ -251,7 +247,7 @@ def _playbooks(context: DerivationContext, done: Mapping[str, int], golem_ids: l
     """
     table = context.projections.growing("playbooks")
     columns = ["version", "cycle", "rebalance_threshold", "staged_entries"]
-    newest = rows_of_golems(table.newest("version", columns), golem_ids)
+    newest = queries.rows_of_golems(table.newest("version", columns), golem_ids)
     if _is_committed(done, newest).all():
         return newest
     rows = table.read(["golem_id", *columns], golems=golem_ids)

@@ -12,27 +12,13 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from bardo_pipeline import errors
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
-from bardo_pipeline.derivation.incremental.record_queries import (
-    closed_records,
-    curated_through,
-    cycle_of,
-    rows_of_golems,
-    values_by_golem,
-)
-from bardo_pipeline.errors import (
-    AnswerError,
-    CostCapError,
-    GatewayError,
-    QueryError,
-    RefusalError,
-    RegressionError,
-    UnreachableError,
-)
+from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Asked, Outcome, ProposedOperation
 from bardo_pipeline.events.record.arrow_schema import to_models
@@ -42,12 +28,12 @@ from bardo_pipeline.gateway.model_settings import ModelSettings
 RETRYABLE: tuple[Outcome, ...] = ("timed_out", "failed", "over_cap")
 """Outcomes without an answer, after which the caller may ask the same question again."""
 
-ERRORS: dict[Outcome, type[GatewayError]] = {
-    "malformed": AnswerError,
-    "refused": RefusalError,
-    "timed_out": UnreachableError,
-    "failed": UnreachableError,
-    "over_cap": CostCapError,
+ERRORS: dict[Outcome, type[errors.GatewayError]] = {
+    "malformed": errors.AnswerError,
+    "refused": errors.RefusalError,
+    "timed_out": errors.UnreachableError,
+    "failed": errors.UnreachableError,
+    "over_cap": errors.CostCapError,
 }
 
 
@@ -71,7 +57,7 @@ class ProposalRequest:
         return self.event.asked.operations if self.event is not None and self.event.asked is not None else ()
 
     @property
-    def error(self) -> GatewayError | None:
+    def error(self) -> errors.GatewayError | None:
         """The typed error of a reply without an answer, else None."""
         if self.event is None or self.event.asked is None or self.event.asked.outcome == "answered":
             return None
@@ -84,9 +70,9 @@ class ProposalRequest:
 def living_golems(context: DerivationContext) -> list[str]:
     """Return the ids of living golems with a curated cycle."""
     born, dead = (set(context.life(kind)["golem_id"].to_pylist()) for kind in ("GolemBorn", "DeathDeclared"))
-    rows = rows_of_golems(context.projections.growing("cycles").read(["golem_id", "cycle"]), born - dead)
+    rows = queries.rows_of_golems(context.projections.growing("cycles").read(["golem_id", "cycle"]), born - dead)
     cycles = zip(rows["golem_id"].to_pylist(), rows["cycle"].to_pylist(), strict=True)
-    return sorted({g for g, cycle in cycles if cycle <= (curated_through(context, g) or 0)})
+    return sorted({g for g, cycle in cycles if cycle <= (queries.curated_through(context, g) or 0)})
 
 
 def question(context: DerivationContext, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
@@ -100,22 +86,24 @@ def question(context: DerivationContext, golem_id: str, cycle: int | None = None
     """
     closings = _closings(context, golem_id)
     if not closings:
-        raise QueryError(f"golem {golem_id} has no curated cycle: there is nothing to ask about yet")
+        raise errors.QueryError(f"golem {golem_id} has no curated cycle: there is nothing to ask about yet")
     if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
-        raise QueryError(f"golem {golem_id} is dead, so proposals about it could not be judged any more")
-    asked, done = max(closings) if cycle is None else cycle, curated_through(context, golem_id) or 0
+        raise errors.QueryError(f"golem {golem_id} is dead, so proposals about it could not be judged any more")
+    asked, done = max(closings) if cycle is None else cycle, queries.curated_through(context, golem_id) or 0
     if not 0 < asked <= done:
-        raise QueryError(f"golem {golem_id} is curated through cycle {done}: cycle {asked} is outside that range")
+        raise errors.QueryError(
+            f"golem {golem_id} is curated through cycle {done}: cycle {asked} is outside that range"
+        )
     if asked not in closings:
-        raise QueryError(f"golem {golem_id}: cycle {asked} was lost, so there is nothing to ask about")
+        raise errors.QueryError(f"golem {golem_id}: cycle {asked} was lost, so there is nothing to ask about")
     decisions = context.projections.growing("curation").read(golems=[golem_id])
     return asked, prompt_of(decisions, _episodes(context, golem_id, asked), asked, context.policy)
 
 
 def _episodes(context: DerivationContext, golem_id: str, upto: int) -> pa.Table:
     """Make a golem's episodes up to a closed cycle from its records, without vectors."""
-    records = closed_records(context, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto}, context.left_out())
-    cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+    records = queries.closed_records(context, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto}, context.left_out())
+    cycle = queries.cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return episodes_of(records, cycle, context.policy).select(REPLAY_COLUMNS)
 
 
@@ -160,12 +148,12 @@ def propose_all(
     for golem_id in living_golems(context):
         try:
             request = propose(context, golem_id, settings, clock=clock, again=again)
-        except QueryError:
+        except errors.QueryError:
             if golem_id in living_golems(context):
                 raise
             continue  # the golem died after it was listed
         requests.append(request)
-        if request.known or request.prompt is None or not isinstance(request.error, CostCapError):
+        if request.known or request.prompt is None or not isinstance(request.error, errors.CostCapError):
             continue
         if cap_shortfall(context, None, request.prompt, settings, clock()) is not None:
             break
@@ -186,7 +174,7 @@ def _record(
     while True:
         asked = Asked(
             cycle=cycle,
-            tick_seen=values_by_golem(context.log.heads(), "contiguous")[golem_id],
+            tick_seen=queries.values_by_golem(context.log.heads(), "contiguous")[golem_id],
             provider=settings.provider,
             model=settings.model,
             prompt_hash=prompt.hash,
@@ -196,7 +184,7 @@ def _record(
         event = life_event(golem_id, closed_at, asked)
         try:
             context.log.record([event], clock())
-        except RegressionError:  # the stream advanced or the golem died meanwhile
+        except errors.RegressionError:  # the stream advanced or the golem died meanwhile
             if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
                 reply = replace(reply, parsed=None, detail="the golem died while the model was asked")
         else:
@@ -205,7 +193,7 @@ def _record(
 
 def _closings(context: DerivationContext, golem_id: str) -> dict[int, datetime]:
     """Map each curated cycle of a golem to the event time when it closed; lost cycles are absent."""
-    done = curated_through(context, golem_id) or 0
+    done = queries.curated_through(context, golem_id) or 0
     rows = context.projections.growing("cycles").read(["cycle", "closed_at"], golems=[golem_id])
     closings = zip(rows["cycle"].to_pylist(), rows["closed_at"].to_pylist(), strict=True)
     return {cycle: at for cycle, at in closings if cycle <= done}

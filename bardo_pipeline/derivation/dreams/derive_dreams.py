@@ -20,16 +20,9 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import update_lessons
 from bardo_pipeline.derivation.dreams.dream_state_cache import DreamState, load_dream_state, save_dream_state
+from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
-from bardo_pipeline.derivation.incremental.record_queries import (
-    closed_records,
-    closed_through,
-    curated_through,
-    cycle_of,
-    records_between,
-    rows_of_golems,
-)
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, DreamInputs, dream
@@ -88,7 +81,7 @@ class _Dreams(IncrementalProjection):
         past = load_dream_state(context, moving, {}, left_out)
         reader = CycleReader(context, self.name, DROWSY_COLUMNS, left_out)
         batch = reader.next_batch(past.last.get, closed.get)
-        result = _dream(context, rows_of_golems(batch.records, moving), past, left_out)
+        result = _dream(context, queries.rows_of_golems(batch.records, moving), past, left_out)
         written = [
             context.projections.growing(name).append(rows, moving)
             for name, rows in zip(DREAM_TABLES, (result.hypotheses, result.dreams), strict=True)
@@ -110,7 +103,7 @@ def _records_since(
 ) -> pa.Table:
     """Return the records (DROWSY_COLUMNS) of golems after the cycle `last` up to their last derived cycle."""
     upto = {g: done for g in golem_ids if (done := _done(context, DREAM_TABLES, g)) is not None}
-    return closed_records(context, DROWSY_COLUMNS, {g: last.get(g, 0) + 1 for g in upto}, upto, left_out)
+    return queries.closed_records(context, DROWSY_COLUMNS, {g: last.get(g, 0) + 1 for g in upto}, upto, left_out)
 
 
 def dream_again(context: DerivationContext, golem_ids: Iterable[str], left_out: LeftOut) -> DreamResult:
@@ -120,7 +113,9 @@ def dream_again(context: DerivationContext, golem_ids: Iterable[str], left_out: 
 
 def _closed_and_curated(context: DerivationContext) -> dict[str, int]:
     """Return each golem's last closed cycle that is curated."""
-    return {g: min(last, curated_through(context, g) or 0) for g, last in closed_through(context).items()}
+    return {
+        g: min(last, queries.curated_through(context, g) or 0) for g, last in queries.closed_through(context).items()
+    }
 
 
 def _done(context: DerivationContext, names: Iterable[str], golem_id: str) -> int | None:
@@ -149,7 +144,7 @@ def _due_dreams(context: DerivationContext, records: pa.Table, past: DreamState)
         else LastDream(0, births[g]["at_us"], births[g]["bundle_hash"] is not None)
         for i, g in enumerate(golems)
     }  # fmt: skip
-    cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+    cycle = queries.cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     cycles = cycles_of(records, _codes(records, golems), cycle, context.policy)
     return _DueDreams(golems, dreams_due(cycles, last_dreams, context.policy.dreams), births, newest)
 
@@ -163,9 +158,9 @@ def _dream(context: DerivationContext, records: pa.Table, past: DreamState, left
         return DreamResult(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last, no_decisions)
     dreamers, due = [due_dreams.golems[g] for g in codes.tolist()], replace(due_dreams.due, golem=place)
     inputs = _dream_inputs(dreamers, due_dreams, past.dreams)
-    records = records_between(context, DREAM_COLUMNS, _needed_ticks(inputs, due, context.policy), left_out)
+    records = queries.records_between(context, DREAM_COLUMNS, _needed_ticks(inputs, due, context.policy), left_out)
     decisions = past.decisions_since(context, dreamers)
-    state = load_hypotheses(rows_of_golems(past.hypotheses, dreamers), dreamers)
+    state = load_hypotheses(queries.rows_of_golems(past.hypotheses, dreamers), dreamers)
     dreams, hypotheses = dream(records, _codes(records, dreamers), decisions, inputs, due, state, context.policy)
     last = zip((dreamers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
     return DreamResult(dreams, hypotheses, past.last | dict(last), decisions)
@@ -195,7 +190,7 @@ def _dream_inputs(golems: list[str], due_dreams: _DueDreams, dreams: pa.Table) -
     width = [due_dreams.births[g]["traits"]["range_half_width_ticks"] for g in golems]
     codes = {g: i for i, g in enumerate(golems)}
     replayed: dict[tuple[int, int], int] = {}
-    for row in rows_of_golems(dreams, golems).select(["golem_id", "replayed"]).to_pylist():
+    for row in queries.rows_of_golems(dreams, golems).select(["golem_id", "replayed"]).to_pylist():
         for episode in row["replayed"]:
             key = (codes[row["golem_id"]], episode["tick"])
             replayed[key] = replayed.get(key, 0) + 1
@@ -230,9 +225,9 @@ def _records_since_dream(
 ) -> pa.Table:
     """Return the records after each golem's last dream, without those of dead golems whose last cycle is derived."""
     dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
-    ends = closed_through(context)
+    ends = queries.closed_through(context)
     floor = {g: 2**62 if g in dead and closed.get(g) == ends.get(g) else last.get(g, 0) for g in closed}
-    cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+    cycle = queries.cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     limit = np.array([floor.get(g, 0) for g in records["golem_id"].to_pylist()], np.int64)
     return records.filter(pa.array(cycle > limit, pa.bool_()))
 
@@ -245,14 +240,16 @@ def early_dreams(context: DerivationContext) -> str | None:
         return None
     past = load_dream_state(context, moving, {}, left_out)
     batch = CycleReader(context, "dreams", DROWSY_COLUMNS, left_out).next_batch(past.last.get, closed.get)
-    triggers = _due_dreams(context, rows_of_golems(batch.records, moving), past).due.began_by.tolist()
+    triggers = _due_dreams(context, queries.rows_of_golems(batch.records, moving), past).due.began_by.tolist()
     counts = [f"{triggers.count(code)} for {name}" for code, name in ((TAG, "tagged episodes"), (IMPORT, "imports"))]
     return "dreams are due: " + ", ".join(counts) if TAG in triggers or IMPORT in triggers else None
 
 
 def pending_dream_work(context: DerivationContext) -> str | None:
     """Describe the work of the dream job; None without newly closed cycles and pending retractions."""
-    moving = {g: c for g, c in closed_through(context).items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
+    moving = {
+        g: c for g, c in queries.closed_through(context).items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)
+    }
     if moving:
         return f"closed cycles of {len(moving)} golems"
     pending = RetractionCursor(context, "dreams").pending(context.left_out())

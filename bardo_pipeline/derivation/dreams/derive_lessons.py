@@ -14,13 +14,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
-from bardo_pipeline.derivation.incremental.record_queries import (
-    curated_through,
-    last_cycle_by_golem,
-    rows_of_other_golems,
-    values_by_golem,
-)
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
@@ -53,7 +48,7 @@ class _Lessons(RecomputedProjection):
             }
             remade |= set(new_orders.values())
             noted_orders |= new_orders
-        upto = last_cycle_by_golem(new_rows)
+        upto = queries.last_cycle_by_golem(new_rows)
         if not upto and not remade:
             return []
         remade |= _out_of_order(table, new_rows, since)
@@ -74,7 +69,7 @@ def _out_of_order(table: ReplaceableTable, new_rows: pa.Table, since: int | None
     if since is None:
         return set()
     oldest = new_rows.group_by("golem_id", use_threads=False).aggregate([("cycle", "min")])
-    first = values_by_golem(oldest, "cycle_min")
+    first = queries.values_by_golem(oldest, "cycle_min")
     return {g for g, cycle in first.items() if (done := table.done(g)) is None or cycle <= done}
 
 
@@ -86,14 +81,14 @@ def _lessons_after(context: DerivationContext, standing: pa.Table, new_rows: pa.
     standing : the lessons of these buckets now
     remade : golems whose lessons are made again from all their hypotheses
     """
-    new_rows = rows_of_other_golems(new_rows, remade)
+    new_rows = queries.rows_of_other_golems(new_rows, remade)
     decisions = lesson_decisions(new_rows, (), context.policy, standing)
     ids = {*standing["entry_id"].to_pylist(), *decisions["entry_id"].to_pylist()}
     ordered = {order.golem_id for order in context.overrides().events if order.entry_id in ids}
     remade = remade | (ordered & set(new_rows["golem_id"].to_pylist()))
-    changed = fold(rows_of_other_golems(decisions, remade))
+    changed = fold(queries.rows_of_other_golems(decisions, remade))
     is_changed = pc.is_in(standing["entry_id"], value_set=changed["entry_id"].combine_chunks())
-    parts = [rows_of_other_golems(standing.filter(pc.invert(is_changed)), remade), changed]
+    parts = [queries.rows_of_other_golems(standing.filter(pc.invert(is_changed)), remade), changed]
     if remade:
         hypotheses = context.projections.growing("hypotheses").read(golems=sorted(remade))
         parts.append(lessons_of(hypotheses, applied_orders(context, remade), context.policy))
@@ -104,7 +99,7 @@ def applied_orders(context: DerivationContext, golem_ids: Iterable[str] | None =
     """Return the owners' orders that took effect in curated cycles, of all golems or of these."""
     ordered = {order.golem_id for order in context.overrides().events}
     ordered = ordered if golem_ids is None else ordered & set(golem_ids)
-    upto = {golem_id: curated_through(context, golem_id) or 0 for golem_id in ordered}
+    upto = {golem_id: queries.curated_through(context, golem_id) or 0 for golem_id in ordered}
     return context.overrides().due({}, upto, context.policy.curator.cycle_ticks)
 
 

@@ -22,15 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental import retraction_tracking as tracking
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch, CycleReader
 from bardo_pipeline.derivation.incremental.record_queries import curated_through
-from bardo_pipeline.derivation.incremental.retraction_tracking import (
-    RetractionCursor,
-    first_touched_cycles,
-    is_from_cycle,
-    retraction_event_ids,
-)
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections.projections import GrowingTable
@@ -47,16 +42,16 @@ class Retraction:
     @cached_property
     def first(self) -> dict[str, int]:
         """Each touched golem's first touched cycle; 0 is its birth."""
-        return first_touched_cycles(self.causes, self.cycle_ticks)
+        return tracking.first_touched_cycles(self.causes, self.cycle_ticks)
 
     def touched_rows(self, table: GrowingTable, first: Mapping[str, int]) -> pa.Table:
         """Read each golem's standing rows from its first cycle on, with the hidden columns that `correct` needs."""
         rows = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
-        return rows.filter(is_from_cycle(rows, first))
+        return rows.filter(tracking.is_from_cycle(rows, first))
 
     def correct(self, table: GrowingTable, standing: pa.Table, wanted: pa.Table) -> Written:
         """Retract the standing rows that are not wanted, and append the wanted rows that are missing."""
-        return table.repair(standing, wanted, retraction_event_ids(standing, self.causes, self.cycle_ticks))
+        return table.repair(standing, wanted, tracking.retraction_event_ids(standing, self.causes, self.cycle_ticks))
 
 
 class IncrementalProjection(ABC):
@@ -72,7 +67,7 @@ class IncrementalProjection(ABC):
     def update(self, context: DerivationContext) -> list[Written]:
         """Bring the tables up to date, and return what was written."""
         with context.deriving():
-            cursor, left_out = RetractionCursor(context, self.name), context.left_out()
+            cursor, left_out = tracking.RetractionCursor(context, self.name), context.left_out()
             causes, written = cursor.pending(left_out, self.sources), list[Written]()
             if causes:
                 written = self.retract(context, Retraction(causes, left_out, context.policy.curator.cycle_ticks))
