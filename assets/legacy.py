@@ -289,7 +289,7 @@ def posted(stores: DerivationContext, warn: Callable[[str], None]) -> dict[str, 
 def standing_phases(stores: DerivationContext) -> pa.Table:
     """Return every recorded phase of death (DYING_SCHEMA), ordered by golem and phase."""
     rows = [
-        {**phase.said, "golem_id": golem_id, "phase": phase.kind, "event_id": phase.event_id}
+        {**phase.payload, "golem_id": golem_id, "phase": phase.kind, "event_id": phase.event_id}
         for golem_id, phases in sorted(phases_of(stores).items())
         for phase in phases
     ]

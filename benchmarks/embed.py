@@ -41,8 +41,8 @@ def embed_figures(world: World, root: Path) -> list[Figure]:
         stores = _stores(root / f"home-{number}", models)
         stores.embedder.embed(distinct[:8])
         started = time.perf_counter()
-        found = texts.dictionary_encode()
-        _, known = recorded_vectors(stores, found.dictionary.to_pylist(), NOW)
+        result = texts.dictionary_encode()
+        _, known = recorded_vectors(stores, result.dictionary.to_pylist(), NOW)
         ours = min(ours, time.perf_counter() - started)
         assert known.num_rows == len(distinct), "each distinct text has one vector"
         for size, peer in bare.items():

@@ -56,16 +56,16 @@ def sizes_figure(world: World, root: Path) -> Figure:
     ours, apparent = disk_bytes(stores.home.root), _lengths(stores.home.root)
     files = root / "files"
     write_files(files, records)
-    theirs, their_lengths = disk_bytes(files), _lengths(files)
+    foreign, their_lengths = disk_bytes(files), _lengths(files)
     count = records.num_rows
     cold = sum(path.stat().st_size for path in (stores.home.cycles / "cold").glob("*.parquet"))
     how = (
         f"{count:,} records of {LIVED} golems, received as JSON ({lines / count:,.0f} B each, kept), in drains of "
         f"{DRAIN:,}, after maintenance: the whole home, {ours / count:,.0f} B per record allocated, "
         f"{apparent / count:,.0f} apparent, {cold / apparent:.0%} of it cold files; peer: a bincode file per tick and "
-        f"an SQLite WAL index per golem, {theirs / count:,.0f} B allocated, {their_lengths / count:,.0f} apparent"
+        f"an SQLite WAL index per golem, {foreign / count:,.0f} B allocated, {their_lengths / count:,.0f} apparent"
     )
-    return Figure("bytes_vs_files", ours, "B", theirs, ours / theirs, "ratio <= 0.25", how)
+    return Figure("bytes_vs_files", ours, "B", foreign, ours / foreign, "ratio <= 0.25", how)
 
 
 def whole_lives(world: World) -> pa.Table:

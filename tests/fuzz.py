@@ -304,7 +304,7 @@ class Fuzz:
         self.limit = Policy().writer.record_bytes_max
         self.mutator = Mutator(self.random)
         self.known: dict[tuple[str, int], bytes] = {}
-        self.told: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
         self.rss_mb: list[float] = []
         spawn = get_context("spawn")
         self.line, child_end = spawn.Pipe()
@@ -349,8 +349,8 @@ class Fuzz:
         ), (taken, len(fresh), repeated, refused.total())  # fmt: skip
         self._compare_quarantine(refused, name)
         self._compare_log(fresh, before)
-        self.told.update(taken.errors)
-        self.told.update(accepted=taken.written, repeated=taken.repeated, lines=len(lines))
+        self.totals.update(taken.errors)
+        self.totals.update(accepted=taken.written, repeated=taken.repeated, lines=len(lines))
 
     def _compare_quarantine(self, refused: Counter[bytes], name: str) -> None:
         held = self.quarantine
@@ -395,7 +395,7 @@ def main() -> None:
         fuzz.close()
         fuzz.read_back()
     grown = fuzz.rss_mb[-1] - fuzz.rss_mb[0]
-    print(json.dumps({**fuzz.told, "rss_mb": round(fuzz.rss_mb[-1]), "rss_grown_mb": round(grown)}))
+    print(json.dumps({**fuzz.totals, "rss_mb": round(fuzz.rss_mb[-1]), "rss_grown_mb": round(grown)}))
 
 
 if __name__ == "__main__":

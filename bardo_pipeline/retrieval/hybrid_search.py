@@ -196,10 +196,10 @@ def ranked(columns: dict[str, Any], relevance: Floats, retained: Floats) -> pa.T
     return first_of_each_text(table.filter(pc.greater(table["relevance"], 0.0)))
 
 
-def first_of_each_text(found: pa.Table) -> pa.Table:
+def first_of_each_text(hits: pa.Table) -> pa.Table:
     """Return the best row of each text of a store with the summed holders; best first, ties by store, id and golem."""
     keys = [("score", "descending"), ("store", "ascending"), ("id", "ascending"), ("golem_id", "ascending")]
-    ordered = found.sort_by(keys)
+    ordered = hits.sort_by(keys)
     text = contiguous(pc.binary_join_element_wise(ordered["store"], ordered["text"], "\x1f"))
     codes = text.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)

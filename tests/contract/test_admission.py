@@ -265,7 +265,7 @@ def test_every_line_must_be_signed_once_a_key_is_registered(log: Log) -> None:
     signatures[6] = signed(lines[6], "k1", OTHER)  # a golem without a key
     admitted = admit(log, batch, lines, signatures)
     assert refused(admitted) == dict.fromkeys((2, 3, 4, 6), SignatureError)
-    messages = [str(one.error) for one in admitted.refused]
+    messages = [str(refusal.error) for refusal in admitted.refused]
     assert "tick 3 is not signed" in messages[0]
     assert "key k1 did not make" in messages[1]
     assert "signed with k2, but k1 is valid there" in messages[2]

@@ -42,7 +42,9 @@ def contents(root: Path) -> dict[str, bytes]:
     files = (path for path in root.rglob("*") if path.is_file())
     named = {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
     return {
-        name: said for name, said in named.items() if not name.startswith(("locks/", "index/")) and "/lock" not in name
+        name: content
+        for name, content in named.items()
+        if not name.startswith(("locks/", "index/")) and "/lock" not in name
     }
 
 
@@ -161,15 +163,15 @@ def test_seal_keys_are_in_no_backup(home: Home, folder: Path) -> None:
 def test_a_damaged_backup_is_named_and_restores_nothing(home: Home, folder: Path, tmp_path: Path, damage: str) -> None:
     back_up(home, folder, NOW)
     path = objects(folder)[7]
-    content, said = path.read_bytes(), (folder / MANIFEST).read_bytes()
+    content, statement = path.read_bytes(), (folder / MANIFEST).read_bytes()
     if damage == "flip":
         path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     elif damage == "lose":
         path.unlink()
     elif damage == "manifest":
-        (folder / MANIFEST).write_bytes(said.replace(b"arrow-0000", b"arrow-0002"))
+        (folder / MANIFEST).write_bytes(statement.replace(b"arrow-0000", b"arrow-0002"))
     else:
-        (folder / MANIFEST).write_bytes(said.replace(b'"home.json"', b'"../h.json"'))
+        (folder / MANIFEST).write_bytes(statement.replace(b'"home.json"', b'"../h.json"'))
     with pytest.raises(CustodyError, match=path.name if damage in ("flip", "lose") else MANIFEST):
         restore(folder, tmp_path / "again", NOW)
     assert not (tmp_path / "again").exists()
@@ -201,7 +203,7 @@ def test_a_folder_that_is_no_backup_of_this_home_is_left_alone(home: Home, folde
 
 def test_a_backup_of_a_newer_format_says_so(home: Home, folder: Path, tmp_path: Path) -> None:
     back_up(home, folder, NOW)
-    said = orjson.loads((folder / MANIFEST).read_bytes())
-    (folder / MANIFEST).write_bytes(orjson.dumps(said | {"format": 2}))
+    document = orjson.loads((folder / MANIFEST).read_bytes())
+    (folder / MANIFEST).write_bytes(orjson.dumps(document | {"format": 2}))
     with pytest.raises(SchemaVersionError, match="upgrade"):
         restore(folder, tmp_path / "again", NOW)

@@ -44,7 +44,9 @@ def at(minute: int) -> datetime:
     return NOW + timedelta(minutes=minute)
 
 
-def said(talk: Conversations, *contents: str, golem_id: str = GOLEM, session: str = "session") -> list[Message]:
+def append_messages(
+    talk: Conversations, *contents: str, golem_id: str = GOLEM, session: str = "session"
+) -> list[Message]:
     roles = ("owner", "golem")
     return [talk.append(golem_id, roles[i % 2], content, at(i), session=session) for i, content in enumerate(contents)]
 
@@ -57,7 +59,7 @@ def contents(messages: list[Message] | tuple[Message, ...]) -> list[str]:
 
 
 def test_what_was_said_is_a_line_of_json_on_the_disk_when_append_returns(home: Home, talk: Conversations) -> None:
-    first, second = said(talk, "how do you do?", "I fear the gas")
+    first, second = append_messages(talk, "how do you do?", "I fear the gas")
     header, *lines = [orjson.loads(line) for line in session_file(home, GOLEM, "session").read_bytes().splitlines()]
     assert (header["golem_id"], header["session"]) == (GOLEM, "session")
     assert [(line["id"], line["parent_id"], line["role"], line["content"], line["at"]) for line in lines] == [
@@ -70,23 +72,23 @@ def test_what_was_said_is_a_line_of_json_on_the_disk_when_append_returns(home: H
 def test_an_append_is_synced_before_it_returns(
     home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said(talk, "first")
+    append_messages(talk, "first")
     synced: list[int] = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_size), fsync(handle))[1])
-    said(talk, "second")
+    append_messages(talk, "second")
     assert session_file(home, GOLEM, "session").stat().st_size in synced
 
 
 def test_the_same_words_at_the_same_moment_are_two_messages(talk: Conversations) -> None:
-    one, two = talk.append(GOLEM, "owner", "yes", NOW), talk.append(GOLEM, "owner", "yes", NOW)
-    assert one.message_id != two.message_id
+    first, two = talk.append(GOLEM, "owner", "yes", NOW), talk.append(GOLEM, "owner", "yes", NOW)
+    assert first.message_id != two.message_id
     assert contents(talk.view(GOLEM)) == ["yes", "yes"]
 
 
 @pytest.mark.parametrize("golem_id", ["../../etc/passwd", "/", "..", "a\0b", "x" * 256, "ümläut/\n", "CON"])
 def test_any_golem_id_stays_inside_of_the_home(home: Home, talk: Conversations, golem_id: str) -> None:
-    said(talk, "hello", golem_id=golem_id)
+    append_messages(talk, "hello", golem_id=golem_id)
     path = session_file(home, golem_id, "session")
     assert path.parent.parent == home.conversations
     assert path.exists()
@@ -97,8 +99,8 @@ def test_any_golem_id_stays_inside_of_the_home(home: Home, talk: Conversations, 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a.archive-0001", "x" * 65, "a b", "ü"])
 def test_a_name_that_is_no_plain_word_is_refused(talk: Conversations, name: str) -> None:
     with pytest.raises(RecordError, match="cannot name"):
-        said(talk, "hello", session=name)
-    said(talk, "hello")
+        append_messages(talk, "hello", session=name)
+    append_messages(talk, "hello")
     with pytest.raises(RecordError, match="cannot name"):
         talk.branch(GOLEM, name, NOW)
 
@@ -124,29 +126,29 @@ def test_what_cannot_be_said_is_refused_and_leaves_nothing(home: Home, talk: Con
 def test_a_line_that_was_never_finished_is_left_out_told_and_cut_off_by_the_next(
     home: Home, talk: Conversations, cut: int
 ) -> None:
-    said(talk, "first", "second", "lost")
+    append_messages(talk, "first", "second", "lost")
     path = session_file(home, GOLEM, "session")
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
     assert contents(talk.view(GOLEM)) == ["first", "second"]
     assert talk.session(GOLEM).torn == whole.splitlines(keepends=True)[-1][:-cut]
     assert path.read_bytes() == whole[:-cut], "reading changes nothing"
-    said(talk, "again")
+    append_messages(talk, "again")
     assert contents(talk.view(GOLEM)) == ["first", "second", "again"]
     assert talk.session(GOLEM).torn == b""
 
 
 def test_a_last_line_of_zeros_is_torn_too(home: Home, talk: Conversations) -> None:
-    said(talk, "first")
+    append_messages(talk, "first")
     with session_file(home, GOLEM, "session").open("ab") as out:
         out.write(bytes(30) + b"\n")
     assert contents(talk.view(GOLEM)) == ["first"]
-    said(talk, "second")
+    append_messages(talk, "second")
     assert contents(talk.view(GOLEM)) == ["first", "second"]
 
 
 def test_a_broken_line_before_the_end_is_named(home: Home, talk: Conversations) -> None:
-    said(talk, "first", "second")
+    append_messages(talk, "first", "second")
     path = session_file(home, GOLEM, "session")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"{" + lines[1] + lines[2])
@@ -161,7 +163,7 @@ def test_a_broken_line_before_the_end_is_named(home: Home, talk: Conversations) 
 
 
 def test_a_full_disk_leaves_no_half_of_a_line(home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
-    said(talk, "first")
+    append_messages(talk, "first")
     before = session_file(home, GOLEM, "session").read_bytes()
 
     def full(_: int) -> None:
@@ -170,7 +172,7 @@ def test_a_full_disk_leaves_no_half_of_a_line(home: Home, talk: Conversations, m
     with monkeypatch.context() as disk:
         disk.setattr(session_files.os, "fsync", full)
         with pytest.raises(StoreError, match="No space left"):
-            said(talk, "second")
+            append_messages(talk, "second")
     assert session_file(home, GOLEM, "session").read_bytes() == before
 
 
@@ -178,7 +180,7 @@ def test_a_full_disk_leaves_no_half_of_a_line(home: Home, talk: Conversations, m
 
 
 def test_a_branch_begins_behind_any_message_and_one_can_go_back(talk: Conversations) -> None:
-    first, second, _ = said(talk, "first", "second", "third")
+    first, second, _ = append_messages(talk, "first", "second", "third")
     talk.branch(GOLEM, "what-if", at(10), behind=second.message_id[:6])
     talk.append(GOLEM, "golem", "another third", at(11))
     assert contents(talk.view(GOLEM)) == ["first", "second", "another third"]
@@ -201,7 +203,7 @@ def test_a_branch_begins_behind_any_message_and_one_can_go_back(talk: Conversati
 
 
 def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Home, talk: Conversations) -> None:
-    said(talk, *(f"m{i}" for i in range(8)))
+    append_messages(talk, *(f"m{i}" for i in range(8)))
     assert talk.compact(GOLEM, "they greeted", at(20), keep=3) == 5
     assert contents(talk.view(GOLEM)) == ["they greeted", "m5", "m6", "m7"]
     assert talk.view(GOLEM)[0].covers == 5
@@ -209,7 +211,7 @@ def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Hom
     here = read_session(session_file(home, GOLEM, "session"))
     assert here is not None
     assert len(here.lines) == 3, "what is covered is no longer in the file"
-    said(talk, "m8", "m9")
+    append_messages(talk, "m8", "m9")
     assert talk.compact(GOLEM, "they greeted and traded", at(30), keep=2) == 8
     assert contents(talk.view(GOLEM)) == ["they greeted and traded", "m8", "m9"]
     assert contents(talk.view(GOLEM, whole=True)) == [f"m{i}" for i in range(10)]
@@ -217,12 +219,12 @@ def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Hom
         talk.compact(GOLEM, "again", at(31), keep=2)
     assert talk.compact(GOLEM, "all of it", at(32), keep=0) == 10
     assert contents(talk.view(GOLEM)) == ["all of it"]
-    said(talk, "m10")
+    append_messages(talk, "m10")
     assert contents(talk.view(GOLEM)) == ["all of it", "m10"]
 
 
 def test_a_branch_that_begins_in_what_was_archived_still_has_its_beginning(home: Home, talk: Conversations) -> None:
-    messages = said(talk, *(f"m{i}" for i in range(6)))
+    messages = append_messages(talk, *(f"m{i}" for i in range(6)))
     talk.branch(GOLEM, "early", at(10), behind=messages[1].message_id)
     talk.append(GOLEM, "owner", "aside", at(11))
     talk.branch(GOLEM, "main", at(12))
@@ -239,7 +241,7 @@ def test_a_branch_that_begins_in_what_was_archived_still_has_its_beginning(home:
 def test_an_interrupted_compaction_leaves_what_was_there(
     home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    said(talk, *(f"m{i}" for i in range(5)))
+    append_messages(talk, *(f"m{i}" for i in range(5)))
     whole = conversations.replace_file
 
     def cut(path: Path, content: bytes) -> None:
@@ -275,7 +277,7 @@ def test_every_branch_keeps_every_message_whatever_is_done(
 ) -> None:
     home = Home.create(tmp_path_factory.mktemp("talk") / "home", Policy(), NOW)
     talk = Conversations(home, EventLog(home))
-    (first,) = said(talk, "m0")
+    (first,) = append_messages(talk, "m0")
     paths: dict[str, list[str]] = {"main": ["m0"]}
     ids, active, covered = {"m0": first.message_id}, "main", False
     for number, (act, choice) in enumerate(acts, 1):
@@ -312,7 +314,7 @@ def test_every_branch_keeps_every_message_whatever_is_done(
 def test_the_tail_is_that_of_the_active_branch_of_the_session_where_something_was_said_last(
     home: Home, talk: Conversations
 ) -> None:
-    said(talk, "old one", "old two", session="monday")
+    append_messages(talk, "old one", "old two", session="monday")
     talk.append(GOLEM, "owner", "new one", at(50), session="tuesday")
     assert contents(conversation_tail(home, GOLEM, 5)) == ["new one"]
     talk.append(GOLEM, "owner", "old three", at(60), session="monday")
@@ -323,7 +325,7 @@ def test_the_tail_is_that_of_the_active_branch_of_the_session_where_something_wa
 
 
 def test_the_tail_is_a_category_of_the_workspace(home: Home, talk: Conversations) -> None:
-    said(talk, "x" * 40, "y" * 41)
+    append_messages(talk, "x" * 40, "y" * 41)
     category = conversation_category(conversation_tail(home, GOLEM, 9))
     assert (category.category, category.items, category.tokens) == ("conversation", 2, 21)
 
@@ -334,9 +336,9 @@ def test_the_tail_is_a_category_of_the_workspace(home: Home, talk: Conversations
 def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home: Home) -> None:
     with EventLog(home) as log:
         talk, keys = Conversations(home, log), SealKeys(home)
-        said(talk, "before it sealed")
+        append_messages(talk, "before it sealed")
         keys.make(log, GOLEM, SECRET, NOW)
-        said(talk, "a secret", "another")
+        append_messages(talk, "a secret", "another")
         path = session_file(home, GOLEM, "session")
         assert b"secret" not in path.read_bytes()
         assert contents(conversation_tail(home, GOLEM, 9)) == ["before it sealed", "a secret", "another"]
@@ -356,7 +358,7 @@ def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home
             with pytest.raises(SealError, match="which is lost"):
                 read()
         with pytest.raises(SealError, match="the key was destroyed on"):
-            said(talk, "more")
+            append_messages(talk, "more")
 
 
 # many writers
@@ -409,7 +411,7 @@ def test_the_command_appends_shows_branches_compacts_and_lists(home: Home) -> No
     assert "aside*" in bardo(home, "list")[1]
     with session_file(home, GOLEM, "session").open("ab") as out:
         out.write(b'{"kind":"mess')
-    code, said_, told = bardo(home, "show", GOLEM)
-    assert (code, "or not" in said_, "unfinished last line" in told) == (0, True, True)
-    code, _, told = bardo(home, "show", "nobody")
-    assert (code, "has no session" in told) == (2, True)
+    code, said_, result = bardo(home, "show", GOLEM)
+    assert (code, "or not" in said_, "unfinished last line" in result) == (0, True, True)
+    code, _, result = bardo(home, "show", "nobody")
+    assert (code, "has no session" in result) == (2, True)

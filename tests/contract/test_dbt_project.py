@@ -79,8 +79,8 @@ def test_every_mart_has_its_key_tested() -> None:
     ("rows", "wrong"), [("(1, 1), (1, 2)", 0), ("(1, 1), (1, 1)", 1), ("(1, null), (2, null)", 2), ("(null, 1)", 1)]
 )
 def test_a_key_is_of_one_row_and_whole(rows: str, wrong: int) -> None:
-    told = (DBT_PROJECT / "tests/generic/unique_together.sql").read_text()
-    _, body = told.split("%}", 1)
+    content = (DBT_PROJECT / "tests/generic/unique_together.sql").read_text()
+    _, body = content.split("%}", 1)
     query = Template(body.split("{% endtest %}")[0]).render(model=f"(values {rows}) as t(a, b)", columns=["a", "b"])
     with duckdb.connect() as connection:
         assert len(connection.execute(query).fetchall()) == wrong
@@ -134,8 +134,8 @@ def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path)
 def test_a_home_may_lie_in_any_folder(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "my hôme's 5 %", Policy(), NOW)
     with EventLog(home) as log, duckdb.connect() as connection:
-        told = Steered(intervention_id="i-0", due_tick=1, severity="low", intent="rest")
-        log.record([life_event("g-1", NOW, told)], NOW)
+        steer = Steered(intervention_id="i-0", due_tick=1, severity="low", intent="rest")
+        log.record([life_event("g-1", NOW, steer)], NOW)
         sources(home=str(home.root), derivation="none").configure_connection(connection)
         assert connection.execute("select golem_id from home.raw.log_life").fetchall() == [("g-1",)]
 

@@ -90,11 +90,11 @@ def answers(index: EpisodeIndex, embedder: Embedder) -> list[dict[str, Any]]:
         for golems in (None, ["g-1"])
         for limit in (3, 30)
     ]
-    return [row for found in asked for row in found.to_pylist()]
+    return [row for result in asked for row in result.to_pylist()]
 
 
-def ids(found: pa.Table) -> list[str]:
-    return found["episode_id"].to_pylist()
+def ids(result: pa.Table) -> list[str]:
+    return result["episode_id"].to_pylist()
 
 
 def crash_before_watermark(index: EpisodeIndex, table: GrowingTable) -> None:
@@ -122,16 +122,18 @@ def test_the_nearest_are_those_that_comparing_each_one_finds(
     commit(table, episodes)
     index.refresh(table)
     for golems, asked in product((None, ["g-0"], ["g-0", "g-2"]), embedder.embed(QUESTIONS)):
-        mine = episodes if golems is None else episodes.filter(pc.is_in(episodes["golem_id"], pa.array(golems)))
-        vector = np.vstack(mine["vector"].to_pylist()).astype(np.float64)
+        selected = episodes if golems is None else episodes.filter(pc.is_in(episodes["golem_id"], pa.array(golems)))
+        vector = np.vstack(selected["vector"].to_pylist()).astype(np.float64)
         cosine = vector @ asked.astype(np.float64)
         # Episodes of one text are equals; rounding keeps them so.
-        best = sorted(zip(-cosine.round(6), mine["golem_id"].to_pylist(), mine["tick"].to_pylist(), strict=True))[:25]
-        found = index.search(asked, golem_ids=golems, limit=25)
-        assert found.schema == MATCH_SCHEMA
-        assert ids(found) == [f"{golem}:{tick}" for _, golem, tick in best]
-        np.testing.assert_allclose(found["distance"], [1 + distance for distance, _, _ in best], atol=2e-6)
-        np.testing.assert_allclose(found["score"], [-distance for distance, _, _ in best], atol=2e-6)
+        best = sorted(
+            zip(-cosine.round(6), selected["golem_id"].to_pylist(), selected["tick"].to_pylist(), strict=True)
+        )[:25]
+        hits = index.search(asked, golem_ids=golems, limit=25)
+        assert hits.schema == MATCH_SCHEMA
+        assert ids(hits) == [f"{golem}:{tick}" for _, golem, tick in best]
+        np.testing.assert_allclose(hits["distance"], [1 + distance for distance, _, _ in best], atol=2e-6)
+        np.testing.assert_allclose(hits["score"], [-distance for distance, _, _ in best], atol=2e-6)
 
 
 def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
@@ -142,14 +144,14 @@ def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
     commit(table, far)
     commit(table, rows([5] * 40, [f"g-{at % 4}" for at in shuffled], [int(at) for at in shuffled], matrix))
     index.refresh(table)
-    found = index.search(matrix[5], limit=12)
-    assert ids(found) == [f"g-0:{t}" for t in range(0, 40, 4)] + ["g-1:1", "g-1:5"]
+    hits = index.search(matrix[5], limit=12)
+    assert ids(hits) == [f"g-0:{t}" for t in range(0, 40, 4)] + ["g-1:1", "g-1:5"]
 
 
 def test_of_texts_that_tie_for_the_last_place_the_first_by_name_is_taken() -> None:
     stored = pa.table({"text_hash": ["e", "d", "c", "b", "a"], "_score": [9.0, 7.0, 7.0, 7.0, 1.0]})
-    found = nearest_episodes._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
-    assert found["text_hash"].to_pylist() == ["e", "b"]
+    result = nearest_episodes._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
+    assert result["text_hash"].to_pylist() == ["e", "b"]
 
 
 def test_words_lift_what_the_vector_alone_puts_last(
@@ -402,10 +404,10 @@ def test_a_home_recalls_what_is_like_a_text_and_what_is_beside_does_not_disturb_
     commit(beside.projections.growing("episodes"), lives(500, 2, matrix))
     assert (refresh_index(stores), refresh_index(beside), refresh_index(stores)) == (180, 6, 0)
     assert (stores.home.index / "episodes" / stores.derivation_id / stores.embedder.identity.key).is_dir()
-    found = similar_episodes(stores, "fuel for transactions was expensive; gas spiked", golem_ids=["g-1"])
-    assert found.num_rows == 5
-    assert set(found["golem_id"].to_pylist()) == {"g-1"}
-    assert all("gas spiked" in text for text in found["text"].to_pylist())
+    hits = similar_episodes(stores, "fuel for transactions was expensive; gas spiked", golem_ids=["g-1"])
+    assert hits.num_rows == 5
+    assert set(hits["golem_id"].to_pylist()) == {"g-1"}
+    assert all("gas spiked" in text for text in hits["text"].to_pylist())
     assert similar_episodes(beside, "gas", limit=99).num_rows == 6
     with pytest.raises(QueryError, match="empty question"):
         similar_episodes(stores, " \n")
@@ -429,28 +431,28 @@ def test_above_the_policys_number_of_vectors_a_search_looks_at_some_and_says_how
     assert mark is not None
     assert mark.approximate is None, "below the number each vector is compared"
     commit(table, episodes.take(pa.array(range(950, 1_500))))
-    for one in (index, exact):
-        one.refresh(table)
+    for item in (index, exact):
+        item.refresh(table)
     mark = index.watermark()
     assert mark is not None
     assert mark.approximate is not None
-    found = mark.approximate
-    assert 0 < found.looked_at <= found.lists // 2
-    assert (found.vectors, found.questions, found.nearest) == (1_500, 20, 10)
-    assert growth.recall_min * 1e6 <= found.recall_ppm <= 1e6
+    result = mark.approximate
+    assert 0 < result.looked_at <= result.lists // 2
+    assert (result.vectors, result.questions, result.nearest) == (1_500, 20, 10)
+    assert growth.recall_min * 1e6 <= result.recall_ppm <= 1e6
     hits, asked = 0, np.vstack(episodes["vector"].to_pylist())[::100] + 0.02
     for vector in asked.astype(np.float32):
-        near, truth = (set(ids(one.search(vector, limit=10))) for one in (index, exact))
+        near, truth = (set(ids(item.search(vector, limit=10))) for item in (index, exact))
         hits += len(near & truth)
-        mine = [set(ids(one.search(vector, limit=10, golem_ids=["g-3"]))) for one in (index, exact)]
-        assert mine[0] == mine[1], "of a golem each text is compared"
+        lines = [set(ids(item.search(vector, limit=10, golem_ids=["g-3"]))) for item in (index, exact)]
+        assert lines[0] == lines[1], "of a golem each text is compared"
     assert hits / (10 * len(asked)) > 0.85
     others = pa.array([f"n:{at}" for at in range(100)])
     commit(table, many(100, seed=6).set_column(0, EPISODE_SCHEMA.field("episode_id"), others))
     index.refresh(table)
     again = index.watermark()
     assert again is not None
-    assert again.approximate == found, "a tenth more is no reason to learn the lists anew"
+    assert again.approximate == result, "a tenth more is no reason to learn the lists anew"
 
 
 @pytest.mark.row("MEM-13")

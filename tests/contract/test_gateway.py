@@ -35,7 +35,7 @@ from bardo_pipeline.policy import GatewayPolicy
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import BRIEF, beside, birth_of, derive_all, fingerprints, stores_at, with_hashes
 from tests.support.handmade_records import GOOD, RALLY, START, STORM, Life, full
-from tests.support.loopback_provider import INPUT_TOKENS, OUTPUT_TOKENS, Loopback, Said, loopback, operations
+from tests.support.loopback_provider import INPUT_TOKENS, OUTPUT_TOKENS, Loopback, Reply, loopback, operations
 
 pytestmark = pytest.mark.row("MEM-4")
 
@@ -88,8 +88,8 @@ def opened(root: Path, **gateway: Any) -> DerivationContext:
     return with_hashes(DerivationContext.open(root, policy=policy))
 
 
-def proposed(stores: DerivationContext, provider: Loopback, at: datetime = NOW, **said: Any) -> ProposalRequest:
-    return propose(stores, "g-0", provider.settings, clock=lambda: at, **said)
+def proposed(stores: DerivationContext, provider: Loopback, at: datetime = NOW, **fields: Any) -> ProposalRequest:
+    return propose(stores, "g-0", provider.settings, clock=lambda: at, **fields)
 
 
 def on_record(stores: DerivationContext) -> list[dict[str, Any]]:
@@ -124,15 +124,15 @@ def test_the_provider_is_asked_for_the_schema_with_the_limits_of_the_policy(prov
 
 
 def test_a_text_only_answer_counts_if_it_matches_the_schema(provider: Loopback) -> None:
-    reply = ask(PROMPT, provider.says(Said(text=json.dumps({"operations": [UPVOTE]}))).settings, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(text=json.dumps({"operations": [UPVOTE]}))).settings, POLICY)
     assert [item.operation for item in reply.operations] == ["UPVOTE"]
 
 
 @pytest.mark.parametrize(
     ("answer", "named"),
     [
-        (Said(arguments='{"operations": ['), "Invalid JSON"),
-        (Said(arguments='{"operations": {"operation": "ADD"}}'), "operations"),
+        (Reply(arguments='{"operations": ['), "Invalid JSON"),
+        (Reply(arguments='{"operations": {"operation": "ADD"}}'), "operations"),
         (operations({**UPVOTE, "operation": "DELETE"}), "DELETE"),
         (operations({**ADD, "confidence": 1.7}), "confidence: Input should be less than or equal to 1, not 1.7"),
         (operations({**ADD, "sign": 2}), "sign"),
@@ -142,13 +142,13 @@ def test_a_text_only_answer_counts_if_it_matches_the_schema(provider: Loopback) 
         (operations({**UPVOTE, "reason": "x" * 501}), "reason"),
         (operations(*[UPVOTE] * 17), "operations"),
         (operations({**UPVOTE, "verdict": "pays"}), "verdict"),
-        (Said(text="I would rather talk about the weather."), "the weather"),
-        (Said(arguments='{"operations": [{', finish="length"), "token limit"),
-        (Said(body=b"<html>"), "decode"),
+        (Reply(text="I would rather talk about the weather."), "the weather"),
+        (Reply(arguments='{"operations": [{', finish="length"), "token limit"),
+        (Reply(body=b"<html>"), "decode"),
     ],
 )  # fmt: skip
 def test_an_answer_that_does_not_parse_is_kept_unchanged_with_its_fault(
-    provider: Loopback, answer: Said, named: str
+    provider: Loopback, answer: Reply, named: str
 ) -> None:
     reply = ask(PROMPT, provider.says(answer).settings, POLICY)
     assert (reply.outcome, reply.operations) == ("malformed", ())
@@ -168,18 +168,18 @@ def test_an_answer_that_does_not_parse_is_kept_unchanged_with_its_fault(
 def test_a_body_that_is_no_message_is_malformed_and_charged_the_maximum(
     provider: Loopback, protocol: str, body: bytes
 ) -> None:
-    settings = getattr(provider.says(Said(body=body)), protocol)
+    settings = getattr(provider.says(Reply(body=body)), protocol)
     reply = ask(PROMPT, settings, POLICY)
     assert (reply.outcome, reply.answer, reply.operations) == ("malformed", None, ())
     assert reply.detail
     most = most_micros(settings, PROMPT.size_bytes, POLICY)
     assert reply.cost_micros == most, "nobody could read what it counts"
-    late = ask(PROMPT, getattr(provider.says(Said(text="no"), Said(body=body)), protocol), POLICY)
+    late = ask(PROMPT, getattr(provider.says(Reply(text="no"), Reply(body=body)), protocol), POLICY)
     assert (late.outcome, late.request_count, late.cost_micros) == ("malformed", 1, most)
 
 
 def test_a_broken_connection_is_charged_the_maximum_and_a_refused_one_nothing(provider: Loopback) -> None:
-    settings = provider.says(Said(text="half an answer", cut=True)).settings
+    settings = provider.says(Reply(text="half an answer", cut=True)).settings
     reply = ask(PROMPT, settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("failed", 1 + POLICY.retries_max)
     assert reply.cost_micros == most_micros(settings, PROMPT.size_bytes, POLICY)
@@ -193,41 +193,41 @@ def test_a_malformed_answer_is_sent_back_once_for_correction(provider: Loopback)
 
 
 def test_a_refusal_keeps_the_provider_s_message(provider: Loopback) -> None:
-    reply = ask(PROMPT, provider.says(Said(refusal="I give no financial advice")).settings, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(refusal="I give no financial advice")).settings, POLICY)
     assert (reply.outcome, reply.answer) == ("refused", "I give no financial advice")
     assert "I give no financial advice" in reply.detail
     assert len(provider.requests) == 1, "who refuses is not asked again"
-    reply = ask(PROMPT, provider.says(Said(finish="content_filter")).settings, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(finish="content_filter")).settings, POLICY)
     assert reply.outcome == "refused"
-    reply = ask(PROMPT, provider.says(Said(text="That is not for me to say.", finish="refusal")).messages, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(text="That is not for me to say.", finish="refusal")).messages, POLICY)
     assert (reply.outcome, reply.answer) == ("refused", "That is not for me to say.")
 
 
 def test_a_timeout_is_charged_the_maximum(provider: Loopback) -> None:
     swift = POLICY.model_copy(update={"request_seconds_max": 0.3})
-    reply = ask(PROMPT, provider.says(Said(held=True)).settings, swift)
+    reply = ask(PROMPT, provider.says(Reply(held=True)).settings, swift)
     assert (reply.outcome, reply.answer, reply.request_count) == ("timed_out", None, 0)
     assert reply.cost_micros == most_micros(provider.settings, PROMPT.size_bytes, swift)
     assert 300 <= reply.latency_ms < 5_000
 
 
 def test_a_server_error_is_retried_and_then_raised(provider: Loopback) -> None:
-    reply = ask(PROMPT, provider.says(Said(status=503), operations(UPVOTE)).settings, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(status=503), operations(UPVOTE)).settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("answered", 2)
-    reply = ask(PROMPT, provider.says(Said(status=500)).settings, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(status=500)).settings, POLICY)
     assert (reply.outcome, len(provider.requests), reply.cost_micros) == ("failed", 1 + POLICY.retries_max, 0)
     assert "500" in reply.detail
     assert "a bad day" in reply.detail
-    reply = ask(PROMPT, provider.says(Said(status=401)).settings, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(status=401)).settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("failed", 1), "a wrong key is not tried again"
 
 
 def test_a_key_that_the_provider_repeats_is_not_kept(provider: Loopback) -> None:
     body = b'{"error": {"message": "who is a key of no worth?", "type": "auth"}}'
-    reply = ask(PROMPT, provider.says(Said(status=401, body=body)).settings, POLICY)
+    reply = ask(PROMPT, provider.says(Reply(status=401, body=body)).settings, POLICY)
     assert reply.outcome == "failed"
     assert "who is (OPENAI_API_KEY)?" in reply.detail.replace("(ANTHROPIC_API_KEY)", "(OPENAI_API_KEY)")
-    echo = Said(text="a key of no worth")
+    echo = Reply(text="a key of no worth")
     assert "no worth" not in (ask(PROMPT, provider.says(echo).settings, POLICY).answer or "")
 
 
@@ -243,7 +243,7 @@ def test_an_answer_without_usage_is_charged_the_maximum(provider: Loopback) -> N
     settings = provider.settings
     counted = ask(PROMPT, provider.says(operations()).settings, POLICY)
     assert counted.cost_micros == cost_micros(settings, INPUT_TOKENS, OUTPUT_TOKENS, POLICY) == 7_500
-    answer = Said(arguments=json.dumps({"operations": []}), usage=False)
+    answer = Reply(arguments=json.dumps({"operations": []}), usage=False)
     assert ask(PROMPT, provider.says(answer).settings, POLICY).cost_micros == most_micros(
         settings, PROMPT.size_bytes, POLICY
     )
@@ -323,24 +323,24 @@ def test_another_model_and_another_cycle_are_other_questions(stores: DerivationC
     ]  # fmt: skip
 
 
-FAILURES: list[tuple[Said, type[GatewayError], str]] = [
-    (Said(arguments="{"), AnswerError, "malformed"),
+FAILURES: list[tuple[Reply, type[GatewayError], str]] = [
+    (Reply(arguments="{"), AnswerError, "malformed"),
     (operations({**ADD, "confidence": 1.7}), AnswerError, "malformed"),
-    (Said(refusal="no"), RefusalError, "refused"),
-    (Said(held=True), UnreachableError, "timed_out"),
-    (Said(status=500), UnreachableError, "failed"),
+    (Reply(refusal="no"), RefusalError, "refused"),
+    (Reply(held=True), UnreachableError, "timed_out"),
+    (Reply(status=500), UnreachableError, "failed"),
 ]
 
 
-@pytest.mark.parametrize(("said", "kind", "outcome"), FAILURES)
+@pytest.mark.parametrize(("answer", "kind", "outcome"), FAILURES)
 def test_a_failure_is_a_typed_error_recorded_with_the_answer(
-    stores: DerivationContext, provider: Loopback, said: Said, kind: type[GatewayError], outcome: str
+    stores: DerivationContext, provider: Loopback, answer: Reply, kind: type[GatewayError], outcome: str
 ) -> None:
-    seconds = 1.0 if said.held else 10.0
+    seconds = 1.0 if answer.held else 10.0
     stores = opened(stores.home.root, request_seconds_max=seconds, retries_max=0, golem_day_micros_max=1_000_000)
-    asking = proposed(stores, provider.says(said))
+    asking = proposed(stores, provider.says(answer))
     (request,) = on_record(stores)
-    assert (request["outcome"], request["answer"]) == (outcome, said.arguments or said.refusal)
+    assert (request["outcome"], request["answer"]) == (outcome, answer.arguments or answer.refusal)
     assert type(asking.error) is kind
     assert asking.event is not None
     assert asking.event.event_id in str(asking.error)
@@ -401,7 +401,7 @@ def test_a_rebuild_makes_no_call_and_derives_the_same(
 ) -> None:
     proposed(stores, provider.says(operations(ADD, UPVOTE)))
     derive_all(stores)
-    provider.says(Said(status=500))
+    provider.says(Reply(status=500))
     rebuilt = beside(stores, tmp_path / "again")
     derive_all(rebuilt)
     assert fingerprints(rebuilt) == fingerprints(stores)

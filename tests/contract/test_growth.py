@@ -55,7 +55,7 @@ def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay
     dry = tend(stores.home, stores.log, tight, now=datetime.now(UTC), dry_run=True)
     report = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
     (step,) = [step for step in report.steps if step.action == "left out what may go"]
-    assert step.rows in [one.rows for one in dry.steps if one.action == step.action]
+    assert step.rows in [item.rows for item in dry.steps if item.action == step.action]
     episodes = stores.projections.read("episodes")
     last = pc.max(stores.log.read_cycles(["observed_at"])["observed_at"])
     expired_ids = episodes.filter(pc.less(episodes["may_go_at"], last))["episode_id"].to_pylist()
@@ -126,11 +126,11 @@ def test_an_upsert_equals_a_replacement_of_all_rows(tmp_path: Path, bucket_count
         == (expected.fingerprint, 61)
     )
     assert (upserted.rows_written, upserted.version) == (rows.num_rows, (first.version or 0) + 1)
-    for one in (amended, Projections(tmp_path / "amended", bucket_count, Policy())):
-        assert one.replaceable("facts").digests() == table.digests()
-        assert one.replaceable("facts").read().equals(table.read())
-        assert one.replaceable("facts").read().equals(table.read())
-        assert one.replaceable("facts").done("g-003") == 2
+    for item in (amended, Projections(tmp_path / "amended", bucket_count, Policy())):
+        assert item.replaceable("facts").digests() == table.digests()
+        assert item.replaceable("facts").read().equals(table.read())
+        assert item.replaceable("facts").read().equals(table.read())
+        assert item.replaceable("facts").done("g-003") == 2
 
 
 def test_a_table_with_a_deleted_row_is_not_upserted(tmp_path: Path) -> None:

@@ -140,12 +140,12 @@ def test_a_writer_has_a_name_and_numbers_its_segments(log: Log, writer: str, seg
 
 @pytest.mark.row("P-1")
 def test_an_event_is_recorded_once(log: Log) -> None:
-    one, two = accepted(1, 1), accepted(2, 2)
-    assert log.record([one, two, one], NOW) == 2
-    assert log.record([two, one], LATER) == 0
+    first, two = accepted(1, 1), accepted(2, 2)
+    assert log.record([first, two, first], NOW) == 2
+    assert log.record([two, first], LATER) == 0
     assert log.record([], LATER) == 0
     events = log.life()
-    assert sorted(events["event_id"].to_pylist()) == sorted([one.event_id, two.event_id])
+    assert sorted(events["event_id"].to_pylist()) == sorted([first.event_id, two.event_id])
     assert set(events["recorded_at"].to_pylist()) == {NOW}
 
 
@@ -194,9 +194,9 @@ def test_a_vector_is_recorded_once_per_text_and_embedder(log: Log) -> None:
     assert log.record_vectors(vectors(["a", "b", "a"])) == 2
     assert log.record_vectors(vectors(["b", "c"], value=0.75)) == 1
     assert log.record_vectors(vectors(["a"], embedder="nomic", value=0.25)) == 1
-    found = log.vectors(MINILM, ["c", "a", "b", "unknown", "a"])
-    assert found.column_names == ["text_hash", "vector"]
-    assert found.to_pylist() == [
+    result = log.vectors(MINILM, ["c", "a", "b", "unknown", "a"])
+    assert result.column_names == ["text_hash", "vector"]
+    assert result.to_pylist() == [
         {"text_hash": "a", "vector": [0.5, 0.0]},
         {"text_hash": "b", "vector": [0.5, 1.0]},
         {"text_hash": "c", "vector": [0.75, 1.0]},

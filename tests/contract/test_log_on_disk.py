@@ -220,16 +220,16 @@ def test_a_nullable_column_is_added_by_the_first_append(tmp_path: Path) -> None:
 @pytest.mark.row("EV-2")
 def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("a", pa.int64())])
-    one, two = (AppendOnlyTable(tmp_path / "table", schema, ["a"]) for _ in range(2))
+    first, two = (AppendOnlyTable(tmp_path / "table", schema, ["a"]) for _ in range(2))
     rows = pa.table({"a": [1, 2]}, schema=schema)
-    assert one.append(rows, transactions={"w": 0}) == 1
+    assert first.append(rows, transactions={"w": 0}) == 1
     assert two.append(rows, transactions={"w": 0}) is None
     write = AppendOnlyTable.write
 
     def overtaken(number: int) -> Callable[[AppendOnlyTable, pa.Table], Added]:
         def late(table: AppendOnlyTable, given: pa.Table) -> Added:  # other handle commits after this one has looked
             monkeypatch.setattr(AppendOnlyTable, "write", write)
-            assert one.append(given, transactions={"w": number}) == number + 1
+            assert first.append(given, transactions={"w": number}) == number + 1
             return write(table, given)
 
         return late
@@ -238,7 +238,7 @@ def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path, monke
     assert two.append(rows, transactions={"w": 1}) is None
     monkeypatch.setattr(AppendOnlyTable, "write", overtaken(2))
     assert two.append(rows, transactions={"v": 7}) == 4, "another's rows go behind"
-    assert one.read().num_rows == 8
+    assert first.read().num_rows == 8
     assert len(list((tmp_path / "table").glob("*.parquet"))) == 4, "of the one that lost, nothing stays"
 
 

@@ -409,7 +409,7 @@ ALLOWED = {
 
 @pytest.mark.row("X-13")
 def test_only_maintenance_deletes_table_files_and_no_code_vacuums_or_restores() -> None:
-    found, importers = set(), set()
+    result, importers = set(), set()
     for path in sorted(p for d in ("bardo_pipeline", "assets", "jobs", "sensors") for p in (ROOT / d).rglob("*.py")):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         assert '"delta.appendOnly": "false"' not in text
@@ -419,9 +419,9 @@ def test_only_maintenance_deletes_table_files_and_no_code_vacuums_or_restores() 
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 of_numpy = isinstance(node.func.value, ast.Name) and node.func.value.id == "np"
-                found |= {(name, node.func.attr)} if node.func.attr in FORBIDDEN and not of_numpy else set()
+                result |= {(name, node.func.attr)} if node.func.attr in FORBIDDEN and not of_numpy else set()
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bardo_pipeline.storage"):
                 taken = {f"{node.module}.{n.name}" for n in node.names}
                 importers |= {name} if any("storage.operations.retention" in n for n in taken - HARMLESS) else set()
-    assert found <= ALLOWED
+    assert result <= ALLOWED
     assert importers == {"bardo_pipeline/storage/operations/maintenance.py"}

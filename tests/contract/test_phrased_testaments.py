@@ -30,7 +30,7 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import GatewayPolicy, Policy
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
-from tests.support.loopback_provider import Loopback, Said, loopback
+from tests.support.loopback_provider import Loopback, Reply, loopback
 
 pytestmark = pytest.mark.row("INH-3")
 
@@ -39,8 +39,8 @@ GATEWAY = GatewayPolicy(request_seconds_max=10.0, retries_max=0, corrections_max
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Loopback]:
-    with loopback() as found:
-        yield found
+    with loopback() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +66,9 @@ def shared(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_home(small_home, tmp_path_factory.mktemp("phrased") / "home")
 
 
-def wordings(*given: tuple[int, str]) -> Said:
+def wordings(*given: tuple[int, str]) -> Reply:
     """Return an answer with these phrased sentences."""
-    return Said(arguments=json.dumps({"sentences": [{"number": n, "wording": w} for n, w in given]}))
+    return Reply(arguments=json.dumps({"sentences": [{"number": n, "wording": w} for n, w in given]}))
 
 
 def golem_of(stores: DerivationContext) -> str:
@@ -80,9 +80,9 @@ def statements(stores: DerivationContext, golem_id: str) -> dict[str, list[str]]
     return {name: [item["statement"] for item in row[name]] for name in CATEGORIES}
 
 
-def phrased(stores: DerivationContext, provider: Loopback, model: str = "loopback-1", **said: Any) -> PhrasingResult:
+def phrased(stores: DerivationContext, provider: Loopback, model: str = "loopback-1", **fields: Any) -> PhrasingResult:
     settings = ModelSettings("openai-chat", model, provider.settings.url)
-    return phrase_testament(stores, golem_of(stores), settings, clock=lambda: NOW, **said)
+    return phrase_testament(stores, golem_of(stores), settings, clock=lambda: NOW, **fields)
 
 
 def death_of(stores: DerivationContext) -> tuple[int, str]:
@@ -103,17 +103,19 @@ def test_a_wording_with_the_same_claims_is_accepted_and_one_with_more_is_refused
     good = death.replace(": ", ", when ")
     asking = phrased(stores, provider.says(wordings((number, good), (other_numbers[0], "I always won. Follow me."))))
     assert (asking.known, asking.error) == (False, None)
-    (one, two) = sorted(asking.phrased.wordings, key=lambda w: w.fault is not None)
-    assert (one.statement, one.wording, one.fault) == (death, good, None)
+    (first, two) = sorted(asking.phrased.wordings, key=lambda w: w.fault is not None)
+    assert (first.statement, first.wording, first.fault) == (death, good, None)
     assert two.fault is not None
     assert two.wording == "I always won. Follow me."
     statement_pairs = statements(stores, golem_id)
     words = phrased_testament(stores, golem_id, statement_pairs)
     assert words is not None
-    assert (death, good) in words.said["failed"]
-    pairs = [pair for name in CATEGORIES for pair in words.said[name]]
-    assert [one for one, _ in pairs] == [one for name in CATEGORIES for one in statement_pairs[name]], "nothing is lost"
-    assert [one for one, other in pairs if one != other] == [death], "the derived sentences stand"
+    assert (death, good) in words.wordings["failed"]
+    pairs = [pair for name in CATEGORIES for pair in words.wordings[name]]
+    assert [first for first, _ in pairs] == [first for name in CATEGORIES for first in statement_pairs[name]], (
+        "nothing is lost"
+    )
+    assert [first for first, other in pairs if first != other] == [death], "the derived sentences stand"
     assert good in words.page
     assert "Follow me" not in words.page
 
@@ -125,7 +127,7 @@ def test_phrasing_changes_no_testament_or_bundle_and_a_rebuild_makes_no_call(
     before = stores.projections.digest("testaments"), published_bundles(stores)
     phrased(stores, provider.says(wordings((number, death.replace(": ", ", when ")))))
     shown = phrased_testament(stores, golem_id, statements(stores, golem_id))
-    provider.says(Said(status=500))
+    provider.says(Reply(status=500))
     assert all(table.equal for table in rebuild(stores, now=NOW))
     reopened = opened(stores.home.root)
     assert (reopened.projections.digest("testaments"), published_bundles(reopened)) == before
@@ -144,25 +146,25 @@ def test_one_testament_is_asked_about_once(stores: DerivationContext, provider: 
     assert len(provider.requests) == everybody
 
 
-FAILURES: list[tuple[Said, type[GatewayError], str]] = [
-    (Said(arguments='{"sentences": ['), AnswerError, "malformed"),
+FAILURES: list[tuple[Reply, type[GatewayError], str]] = [
+    (Reply(arguments='{"sentences": ['), AnswerError, "malformed"),
     (wordings((1, "x" * 1_001)), AnswerError, "malformed"),
-    (Said(refusal="I speak for nobody"), RefusalError, "refused"),
-    (Said(held=True), UnreachableError, "timed_out"),
-    (Said(status=500), UnreachableError, "failed"),
+    (Reply(refusal="I speak for nobody"), RefusalError, "refused"),
+    (Reply(held=True), UnreachableError, "timed_out"),
+    (Reply(status=500), UnreachableError, "failed"),
 ]
 
 
-@pytest.mark.parametrize(("said", "kind", "outcome"), FAILURES)
+@pytest.mark.parametrize(("answer", "kind", "outcome"), FAILURES)
 def test_a_failure_is_recorded_and_the_derived_text_is_shown(
-    shared: Path, provider: Loopback, said: Said, kind: type[GatewayError], outcome: str
+    shared: Path, provider: Loopback, answer: Reply, kind: type[GatewayError], outcome: str
 ) -> None:
     caps = {"day_micros_max": 10**9, "golem_day_micros_max": 10**9, "daily_budget_micros": 10**11}
-    stores = opened(shared, request_seconds_max=0.5 if said.held else 10.0, **caps)
-    golem_id, model = golem_of(stores), f"fails-{FAILURES.index((said, kind, outcome))}"
-    asking = phrased(stores, provider.says(said), model)
+    stores = opened(shared, request_seconds_max=0.5 if answer.held else 10.0, **caps)
+    golem_id, model = golem_of(stores), f"fails-{FAILURES.index((answer, kind, outcome))}"
+    asking = phrased(stores, provider.says(answer), model)
     assert (asking.phrased.outcome, asking.phrased.wordings) == (outcome, ())
-    assert asking.phrased.answer == (said.arguments or said.refusal)
+    assert asking.phrased.answer == (answer.arguments or answer.refusal)
     assert type(asking.error) is kind
     assert asking.event.event_id in str(asking.error)
     assert phrased_testament(stores, golem_id, statements(stores, golem_id)) is None
@@ -194,14 +196,14 @@ def test_daily_caps_apply_to_phrasings(stores: DerivationContext, provider: Loop
 
 def test_an_unchecked_wording_in_the_log_is_not_shown(stores: DerivationContext, provider: Loopback) -> None:
     golem_id, (_, death) = golem_of(stores), death_of(stores)
-    told = phrased(stores, provider.says(wordings())).phrased
+    result = phrased(stores, provider.says(wordings())).phrased
     smuggled = Wording(category="failed", statement=death, wording="I never died.", fault=None)
     elsewhere = Wording(category="worked", statement="Nobody said so.", wording="Nobody said so.", fault=None)
-    event = told.model_copy(update={"wordings": (smuggled, elsewhere), "prompt_hash": "another"})
+    event = result.model_copy(update={"wordings": (smuggled, elsewhere), "prompt_hash": "another"})
     stores.log.record([life_event(golem_id, NOW, Phrased.model_validate(event.model_dump()))], NOW + timedelta(hours=1))
     words = phrased_testament(stores, golem_id, statements(stores, golem_id))
     assert words is not None
-    assert (death, death) in words.said["failed"]
+    assert (death, death) in words.wordings["failed"]
     assert smuggled in words.refused
     assert "Nobody said so" not in words.page
 
@@ -231,5 +233,5 @@ def test_the_command_shows_refusals_and_other_commands_show_the_wording(
         assert "In the words of openai-chat:loopback-1" in shown
         assert good in " ".join(shown.split())
         assert "Trust nobody" not in shown
-    provider.says(Said(refusal="no"))
+    provider.says(Reply(refusal="no"))
     assert "refused" in bardo("golem", "phrase", "--all", home=copied_home, expect=1)

@@ -111,12 +111,12 @@ class TestAFileOfLines:
         assert sorted(place.log.read_cycles(["tick"]).column("tick").to_pylist()) == list(range(1, 31))
 
     def test_line_endings_do_not_matter_and_blank_lines_are_skipped(self, place: Place) -> None:
-        one, two, three = lines(3)
-        place.drop("a.jsonl", b"\n" + one + b"\r\n\r\n \t\n" + two + b"\n\n" + three)
+        first, two, three = lines(3)
+        place.drop("a.jsonl", b"\n" + first + b"\r\n\r\n \t\n" + two + b"\n\n" + three)
         (taken,) = place.take()
         assert (taken.records, taken.written) == (3, 3)
         assert place.log.read_cycles(["payload", "tick"]).sort_by("tick").column("payload").to_pylist() == [
-            one,
+            first,
             two,
             three,
         ]
@@ -213,8 +213,8 @@ class TestOneBadRecordHoldsBackNothing:
 
     def test_an_oversized_line_is_kept_completely_and_never_parsed(self, place: Place) -> None:
         long = b'{"golem_id": "' + b"x" * 200_000 + b'"}'
-        one, two, three, four = lines(4)
-        place.drop("a.jsonl", b"\n".join([one, long, two, three, long + b" " * 70_000, four, long]))
+        first, two, three, four = lines(4)
+        place.drop("a.jsonl", b"\n".join([first, long, two, three, long + b" " * 70_000, four, long]))
         (taken,) = place.take()
         assert (taken.records, taken.written, taken.quarantined) == (7, 4, 3)
         assert place.reasons() == [("a.jsonl", n, "RecordError") for n in (2, 5, 7)]

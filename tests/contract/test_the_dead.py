@@ -57,10 +57,10 @@ def life_of(i: int) -> list[LifeEvent]:
 
 
 def step(golem: str, name: Step, outcome: str = "done", mode: str = "automatic") -> LifeEvent:
-    said: dict[str, Any] = dict.fromkeys(Advanced.model_fields)
-    said |= {"heir_id": f"{golem}-heir", "mode": mode, "step": name, "outcome": outcome, "attempt": 1, "why": "so"}
-    said |= {"budget_micros": 7_000_000} if name == "funded" else {}
-    return life_event(golem, NOW, Advanced.model_validate(said))
+    answer: dict[str, Any] = dict.fromkeys(Advanced.model_fields)
+    answer |= {"heir_id": f"{golem}-heir", "mode": mode, "step": name, "outcome": outcome, "attempt": 1, "why": "so"}
+    answer |= {"budget_micros": 7_000_000} if name == "funded" else {}
+    return life_event(golem, NOW, Advanced.model_validate(answer))
 
 
 def candidate(golem: str) -> dict[str, Any]:
@@ -87,11 +87,11 @@ def stores(tmp_path: Path) -> DerivationContext:
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """Count the life events that are parsed, by kind, and the full reads of each table."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     read = GrowingTable.read
 
     def watched(self: GrowingTable, columns: list[str] | None = None, *args: Any, **more: Any) -> pa.Table:
-        found["whole tables"] += columns is None and "only" not in more
+        counts["whole tables"] += columns is None and "only" not in more
         return read(self, columns, *args, **more)
 
     with monkeypatch.context() as patch:
@@ -99,11 +99,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         for kind in (Born, Died, Advanced):
 
             def made(cls: type[Part], row: Any, validate: Any = kind.model_validate) -> Part:
-                found[cls.__name__] += 1
+                counts[cls.__name__] += 1
                 return validate(row)
 
             patch.setattr(kind, "model_validate", classmethod(made))
-        yield found
+        yield counts
 
 
 def test_one_of_the_dead_costs_its_own_birth_and_death(
@@ -111,11 +111,11 @@ def test_one_of_the_dead_costs_its_own_birth_and_death(
 ) -> None:
     golem = stores.life("GolemBorn")["golem_id"][3].as_py()
     with counted(monkeypatch) as made:
-        found = dead_golem(stores, golem)
-    assert (found.golem_id, found.bundle_hash) == (golem, f"bundle-{golem}")
+        golem_row = dead_golem(stores, golem)
+    assert (golem_row.golem_id, golem_row.bundle_hash) == (golem, f"bundle-{golem}")
     assert made == {"Born": 1, "Died": 1}
     with counted(monkeypatch) as made:
-        assert dead_golems(stores, [golem, "nobody"]) == [found]
+        assert dead_golems(stores, [golem, "nobody"]) == [golem_row]
     assert made == {"Born": 1, "Died": 1}
     assert published_bundles(stores, [golem]) == {golem: published_bundles(stores)[golem]}
 
@@ -125,7 +125,7 @@ def test_what_is_due_is_told_by_the_successions_that_are_not_over(
 ) -> None:
     first, second, third, *_ = stores.life("GolemBorn")["golem_id"].to_pylist()
     with counted(monkeypatch) as made:
-        assert [one.golem_id for one in due_successions(stores, NOW)] == [second]
+        assert [succession.golem_id for succession in due_successions(stores, NOW)] == [second]
     assert made == {"Advanced": 1}, "one step of the one that waits"
     with counted(monkeypatch) as made:
         assert succeeded_golems(stores) == {first}

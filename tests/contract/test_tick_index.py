@@ -135,12 +135,12 @@ def test_it_grows_by_new_records_and_keeps_one_file(home: Home) -> None:
 
 @pytest.mark.row("EV-5")
 def test_two_readers_of_one_index_see_each_other_s_updates(home: Home, log: EventLog) -> None:
-    one, other = TickIndex.open(home, log), TickIndex.open(home, EventLog(home))
+    first, other = TickIndex.open(home, log), TickIndex.open(home, EventLog(home))
     appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
-    assert one.refresh() == 70
+    assert first.refresh() == 70
     assert other.refresh() == 0
-    assert other.ticks(golems=["late-0001"], limit=99).equals(one.ticks(golems=["late-0001"], limit=99))
-    assert other.version == one.version == log.version
+    assert other.ticks(golems=["late-0001"], limit=99).equals(first.ticks(golems=["late-0001"], limit=99))
+    assert other.version == first.version == log.version
 
 
 def _torn(folder: Path) -> None:

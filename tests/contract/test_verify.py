@@ -161,41 +161,41 @@ def test_a_digest_that_is_none_is_bad_input(home: Home) -> None:
 def test_an_edited_cell_of_a_batch_is_found_whatever_else_was_made_right(home: Home) -> None:
     path = data_files(home, ARROW)[0]
     forge(home, path, lambda rows: [row | {"credits_micros": row["credits_micros"] + 1} for row in rows])
-    found = named(verify(home), "link")
-    assert (found.golem_id, found.number, found.file) == (ARROW, 1, place(home, path))
+    breaks = named(verify(home), "link")
+    assert (breaks.golem_id, breaks.number, breaks.file) == (ARROW, 1, place(home, path))
 
 
 def test_an_edited_cell_of_a_single_record_is_found_though_its_payload_is_untouched(home: Home) -> None:
     path = data_files(home, JSON)[1]
     forge(home, path, change(credits_micros=7))
-    found = named(verify(home), "payload")
-    assert (found.golem_id, found.tick, found.number) == (JSON, 6, 6)
+    breaks = named(verify(home), "payload")
+    assert (breaks.golem_id, breaks.tick, breaks.number) == (JSON, 6, 6)
 
 
 def test_an_edited_payload_is_found_though_columns_and_digest_agree_with_it(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
     def edited(rows: tampered_homes.Rows) -> tampered_homes.Rows:
-        said = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
-        rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(said)}
+        document = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
+        rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(document)}
         return rows
 
     forge(home, path, edited)
-    found = named(verify(home), "link")
-    assert (found.golem_id, found.tick, found.number) == (JSON, 2, 2)
+    breaks = named(verify(home), "link")
+    assert (breaks.golem_id, breaks.tick, breaks.number) == (JSON, 2, 2)
 
 
 def test_a_chain_that_was_made_anew_behind_an_edited_payload_breaks_where_the_next_file_begins(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
     def edited(rows: tampered_homes.Rows) -> tampered_homes.Rows:
-        said = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
-        rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(said)}
+        document = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
+        rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(document)}
         return tampered_homes.relinked(rows, JSON)
 
     forge(home, path, edited)
-    found = named(verify(home), "chain")
-    assert (found.golem_id, found.tick, found.number) == (JSON, 4, 4)
+    breaks = named(verify(home), "chain")
+    assert (breaks.golem_id, breaks.tick, breaks.number) == (JSON, 4, 4)
 
 
 def test_an_altered_content_hash_is_found(home: Home) -> None:
@@ -217,8 +217,8 @@ def test_a_single_record_taken_out_is_found_by_the_link_that_is_missing(home: Ho
     path = data_files(home, JSON)[1]
     forge(home, path, lambda rows: rows[:1] + rows[2:])
     report = verify(home)
-    found = named(report, "chain")
-    assert (found.golem_id, found.tick, found.number) == (JSON, 6, 6)
+    breaks = named(report, "chain")
+    assert (breaks.golem_id, breaks.tick, breaks.number) == (JSON, 6, 6)
     assert [(gap.tick_from, gap.tick_to) for gap in report.gaps] == [(5, 5)]
 
 
@@ -240,13 +240,13 @@ def test_a_record_slipped_in_is_found(home: Home) -> None:
         before = rows[0]["link"]
         link = link_of(JSON, 2, before["hash"], content_of(line))
         forged = rows[0] | {"tick": 50, "payload": line}
-        said = {"number": 2, "previous": before["hash"], "hash": link, "key_id": None, "signature": None}
-        return [rows[0], forged | {"link": said}, *rows[1:]]
+        fields = {"number": 2, "previous": before["hash"], "hash": link, "key_id": None, "signature": None}
+        return [rows[0], forged | {"link": fields}, *rows[1:]]
 
     forge(home, path, slipped)
-    found = named(verify(home), "chain")
-    assert (found.golem_id, found.number) == (JSON, 2)
-    assert "two links" in found.fact
+    breaks = named(verify(home), "chain")
+    assert (breaks.golem_id, breaks.number) == (JSON, 2)
+    assert "two links" in breaks.fact
 
 
 def test_a_record_without_a_link_is_found(home: Home) -> None:
@@ -256,11 +256,11 @@ def test_a_record_without_a_link_is_found(home: Home) -> None:
 
 
 def test_a_tick_that_is_on_record_twice_is_found(home: Home) -> None:
-    one, other = data_files(home, JSON)[:2]
-    row = pq.read_table(one).to_pylist()[0]
+    first, other = data_files(home, JSON)[:2]
+    row = pq.read_table(first).to_pylist()[0]
     forge(home, other, lambda rows: [*rows, row])
-    found = named(verify(home), "duplicate")
-    assert (found.golem_id, found.tick) == (JSON, 1)
+    breaks = named(verify(home), "duplicate")
+    assert (breaks.golem_id, breaks.tick) == (JSON, 1)
 
 
 def test_a_file_whose_rows_lack_what_every_row_has_is_named(home: Home) -> None:
@@ -269,9 +269,9 @@ def test_a_file_whose_rows_lack_what_every_row_has_is_named(home: Home) -> None:
     at = table.schema.get_field_index("tick")
     lacking = pa.array([None, 2, 3], pa.int64())
     tampered_homes.write(home, path, table.set_column(at, pa.field("tick", pa.int64()), lacking))
-    found = named(verify(home), "file")
-    assert found.file == place(home, path)
-    assert "tick" in found.fact
+    breaks = named(verify(home), "file")
+    assert breaks.file == place(home, path)
+    assert "tick" in breaks.fact
 
 
 def test_a_row_in_another_bucket_is_found(home: Home) -> None:
@@ -288,17 +288,17 @@ def test_a_batch_signed_with_another_key_or_not_at_all_is_found(home: Home) -> N
 
     def signed_by(value: bytes | None) -> Callable[[tampered_homes.Rows], tampered_homes.Rows]:
         key_id = None if value is None else tampered_homes.KEY_ID
-        said = {"signature": value, "key_id": key_id}
+        fields = {"signature": value, "key_id": key_id}
         return lambda rows: [
-            row | ({"link": row["link"] | said} if row["golem_id"] == tampered_homes.SIGNED else {}) for row in rows
+            row | ({"link": row["link"] | fields} if row["golem_id"] == tampered_homes.SIGNED else {}) for row in rows
         ]
 
     forge(home, path, signed_by(other.sign(b"anything")))
     assert "did not make" in named(verify(home), "signature").fact
     forge(home, path, signed_by(None))
-    found = named(verify(home), "signature")
-    assert (found.golem_id, found.number) == (tampered_homes.SIGNED, 1)
-    assert "is not signed" in found.fact
+    breaks = named(verify(home), "signature")
+    assert (breaks.golem_id, breaks.number) == (tampered_homes.SIGNED, 1)
+    assert "is not signed" in breaks.fact
 
 
 @pytest.mark.row("X-9")
@@ -343,18 +343,18 @@ def test_a_key_event_that_does_not_follow_and_an_event_of_another_content_are_fo
 def test_a_file_that_is_gone_is_named(home: Home) -> None:
     path = data_files(home)[2]
     path.unlink()
-    found = named(verify(home), "file")
-    assert found.file == place(home, path)
-    assert "missing" in found.fact
+    breaks = named(verify(home), "file")
+    assert breaks.file == place(home, path)
+    assert "missing" in breaks.fact
 
 
 def test_two_files_that_changed_places_are_named(home: Home) -> None:
-    one, other = data_files(home, JSON)[:2]
-    kept = one.read_bytes()
-    one.write_bytes(other.read_bytes())
+    first, other = data_files(home, JSON)[:2]
+    kept = first.read_bytes()
+    first.write_bytes(other.read_bytes())
     other.write_bytes(kept)
     report = verify(home)
-    assert named(report, "sum").file in {place(home, one), place(home, other)}
+    assert named(report, "sum").file in {place(home, first), place(home, other)}
     assert report.counts["sum"] == 2
     tampered_homes.whitewash(home)
     assert named(verify(home), "version"), "the rows say which commit brought them"
@@ -368,8 +368,8 @@ def test_a_commit_that_is_gone_is_named(home: Home) -> None:
 
 def test_a_table_that_may_be_changed_and_one_that_was_are_named(home: Home) -> None:
     first, last = tampered_homes.commits(home)[0], tampered_homes.commits(home)[-1]
-    said = first.read_bytes().replace(b'"delta.appendOnly":"true"', b'"delta.appendOnly":"false"')
-    first.write_bytes(said)
+    content = first.read_bytes().replace(b'"delta.appendOnly":"true"', b'"delta.appendOnly":"false"')
+    first.write_bytes(content)
     gone = orjson.dumps({"remove": {"path": data_files(home)[0].name, "dataChange": True}})
     last.write_bytes(last.read_bytes() + gone + b"\n")
     tampered_homes.whitewash(home)
@@ -421,9 +421,9 @@ def test_a_list_that_was_thinned_out_is_named(home: Home) -> None:
     path = Sums(home, home.cycles).path
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:3] + whole[4:]))
-    found = named(verify(home), "sums")
-    assert found.file == place(home, path)
-    assert "line 4" in found.fact
+    breaks = named(verify(home), "sums")
+    assert breaks.file == place(home, path)
+    assert "line 4" in breaks.fact
 
 
 def test_a_torn_end_of_a_list_is_written_again_by_the_next_writer(home: Home) -> None:
@@ -465,18 +465,18 @@ def test_a_frame_taken_out_of_a_journal_is_found(home: Home) -> None:
     raw = path.read_bytes()
     starts = [at for at in range(len(raw)) if raw.startswith(b"FRAM", at)]
     path.write_bytes(raw[: starts[1]] + raw[starts[2] :])
-    found = named(verify(home), "journal")
-    assert (found.golem_id, found.number) == (tampered_homes.WAITING, 3)
-    assert "does not follow link 1" in found.fact
+    breaks = named(verify(home), "journal")
+    assert (breaks.golem_id, breaks.number) == (tampered_homes.WAITING, 3)
+    assert "does not follow link 1" in breaks.fact
 
 
 def test_an_altered_bundle_and_a_published_one_that_is_gone_are_named(home: Home) -> None:
     folder = next(path for path in home.bundles.iterdir() if path.is_dir())
     page = next(folder.glob("*.md"))
     page.write_bytes(page.read_bytes() + b"!")
-    found = named(verify(home), "bundle")
-    assert found.file == place(home, folder)
-    assert page.name in found.fact
+    breaks = named(verify(home), "bundle")
+    assert breaks.file == place(home, folder)
+    assert page.name in breaks.fact
     shutil.rmtree(folder)
     assert "is missing" in named(verify(home), "bundle").fact
 

@@ -85,8 +85,8 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     grimoire.replace(
         pa.concat_tables([known, of_every_decay(known, 500)]), grimoire.buckets(known["golem_id"].to_pylist())
     )
-    told = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
-    stores.log.record([life_event(known["golem_id"][0].as_py(), last_moment(stores) + timedelta(days=30), told)], NOW)
+    steer = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
+    stores.log.record([life_event(known["golem_id"][0].as_py(), last_moment(stores) + timedelta(days=30), steer)], NOW)
     heir = stores.life("KnowledgeReceived").slice(0, 1).to_pylist()[0]
     kits = enumerate((heir["received"]["content_hash"], "nobody-was-born-since"), 1)
     orders = [KitOrdered(owner_id="owner-0", number=i, bundle_hash=h, entry_count=1, why="a try") for i, h in kits]
@@ -154,8 +154,8 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 def test_the_tick_index_says_what_the_log_says(built: Built) -> None:
     expected = cycles(built.stores)
     assert expected.num_rows > 1_000
-    found = built.table(f"select {', '.join(expected.column_names)} from fct_ticks")
-    assert found.to_pylist() == plain(expected), "the same rows, in the order of their key"
+    rows = built.table(f"select {', '.join(expected.column_names)} from fct_ticks")
+    assert rows.to_pylist() == plain(expected), "the same rows, in the order of their key"
     assert built.report.rows["fct_ticks"] == expected.num_rows
 
 
@@ -164,15 +164,15 @@ def test_the_queries_of_the_sql_index_are_answered(built: Built) -> None:
     ticks = cycles(built.stores)
     rows = plain(ticks)
 
-    def told(chosen: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    def keys_of(chosen: list[dict[str, Any]]) -> list[tuple[str, int]]:
         return [(r["golem_id"], r["tick"]) for r in chosen]
 
     replay = "select golem_id, tick from fct_ticks where tier in ('T1', 'T2') and regime = '{}' order by all"
     for regime in REGIMES:
         chosen = [r for r in rows if r["tier"] in ("T1", "T2") and r["regime"] == regime]
-        assert built.rows(replay.format(regime)) == told(chosen)
+        assert built.rows(replay.format(regime)) == keys_of(chosen)
     verified = built.rows("select golem_id, tick from fct_ticks where has_action and has_outcome order by all")
-    assert verified == told([r for r in rows if r["has_action"] and r["has_outcome"]])
+    assert verified == keys_of([r for r in rows if r["has_action"] and r["has_outcome"]])
     assert verified, "somebody acted and learned what came of it"
     phases = dict(built.rows("select phase, count(*) from fct_ticks group by phase"))
     assert phases == {v["values"]: v["counts"] for v in pc.value_counts(ticks["phase"]).to_pylist()}
@@ -190,10 +190,10 @@ def test_a_golem_is_told_by_its_birth_its_records_and_its_death(built: Built) ->
     left = {e["golem_id"]: e["published"]["bundle_hash"] for e in stores.life("BundlePublished").to_pylist()}
     active = stores.projections.read("grimoire").filter(pc.field("status") == "active")["golem_id"].to_pylist()
     recorded = stores.log.read_cycles(["golem_id"])["golem_id"].to_pylist()
-    found = {r["golem_id"]: r for r in built.table("from dim_golem").to_pylist()}
-    assert found.keys() == births.keys()
-    assert {g for g, r in found.items() if not r["is_alive"]} == deaths.keys()
-    for golem_id, row in found.items():
+    rows = {r["golem_id"]: r for r in built.table("from dim_golem").to_pylist()}
+    assert rows.keys() == births.keys()
+    assert {g for g, r in rows.items() if not r["is_alive"]} == deaths.keys()
+    for golem_id, row in rows.items():
         born, end = births[golem_id]["born"], deaths.get(golem_id)
         named = ("owner_id", "generation", "lineage_id", "predecessor_id", "bundle_hash", "lifespan_ticks")
         budget = ("credits_micros", "reserve_micros", "capital_micros")
@@ -206,16 +206,16 @@ def test_a_golem_is_told_by_its_birth_its_records_and_its_death(built: Built) ->
         assert row["knowledge_at_death"] == (active.count(golem_id) if end else None)
         assert row["bundle_hash_left"] == left.get(golem_id)
         assert row["born_at"].replace(tzinfo=UTC) == births[golem_id]["observed_at"]
-    assert any(row["knowledge_at_birth"] for row in found.values()), "somebody was born knowing"
+    assert any(row["knowledge_at_birth"] for row in rows.values()), "somebody was born knowing"
 
 
 @pytest.mark.row("P-4")
 def test_a_death_names_its_cause_its_bundle_and_its_heir(built: Built) -> None:
     heirs = {e["born"]["predecessor_id"]: e["golem_id"] for e in built.stores.life("GolemBorn").to_pylist()}
-    found = {r["golem_id"]: r for r in built.table("from fct_deaths").to_pylist()}
+    rows = {r["golem_id"]: r for r in built.table("from fct_deaths").to_pylist()}
     deaths = {e["golem_id"]: e for e in built.stores.life("DeathDeclared").to_pylist()}
-    assert found.keys() == deaths.keys()
-    for golem_id, row in found.items():
+    assert rows.keys() == deaths.keys()
+    for golem_id, row in rows.items():
         died = deaths[golem_id]["died"]
         for name in ("cause", "tick", "phase", "credits_micros", "capital_micros", "earned_micros"):
             assert row[name] == died[name]
@@ -227,31 +227,31 @@ def test_a_death_names_its_cause_its_bundle_and_its_heir(built: Built) -> None:
 
 @pytest.mark.row("INH-14", "P-4")
 def test_a_death_tells_how_far_it_came_from_what_it_was_given(built: Built) -> None:
-    told = {r["golem_id"]: r for r in built.stores.projections.read("testaments").to_pylist()}
+    rows = {r["golem_id"]: r for r in built.stores.projections.read("testaments").to_pylist()}
     for row in built.table("from fct_deaths").to_pylist():
-        mine = told[row["golem_id"]]
-        share = mine["divergence_ppm"]
+        own = rows[row["golem_id"]]
+        share = own["divergence_ppm"]
         assert row["divergence"] == (None if share is None else share / 1e6)
-        assert (row["low_divergence"], row["novel_entries"]) == (mine["low_divergence"], mine["novel_count"])
-        assert (row["invalidated_entries"], row["gaps"]) == (len(mine["invalidated"]), mine["gap_count"])
+        assert (row["low_divergence"], row["novel_entries"]) == (own["low_divergence"], own["novel_count"])
+        assert (row["invalidated_entries"], row["gaps"]) == (len(own["invalidated"]), own["gap_count"])
         assert (share is None) == (row["knowledge_at_birth"] == 0)
 
 
 @pytest.mark.row("INH-2", "INH-4", "P-4")
 def test_dying_is_paid_phase_by_phase_from_its_reserve(built: Built) -> None:
     births = {e["golem_id"]: e["born"] for e in built.stores.life("GolemBorn").to_pylist()}
-    found = built.table("from fct_dying order by golem_id, phase_number").to_pylist()
-    for phases in zip(*(found[i::4] for i in range(4)), strict=True):
+    rows = built.table("from fct_dying order by golem_id, phase_number").to_pylist()
+    for phases in zip(*(rows[i::4] for i in range(4)), strict=True):
         (golem_id,) = {row["golem_id"] for row in phases}
         assert [row["dying_phase"] for row in phases] == list(PHASE_WORDS.values())
-        told = phases_of(built.stores, [golem_id])[golem_id]
-        assert [row["cost_micros"] for row in phases] == [phase.said["cost_micros"] for phase in told]
+        result = phases_of(built.stores, [golem_id])[golem_id]
+        assert [row["cost_micros"] for row in phases] == [phase.payload["cost_micros"] for phase in result]
         assert {row["reserve_micros"] for row in phases} == {births[golem_id]["reserve_micros"]}
-        assert phases[-1]["left_micros"] == births[golem_id]["reserve_micros"] - told[-1].said["spent_micros"]
-        assert {row["means"] for row in phases} == {told[0].said["means"]}
+        assert phases[-1]["left_micros"] == births[golem_id]["reserve_micros"] - result[-1].payload["spent_micros"]
+        assert {row["means"] for row in phases} == {result[0].payload["means"]}
         assert phases[2]["cost_micros"] == phases[2]["reflection_micros"] + phases[2]["compression_micros"] > 0
         assert phases[3]["cost_micros"] == phases[3]["upload_micros"] + phases[3]["indexing_micros"] > 0
-    assert {row["golem_id"] for row in found} == set(built.stores.life("LegacyLeft")["golem_id"].to_pylist())
+    assert {row["golem_id"] for row in rows} == set(built.stores.life("LegacyLeft")["golem_id"].to_pylist())
 
 
 @pytest.mark.row("INH-16", "P-4")
@@ -262,9 +262,9 @@ def test_a_library_says_what_survived_and_who_was_equipped_from_it(built: Built)
         "validator_count", "refuter_count", "equipped_lineage_count", "is_battle_tested", "is_default", "first_at",
     )  # fmt: skip
     shelved = built.stores.projections.read("library")
-    found = built.table(f"select {', '.join((*held, *same))} from fct_library order by owner_id, entry_id")
-    assert found.to_pylist() == plain(shelved.select([*held.values(), *same]).rename_columns([*held, *same]))
-    assert found.num_rows
+    rows = built.table(f"select {', '.join((*held, *same))} from fct_library order by owner_id, entry_id")
+    assert rows.to_pylist() == plain(shelved.select([*held.values(), *same]).rename_columns([*held, *same]))
+    assert rows.num_rows
     heir = built.stores.life("KnowledgeReceived")["golem_id"][0].as_py()
     equipped = built.rows("select owner_id, number, golem_id, equipped_at is null from fct_equipped order by number")
     assert equipped == [("owner-0", 1, heir, False), ("owner-0", 2, None, True)]
@@ -290,19 +290,19 @@ def test_tier_costs_sum_to_the_log(built: Built) -> None:
 def test_confidence_fades_in_sql_as_it_does_in_the_library(built: Built) -> None:
     known = built.stores.projections.read("grimoire")
     known = known.filter(pc.field("status") == "active")
-    found = built.table("from fct_knowledge order by golem_id, entry_id")
-    assert found.select(["golem_id", "entry_id"]).to_pylist() == known.select(["golem_id", "entry_id"]).to_pylist()
-    assert set(found["decay_class"].to_pylist()) == set(vocabulary.DECAY_CLASSES)
+    rows = built.table("from fct_knowledge order by golem_id, entry_id")
+    assert rows.select(["golem_id", "entry_id"]).to_pylist() == known.select(["golem_id", "entry_id"]).to_pylist()
+    assert set(rows["decay_class"].to_pylist()) == set(vocabulary.DECAY_CLASSES)
     policy = built.stores.policy.decay
-    as_of = int(found["as_of"].cast(pa.int64())[0].as_py())
+    as_of = int(rows["as_of"].cast(pa.int64())[0].as_py())
     expected = confidence_of(known, as_of, policy)
-    np.testing.assert_array_equal(found["confidence_ppm"].to_numpy(), expected)
+    np.testing.assert_array_equal(rows["confidence_ppm"].to_numpy(), expected)
     assert (expected < known["confidence_ppm"].to_numpy()).any(), "something has faded"
-    assert found["confidence_anchor_ppm"].to_pylist() == known["confidence_ppm"].to_pylist()
+    assert rows["confidence_anchor_ppm"].to_pylist() == known["confidence_ppm"].to_pylist()
     half_lives = half_life_of(known, policy)
     days = [None if h >= FOREVER_US else h / 86_400_000_000 for h in half_lives.tolist()]
-    assert found["half_life_days"].to_pylist() == [None if d is None else pytest.approx(d) for d in days]
-    np.testing.assert_array_equal(micros(found, "anchor_at"), micros(known, "anchor_at"))
+    assert rows["half_life_days"].to_pylist() == [None if d is None else pytest.approx(d) for d in days]
+    np.testing.assert_array_equal(micros(rows, "anchor_at"), micros(known, "anchor_at"))
 
 
 @pytest.mark.row("P-4")
@@ -318,10 +318,10 @@ def test_an_effect_comes_with_the_unit_of_its_metric(built: Built) -> None:
 def test_consensus_is_what_was_counted(built: Built) -> None:
     names = [n for n in CONSENSUS_SCHEMA.names if n not in ("total_weight_tenths", "variance_ppm2")]
     counted = built.stores.projections.read("consensus")
-    found = built.table(f"select {', '.join(names)} from fct_consensus order by proposition_id")
-    assert found.to_pylist() == plain(counted.select(names))
-    assert found.num_rows
-    assert pc.sum(found["death_vote_count"]).as_py(), "the dead have voted"
+    rows = built.table(f"select {', '.join(names)} from fct_consensus order by proposition_id")
+    assert rows.to_pylist() == plain(counted.select(names))
+    assert rows.num_rows
+    assert pc.sum(rows["death_vote_count"]).as_py(), "the dead have voted"
     weights = [w / 10 for w in counted["total_weight_tenths"].to_pylist()]
     assert [w for (w,) in built.rows("select total_weight from fct_consensus order by proposition_id")] == weights
 
@@ -331,8 +331,8 @@ def test_every_mart_says_as_of_when(built: Built) -> None:
     last = last_moment(built.stores)
     assert built.report.as_of == last == last_event_time(built.stores)
     for mart in MARTS:
-        said = [] if mart == "fct_withdrawals" else [(last.replace(tzinfo=None),)]  # nothing was withdrawn here
-        assert built.rows(f"select distinct as_of from {mart}") == said
+        rows = [] if mart == "fct_withdrawals" else [(last.replace(tzinfo=None),)]  # nothing was withdrawn here
+        assert built.rows(f"select distinct as_of from {mart}") == rows
 
 
 # what is documented
@@ -343,15 +343,15 @@ def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(
     models = described()
     assert {m["name"] for m in models} == set(MARTS) == built.report.rows.keys()
     for model in models:
-        told = built.rows(
+        rows = built.rows(
             "select column_name, lower(data_type), comment, is_nullable from duckdb_columns() "
             f"where table_name = '{model['name']}' and database_name = 'warehouse' order by column_index"
         )
-        assert told == [
+        assert rows == [
             (c["name"], c["data_type"], c["description"], {"type": "not_null"} not in c.get("constraints", []))
             for c in model["columns"]
         ], "the file itself refuses nulls where the project says so"
-        assert all(comment.strip() for _, _, comment, _ in told)
+        assert all(comment.strip() for _, _, comment, _ in rows)
         assert built.rows(f"select comment from duckdb_tables() where table_name = '{model['name']}'") == [
             (model["description"],)
         ]
@@ -434,7 +434,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
 
 @pytest.mark.row("P-4")
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "text"),
     [
         (
             "from fct_tocks",
@@ -450,9 +450,9 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
         ("from names", "names does not exist"),
     ],
 )
-def test_a_bad_question_is_told_why(built: Built, sql: str, told: str) -> None:
+def test_a_bad_question_is_told_why(built: Built, sql: str, text: str) -> None:
     before = built.stores.home.warehouse.read_bytes()
-    with pytest.raises(QueryError, match=told):
+    with pytest.raises(QueryError, match=text):
         query(built.stores.home, sql)
     assert built.stores.home.warehouse.read_bytes() == before
 
@@ -477,8 +477,8 @@ def test_all_models_of_a_build_see_one_version_of_the_log(built: Built, tmp_path
         plugin.configure_connection(first)
         before = first.execute(counted).fetchall()
     golem = stores.life("GolemBorn")["golem_id"][0].as_py()
-    told = Steered(intervention_id="i-2", due_tick=10**6, severity="low", intent="rest")
-    stores.log.record([life_event(golem, NOW, told)], NOW)
+    steer = Steered(intervention_id="i-2", due_tick=10**6, severity="low", intent="rest")
+    stores.log.record([life_event(golem, NOW, steer)], NOW)
     with duckdb.connect() as second, duckdb.connect() as other:
         plugin.configure_connection(second)
         assert second.execute(counted).fetchall() == before, "dbt may connect again in the middle of a build"

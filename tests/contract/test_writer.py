@@ -262,12 +262,12 @@ def test_a_closed_writer_accepts_nothing_and_can_be_closed_again(opened: Opener)
 @pytest.mark.row("EV-3")
 def test_writers_of_one_process_share_a_journal_and_numbers_are_never_used_again(home: Home, opened: Opener) -> None:
     for first in (1, 26):
-        one, other = opened(), opened(OTHER)
+        item, other = opened(), opened(OTHER)
         for tick in range(first, first + 25):
-            one.append(line(tick))
+            item.append(line(tick))
             other.append(line(tick, golem=1))
         assert [path.name for path in home.journal.iterdir()] == ["w"]
-        one.close()
+        item.close()
         other.close()
     rows = on_record(home)
     assert [row["tick"] for row in rows] == list(range(1, 51))

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 import orjson
 
-from tests.crash.recovery import Found, recover
+from tests.crash.recovery import Faults, recover
 from tests.crash.roles import ROLES, Stage, furnish
 from tests.crash.windows import WINDOWS, Trap, Window
 
@@ -68,18 +68,18 @@ class Tally:
             sum(self.kills.values()) < kills or any(self.kills[window.name] < least for window in WINDOWS)
         )
 
-    def take(self, windows: Iterable[str], found: Found) -> None:
+    def take(self, windows: Iterable[str], faults: Faults) -> None:
         """Count a round's findings under the windows in which processes died."""
         for name in set(windows):
             for counter, number in (
-                (self.lost, len(found.lost)),
-                (self.doubled, len(found.doubled)),
-                (self.unreadable, len(found.unreadable)),
-                (self.broken, len(found.broken)),
+                (self.lost, len(faults.lost)),
+                (self.doubled, len(faults.doubled)),
+                (self.unreadable, len(faults.unreadable)),
+                (self.broken, len(faults.broken)),
             ):
                 if number:
                     counter[name] += number
-        self.says += found.sentences()
+        self.says += faults.sentences()
 
     def table(self) -> str:
         """Return the table of counts, one line a window."""
@@ -219,9 +219,9 @@ class Round:
             if os.WIFSIGNALED(ends[child.name]) and os.WTERMSIG(ends[child.name]) == signal.SIGKILL:
                 self.tally.kills[child.window.name] += 1
                 struck.append(child.window.name)
-        found = self._look()
-        self.tally.take(struck, found)
-        if found.sentences():
+        result = self._look()
+        self.tally.take(struck, result)
+        if result.sentences():
             shutil.copytree(self._root, self.folder / f"evidence-{number}", dirs_exist_ok=True)
 
     def _move(self, number: int) -> None:
@@ -256,20 +256,20 @@ class Round:
             self._ledger.take(line)
             self.tally.acknowledged += line.startswith("kept ")
 
-    def _look(self) -> Found:
-        said: list[str] = []
+    def _look(self) -> Faults:
+        rows: list[str] = []
 
         def look(say: Callable[[str], None]) -> None:
             say("found " + recover(self._root, self._ledger.sent, self._ledger.acknowledged).packed())
 
         child = Child(*fork(look), "recovery", None)
-        ends = listen([child], lambda _, line: said.append(line))
-        found = next((line for line in said if line.startswith("found ")), None)
-        if ends["recovery"] != 0 or found is None:
-            return Found(broken=[f"recovery ended with {ends['recovery']}: {said}"])
-        return Found.unpacked(found[6:])
+        ends = listen([child], lambda _, line: rows.append(line))
+        first_match = next((line for line in rows if line.startswith("found ")), None)
+        if ends["recovery"] != 0 or first_match is None:
+            return Faults(broken=[f"recovery ended with {ends['recovery']}: {rows}"])
+        return Faults.unpacked(first_match[6:])
 
     def _finish(self, child: Child) -> None:
-        said: list[str] = []
-        if listen([child], lambda _, line: said.append(line))[child.name] != 0:
-            raise RuntimeError(f"{child.name}: {said}")
+        rows: list[str] = []
+        if listen([child], lambda _, line: rows.append(line))[child.name] != 0:
+            raise RuntimeError(f"{child.name}: {rows}")

@@ -80,7 +80,7 @@ class Key(NamedTuple):
     destroyed: bool
 
 
-class Said(NamedTuple):
+class SentMessage(NamedTuple):
     """A message is in a golem's conversation."""
 
     golem_id: str
@@ -155,7 +155,7 @@ class Life:
         return record
 
 
-def _found(life: Life) -> None:
+def _give_birth(life: Life) -> None:
     furnish(life.root, 1)
 
 
@@ -198,7 +198,7 @@ def _append_by_loop(name: str, count: int, *, at_once: int = 2) -> Callable[[Lif
         )
         life.writers.append(writer._writer)
 
-        async def one(tick: int) -> None:
+        async def append_tick(tick: int) -> None:
             line = line_of(LIVE, tick)
             record = life.send(Record(LIVE, tick, hashlib.sha256(line).hexdigest()[:32]))
             await writer.append(line)
@@ -206,7 +206,7 @@ def _append_by_loop(name: str, count: int, *, at_once: int = 2) -> Callable[[Lif
 
         first = life.writers[-1]._head.highest + 1
         for tick in range(first, first + count, at_once):
-            await asyncio.gather(*map(one, range(tick, tick + at_once)))
+            await asyncio.gather(*map(append_tick, range(tick, tick + at_once)))
 
     return lambda life: asyncio.run(append(life))
 
@@ -256,7 +256,7 @@ def _talk(life: Life) -> None:
         for number in range(2):
             content = f"message {number}"
             Conversations(Home.open(life.root), log).append("talks", "owner", content, NOW)
-            life.disk.acknowledge(Said("talks", content))
+            life.disk.acknowledge(SentMessage("talks", content))
 
 
 def _care(life: Life) -> None:
@@ -369,7 +369,7 @@ def _make_and_drop(life: Life) -> None:
 
 
 def _with_many_ticks(life: Life) -> None:
-    _found(life)
+    _give_birth(life)
     with life.log() as log:
         rows = records(2_000, golems=1, prefix="many")
         life.sent |= {("many-0000", tick): digest for tick, digest in enumerate(digests_of(rows), 1)}
@@ -383,7 +383,7 @@ def _index(life: Life) -> None:
 
 def _with_a_damaged_file(life: Life) -> None:
     """Return a home with four batches, the first altered after its commit."""
-    _found(life)
+    _give_birth(life)
     _append_batches(life)
     _append_batches(life)
     first = min(Home.open(life.root).cycles.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
@@ -397,7 +397,7 @@ WORKLOADS = (
         "new home",
         _from_nothing,
         (
-            _found,
+            _give_birth,
             _append_batches,
             _append_live("one", 8),
             _drain,
@@ -418,19 +418,31 @@ WORKLOADS = (
     Workload(
         "torn home",
         _from_nothing,
-        (_found, _append_live("one", 4), _restart, _tear, _append_live("one", 1), _restart, _fail, _restart, _drain),
+        (
+            _give_birth,
+            _append_live("one", 4),
+            _restart,
+            _tear,
+            _append_live("one", 1),
+            _restart,
+            _fail,
+            _restart,
+            _drain,
+        ),
     ),
     Workload(
-        "killed home", _from_nothing, (_found, _append_live("one", 3), _killed(_drain, "log/cycles/_delta_log"), _drain)
+        "killed home",
+        _from_nothing,
+        (_give_birth, _append_live("one", 3), _killed(_drain, "log/cycles/_delta_log"), _drain),
     ),
     Workload(
-        "copied home", _from_nothing, (_found, _append_batches, _append_live("one", 2), _back_up, _restore, _build)
+        "copied home", _from_nothing, (_give_birth, _append_batches, _append_live("one", 2), _back_up, _restore, _build)
     ),
     Workload(
         "busy home",
         _from_nothing,
         (
-            _found,
+            _give_birth,
             _append_live("one", 8),
             _drain,
             _append_more(7),
@@ -445,7 +457,7 @@ WORKLOADS = (
         "looped home",
         _from_nothing,
         (
-            _found,
+            _give_birth,
             _append_by_loop("one", 8),
             _drain,
             _restart,
@@ -454,7 +466,7 @@ WORKLOADS = (
             _drain,
         ),
     ),
-    Workload("tended home", _from_nothing, (_found, _spool, _care)),
+    Workload("tended home", _from_nothing, (_give_birth, _spool, _care)),
     Workload("full home", _with_many_ticks, (_index,)),
     Workload("empty home", _from_nothing, (_make_and_drop,)),
     Workload("damaged home", _with_a_damaged_file, (_append_batches, _care, _append_batches, _care), whole=False),
@@ -464,8 +476,8 @@ WORKLOADS = (
 
 def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "dropped", whole: bool = True) -> list[str]:
     """Return the faults after a power cut: records acknowledged and lost, doubled or unreadable, and broken tables."""
-    told = life.disk.acknowledged(cut)
-    if not told:
+    result = life.disk.acknowledged(cut)
+    if not result:
         return []
     with tempfile.TemporaryDirectory(prefix="bardo-power-") as folder:
         disk = Path(folder) / "disk"
@@ -473,8 +485,11 @@ def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "drop
         rebuild(disk, life.disk.durable(cut, without=without, mode=mode))
         try:
             if not whole:
-                return list(_still_there(root, told))
-            return [*_gone(root, told, dict(life.sent), life.gaps), *_readable_secrets(life.disk, cut, without, told)]
+                return list(_still_there(root, result))
+            return [
+                *_gone(root, result, dict(life.sent), life.gaps),
+                *_readable_secrets(life.disk, cut, without, result),
+            ]
         except Exception as error:  # a damaged home may make a library raise any exception
             return [f"{type(error).__name__}: {error}"]
 
@@ -502,9 +517,9 @@ def failing(lives: Sequence[tuple[Workload, Life]], site: str, hint: Sequence[ob
         if hint and hint[0] == workload.name:
             moment, mode = cast("tuple[int, Mode]", hint[1:])
             for cut in life.disk.cuts()[moment : moment + 1]:  # the workload may have become shorter than the hint
-                found = _attempt(workload, life, site, cut, mode)
-                if found is not None:
-                    return found
+                result = _attempt(workload, life, site, cut, mode)
+                if result is not None:
+                    return result
     return next(filter(None, _by_turns([_attempts(workload, life, site) for workload, life in passing])), None)
 
 
@@ -533,10 +548,10 @@ def _attempts(workload: Workload, life: Life, site: str) -> Iterator[Failure | N
 
 
 def _attempt(workload: Workload, life: Life, site: str, cut: int, mode: Mode) -> Failure | None:
-    found = lost(life, cut, without=site, mode=mode, whole=workload.whole)
-    if not found or lost(life, cut, mode=mode, whole=workload.whole):
+    result = lost(life, cut, without=site, mode=mode, whole=workload.whole)
+    if not result or lost(life, cut, mode=mode, whole=workload.whole):
         return None
-    return Failure(workload.name, life.disk.cuts().index(cut), mode, found[0])
+    return Failure(workload.name, life.disk.cuts().index(cut), mode, result[0])
 
 
 def _held(disk: Disk, cut: int, without: str | None, mode: Mode) -> int:
@@ -549,8 +564,8 @@ def _suspects(life: Life, site: str) -> Iterator[tuple[int, Mode]]:
     events = life.disk.events
     passed = [at for at, event in enumerate(events) if isinstance(event, Synced | Listed) and site in event.sites]
     cuts = life.disk.cuts()
-    told = [cut for cut in cuts if isinstance(events[cut - 1], Acknowledged)]
-    soon = [cut for at in passed for cut in [c for c in told if c > at][:1]]
+    selected_cuts = [cut for cut in cuts if isinstance(events[cut - 1], Acknowledged)]
+    soon = [cut for at in passed for cut in [c for c in selected_cuts if c > at][:1]]
     next_ones = [cut for at in passed for cut in [c for c in cuts if c > at][:6]]
     short = cuts if len(cuts) < _SHORT else []
     for cuts_tried in ([*soon[:1], cuts[-1]], soon[1:3], next_ones[:12], short):
@@ -558,61 +573,61 @@ def _suspects(life: Life, site: str) -> Iterator[tuple[int, Mode]]:
             yield from ((cut, mode) for cut in dict.fromkeys(cuts_tried))
 
 
-def _still_there(root: Path, told: Sequence[object]) -> Iterator[str]:
+def _still_there(root: Path, rows: Sequence[object]) -> Iterator[str]:
     """Return acknowledged records that are missing from a home with a damaged file."""
     with EventLog(Home.open(root), POLICY) as log:
         there = {(row["golem_id"], row["tick"]) for row in log.read_cycles(["golem_id", "tick"]).to_pylist()}
-    yield from (f"{each} is gone" for each in told if isinstance(each, Record) and each[:2] not in there)
+    yield from (f"{each} is gone" for each in rows if isinstance(each, Record) and each[:2] not in there)
 
 
 def _gone(
-    root: Path, told: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
+    root: Path, rows: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
 ) -> Iterator[str]:
     _intrude(root, sent)
-    records_told = {(each.golem_id, each.tick): each.digest for each in told if isinstance(each, Record)}
+    records_told = {(each.golem_id, each.tick): each.digest for each in rows if isinstance(each, Record)}
     yield from _go_on(root, sent, max((tick for golem_id, tick in records_told if golem_id == LIVE), default=0))
-    found = recover(root, sent, records_told, gaps=gaps, curate=False)
-    yield from found.sentences()
+    faults = recover(root, sent, records_told, gaps=gaps, curate=False)
+    yield from faults.sentences()
     home = Home.open(root)
     quarantined = set(_raw(home))
     yield from (
         f"a refused line is gone: {each.line[:30]!r}"
-        for each in told
+        for each in rows
         if isinstance(each, Refused) and each.line not in quarantined
     )
-    for each in told:
+    for each in rows:
         if isinstance(each, Evidence) and not (home.cycles.parent / "sums" / each.table).read_bytes().startswith(
             each.lines
         ):
             yield f"hashes of {each.table} are gone"
-    yield from _copies(root, told, sent, gaps)
+    yield from _copies(root, rows, sent, gaps)
     with EventLog(home) as log:
         yield from _indexed(home, log)
-        for each in told:
+        for each in rows:
             if isinstance(each, Key) and not each.destroyed:
                 SealKeys(home).in_force(log, each.golem_id)
             elif isinstance(each, Key) and SealKeys(home).key(each.golem_id) is not None:
                 yield f"the destroyed key of {each.golem_id} is there"
-            elif isinstance(each, Said):
+            elif isinstance(each, SentMessage):
                 contents = [message.content for message in Conversations(home, log).view(each.golem_id)]
                 if each.content not in contents:
                     yield f"what was said is gone: {each.content}"
 
 
 def _copies(
-    root: Path, told: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
+    root: Path, rows: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
 ) -> Iterator[str]:
     """Check that backups and restored homes hold all earlier records, and that the warehouse is one of those built."""
-    for at, each in enumerate(told):
+    for at, each in enumerate(rows):
         if isinstance(each, Copied):
-            before = {(r.golem_id, r.tick): r.digest for r in told[:at] if isinstance(r, Record)}
+            before = {(r.golem_id, r.tick): r.digest for r in rows[:at] if isinstance(r, Record)}
             target = root.parent / each.folder
             if each.folder == "backup":
                 target = root.parent / "restored again"
                 restore(root.parent / "backup", target, NOW)
-            found = recover(target, sent, before, gaps=gaps, curate=False)
-            yield from (f"{each.folder}: {sentence}" for sentence in found.sentences())
-    built = [each.content for each in told if isinstance(each, Built)]
+            faults = recover(target, sent, before, gaps=gaps, curate=False)
+            yield from (f"{each.folder}: {sentence}" for sentence in faults.sentences())
+    built = [each.content for each in rows if isinstance(each, Built)]
     if built and (root / "warehouse.duckdb").read_bytes() not in (built[-1], b"newer marts"):
         yield "the warehouse is none that was built"
 
@@ -640,7 +655,7 @@ def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
             sent[LIVE, tick] = digests_of(rows)[0]
 
 
-def _go_on(root: Path, sent: dict[tuple[str, int], str], told: int) -> Iterator[str]:
+def _go_on(root: Path, sent: dict[tuple[str, int], str], value: int) -> Iterator[str]:
     """Continue the live golem from two processes, one with an earlier writer's name and one with a new name.
 
     told: the golem's highest acknowledged tick; continuing below it would record a lost tick again and hide the
@@ -649,7 +664,7 @@ def _go_on(root: Path, sent: dict[tuple[str, int], str], told: int) -> Iterator[
     for name in ("three", "afterwards"):
         with EventWriter.open(root, LIVE, clock=lambda: NOW, policy=POLICY, writer=name, drain="none") as writer:
             tick = writer._head.highest + 1
-            if tick <= told:
+            if tick <= value:
                 yield f"golem {LIVE}: tick {tick} is gone"
             line = line_of(LIVE, tick)
             sent.setdefault((LIVE, tick), hashlib.sha256(line).hexdigest()[:32])
@@ -662,9 +677,9 @@ def _raw(home: Home) -> Iterable[bytes]:
         yield quarantine.raw_of(quarantine.show(item_id))
 
 
-def _readable_secrets(disk: Disk, cut: int, without: str | None, told: Sequence[object]) -> Iterator[str]:
+def _readable_secrets(disk: Disk, cut: int, without: str | None, rows: Sequence[object]) -> Iterator[str]:
     """Return the secrets of destroyed keys that some block of the disk still holds, named or not."""
-    for each in told:
+    for each in rows:
         if isinstance(each, Key) and each.destroyed:
             secret = hashlib.sha256(each.golem_id.encode()).digest()
             if any(secret in content for content in disk.blocks(cut, without=without)):

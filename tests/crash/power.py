@@ -216,14 +216,14 @@ class Disk:
 
     def cuts(self) -> list[int]:
         """Return the cut points: before each sync, after each acknowledgement and each removal, and at the end."""
-        found = {len(self.events)}
+        fields = {len(self.events)}
         for at, event in enumerate(self.events[self._begun :], self._begun):
-            found |= (
+            fields |= (
                 {at} if isinstance(event, Synced | Listed) else {at + 1} if isinstance(event, Acknowledged) else set()
             )
             if isinstance(event, Named):
-                found.add(at + 1)
-        return sorted(found)
+                fields.add(at + 1)
+        return sorted(fields)
 
     def acknowledged(self, cut: int) -> list[Any]:
         """Return the acknowledgements before a cut."""
@@ -277,15 +277,15 @@ class Disk:
             elif isinstance(event, Listed) and without not in event.sites:
                 folders[event.inode] = event.names
         status = os.stat(self.root)
-        found: Names = {}
+        collected: Names = {}
         todo: list[tuple[str, Inode]] = [("", (status.st_dev, status.st_ino))]
         while todo:
             below, folder = todo.pop()
             for name, (inode, is_folder) in folders.get(folder, {}).items():
-                found[f"{below}{name}"] = inode, is_folder
+                collected[f"{below}{name}"] = inode, is_folder
                 if is_folder:
                     todo.append((f"{below}{name}/", inode))
-        return found, there
+        return collected, there
 
 
 def rebuild(target: Path, tree: Mapping[str, bytes | None]) -> None:
@@ -349,7 +349,7 @@ def _has_folders(path: str, names: Names) -> bool:
 
 def _sites() -> frozenset[str]:
     """Return the source lines in the call stack that sync: each is a line that a change could delete."""
-    found = []
+    rows = []
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
@@ -357,9 +357,9 @@ def _sites() -> frozenset[str]:
             line = _line(code.co_filename, frame.f_lineno)
             if any(f"{name}(" in line for name in SYNCS):
                 place = Path(code.co_filename).relative_to(Path(CODE).parent)
-                found.append(f"{place}:{frame.f_lineno}: {line.strip()}")
+                rows.append(f"{place}:{frame.f_lineno}: {line.strip()}")
         frame = frame.f_back
-    return frozenset(found)
+    return frozenset(rows)
 
 
 def _line(file: str, number: int) -> str:

@@ -33,7 +33,7 @@ Said = Mapping[tuple[str, int], str]
 
 
 @dataclass
-class Found:
+class Faults:
     """Faults: records acknowledged and missing or changed, doubled, unexpected or unreadable, and broken tables.
 
     Each is a list of sentences.
@@ -53,51 +53,51 @@ class Found:
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
-    def unpacked(cls, line: str) -> Found:
+    def unpacked(cls, line: str) -> Faults:
         """Parse a line that `packed` wrote."""
         return cls(**orjson.loads(line))
 
 
 def recover(
     root: Path, sent: Said, acknowledged: Said, *, gaps: tuple[TickRange, ...] = (), curate: bool = True
-) -> Found:
+) -> Faults:
     """Open the home, drain and derive, then look for each record that was sent or acknowledged.
 
     gaps: those that there may be. curate: whether derivation is looked at, too.
     """
-    found = Found()
+    faults = Faults()
     home = Home.open(root)
     with EventLog(home) as log:
-        _drained(home, log, found)
-        _taken(home, log, found)
-        rows = _read(home, log, found)
+        _drained(home, log, faults)
+        _taken(home, log, faults)
+        rows = _read(home, log, faults)
         if rows is not None:
-            _compare(rows, sent, acknowledged, found)
-        found.lost += [f"a gap: {gap}" for gap in log.gaps() if gap not in gaps]
-    _verified(home, found)
+            _compare(rows, sent, acknowledged, faults)
+        faults.lost += [f"a gap: {gap}" for gap in log.gaps() if gap not in gaps]
+    _verified(home, faults)
     if curate:
-        _curated(root, found)
-    return found
+        _curated(root, faults)
+    return faults
 
 
-def _drained(home: Home, log: EventLog, found: Found) -> None:
+def _drained(home: Home, log: EventLog, faults: Faults) -> None:
     """Check that the journals are empty and that no record from them was refused."""
     report = drain_once(home, log, clock=lambda: datetime.now(UTC))
-    found.broken += [f"journal of {writer}: {error}" for writer, error in report.faults]
-    found.broken += [f"left in the journal: {path}" for path in home.journal.iterdir()]
-    found.broken += [f"left a lease: {path}" for path in home.leases.iterdir()]
+    faults.broken += [f"journal of {writer}: {error}" for writer, error in report.faults]
+    faults.broken += [f"left in the journal: {path}" for path in home.journal.iterdir()]
+    faults.broken += [f"left a lease: {path}" for path in home.leases.iterdir()]
     items = Quarantine(home).open(["source", "reason"]).to_pylist()  # also by an earlier drainer
-    found.lost += [f"in quarantine: {item['reason']}" for item in items if item["source"] == "journal"]
+    faults.lost += [f"in quarantine: {item['reason']}" for item in items if item["source"] == "journal"]
 
 
-def _taken(home: Home, log: EventLog, found: Found) -> None:
+def _taken(home: Home, log: EventLog, faults: Faults) -> None:
     """Check that the spool is empty."""
     for _ in Spool(home, log).take(datetime.now(UTC)):
         pass
-    found.broken += [f"left in the spool: {name}" for name in waiting(home)]
+    faults.broken += [f"left in the spool: {name}" for name in waiting(home)]
 
 
-def _read(home: Home, log: EventLog, found: Found) -> pa.Table | None:
+def _read(home: Home, log: EventLog, faults: Faults) -> pa.Table | None:
     """Read every value of the log by pyarrow and by DuckDB."""
     try:
         rows = log.read_cycles()
@@ -108,22 +108,22 @@ def _read(home: Home, log: EventLog, found: Found) -> pa.Table | None:
                 table = f"read_parquet({files}, union_by_name=true)"
                 count = connection.sql(f"select count(*), bit_xor(hash(t)) from {table} t").fetchall()[0][0]
             if count != len(rows):
-                found.unreadable.append(f"DuckDB reads {count} rows, pyarrow {len(rows)}")
+                faults.unreadable.append(f"DuckDB reads {count} rows, pyarrow {len(rows)}")
     except (BardoError, pa.ArrowException, duckdb.Error, OSError) as error:
-        found.unreadable.append(repr(error))
+        faults.unreadable.append(repr(error))
         return None
     return rows
 
 
-def _compare(rows: pa.Table, sent: Said, acknowledged: Said, found: Found) -> None:
+def _compare(rows: pa.Table, sent: Said, acknowledged: Said, faults: Faults) -> None:
     keys = zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)
     there = dict(zip(keys, map(_digest, rows["content_hash"].to_pylist(), rows["payload"].to_pylist()), strict=True))
     times = Counter(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
-    found.doubled += [f"{key} is there {count} times" for key, count in times.items() if count > 1]
-    found.doubled += [f"{key} is there and nobody sent it" for key in there if key not in sent]
-    found.lost += [f"{key} is not there" for key in acknowledged if key not in there]
-    said = {**sent, **acknowledged}
-    found.lost += [f"{key} is other than was sent" for key in there if said.get(key, there[key]) != there[key]]
+    faults.doubled += [f"{key} is there {count} times" for key, count in times.items() if count > 1]
+    faults.doubled += [f"{key} is there and nobody sent it" for key in there if key not in sent]
+    faults.lost += [f"{key} is not there" for key in acknowledged if key not in there]
+    fields = {**sent, **acknowledged}
+    faults.lost += [f"{key} is other than was sent" for key in there if fields.get(key, there[key]) != there[key]]
 
 
 def _digest(content_hash: bytes, payload: bytes | None) -> str:
@@ -131,11 +131,11 @@ def _digest(content_hash: bytes, payload: bytes | None) -> str:
     return content_hash.hex() if payload is None else hashlib.sha256(payload).hexdigest()[:32]
 
 
-def _verified(home: Home, found: Found) -> None:
-    found.broken += [each.sentence() for each in verify(home).breaks]
+def _verified(home: Home, faults: Faults) -> None:
+    faults.broken += [each.sentence() for each in verify(home).breaks]
 
 
-def _curated(root: Path, found: Found) -> None:
+def _curated(root: Path, faults: Faults) -> None:
     """Return faults of derivations: a killed one must finish, and equal a derivation made elsewhere in one run."""
     stores = DerivationContext.open(root)
     derive_curation(stores)
@@ -143,7 +143,7 @@ def _curated(root: Path, found: Found) -> None:
     shutil.rmtree(beside, ignore_errors=True)
     again = DerivationContext.open(root, beside=beside)
     derive_curation(again)
-    found.broken += list(_differences(stores, again))
+    faults.broken += list(_differences(stores, again))
     shutil.rmtree(beside)
 
 

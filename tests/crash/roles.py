@@ -91,11 +91,11 @@ def batch(stage: Stage) -> None:
         assert first % BATCH_TICKS == 0, "a batch is on record in whole or not at all"
         for number in range(first // BATCH_TICKS, first // BATCH_TICKS + BATCHES):
             rows = records(BATCH_TICKS, golems=1, tick=number * BATCH_TICKS + 1, seed=number, prefix=stage.name)
-            said = list(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), digests_of(rows), strict=True))
-            for golem, tick, digest in said:
+            items = list(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), digests_of(rows), strict=True))
+            for golem, tick, digest in items:
                 stage.say(f"sent {golem} {tick} {digest}")
             log.append(rows, writer=f"batch-{stage.name}", segment=number, recorded_at=NOW)
-            for golem, tick, digest in said:
+            for golem, tick, digest in items:
                 stage.say(f"kept {golem} {tick} {digest}")
 
 
@@ -140,10 +140,10 @@ def _write_in_threads(stage: Stage, home: Home, golems: list[str], name: str | N
     def write(golem_id: str) -> None:
         try:
             with EventWriter.open(home, golem_id, clock=_now, policy=POLICY, writer=name, drain=drain) as opened:
-                for tick, line, said in _lines(home, golem_id):
-                    stage.say(f"sent {golem_id} {tick} {said}")
+                for tick, line, statement in _lines(home, golem_id):
+                    stage.say(f"sent {golem_id} {tick} {statement}")
                     opened.append(line)
-                    stage.say(f"kept {golem_id} {tick} {said}")
+                    stage.say(f"kept {golem_id} {tick} {statement}")
         except BaseException as error:
             failed.append(error)
 
@@ -160,10 +160,10 @@ async def _write_in_coroutines(stage: Stage, home: Home, golems: list[str], name
     async def write(golem_id: str) -> None:
         opening = AsyncEventWriter.open(home, golem_id, clock=_now, policy=POLICY, writer=name, drain=drain)
         async with await opening as opened:
-            for tick, line, said in _lines(home, golem_id):
-                stage.say(f"sent {golem_id} {tick} {said}")
+            for tick, line, statement in _lines(home, golem_id):
+                stage.say(f"sent {golem_id} {tick} {statement}")
                 await opened.append(line)
-                stage.say(f"kept {golem_id} {tick} {said}")
+                stage.say(f"kept {golem_id} {tick} {statement}")
 
     await asyncio.gather(*(write(golem_id) for golem_id in golems))
 
@@ -202,11 +202,11 @@ def spool(stage: Stage) -> None:
         first = log.head_of(golem_id).highest + 1
         for start in range(first, first + FILES * FILE_TICKS, FILE_TICKS):
             lines = {tick: line_of(golem_id, tick) for tick in range(start, start + FILE_TICKS)}
-            said = [f"{golem_id} {tick} {hashlib.sha256(line).hexdigest()[:32]}" for tick, line in lines.items()]
-            for each in said:
+            rows = [f"{golem_id} {tick} {hashlib.sha256(line).hexdigest()[:32]}" for tick, line in lines.items()]
+            for each in rows:
                 stage.say(f"sent {each}")
             drop(home, f"{stage.name}-{start}.jsonl", b"".join(line + b"\n" for line in lines.values()))
-            for each in said:
+            for each in rows:
                 stage.say(f"kept {each}")
             for _ in takes.take(_now()):
                 pass

@@ -19,12 +19,12 @@ def lines_of(lives: Sequence[tuple[Workload, Life]]) -> dict[str, str]:
     number.
     """
     sites = {site for _, life in lives for site in life.disk.sites()}
-    found: dict[str, str] = {}
+    collected: dict[str, str] = {}
     for site in sorted(sites, key=lambda site: [int(part) if part.isdigit() else part for part in site.split(":")]):
         line = re.sub(r"\.py:\d+: ", ".py: ", site.removeprefix("bardo_pipeline/storage/"))
-        again = sum(each.startswith(line) for each in found.values())
-        found[site] = f"{line} ({again + 1})" if again else line
-    return found
+        again = sum(each.startswith(line) for each in collected.values())
+        collected[site] = f"{line} ({again + 1})" if again else line
+    return collected
 
 
 def unneeded(lives: Sequence[tuple[Workload, Life]], lines: Mapping[str, str], *, write: bool = False) -> list[str]:
@@ -32,8 +32,8 @@ def unneeded(lives: Sequence[tuple[Workload, Life]], lines: Mapping[str, str], *
     file.
     """
     hints = orjson.loads(NEEDED.read_bytes())
-    found = {line: failing(lives, site, hints.get(line, ())) for site, line in lines.items()}
+    by_key = {line: failing(lives, site, hints.get(line, ())) for site, line in lines.items()}
     if write:
-        shown = {line: failure[:3] for line, failure in found.items() if failure is not None}
+        shown = {line: failure[:3] for line, failure in by_key.items() if failure is not None}
         NEEDED.write_bytes(orjson.dumps(shown, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    return [line for line, failure in found.items() if failure is None]
+    return [line for line, failure in by_key.items() if failure is None]

@@ -62,5 +62,5 @@ def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path,
     rows = after.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
     pages = dict(zip(rows["golem_id"].to_pylist(), rows["markdown"].to_pylist(), strict=True))
     assert {p.parent.name: p.read_text() for p in (root / "playbooks").glob("*/PLAYBOOK.md")} == pages
-    assert all(one.equal for one in rebuild(after, now=NOW))
+    assert all(table.equal for table in rebuild(after, now=NOW))
     assert verify(after.home).clean

@@ -65,13 +65,13 @@ def start(home: Home, k: int, name: str, first: int) -> Forked:
     return Forked(write, str(home.root), f"golem-{k}", name, DRAINS[k], str(first))
 
 
-def heard(out: IO[str], most: int) -> list[tuple[int, int, str]]:
+def read_acknowledgements(out: IO[str], most: int) -> list[tuple[int, int, str]]:
     """Read up to this many acknowledgements; a truncated line does not count."""
-    found = []
-    for _, said in zip(range(most), out, strict=False):
-        if said.endswith("\n") and len(parts := said.split()) == 3:
-            found.append((int(parts[0]), int(parts[1]), parts[2]))
-    return found
+    rows = []
+    for _, line in zip(range(most), out, strict=False):
+        if line.endswith("\n") and len(parts := line.split()) == 3:
+            rows.append((int(parts[0]), int(parts[1]), parts[2]))
+    return rows
 
 
 @pytest.mark.row("EV-3", "P-1")
@@ -89,12 +89,12 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
     for attempt in range(ROUNDS):
         # Some processes reuse the name of a dead writer, some have a new one.
         names = [f"w{k}" if rng.random() < 0.5 else f"w{k}-{attempt}" for k in range(len(DRAINS))]
-        firsts = [max(1, max(said, default=0) - rng.randrange(4)) for said in acknowledged]
+        firsts = [max(1, max(line, default=0) - rng.randrange(4)) for line in acknowledged]
         writers = [start(home, k, names[k], firsts[k]) for k in range(len(DRAINS))]
         beside = Forked(command, "drain", "--follow", "--home", str(home.root))
         try:
             for k in rng.sample(range(len(DRAINS)), len(DRAINS)):
-                note(k, heard(writers[k].out, rng.randrange(1, 60)))
+                note(k, read_acknowledgements(writers[k].out, rng.randrange(1, 60)))
                 if rng.random() < 0.5:
                     beside.kill()
                 writers[k].wait(rng.uniform(0.0, 0.02))
@@ -103,21 +103,21 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
             for process in (*writers, beside):
                 process.kill()
         for k, writer in enumerate(writers):
-            note(k, heard(writer.out, TICKS))
+            note(k, read_acknowledgements(writer.out, TICKS))
             writer.wait()
         beside.wait()
-    assert all(said for said in acknowledged)
+    assert all(line for line in acknowledged)
     with EventLog(home) as log:
         report = drain_once(home, log, clock=lambda: NOW)
         assert (report.refused, report.faults) == (0, [])
-        for k, said in enumerate(acknowledged):
+        for k, line in enumerate(acknowledged):
             rows = log.read_cycles(["tick", "payload", "link"], golems=[f"golem-{k}"]).sort_by("tick").to_pylist()
             ticks = [row["tick"] for row in rows]
             assert ticks == list(range(1, len(rows) + 1)), "none is missing and none is there twice"
-            assert len(rows) >= max(said)
+            assert len(rows) >= max(line)
             assert all(row["payload"] == line_of(f"golem-{k}", row["tick"]) for row in rows)
             links = {row["tick"]: (row["link"]["number"], row["link"]["hash"].hex()) for row in rows}
-            assert all(links[tick] == link for tick, link in said.items()), "the links are those acknowledged"
+            assert all(links[tick] == link for tick, link in line.items()), "the links are those acknowledged"
     assert len(Quarantine(home).open()) == 0
     assert (list(home.journal.iterdir()), list(home.leases.iterdir())) == ([], [])
     assert verify(home).breaks == ()
@@ -128,10 +128,10 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
 def test_four_processes_write_at_once_and_close_in_order(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     writers = [start(home, k, f"w{k}", 1) for k in range(len(DRAINS))]
-    said = [heard(writer.out, TICKS) for writer in writers]
+    lines = [read_acknowledgements(writer.out, TICKS) for writer in writers]
     assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
     with EventLog(home) as log:
-        for k, acks in enumerate(said):
+        for k, acks in enumerate(lines):
             rows = log.read_cycles(["tick", "link"], golems=[f"golem-{k}"]).sort_by("tick").to_pylist()
             assert [(row["tick"], row["link"]["number"], row["link"]["hash"].hex()) for row in rows] == acks
             assert len(acks) == TICKS

@@ -54,9 +54,9 @@ def start(home: Home, writer: str, first: int) -> Forked:
 
 def assert_each_once(home: Home, segments: int) -> None:
     with EventLog(home, Policy()) as log:
-        found = log.read_cycles().sort_by(ORDER)
+        rows = log.read_cycles().sort_by(ORDER)
         wanted = pa.concat_tables([segment_of(number) for number in range(segments)]).sort_by(ORDER)
-        assert np.array_equal(row_digests(found.select(RECORD_SCHEMA.names)), row_digests(wanted))
+        assert np.array_equal(row_digests(rows.select(RECORD_SCHEMA.names)), row_digests(wanted))
         assert log.gaps() == ()
         assert set(log.heads()["contiguous"].to_pylist()) == {segments * TICKS_A_SEGMENT}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.harness import Tally
-from tests.crash.recovery import Found
+from tests.crash.recovery import Faults
 from tests.crash.windows import WINDOWS
 
 
@@ -34,7 +34,7 @@ def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path
 def test_the_table_shows_what_is_wrong_under_the_window_in_which_somebody_died() -> None:
     tally = Tally()
     tally.kills["curator"] += 1
-    tally.take(["curator"], Found(lost=["one", "two"], broken=["three"]))
+    tally.take(["curator"], Faults(lost=["one", "two"], broken=["three"]))
     (line,) = [line for line in tally.table().splitlines() if line.startswith("curator")]
     assert line.split() == ["curator", "1", "2", "0", "0", "broken"]
     assert tally.says == ["lost: one", "lost: two", "broken: three"]

@@ -34,7 +34,7 @@ def data_version(made: dg.AssetMaterialization) -> str:
     return made.tags["dagster/data_version"]
 
 
-def said(made: dg.AssetMaterialization, name: str):
+def metadata_value(made: dg.AssetMaterialization, name: str):
     """Return one metadata value of a materialization."""
     return made.metadata[name].value
 

@@ -34,9 +34,9 @@ def test_a_missing_tick_is_named(small_home: Path, tmp_path: Path) -> None:
     Home.create(home.root, Policy(), NOW)
     kept = records.filter(pc.invert(pc.is_in(records["tick"], value_set=pa.array([60, 61]))))
     home.stores.log.append(kept, writer="w", segment=1, recorded_at=NOW)
-    found = no_cycle_waits_behind_a_gap(home)
-    assert (found.passed, found.severity) == (False, WARN)
-    assert f"| {golem} | 60 | 61 |" in found.metadata["gaps"].value
+    check = no_cycle_waits_behind_a_gap(home)
+    assert (check.passed, check.severity) == (False, WARN)
+    assert f"| {golem} | 60 | 61 |" in check.metadata["gaps"].value
 
 
 def test_a_confidence_above_one_is_counted(copied_home: Path) -> None:
@@ -47,9 +47,9 @@ def test_a_confidence_above_one_is_counted(copied_home: Path) -> None:
     place = rows.column_names.index("confidence_ppm")
     raised = pa.array([1_000_001, *rows["confidence_ppm"].to_pylist()[1:]], pa.int64())
     grimoire.replace(rows.set_column(place, rows.schema.field(place), raised), set(range(grimoire.bucket_count)))
-    found = confidence_is_a_probability(home)
-    assert (found.passed, found.severity) == (False, WARN)
-    assert found.metadata["out_of_range_count"].value == 1
+    check = confidence_is_a_probability(home)
+    assert (check.passed, check.severity) == (False, WARN)
+    assert check.metadata["out_of_range_count"].value == 1
 
 
 def test_a_version_of_a_playbook_that_is_missing_is_noticed(copied_home: Path) -> None:
@@ -61,18 +61,18 @@ def test_a_version_of_a_playbook_that_is_missing_is_noticed(copied_home: Path) -
     place = last.column_names.index("version")
     skipped = last.set_column(place, last.schema.field(place), pc.add(last["version"], 2))
     table.put(skipped.combine_chunks(), {"a-later-app": 1})
-    found = playbook_versions_have_no_hole(home)
-    assert (found.passed, found.severity) == (False, WARN)
-    assert found.metadata["torn"].value == [golem]
+    result = playbook_versions_have_no_hole(home)
+    assert (result.passed, result.severity) == (False, WARN)
+    assert result.metadata["torn"].value == [golem]
 
 
 @pytest.mark.row("P-5")
 def test_a_candidate_without_a_verdict_is_counted(small_home: Path, tmp_path: Path) -> None:
     home = LazyStores(home_without_verdicts(small_home, tmp_path / "home"))
     derive_everything(home.stores, now=NOW)
-    found = every_candidate_passed(home)
-    assert (found.passed, found.severity) == (False, WARN)
-    assert found.metadata["waiting_count"].value == home.stores.projections.digest("candidates").rows > 3
+    check = every_candidate_passed(home)
+    assert (check.passed, check.severity) == (False, WARN)
+    assert check.metadata["waiting_count"].value == home.stores.projections.digest("candidates").rows > 3
 
 
 def test_the_share_of_propositions_with_a_quorum_is_shown(copied_home: Path) -> None:
@@ -80,8 +80,8 @@ def test_the_share_of_propositions_with_a_quorum_is_shown(copied_home: Path) -> 
     assert some_proposition_has_its_quorum(home).passed, "nobody voted yet"
     derive_votes(home.stores)
     derive_consensus(home.stores)
-    found = some_proposition_has_its_quorum(home)
+    check = some_proposition_has_its_quorum(home)
     rows = home.stores.projections.read("consensus")
     met = pc.sum(rows["quorum_met"]).as_py()
-    assert found.metadata["quorum_share"].value == met / rows.num_rows
-    assert found.passed == (met > 0)
+    assert check.metadata["quorum_share"].value == met / rows.num_rows
+    assert check.passed == (met > 0)

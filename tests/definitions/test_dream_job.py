@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from definitions import defs
 from jobs.schedules import every_four_hours
 from sensors.log_sensors import dreams_queued
-from tests.definitions.running import data_version, materializations, run, said
+from tests.definitions.running import data_version, materializations, metadata_value, run
 from tests.support.dreaming_homes import home_of, long_lives, tagged
 from tests.support.memory_fleets import Lived
 
@@ -46,9 +46,9 @@ def runs(stores: DerivationContext) -> list[dg.ExecuteInProcessResult]:
 
 
 def asked(home: Path) -> dg.RunRequest | dg.SkipReason:
-    found = every_four_hours(dg.build_schedule_context(resources={"home": LazyStores(home)}))
-    assert isinstance(found, dg.RunRequest | dg.SkipReason)
-    return found
+    evaluation = every_four_hours(dg.build_schedule_context(resources={"home": LazyStores(home)}))
+    assert isinstance(evaluation, dg.RunRequest | dg.SkipReason)
+    return evaluation
 
 
 def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResult], stores: DerivationContext) -> None:
@@ -56,18 +56,22 @@ def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResu
     assert {"episodes", "curation", "grimoire", *DREAMT} <= set(made)
     for table in DREAMT:
         digest = stores.projections.digest(table)
-        assert said(made[table], "rows_written") == said(made[table], "dagster/row_count") == digest.rows, table
+        assert (
+            metadata_value(made[table], "rows_written")
+            == metadata_value(made[table], "dagster/row_count")
+            == digest.rows
+        ), table
         assert digest.rows or table == "lessons", "half a day confirms nothing"
         assert data_version(made[table]) == digest.fingerprint
-        assert said(made[table], "inputs")["curation"]["fingerprint"]
-    assert "| schedule |" in said(made["dreams"], "began_by")
-    assert "| imagined |" in said(made["hypotheses"], "fate")
+        assert metadata_value(made[table], "inputs")["curation"]["fingerprint"]
+    assert "| schedule |" in metadata_value(made["dreams"], "began_by")
+    assert "| imagined |" in metadata_value(made["hypotheses"], "fate")
 
 
 def test_a_second_run_finds_nothing_new(runs: list[dg.ExecuteInProcessResult]) -> None:
     first, second = (materializations(r) for r in runs)
     for table in DREAMT:
-        assert said(second[table], "rows_written") == 0
+        assert metadata_value(second[table], "rows_written") == 0
         assert data_version(second[table]) == data_version(first[table])
 
 
@@ -87,9 +91,9 @@ def test_a_tag_asks_for_the_job_before_its_time_once_its_cycle_is_curated(life: 
     lazy = LazyStores(stores.home.root)
 
     def looked(cursor: str | None = None) -> dg.SensorResult:
-        found = dreams_queued(dg.build_sensor_context(cursor=cursor, resources={"home": lazy}))
-        assert isinstance(found, dg.SensorResult)
-        return found
+        evaluation = dreams_queued(dg.build_sensor_context(cursor=cursor, resources={"home": lazy}))
+        assert isinstance(evaluation, dg.SensorResult)
+        return evaluation
 
     assert looked().run_requests in (None, [])
     derive_curation(stores)

@@ -62,18 +62,18 @@ def test_the_sensor_is_quiet_where_there_is_no_home(tmp_path: Path, instance: dg
 
 def test_the_sensor_is_quiet_while_the_drainer_keeps_up(home: At, instance: dg.DagsterInstance) -> None:
     with undrained(home.stores.home, timedelta(seconds=40)):
-        said = look(home, instance).skip_message
-    assert re.match(r"1 journals hold \d\d,\d\d\d bytes", said)
+        evaluation = look(home, instance).skip_message
+    assert re.match(r"1 journals hold \d\d,\d\d\d bytes", evaluation)
     assert last(instance, "journals_are_drained").passed
 
 
 def test_the_sensor_fails_while_writers_outrun_the_drainer(home: At, instance: dg.DagsterInstance) -> None:
-    told = r"writer runtime-1: .* 180 s ago is not in the log.*bardo drain"
-    with undrained(home.stores.home, timedelta(minutes=3)), pytest.raises(BackpressureError, match=told):
+    result = r"writer runtime-1: .* 180 s ago is not in the log.*bardo drain"
+    with undrained(home.stores.home, timedelta(minutes=3)), pytest.raises(BackpressureError, match=result):
         look(home, instance)
-    found = last(instance, "journals_are_drained")
-    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert "bardo drain" in found.description
+    results = last(instance, "journals_are_drained")
+    assert (results.passed, results.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "bardo drain" in results.description
 
 
 def test_the_sensor_is_on_from_the_start_and_fails_its_tick_in_the_daemon(
@@ -89,20 +89,20 @@ def test_the_sensor_is_on_from_the_start_and_fails_its_tick_in_the_daemon(
 def test_a_check_is_told_when_it_changes_and_not_at_every_look(home: At, instance: dg.DagsterInstance) -> None:
     key = dg.AssetCheckKey(CYCLES, "journals_are_drained")
 
-    def told() -> int:
+    def evaluations() -> int:
         return len(instance.event_log_storage.get_asset_check_execution_history(key, limit=20))
 
     with undrained(home.stores.home, timedelta(seconds=1)):
         look(home, instance)
         look(home, instance)
-        assert told() == 1
+        assert evaluations() == 1
         home.moment = NOW + timedelta(hours=1)
         for _ in range(2):
             with pytest.raises(BackpressureError):
                 look(home, instance)
-        assert told() == 2
+        assert evaluations() == 2
     look(home, instance)
-    assert told() == 3, "closing drained it"
+    assert evaluations() == 3, "closing drained it"
     assert last(instance, "journals_are_drained").passed
 
 
@@ -123,9 +123,9 @@ def test_what_is_not_derived_fails_the_freshness_of_its_asset(
     late.moment = NOW + timedelta(hours=1)
     look(late, instance)
     for name, asset in (("episodes_are_fresh", "episodes"), ("curation_is_fresh", "curation")):
-        found = last(instance, name, asset)
-        assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
-        assert "run the curator job" in found.description
+        result = last(instance, name, asset)
+        assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
+        assert "run the curator job" in result.description
     assert last(instance, "marts_are_fresh", "dim_golem").passed, "there are none to be late"
 
 

@@ -16,7 +16,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse.build import query
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.crash.roles import line_of
-from tests.definitions.running import checks, data_version, materializations, run, said, undrained
+from tests.definitions.running import checks, data_version, materializations, metadata_value, run, undrained
 
 TABLES = (
     "episodes", "curation", "cycles", "grimoire", "playbooks", "facts", "links", "crossings", "credits",
@@ -64,11 +64,15 @@ def test_the_curator_derives_everything_that_the_log_holds(
     made = materializations(runs[0])
     assert set(made) == {*TABLES, "episode_index", *MARTS}
     for table in TABLES:
-        assert said(made[table], "rows_written") == said(made[table], "dagster/row_count"), table
-        assert said(made[table], "dagster/row_count") or table in FEW, table
-    assert said(made["episode_index"], "rows_written") == said(made["episodes"], "dagster/row_count")
-    assert said(made["fct_ticks"], "dagster/row_count") == stores.log.read_cycles(["tick"]).num_rows
-    assert query(stores.home, "select count(*) from fct_ticks")[1] == [(said(made["fct_ticks"], "dagster/row_count"),)]
+        assert metadata_value(made[table], "rows_written") == metadata_value(made[table], "dagster/row_count"), table
+        assert metadata_value(made[table], "dagster/row_count") or table in FEW, table
+    assert metadata_value(made["episode_index"], "rows_written") == metadata_value(
+        made["episodes"], "dagster/row_count"
+    )
+    assert metadata_value(made["fct_ticks"], "dagster/row_count") == stores.log.read_cycles(["tick"]).num_rows
+    assert query(stores.home, "select count(*) from fct_ticks")[1] == [
+        (metadata_value(made["fct_ticks"], "dagster/row_count"),)
+    ]
 
 
 @pytest.mark.row("P-2", "X-1")
@@ -78,8 +82,8 @@ def test_a_materialization_carries_the_fingerprint_of_its_table(
     made = materializations(runs[0])
     for table in TABLES:
         digest = stores.projections.digest(table)
-        assert data_version(made[table]) == said(made[table], "fingerprint") == digest.fingerprint, table
-        assert said(made[table], "dagster/row_count") == digest.rows
+        assert data_version(made[table]) == metadata_value(made[table], "fingerprint") == digest.fingerprint, table
+        assert metadata_value(made[table], "dagster/row_count") == digest.rows
 
 
 @pytest.mark.row("P-2", "X-1")
@@ -101,16 +105,16 @@ def test_a_materialization_says_what_it_was_made_from(
     made = materializations(runs[0])
     heads = stores.log.heads()
     for table in TABLES:
-        assert said(made[table], "derivation_id") == stores.derivation_id
-        assert said(made[table], "policy_hash") == stores.policy.hash
-        assert said(made[table], "log_version") == stores.log.version
-        assert said(made[table], "life_version") == stores.log.life_version
-        assert said(made[table], "golem_count") == heads.num_rows
-        assert said(made[table], "tick_max") == max(heads["contiguous"].to_pylist())
-    read = said(made["consensus"], "inputs")
+        assert metadata_value(made[table], "derivation_id") == stores.derivation_id
+        assert metadata_value(made[table], "policy_hash") == stores.policy.hash
+        assert metadata_value(made[table], "log_version") == stores.log.version
+        assert metadata_value(made[table], "life_version") == stores.log.life_version
+        assert metadata_value(made[table], "golem_count") == heads.num_rows
+        assert metadata_value(made[table], "tick_max") == max(heads["contiguous"].to_pylist())
+    read = metadata_value(made["consensus"], "inputs")
     assert read["votes"] == {
-        "version": said(made["votes"], "table_version"),
-        "fingerprint": said(made["votes"], "fingerprint"),
+        "version": metadata_value(made["votes"], "table_version"),
+        "fingerprint": metadata_value(made["votes"], "fingerprint"),
     }
     assert made["facts"].tags["dagster/input_data_version/grimoire"] == data_version(made["grimoire"])
     assert made["episodes"].tags["dagster/input_data_version/log/cycles"].startswith(f"{stores.log.version}/")
@@ -120,17 +124,17 @@ def test_a_materialization_says_what_it_was_made_from(
 def test_a_second_run_writes_nothing_and_says_the_same(runs: list[dg.ExecuteInProcessResult]) -> None:
     first, second = (materializations(r) for r in runs)
     for table in (*TABLES, "episode_index"):
-        assert said(second[table], "rows_written") == 0, table
-        assert said(second[table], "table_version") == said(first[table], "table_version"), table
+        assert metadata_value(second[table], "rows_written") == 0, table
+        assert metadata_value(second[table], "table_version") == metadata_value(first[table], "table_version"), table
     assert {k: data_version(m) for k, m in second.items()} == {k: data_version(m) for k, m in first.items()}
 
 
 def test_the_checks_of_a_healthy_home_pass(runs: list[dg.ExecuteInProcessResult]) -> None:
-    found = checks(runs[0])
+    check = checks(runs[0])
     assert {"confidence_is_a_probability", "no_cycle_waits_behind_a_gap", "only_passed_bundles_are_published"} <= set(
-        found
+        check
     )
-    assert [name for name, e in found.items() if not e.passed and name != "some_proposition_has_its_quorum"] == []
+    assert [name for name, e in check.items() if not e.passed and name != "some_proposition_has_its_quorum"] == []
 
 
 @pytest.mark.row("X-11")
@@ -141,14 +145,14 @@ def test_a_job_judges_health_at_its_end_and_the_observation_carries_the_measures
     assert judged["curation_is_fresh"].passed, "it measures after the derivation"
     assert judged["marts_are_fresh"].passed
     assert not judged["journals_are_drained"].passed
-    before, said = (observed(result) for result in runs)
-    assert (said["journal_segments"], said["quarantine_open"]) == (1, 0)
+    before, message = (observed(result) for result in runs)
+    assert (message["journal_segments"], message["quarantine_open"]) == (1, 0)
     sent = sum(len(line_of("g-1", tick)) for tick in (1, 2, 3))
-    assert sent < said["journal_bytes"] < sent + 3 * 200
-    assert said["journal_oldest_seconds"] > 180
+    assert sent < message["journal_bytes"] < sent + 3 * 200
+    assert message["journal_oldest_seconds"] > 180
     assert before["lag_ticks"] == stores.log.read_cycles(["tick"]).num_rows, "nothing was derived yet"
-    assert said["lag_ticks"] == 0, "g-1 was never born"
-    assert before["dagster/last_updated_timestamp"] == said["dagster/last_updated_timestamp"] == NOW.timestamp()
+    assert message["lag_ticks"] == 0, "g-1 was never born"
+    assert before["dagster/last_updated_timestamp"] == message["dagster/last_updated_timestamp"] == NOW.timestamp()
 
 
 def observed(result: dg.ExecuteInProcessResult) -> dict[str, object]:
@@ -169,7 +173,7 @@ def test_the_rebuild_job_finds_every_projection_equal(runs: list[dg.ExecuteInPro
 def test_the_grimoire_s_materialization_shows_where_its_rules_come_from(
     runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
-    page = said(materializations(runs[0])["grimoire"], "lineage")
+    page = metadata_value(materializations(runs[0])["grimoire"], "lineage")
     rules = surest(stores, 20)
     assert rules
     for rule in rules:

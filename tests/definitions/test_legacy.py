@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import invalid_publications, load_bundle, published_bundles
 from tests.conftest import copy_home, home_without_verdicts
-from tests.definitions.running import checks, data_version, materializations, run, said
+from tests.definitions.running import checks, data_version, materializations, metadata_value, run
 
 BEFORE_VERDICTS = ["episodes", "curation", "cycles", "grimoire", "playbooks", "testaments", "bundle_candidates"]
 
@@ -49,44 +49,44 @@ def test_one_spoilt_candidate_is_refused_and_the_others_are_published(story: Sto
     assert set(published_bundles(story.stores)) == golems - {story.spoilt["golem_id"]}
     assert not (story.stores.home.bundles / story.spoilt["bundle_hash"]).exists()
     made = materializations(story.result)
-    assert said(made["verdicts"], "rows_written") == len(golems)
-    assert said(made["verdicts"], "refused_count") == 1
-    assert said(made["bundles"], "rows_written") == len(golems) - 1
+    assert metadata_value(made["verdicts"], "rows_written") == len(golems)
+    assert metadata_value(made["verdicts"], "refused_count") == 1
+    assert metadata_value(made["bundles"], "rows_written") == len(golems) - 1
 
 
 @pytest.mark.row("INH-2", "INH-4")
 def test_the_job_records_the_phases_of_dying_as_the_runtime_recorded_them(story: Story, small_home: Path) -> None:
     done, lived = phases_of(story.stores), phases_of(DerivationContext.open(small_home))
-    assert said(materializations(story.result)["thanatopsis"], "rows_written") == 4 * len(lived) > 12
+    assert metadata_value(materializations(story.result)["thanatopsis"], "rows_written") == 4 * len(lived) > 12
     spoilt = story.spoilt["golem_id"]
     assert {g: phases for g, phases in done.items() if g != spoilt} == {g: p for g, p in lived.items() if g != spoilt}
     assert done[spoilt][:3] == lived[spoilt][:3]
-    left = done[spoilt][3].said
+    left = done[spoilt][3].payload
     assert not left["published"]
     assert "which was refused" in left["notice"]
     assert left["bundle_hash"] == story.spoilt["bundle_hash"]
     again = run("death_job", story.instance, asset_selection=[dg.AssetKey("thanatopsis")])
-    assert said(materializations(again)["thanatopsis"], "rows_written") == 0
+    assert metadata_value(materializations(again)["thanatopsis"], "rows_written") == 0
 
 
 @pytest.mark.row("INH-17")
 def test_the_metadata_of_the_bundles_show_what_heirs_would_inherit(story: Story) -> None:
     made = materializations(story.result)["bundles"]
-    seen = {one["golem_id"]: one for one in said(made, "inheritance_previews")}
+    seen = {item["golem_id"]: item for item in metadata_value(made, "inheritance_previews")}
     published = published_bundles(story.stores)
     assert seen.keys() == published.keys()
-    for golem_id, one in seen.items():
+    for golem_id, item in seen.items():
         entries = load_bundle(story.stores.home, published[golem_id]).rows("entries.jsonl")
-        assert one["entry_count"] == sum(one["before"]) == sum(one["after"]) == len(entries)
-        assert one["mean_after_ppm"] < one["mean_before_ppm"]
-        assert one["bloodstain_count"] == sum(entry["is_bloodstain"] for entry in entries)
-        assert golem_id in said(made, "inheritance")
+        assert item["entry_count"] == sum(item["before"]) == sum(item["after"]) == len(entries)
+        assert item["mean_after_ppm"] < item["mean_before_ppm"]
+        assert item["bloodstain_count"] == sum(entry["is_bloodstain"] for entry in entries)
+        assert golem_id in metadata_value(made, "inheritance")
 
 
 @pytest.mark.row("P-5")
 def test_the_verdict_says_what_failed(story: Story) -> None:
     made = materializations(story.result)
-    (line,) = [line for line in said(made["verdicts"], "judged").splitlines() if "REFUSED" in line]
+    (line,) = [line for line in metadata_value(made["verdicts"], "judged").splitlines() if "REFUSED" in line]
     assert story.spoilt["golem_id"] in line
     assert "hashes_match" in line
     refused = checks(story.result)["every_candidate_passed"]
@@ -97,7 +97,7 @@ def test_the_verdict_says_what_failed(story: Story) -> None:
 
 @pytest.mark.row("P-5")
 def test_the_data_docs_of_the_run_lie_where_the_metadata_says(story: Story) -> None:
-    page = Path(said(materializations(story.result)["verdicts"], "data_docs_path"))
+    page = Path(metadata_value(materializations(story.result)["verdicts"], "data_docs_path"))
     assert page.is_relative_to(story.stores.home.root / "data_docs")
     assert page.exists()
     (detail,) = page.parent.glob("validations/**/candidates-bundles.html")
@@ -141,12 +141,14 @@ def test_what_the_runtime_judged_gets_its_data_docs_and_the_same_verdict(copied_
     made = materializations(first := run("death_job", instance, **only))["verdicts"]
     repeated = checks(first)["verdicts_repeat"]
     assert repeated.passed
-    assert repeated.metadata["judged_again"].value == said(made, "dagster/row_count") > 3
-    assert said(made, "rows_written") == 0
-    assert Path(said(made, "data_docs_path")).exists()
+    assert repeated.metadata["judged_again"].value == metadata_value(made, "dagster/row_count") > 3
+    assert metadata_value(made, "rows_written") == 0
+    assert Path(metadata_value(made, "data_docs_path")).exists()
     second = run("death_job", instance, **only)
     assert checks(second)["verdicts_repeat"].metadata["judged_again"].value == 0, "documented once is documented"
-    assert said(materializations(second)["verdicts"], "data_docs_path") == said(made, "data_docs_path")
+    assert metadata_value(materializations(second)["verdicts"], "data_docs_path") == metadata_value(
+        made, "data_docs_path"
+    )
     assert data_version(materializations(second)["verdicts"]) == data_version(made)
 
 

@@ -31,7 +31,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
         yield made
 
 
-def said(result: dg.ExecuteInProcessResult, step: str) -> dict[str, object]:
+def metadata_of(result: dg.ExecuteInProcessResult, step: str) -> dict[str, object]:
     (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT" and e.step_key == step]
     return {name: value.value for name, value in output.step_output_data.metadata.items()}
 
@@ -39,11 +39,11 @@ def said(result: dg.ExecuteInProcessResult, step: str) -> dict[str, object]:
 @pytest.mark.row("EV-6", "X-13")
 def test_the_job_says_what_it_did_and_a_second_run_finds_nothing(root: Path, instance: dg.DagsterInstance) -> None:
     before = DerivationContext.open(root).log.read_cycles().num_rows
-    first = said(run("maintenance_job", instance), "maintain_home")
+    first = metadata_of(run("maintenance_job", instance), "maintain_home")
     assert first["rows_rewritten"] >= before
     assert 0 < first["files_after"] < first["files_before"]
     assert "log/cycles" in first["done"]
-    second = said(run("maintenance_job", instance), "maintain_home")
+    second = metadata_of(run("maintenance_job", instance), "maintain_home")
     assert second["rows_rewritten"] == 0
     assert second["done"] == "none"
     stores = DerivationContext.open(root)
@@ -82,7 +82,7 @@ def test_dagster_forgets_its_oldest_runs_beyond_the_quota(root: Path, instance: 
     lazy = LazyStores(root)
     lazy.__dict__["stores"] = DerivationContext.open(root, policy=policy)
     result = forgetting.execute_in_process(instance=instance, resources={"home": lazy})
-    assert said(result, "delete_old_runs") == {"runs_forgotten": 3, "runs_kept_max": 2}
+    assert metadata_of(result, "delete_old_runs") == {"runs_forgotten": 3, "runs_kept_max": 2}
     assert {r.run_id for r in instance.get_runs()} == {*ran[3:], result.run_id}
     left = {path.stem for path in Path(instance.root_directory).rglob("*")}
     assert [run_id in left for run_id in ran] == [False, False, False, True, True]

@@ -60,8 +60,8 @@ def files() -> Iterator[Path]:
     """Yield every file whose prose counts."""
     for name in READ:
         root = ROOT / name
-        found = [root] if root.is_file() else sorted(root.rglob("*"))
-        yield from (path for path in found if path.suffix in {".py", ".md", ".yml", ".yaml"})
+        rows = [root] if root.is_file() else sorted(root.rglob("*"))
+        yield from (path for path in rows if path.suffix in {".py", ".md", ".yml", ".yaml"})
 
 
 def riddles_in(text: str) -> bool:

@@ -25,7 +25,7 @@ from jobs.schedules import every_fourth_hour
 from tests.conftest import NOW, copy_home
 from tests.definitions.running import run
 from tests.support.bardo_command import bardo
-from tests.support.loopback_provider import INPUT_TOKENS, Loopback, Said, loopback, operations
+from tests.support.loopback_provider import INPUT_TOKENS, Loopback, Reply, loopback, operations
 from tests.support.memory_fleets import lively_market
 
 pytestmark = pytest.mark.row("MEM-4")
@@ -54,11 +54,11 @@ def root(lived: Path, tmp_path: Path, at_home: Callable[[Path], Path]) -> Path:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """A provider, which the environment names."""
-    with loopback() as found:
+    with loopback() as server:
         monkeypatch.setenv("BARDO_MODEL", "openai-chat:loopback-1")
-        monkeypatch.setenv("BARDO_MODEL_URL", found.settings.url or "")
+        monkeypatch.setenv("BARDO_MODEL_URL", server.settings.url or "")
         monkeypatch.setenv("OPENAI_API_KEY", "a key of no worth")
-        yield found
+        yield server
 
 
 def outputs(result: dg.ExecuteInProcessResult, step: str = "request_model_proposals") -> dict[str, Any]:
@@ -76,9 +76,9 @@ def on_record(root: Path) -> list[dict[str, Any]]:
 
 def test_the_job_asks_about_every_golem_that_lives_and_again_only_what_is_new(root: Path, provider: Loopback) -> None:
     provider.says(operations(EDIT))
-    said = outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))
-    assert (said["asked"], said["operations"], said["cost_micros"]) == (2, 2, 15_000)
-    assert "answered" in said["what_came"]
+    output = outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))
+    assert (output["asked"], output["operations"], output["cost_micros"]) == (2, 2, 15_000)
+    assert "answered" in output["what_came"]
     assert [row["outcome"] for row in on_record(root)] == ["answered"] * 2
     assert outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))["asked"] == 0
     assert len(provider.requests) == 2
@@ -90,8 +90,8 @@ def test_a_golem_at_its_own_cap_keeps_nobody_else_from_being_asked_about(root: P
     def asked(settings: ModelSettings, **caps: int) -> list[tuple[str, str]]:
         policy = Policy()
         policy = policy.model_copy(update={"gateway": policy.gateway.model_copy(update=caps)})
-        found = propose_all(DerivationContext.open(root, policy=policy), settings, clock=lambda: NOW)
-        return [(a.golem_id, a.event.asked.outcome) for a in found if a.event and a.event.asked]
+        result = propose_all(DerivationContext.open(root, policy=policy), settings, clock=lambda: NOW)
+        return [(a.golem_id, a.event.asked.outcome) for a in result if a.event and a.event.asked]
 
     provider.says(operations(EDIT))
     stores, settings = DerivationContext.open(root), provider.settings
@@ -112,13 +112,13 @@ def test_the_job_has_testaments_phrased_where_the_configuration_wants_that(
         return outputs(run("proposal_job", dg.DagsterInstance.ephemeral()), "phrase_testaments")
 
     stores = DerivationContext.open(at_home(copied_home))
-    provider.says(Said(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
+    provider.says(Reply(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
     assert phrased() == {"asked": 0, "why": "gateway.phrases_testaments is off"}
     record_configuration(stores, parse("[death]\nphrased_testaments = true", "x"), now=NOW, why="to read better")
     dead, before = len(phrasing_requests(stores)), len(provider.requests)
-    said = phrased()
-    assert (said["asked"], said["phrased"], said["cost_micros"]) == (dead, 0, 7_500 * dead)
-    assert "I won." in said["refused"]
+    answer = phrased()
+    assert (answer["asked"], answer["phrased"], answer["cost_micros"]) == (dead, 0, 7_500 * dead)
+    assert "I won." in answer["refused"]
     assert len(provider.requests) == before + dead
     assert phrased()["asked"] == 0
     assert evaluated(copied_home).tags == {"bardo/why": "0 living golems"}  # type: ignore[union-attr]
@@ -146,9 +146,9 @@ def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
 def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provider: Loopback) -> None:
     provider.says(operations(EDIT))
     golem = living_golems(DerivationContext.open(root))[0]
-    said = bardo("propose", golem, home=root)
-    assert all(word in said for word in (golem, "answered", "EDIT", "a" * 24, "so it seems", "$0.007500"))
-    assert str(INPUT_TOKENS) in said
+    output = bardo("propose", golem, home=root)
+    assert all(word in output for word in (golem, "answered", "EDIT", "a" * 24, "so it seems", "$0.007500"))
+    assert str(INPUT_TOKENS) in output
     assert "on record already" in bardo("propose", golem, home=root)
     assert len(provider.requests) == 1
     assert "answered" in bardo("propose", "--all", home=root)
@@ -157,10 +157,10 @@ def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provid
 
 def test_a_dry_run_prints_the_question_and_asks_nothing(root: Path, provider: Loopback) -> None:
     golem = living_golems(DerivationContext.open(root))[0]
-    said = bardo("propose", golem, "--dry-run", home=root)
-    assert "of $0.2500 spent today (at most 5% of its daily budget of $10.00)" in said
-    assert f"# golem {golem}, cycle 6, prompt " in said
-    assert '"rules":[' in said
+    output = bardo("propose", golem, "--dry-run", home=root)
+    assert "of $0.2500 spent today (at most 5% of its daily budget of $10.00)" in output
+    assert f"# golem {golem}, cycle 6, prompt " in output
+    assert '"rules":[' in output
     assert "cycle 3" in bardo("propose", golem, "--dry-run", "--cycle", "3", home=root)
     assert not provider.requests
     assert on_record(root) == []
@@ -169,20 +169,20 @@ def test_a_dry_run_prints_the_question_and_asks_nothing(root: Path, provider: Lo
 @pytest.mark.parametrize(
     ("answer", "named"),
     [
-        (Said(arguments='{"operations": [{"operation"'), "malformed"),
+        (Reply(arguments='{"operations": [{"operation"'), "malformed"),
         (operations({**EDIT, "confidence": 1.7}), "confidence"),
-        (Said(refusal="I give no financial advice"), "no financial advice"),
+        (Reply(refusal="I give no financial advice"), "no financial advice"),
     ],
 )
 def test_an_answer_that_is_of_no_use_is_one_clear_line_and_nothing_is_lost(
-    root: Path, provider: Loopback, answer: Said, named: str
+    root: Path, provider: Loopback, answer: Reply, named: str
 ) -> None:
     provider.says(answer)
     golem = living_golems(DerivationContext.open(root))[0]
-    said = bardo("propose", golem, home=root, expect=2)
-    assert named in said
-    assert "on record as" in said
-    assert "Traceback" not in said
+    output = bardo("propose", golem, home=root, expect=2)
+    assert named in output
+    assert "on record as" in output
+    assert "Traceback" not in output
     (asked,) = on_record(root)
     assert asked["answer"] == (answer.arguments or answer.refusal)
     assert bardo("propose", "--all", home=root, expect=1)

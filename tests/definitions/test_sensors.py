@@ -42,9 +42,9 @@ def looking(sensor: dg.SensorDefinition, root: Path) -> Look:
     def look(cursor: str | None) -> dg.SensorResult | dg.SkipReason:
         lazy = LazyStores(root)
         context = dg.build_sensor_context(cursor=cursor, resources={"home": lazy})
-        found = sensor(context)
+        result = sensor(context)
         lazy.close()
-        return found
+        return result
 
     return look
 
@@ -56,31 +56,31 @@ def empty(tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(root)
 
 
-def asked(found: dg.SensorResult | dg.SkipReason) -> list[str]:
-    return [r.run_key for r in found.run_requests or []] if isinstance(found, dg.SensorResult) else []
+def asked(result: dg.SensorResult | dg.SkipReason) -> list[str]:
+    return [r.run_key for r in result.run_requests or []] if isinstance(result, dg.SensorResult) else []
 
 
 @pytest.mark.row("P-3")
 class TestDeathsRecorded:
     def test_without_a_home_it_says_so(self, tmp_path: Path) -> None:
-        found = looking(deaths_recorded, tmp_path / "nowhere")(None)
-        assert isinstance(found, dg.SkipReason)
-        assert "there is no home" in found.skip_message
+        evaluation = looking(deaths_recorded, tmp_path / "nowhere")(None)
+        assert isinstance(evaluation, dg.SkipReason)
+        assert "there is no home" in evaluation.skip_message
         assert not (tmp_path / "nowhere").exists()
 
     def test_the_first_look_finds_the_deaths_that_are_there(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1"), death("g-2")], NOW)
-        found = looking(deaths_recorded, empty.home.root)(None)
-        (request,) = found.run_requests
+        evaluation = looking(deaths_recorded, empty.home.root)(None)
+        (request,) = evaluation.run_requests
         assert request.run_key.endswith(f"/life-{empty.log.life_version}")
         assert request.tags["bardo/why"] == "g-1, g-2 died"
 
     def test_the_second_look_finds_none(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
         look = looking(deaths_recorded, empty.home.root)
-        found = look(look(None).cursor)
-        assert asked(found) == []
-        assert found.skip_reason.skip_message == "no death since the last look"
+        evaluation = look(look(None).cursor)
+        assert asked(evaluation) == []
+        assert evaluation.skip_reason.skip_message == "no death since the last look"
 
     def test_a_later_death_asks_again_for_itself_alone(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)

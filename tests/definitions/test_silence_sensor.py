@@ -37,9 +37,9 @@ def settled(root: Path, **hours: float) -> dict[str, str]:
 
 def look(root: Path) -> dg.RunRequest | dg.SkipReason:
     lazy = LazyStores(root)
-    found = golems_silent(dg.build_sensor_context(resources={"home": lazy}))
+    evaluation = golems_silent(dg.build_sensor_context(resources={"home": lazy}))
     lazy.close()
-    return found
+    return evaluation
 
 
 def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
@@ -47,13 +47,13 @@ def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
 ) -> None:
     root = tmp_path / "home"
     ids = settled(root, early=0, later=24.5, far_off=0, last=24)
-    found = look(root)
-    assert isinstance(found, dg.RunRequest)
-    assert found.tags["bardo/why"] == f"{ids['early']} fell silent"
-    assert look(root).run_key == found.run_key, "the same silence is asked for once"
+    evaluation = look(root)
+    assert isinstance(evaluation, dg.RunRequest)
+    assert evaluation.tags["bardo/why"] == f"{ids['early']} fell silent"
+    assert look(root).run_key == evaluation.run_key, "the same silence is asked for once"
     with EventWriter.open(Home.open(root), ids["early"], clock=lambda: NOW, drain="nobody"):
         assert isinstance(look(root), dg.SkipReason), "whose writer runs is left to it"
-    assert look(root).run_key == found.run_key, "and asked for when that has ended"
+    assert look(root).run_key == evaluation.run_key, "and asked for when that has ended"
     monkeypatch.setenv("BARDO_HOME", str(root))
     done = run("observe_job", dg.DagsterInstance.ephemeral())
     assert done.success

@@ -15,7 +15,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from sensors.due_work import files_dropped
 from tests import fuzz
 from tests.conftest import NOW
-from tests.definitions.running import materializations, run, said
+from tests.definitions.running import materializations, metadata_value, run
 
 pytestmark = pytest.mark.row("EV-4")
 LINES = [fuzz.dumps(record) for record in fuzz.good_records(20, tick=1, seed=1)]
@@ -39,10 +39,13 @@ def test_files_in_the_spool_ask_for_one_run_that_takes_them_all(root: Path) -> N
         asked = look(root, instance)
         assert asked.tags["bardo/why"] == "a.jsonl, b.jsonl dropped"
         made = materializations(run("spool_job", instance))[QUARANTINE.to_user_string()]
-        told = {name: said(made, name) for name in ("files", "records", "written", "repeated", "quarantined", "open")}
-        assert told == {"files": 2, "records": 22, "written": 20, "repeated": 1, "quarantined": 1, "open": 1}
-        assert said(made, "errors") == {"RecordError": 1}
-        assert said(made, "mb_per_s") > 0
+        by_key = {
+            name: metadata_value(made, name)
+            for name in ("files", "records", "written", "repeated", "quarantined", "open")
+        }
+        assert by_key == {"files": 2, "records": 22, "written": 20, "repeated": 1, "quarantined": 1, "open": 1}
+        assert metadata_value(made, "errors") == {"RecordError": 1}
+        assert metadata_value(made, "mb_per_s") > 0
         assert look(root, instance).skip_message == "the spool is empty"
     with EventLog(Home.open(root)) as log:
         assert len(log.read_cycles(["tick"])) == 20

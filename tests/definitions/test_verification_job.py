@@ -32,9 +32,9 @@ def root(kept: Path, tmp_path: Path, at_home: Callable[[Path], Path]) -> Path:
 def test_the_job_says_what_it_walked(root: Path) -> None:
     result = run("verification_job", dg.DagsterInstance.ephemeral())
     (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
-    said = {name: value.value for name, value in output.step_output_data.metadata.items()}
-    assert said["digest"] == verify(Home.open(root)).digest
-    assert (said["records"], said["breaks"], said["files"]) == (33, "none", [])
+    by_key = {name: value.value for name, value in output.step_output_data.metadata.items()}
+    assert by_key["digest"] == verify(Home.open(root)).digest
+    assert (by_key["records"], by_key["breaks"], by_key["files"]) == (33, "none", [])
 
 
 @pytest.mark.row("P-3", "X-9")
@@ -44,9 +44,9 @@ def test_the_job_fails_and_names_what_is_broken(root: Path) -> None:
     result = run("verification_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)
     assert not result.success
     (failure,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
-    said = failure.step_failure_data.user_failure_data
-    assert path.name in said.description
-    assert said.metadata["files"].value == [path.relative_to(root).as_posix()]
+    answer = failure.step_failure_data.user_failure_data
+    assert path.name in answer.description
+    assert answer.metadata["files"].value == [path.relative_to(root).as_posix()]
 
 
 @pytest.mark.row("P-3")

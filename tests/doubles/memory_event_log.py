@@ -369,8 +369,8 @@ class MemoryEventLog:
 
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
         """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
-        found = [self._vectors[embedder, h] for h in sorted(set(hashes)) if (embedder, h) in self._vectors]
-        return pa.Table.from_pylist(found, schema=VECTORS_SCHEMA).select(["text_hash", "vector"])
+        rows = [self._vectors[embedder, h] for h in sorted(set(hashes)) if (embedder, h) in self._vectors]
+        return pa.Table.from_pylist(rows, schema=VECTORS_SCHEMA).select(["text_hash", "vector"])
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
         """How many vectors of an embedder are on record, all or those made after a moment."""
@@ -379,7 +379,7 @@ class MemoryEventLog:
 
     def identities(self) -> dict[str, EmbedderIdentity]:
         """Every embedder that has vectors on record, by its key."""
-        names = [one.name for one in fields(EmbedderIdentity)]
+        names = [item.name for item in fields(EmbedderIdentity)]
         return {key: EmbedderIdentity(**{n: row[n] for n in names}) for (key, _), row in self._vectors.items()}
 
     def close(self) -> None:
@@ -407,26 +407,26 @@ def _after(rows: Iterable[Row], version: int | None) -> list[Row]:
 
 
 def _ranges(golem_id: str, ticks: Iterable[int]) -> list[TickRange]:
-    found: list[TickRange] = []
+    rows: list[TickRange] = []
     for tick in sorted(ticks):
-        if found and found[-1].tick_to == tick - 1:
-            found[-1] = found[-1]._replace(tick_to=tick)
+        if rows and rows[-1].tick_to == tick - 1:
+            rows[-1] = rows[-1]._replace(tick_to=tick)
         else:
-            found.append(TickRange(golem_id, tick, tick))
-    return found
+            rows.append(TickRange(golem_id, tick, tick))
+    return rows
 
 
 def _columns(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
     """The columns asked for; a path into structs becomes a column of that name."""
     if columns is None:
         return table
-    found: list[pa.ChunkedArray] = []
+    rows: list[pa.ChunkedArray] = []
     fields: list[pa.Field] = []
     for path in columns:
         name, *inner = path.split(".")
         kind, values = table.schema.field(name), table.column(name)
         for step in inner:
             kind, values = kind.type.field(step), pc.struct_field(values, step)
-        found.append(values)
+        rows.append(values)
         fields.append(kind.with_name(path))
-    return pa.Table.from_arrays(found, schema=pa.schema(fields))
+    return pa.Table.from_arrays(rows, schema=pa.schema(fields))

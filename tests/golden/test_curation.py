@@ -76,6 +76,6 @@ def test_the_curator_says_to_the_byte_what_it_said(name: str, text: Callable[[],
 
 
 def test_the_stream_is_worth_keeping() -> None:
-    said = set(made().decisions["operation"].to_pylist())
-    assert said == {"staged", "created", "reinforced", "contradicted", "promoted", "pruned"}
+    keys = set(made().decisions["operation"].to_pylist())
+    assert keys == {"staged", "created", "reinforced", "contradicted", "promoted", "pruned"}
     assert len(made().playbooks) > 4

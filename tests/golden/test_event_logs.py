@@ -43,7 +43,7 @@ def test_every_row_reads_as_it_was_written(written: tuple[Path, dict[str, Any]])
     root, expected = written
     with EventLog(Home.open(root)) as log:
         cycles = log.read_cycles().sort_by([("golem_id", "ascending"), ("tick", "ascending")])
-        found = [
+        rows = [
             {
                 "golem_id": row["golem_id"],
                 "tick": row["tick"],
@@ -52,7 +52,7 @@ def test_every_row_reads_as_it_was_written(written: tuple[Path, dict[str, Any]])
             }
             for row in cycles.to_pylist()
         ]
-        assert found == expected["cycles"]
+        assert rows == expected["cycles"]
         again = digest_column(row_digests(cycles.select(RECORD_SCHEMA.names)))
         assert cycles["content_hash"].combine_chunks().equals(again), "an old record keeps its digest"
         life = [

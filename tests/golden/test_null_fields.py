@@ -31,15 +31,15 @@ def leaves(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 def constant_fields(records: pa.Table) -> set[str]:
     """Leaf columns in which fewer than two values are found, or the whole column where it is null."""
-    found = set()
+    keys = set()
     for name in records.column_names:
         if records[name].null_count == len(records):
-            found.add(name)
+            keys.add(name)
             continue
         for leaf, values in leaves(name, records[name].combine_chunks()):
             if pc.count_distinct(values, mode="only_valid").as_py() < 2:
-                found.add(leaf)
-    return found
+                keys.add(leaf)
+    return keys
 
 
 def test_every_other_field_of_a_record_varies() -> None:
@@ -58,13 +58,13 @@ def test_what_this_slice_does_not_compute_is_null_and_not_a_placeholder() -> Non
 
 
 def test_every_probe_with_a_source_varies_and_every_other_one_is_absent() -> None:
-    said: dict[str, set[tuple[str | None, float | None]]] = {}
+    collected: dict[str, set[tuple[str | None, float | None]]] = {}
     for row in heirs().rows:
         for result in row["probe_results"]:
-            said.setdefault(result["probe"], set()).add((result["severity"], result["value"]))
-    absent = {probe for probe, values in said.items() if values == {(None, None)}}
+            collected.setdefault(result["probe"], set()).add((result["severity"], result["value"]))
+    absent = {probe for probe, values in collected.items() if values == {(None, None)}}
     assert absent == set(LIST["absent_probes"])
-    for probe, values in said.items():
+    for probe, values in collected.items():
         assert probe in absent or len(values) > 1, probe
 
 

@@ -85,8 +85,11 @@ def test_who_has_lived_most_of_its_lifespan_pushes_insights_from_a_lower_confide
 
 
 def test_a_spread_beyond_all_numbers_about_a_mean_of_nothing_says_nothing() -> None:
-    said = {"effect_mean_ppm": 0, "effect_low_ppm": -(10**18), "effect_high_ppm": 10**18, "own_count": 4}
-    rows = [entry(about=pattern("uniswap_v3_rebalance"), **said), entry(about=baseline("gas_price"), sign=0, **said)]
+    fields = {"effect_mean_ppm": 0, "effect_low_ppm": -(10**18), "effect_high_ppm": 10**18, "own_count": 4}
+    rows = [
+        entry(about=pattern("uniswap_v3_rebalance"), **fields),
+        entry(about=baseline("gas_price"), sign=0, **fields),
+    ]
     assert crossings_of(grimoire(*rows), POLICY).to_pylist() == crossings_by_row(rows, POLICY)
 
 
@@ -117,9 +120,9 @@ def test_rules_agree_or_differ_across_one_respect_and_causes_lead_to_each_other(
     far = entry(about=pattern("uniswap_v3_rebalance", regime="trending_up", gas_band="dear"))
     cause, next_cause = (entry(about=causal(a, b), sign=1) for a, b in (("crash", "gas_gwei"), ("gas_gwei", "volume")))
     links = links_of(grimoire(here, further, trending, far, cause, next_cause)).to_pylist()
-    found = {(frozenset((r["entry_id"], r["other_id"])), r["relation"], r["across"]) for r in links}
+    keys = {(frozenset((r["entry_id"], r["other_id"])), r["relation"], r["across"]) for r in links}
     ids = [row["entry_id"] for row in (here, further, trending, far, cause, next_cause)]
-    assert found == {
+    assert keys == {
         (frozenset(ids[:2]), "agrees", "anomaly"),
         (frozenset((ids[0], ids[2])), "differs", "regime"),
         (frozenset(ids[2:4]), "differs", "gas"),
@@ -129,15 +132,15 @@ def test_rules_agree_or_differ_across_one_respect_and_causes_lead_to_each_other(
     assert (chain["entry_id"], chain["other_id"]) == (ids[4], ids[5])
 
 
-def _gate(**said: Any) -> dict[str, Any]:
+def _gate(**fields: Any) -> dict[str, Any]:
     plain = {"own_count": 6, "confidence_ppm": 800_000, "validations": 3, "created_at": DIED - timedelta(days=12)}
-    (row,) = crossings_of(grimoire(entry(**(plain | said))), POLICY).to_pylist()
+    (row,) = crossings_of(grimoire(entry(**(plain | fields))), POLICY).to_pylist()
     return row
 
 
 @pytest.mark.row("MEM-14")
 @pytest.mark.parametrize(
-    ("said", "crosses"),
+    ("row", "crosses"),
     [
         ({}, True),
         ({"confidence_ppm": 599_999}, False),
@@ -149,8 +152,8 @@ def _gate(**said: Any) -> dict[str, Any]:
         ({"kind": "warning", "confidence_ppm": 1, "validations": 0, "contradictions": 9}, True),
     ],
 )
-def test_insights_are_admitted_heuristics_borne_out_and_warnings_only_new(said: dict[str, Any], crosses: bool) -> None:
-    assert _gate(**said)["crosses"] is crosses
+def test_insights_are_admitted_heuristics_borne_out_and_warnings_only_new(row: dict[str, Any], crosses: bool) -> None:
+    assert _gate(**row)["crosses"] is crosses
 
 
 @pytest.mark.row("MEM-14")
@@ -160,10 +163,10 @@ def test_what_a_golem_has_no_evidence_of_itself_does_not_cross() -> None:
 
 @pytest.mark.row("MEM-14")
 def test_a_warning_that_many_others_repeat_stays_here() -> None:
-    said = {"kind": "warning", "own_count": 4, "sign": -1}
-    regimes = [entry(about=pattern("uniswap_v3_rebalance", regime=regime), **said) for regime in REGIMES]
+    fields = {"kind": "warning", "own_count": 4, "sign": -1}
+    regimes = [entry(about=pattern("uniswap_v3_rebalance", regime=regime), **fields) for regime in REGIMES]
     near = [
-        entry(about=pattern("uniswap_v3_rebalance", anomaly_band=band), **said) for band in ("stirred", "stretched")
+        entry(about=pattern("uniswap_v3_rebalance", anomaly_band=band), **fields) for band in ("stirred", "stretched")
     ]
     rows = {r["entry_id"]: r for r in crossings_of(grimoire(*regimes, *near), POLICY).to_pylist()}
     (middle,) = [e["entry_id"] for e in regimes if e["regime"] == "volatile"]

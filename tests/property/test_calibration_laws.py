@@ -102,29 +102,37 @@ def test_it_equals_its_twin(history: tuple[list[dict[str, Any]], ...], seed: int
     event(f"judged {any(row['outcome_count'] for row in expected)}")
 
 
-def _scores_equal_the_rows(found: Any, rows: list[dict[str, Any]]) -> None:
-    told = [r for r in rows if r["outcome_count"]]
-    pairs = sum(r["outcome_count"] for r in told)
-    assert (found.belief_count, found.unjudged_count, found.outcome_count) == (len(told), len(rows) - len(told), pairs)
-    if not told:
-        assert found.brier_held_ppm is None
+def _scores_equal_the_rows(value: Any, rows: list[dict[str, Any]]) -> None:
+    selected_rows = [r for r in rows if r["outcome_count"]]
+    pairs = sum(r["outcome_count"] for r in selected_rows)
+    assert (value.belief_count, value.unjudged_count, value.outcome_count) == (
+        len(selected_rows),
+        len(rows) - len(selected_rows),
+        pairs,
+    )
+    if not selected_rows:
+        assert value.brier_held_ppm is None
         return
-    held = [r["effect_sum_ppm"] * r["sign"] > 0 for r in told]
-    exact = sum((r["confidence_ppm"] / 1e6 - h) ** 2 for r, h in zip(told, held, strict=True)) / len(told)
-    assert found.brier_held_ppm == pytest.approx(exact * 1e6, abs=2)
+    held = [r["effect_sum_ppm"] * r["sign"] > 0 for r in selected_rows]
+    exact = sum((r["confidence_ppm"] / 1e6 - h) ** 2 for r, h in zip(selected_rows, held, strict=True)) / len(
+        selected_rows
+    )
+    assert value.brier_held_ppm == pytest.approx(exact * 1e6, abs=2)
     each = sum(
         (1 - r["confidence_ppm"] / 1e6) ** 2 * r["agreed_count"]
         + (r["confidence_ppm"] / 1e6) ** 2 * (r["outcome_count"] - r["agreed_count"])
-        for r in told
+        for r in selected_rows
     )
-    assert found.brier_agreed_ppm == pytest.approx(each / pairs * 1e6, abs=2)
-    for band in found.bands.to_pylist():
+    assert value.brier_agreed_ppm == pytest.approx(each / pairs * 1e6, abs=2)
+    for band in value.bands.to_pylist():
         low, high = band["confidence_low_ppm"], band["confidence_high_ppm"]
-        mine = [i for i, r in enumerate(told) if min(r["confidence_ppm"], 999_999) // 100_000 == low // 100_000]
-        assert band["belief_count"] == len(mine)
+        own_rows = [
+            i for i, r in enumerate(selected_rows) if min(r["confidence_ppm"], 999_999) // 100_000 == low // 100_000
+        ]
+        assert band["belief_count"] == len(own_rows)
         assert high == low + 100_000
-        assert band["held_ppm"] == sum(held[i] for i in mine) * 10**6 // len(mine)
-    assert sum(b["belief_count"] for b in found.bands.to_pylist()) == len(told)
+        assert band["held_ppm"] == sum(held[i] for i in own_rows) * 10**6 // len(own_rows)
+    assert sum(b["belief_count"] for b in value.bands.to_pylist()) == len(selected_rows)
 
 
 def test_a_grimoire_that_is_as_sure_as_it_is_right_scores_better_than_one_that_is_not() -> None:
@@ -135,7 +143,7 @@ def test_a_grimoire_that_is_as_sure_as_it_is_right_scores_better_than_one_that_i
         decision = BLANK | {"golem_id": "g", "structure": "p", "cycle": 1, "status": "active", "sign": 1}
         decision |= {"confidence_ppm": sure, "decay_class": "structural"}
         decided, closed, judged = tables(([decision], closes, outcomes), 0)
-        found = calibration(judge_beliefs(beliefs_at_closes(decided, closed, DECAY), judged))
-        scores.append(found.brier_held_ppm)
-        assert found.bands["held_ppm"].to_pylist() == [10**6]
+        result = calibration(judge_beliefs(beliefs_at_closes(decided, closed, DECAY), judged))
+        scores.append(result.brier_held_ppm)
+        assert result.bands["held_ppm"].to_pylist() == [10**6]
     assert scores == [10_000, 360_000]

@@ -57,16 +57,16 @@ COLUMNS = ["golem_id", "tick", "version", "bucket", "content_hash", "link", "pay
 
 
 def seen(rows: pa.Table) -> set[tuple[str, int]]:
-    found = list(zip(*(rows[name].to_pylist() for name in KEY), strict=True))
-    assert len(found) == len(set(found)), "a row came twice"
-    return set(found)
+    items = list(zip(*(rows[name].to_pylist() for name in KEY), strict=True))
+    assert len(items) == len(set(items)), "a row came twice"
+    return set(items)
 
 
 def tend(log: EventLog, home: Home, at: datetime) -> MaintenanceReport:
     return maintain(home, log, SMALL, now=at, in_force=[path.name for path in home.derivations.iterdir()])
 
 
-class Said:
+class RecordedAnswers:
     """The answers of a log before maintenance, which later answers must equal."""
 
     def __init__(self, log: EventLog, home: Home) -> None:
@@ -119,13 +119,13 @@ moves = st.one_of(
 @pytest.mark.row("EV-6", "X-13")
 @some(3)
 @given(st.lists(moves, min_size=6, max_size=16))
-def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(told: list[tuple[str, int, int]]) -> None:
+def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(actions: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as folder:
         home = Home.create(Path(folder), SMALL, NOW)
         log, at, segment = EventLog(home, SMALL, durable=False), datetime.now(UTC), 0
         reached = dict.fromkeys(range(4), 0)
         dead: set[int] = set()
-        for what, which, count in told:
+        for what, which, count in actions:
             pair, golems = which, [f"g-{which}", f"h-{which}"]
             if what == "append" and pair not in dead:
                 segment += 1
@@ -138,7 +138,7 @@ def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(told: 
                 log.record([life_event(golems[0], NOW, died.model_copy(update={"tick": reached[pair] + count}))], NOW)
                 dead.add(pair)
             elif what == "maintain":
-                before = Said(log, home)
+                before = RecordedAnswers(log, home)
                 at += which * HOUR
                 tend(log, home, at)
                 before.holds(log, home)
@@ -182,7 +182,7 @@ def test_what_is_derived_across_a_compaction_is_what_is_derived_without_one(
     lived_through: tuple[Life, ...], data: st.DataObject
 ) -> None:
     rows = whole_records(stream(lived_through).to_pylist())
-    births = [birth_of(one, SMALL) for one in lived_through]
+    births = [birth_of(life, SMALL) for life in lived_through]
     with TemporaryDirectory() as folder:
         plain = stores_at(Path(folder) / "plain", SMALL)
         plain.log.record(births, NOW)
@@ -204,8 +204,8 @@ def test_what_is_derived_across_a_compaction_is_what_is_derived_without_one(
             start = stop
         derive_all(tended)
         assert fingerprints(tended) == fingerprints(plain)
-        for one in lived_through:
-            tended.log.record([death_of(one)], NOW)
+        for life in lived_through:
+            tended.log.record([death_of(life)], NOW)
         tend(tended.log, tended.home, at + HOUR)
         derive_all(tended)
         again = beside(tended, Path(folder) / "beside")
@@ -229,20 +229,20 @@ def test_processes_that_append_during_maintenance_lose_nothing(tmp_path: Path) -
     log = EventLog(home, SMALL)
     go = CONTEXT.Event()
     writers = [CONTEXT.Process(target=write_many, args=(str(home.root), name, 12, go)) for name in "abc"]
-    for one in writers:
-        one.start()
+    for writer in writers:
+        writer.start()
     go.set()
     at, runs = datetime.now(UTC), 0
-    while any(one.is_alive() for one in writers):
+    while any(writer.is_alive() for writer in writers):
         at += 2 * HOUR
         tend(log, home, at)
         runs += 1
-    for one in writers:
-        one.join()
-        assert one.exitcode == 0
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
     assert runs > 2
-    said = Said(log, home)
-    assert said.keys == {(f"{n}-{g:04}", t) for n in "abc" for g in (0, 1) for t in range(1, 61)}
+    answers = RecordedAnswers(log, home)
+    assert answers.keys == {(f"{n}-{g:04}", t) for n in "abc" for g in (0, 1) for t in range(1, 61)}
     tend(log, home, at + 2 * HOUR)
-    said.holds(EventLog(home, SMALL), home)
+    answers.holds(EventLog(home, SMALL), home)
     check_tiers(log, home, at + 2 * HOUR)

@@ -35,13 +35,13 @@ LIFE = Life("g-0", {STORM: STORIES[0] * 3, FOG: STORIES[5] * 3}, (3, 1), timedel
 
 def decided(lived: tuple[Life, ...]) -> pa.Table:
     """Return the curator's decisions for these lives."""
-    records = full([row for one in lived for row in one.rows()])
+    records = full([row for life in lived for row in life.rows()])
     made = curate(GrimoireState(), Playbooks(), records, cycles_of(records), policy=BRIEF, policy_hash=BRIEF.hash)
     return made.decisions
 
 
 def credited(lived: tuple[Life, ...]) -> pa.Table:
-    return pa.Table.from_pylist([row for one in lived for row in one.rows()], schema=CREDITED)
+    return pa.Table.from_pylist([row for life in lived for row in life.rows()], schema=CREDITED)
 
 
 def by_key(table: pa.Table) -> dict[tuple[str, int, str], dict[str, Any]]:
@@ -58,10 +58,10 @@ def by_key(table: pa.Table) -> dict[tuple[str, int, str], dict[str, Any]]:
 @given(lives())
 def test_credits_are_what_one_record_after_the_other_gives(lived: tuple[Life, ...]) -> None:
     decisions, records = decided(lived), credited(lived)
-    found = credits_of(records, cycles_of(records), signs_of(decisions), BRIEF.curator)
-    assert found.schema == CREDIT_SCHEMA
-    assert len(by_key(found)) == found.num_rows
-    assert by_key(found) == credits_by_row(records.to_pylist(), decisions.to_pylist(), BRIEF.curator)
+    derived = credits_of(records, cycles_of(records), signs_of(decisions), BRIEF.curator)
+    assert derived.schema == CREDIT_SCHEMA
+    assert len(by_key(derived)) == derived.num_rows
+    assert by_key(derived) == credits_by_row(records.to_pylist(), decisions.to_pylist(), BRIEF.curator)
 
 
 @pytest.mark.row("MEM-11")
@@ -80,8 +80,8 @@ def test_signs_learned_bit_by_bit_are_the_same(lived: tuple[Life, ...], data: st
 @pytest.mark.row("MEM-11")
 def test_something_was_useful_something_misled_and_what_says_nothing_is_neither() -> None:
     decisions, records = decided((LIFE,)), credited((LIFE,))
-    found = credits_of(records, cycles_of(records), signs_of(decisions), BRIEF.curator)
-    summed = {r["entry_id"]: r for r in totals(found).to_pylist()}
+    derived = credits_of(records, cycles_of(records), signs_of(decisions), BRIEF.curator)
+    summed = {r["entry_id"]: r for r in totals(derived).to_pylist()}
     assert sum(r["useful"] for r in summed.values()) > 0
     assert summed["f" * 24]["useful"] == summed["f" * 24]["misled"] == 0
     turned = credits_of(_turned(records), cycles_of(records), signs_of(decisions), BRIEF.curator)
@@ -116,9 +116,9 @@ def test_however_the_stream_is_cut_the_table_is_the_same(cuts: list[int], late: 
         again = beside(stores, Path(folder) / "beside")
         derive_curation(again)
         derive_credits(again)
-        mine, theirs = (one.projections.read("credits") for one in (stores, again))
-        assert mine.num_rows > 0
-        assert mine.equals(theirs)
+        own, foreign = (item.projections.read("credits") for item in (stores, again))
+        assert own.num_rows > 0
+        assert own.equals(foreign)
         assert not derive_credits(stores), "nothing is new"
 
 
@@ -131,13 +131,13 @@ def test_what_was_of_use_is_retrieved_with_more_weight_and_as_of_its_last_access
     where = golem_moment(stores, "g-0")
     asked = stores.embedder.embed(["should I re-centre?"])[0]
 
-    def found() -> dict[str, dict[str, Any]]:
+    def hits_by_entry() -> dict[str, dict[str, Any]]:
         hits = grimoire_of(stores, where, now=NOW).retrieve(asked, where.situation, 50, may_skip=False).hits
         return {hit["entry_id"]: hit for hit in hits.to_pylist()}
 
-    before = found()
+    before = hits_by_entry()
     derive_credits(stores)
-    after = found()
+    after = hits_by_entry()
     summed = {r["entry_id"]: r for r in totals(stores.projections.read("credits")).to_pylist()}
     assert set(before) == set(after)
     moved = [i for i in after if i in summed and summed[i]["useful"] + summed[i]["misled"]]

@@ -84,8 +84,8 @@ def close_enough(rows: Rows) -> Rows:
     ]
 
 
-def assert_alike(found: pa.Table, expected: Iterable[dict[str, Any]]) -> None:
-    rows, wanted = close_enough(found.to_pylist()), close_enough(list(expected))
+def assert_alike(result: pa.Table, expected: Iterable[dict[str, Any]]) -> None:
+    rows, wanted = close_enough(result.to_pylist()), close_enough(list(expected))
     assert len(rows) == len(wanted)
     for row, other in zip(rows, wanted, strict=True):
         assert row == other
@@ -104,17 +104,17 @@ def test_evidence_equals_its_twin(lived: tuple[Life, ...], chance: Any) -> None:
     order = list(range(records.num_rows))
     chance.shuffle(order)
     records = records.take(order)
-    structures, golems = Structures(), sorted({one.golem_id for one in lived})
+    structures, golems = Structures(), sorted({item.golem_id for item in lived})
     golem = np.array([golems.index(g) for g in records.column("golem_id").to_pylist()])
-    found = gather_evidence(
+    result = gather_evidence(
         records, golem=golem, cycle=cycles_of(records), structures=structures, policy=POLICY.curator
     )
     groups = {
-        (golems[found.golem[i]], int(found.cycle[i]), structures.rows[found.structure[i]]): (
-            int(found.count[i]), int(found.total[i]), int(found.squares[i]), found.mood[i].tolist(),
-            set(found.cause_tick[found.first[i] : found.stop[i]].reshape(-1).tolist()),
+        (golems[result.golem[i]], int(result.cycle[i]), structures.rows[result.structure[i]]): (
+            int(result.count[i]), int(result.total[i]), int(result.squares[i]), result.mood[i].tolist(),
+            set(result.cause_tick[result.first[i] : result.stop[i]].reshape(-1).tolist()),
         )
-        for i in range(len(found.golem))
+        for i in range(len(result.golem))
     }  # fmt: skip
     expected = evidence_by_row(with_cycles(records), POLICY.curator)
     assert groups == {k: (g.count, g.total, g.squares, g.mood, g.causes) for k, g in expected.items()}
@@ -150,10 +150,10 @@ def test_curating_equals_its_twin(lived: tuple[Life, ...]) -> None:
 
 
 def assert_as_the_twin(made: Curation, state: GrimoireState, minds: dict[str, Mind], policy: Policy = POLICY) -> None:
-    told = [minds[golem_id] for golem_id in sorted(minds)]
-    assert_alike(made.decisions, (row for mind in told for row in mind.decisions))
-    assert_alike(made.cycles, (row for mind in told for row in mind.cycles))
-    assert_alike(made.playbooks, (row for mind in told for row in mind.playbooks))
+    rows = [minds[golem_id] for golem_id in sorted(minds)]
+    assert_alike(made.decisions, (row for mind in rows for row in mind.decisions))
+    assert_alike(made.cycles, (row for mind in rows for row in mind.cycles))
+    assert_alike(made.playbooks, (row for mind in rows for row in mind.playbooks))
     assert_alike(to_table(state, policy.curator, policy.decay), grimoire_by_row(minds, policy))
 
 
@@ -163,7 +163,7 @@ def assert_as_the_twin(made: Curation, state: GrimoireState, minds: dict[str, Mi
 def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...], data: st.DataObject) -> None:
     records, minds, known = stream(lived), {}, GrimoireState()
     curated(records, known)
-    entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in known.structures.rows]
+    entries = [(item.golem_id, entry_id(item.golem_id, s.key)) for item in lived for s in known.structures.rows]
     if not entries:
         return
     span = POLICY.curator.cycle_ticks
@@ -184,17 +184,17 @@ def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, .
     records, minds, known = stream(lived), {}, GrimoireState()
     curated(records, known)
     rules = [s for s in known.structures.rows if s.source == "pattern"] or known.structures.rows
-    entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in rules]
-    said = data.draw(drawn_proposals.proposals(lived, entries))
+    entries = [(item.golem_id, entry_id(item.golem_id, s.key)) for item in lived for s in rules]
+    drawn = data.draw(drawn_proposals.proposals(lived, entries))
     orders = (
         data.draw(owner_events.orders(entries, int(cycles_of(records).max()), SPAN)) if data.draw(st.booleans()) else []
     )
     state = GrimoireState()
     made = curate(
         state, Playbooks(), records, cycles_of(records), policy=BRIEF, policy_hash=BRIEF.hash, orders=orders,
-        proposals=said, cited=records,
+        proposals=drawn, cited=records,
     )  # fmt: skip
-    curate_by_row(minds, with_cycles(records), BRIEF, orders, said, records.to_pylist())
+    curate_by_row(minds, with_cycles(records), BRIEF, orders, drawn, records.to_pylist())
     for row in made.decisions.to_pylist():
         if (row["cause_event"] or "").startswith("event-"):
             event(row["operation"])
@@ -210,7 +210,7 @@ def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
 ) -> None:
     records, minds, state = stream(lived), {}, GrimoireState()
     about = [storm.structure._replace(gas_band=span) for storm in STORMS[:1] for span in GAS_SPANS]
-    entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in about]
+    entries = [(item.golem_id, entry_id(item.golem_id, s.key)) for item in lived for s in about]
     spoken = data.draw(st.booleans())
     orders = data.draw(owner_events.orders(entries, int(cycles_of(records).max()), POLICY.curator.cycle_ticks))
     orders = orders if spoken else []
@@ -305,20 +305,22 @@ def test_what_was_inherited_forgotten_and_learned_again_has_one_row_and_it_is_th
 
 
 def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
-    said: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     kinds: Counter[tuple[str, str, bool]] = Counter()
     for pace in (timedelta(minutes=1), timedelta(days=4)):
-        told = [Life(f"g-{i}", {STORM: story}, (4, 1), pace, 4 * len(story)) for i, story in enumerate(STORIES)]
+        lines = [Life(f"g-{i}", {STORM: story}, (4, 1), pace, 4 * len(story)) for i, story in enumerate(STORIES)]
         turned = (*STORIES[0], *STORIES[1])
-        told += [Life("g-kin", {SQUALL: turned, STORM: STORIES[0], GALE: STORIES[0]}, (0,), pace, 4 * len(turned))]
+        lines += [Life("g-kin", {SQUALL: turned, STORM: STORIES[0], GALE: STORIES[0]}, (0,), pace, 4 * len(turned))]
         state = GrimoireState()
-        made = curated(stream(told), state)
-        said.update(made.decisions.column("operation").to_pylist())
+        made = curated(stream(lines), state)
+        counts.update(made.decisions.column("operation").to_pylist())
         rows = made.decisions.select(["kind", "status", "is_anti_knowledge"]).to_pylist()
         kinds.update((r["kind"], r["status"], r["is_anti_knowledge"]) for r in rows)
-    others = {OPERATIONS[said] for said in (RECEIVED, PINNED, UNPINNED, CORRECTED, RETRACTED, NOTED)}
-    others |= {OPERATIONS[said] for said in (QUARANTINED, BORNE_OUT, SPOKEN_AGAINST, ADMITTED, REFUSED)}
-    assert set(said) == set(OPERATIONS) - others, "which are said at birth, by owners and models, and of what came over"
+    others = {OPERATIONS[counts] for counts in (RECEIVED, PINNED, UNPINNED, CORRECTED, RETRACTED, NOTED)}
+    others |= {OPERATIONS[counts] for counts in (QUARANTINED, BORNE_OUT, SPOKEN_AGAINST, ADMITTED, REFUSED)}
+    assert set(counts) == set(OPERATIONS) - others, (
+        "which are said at birth, by owners and models, and of what came over"
+    )
     assert {kind for kind, _, _ in kinds} == {"insight", "heuristic", "warning"}
     assert ("warning", "active", True) in kinds
     assert ("warning", "active", False) in kinds

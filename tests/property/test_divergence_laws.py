@@ -48,23 +48,23 @@ def state(draw: st.DrawFn, structure: Any) -> dict[str, Any]:
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Entries and decisions of two golems."""
-    entries, told = [], []
+    entries, result = [], []
     for golem in ("g-1", "g-2"):
         for structure in draw(st.lists(st.sampled_from(ABOUT), unique=True, max_size=8)):
-            mine, given = draw(st.booleans()), draw(st.booleans())
+            own, given = draw(st.booleans()), draw(st.booleans())
             if given:
                 first = {"status": "active", "validations": 0, "contradictions": 0,
                          "anchor_at": DIED - draw(st.sampled_from([30, 44])) * DAY}  # fmt: skip
-                told.append(decided("received", 0, golem_id=golem, about=structure, origin_golem_id="g-0",
+                result.append(decided("received", 0, golem_id=golem, about=structure, origin_golem_id="g-0",
                                     **(state(draw, structure) | first)))  # fmt: skip
                 for cycle in range(1, draw(st.integers(1, 3))):
                     operation = draw(st.sampled_from(["contradicted", "demoted", "corrected", "pruned", "reinforced"]))
-                    told.append(decided(operation, cycle, golem_id=golem, about=structure, origin_golem_id="g-0",
+                    result.append(decided(operation, cycle, golem_id=golem, about=structure, origin_golem_id="g-0",
                                         **state(draw, structure)))  # fmt: skip
-            if mine or not given:
+            if own or not given:
                 origin = "g-0" if given and draw(st.booleans()) else golem
                 entries.append(entry(golem, structure, origin_golem_id=origin, **state(draw, structure)))
-    return entries, told
+    return entries, result
 
 
 @pytest.mark.row("INH-14")
@@ -73,11 +73,11 @@ def lives(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def test_divergence_equals_its_twin_in_whatever_order_rows_come(
     life: tuple[list[dict[str, Any]], list[dict[str, Any]]], seed: int
 ) -> None:
-    entries, told = life
-    table = decisions(*told)
-    said = pa.Table.from_pylist([{"golem_id": g, **row} for g, row in SAID.items()], schema=SENTENCE_COUNT_SCHEMA)
+    entries, result = life
+    table = decisions(*result)
+    selected = pa.Table.from_pylist([{"golem_id": g, **row} for g, row in SAID.items()], schema=SENTENCE_COUNT_SCHEMA)
     rows = divergences(
-        shuffled(grimoire(*entries), seed), shuffled(table, seed), deaths("g-2", "g-1"), said, POLICY
+        shuffled(grimoire(*entries), seed), shuffled(table, seed), deaths("g-2", "g-1"), selected, POLICY
     ).to_pylist()
     got = {row.pop("golem_id"): row for row in rows}
     for row in rows:
@@ -95,7 +95,7 @@ def agreeing(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     signs: dict[tuple[str, str], int] = {}
     for row in rows:
         about = [(row["golem_id"], part) for part in band_keys(row["structure"]) or (row["structure"],)]
-        if all(signs.get(one, row["sign"]) == row["sign"] for one in about):
+        if all(signs.get(item, row["sign"]) == row["sign"] for item in about):
             kept.append(row)
             signs |= dict.fromkeys(about, row["sign"])
     return kept

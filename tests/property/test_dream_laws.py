@@ -64,8 +64,8 @@ LEARNED = (*DREAM_TABLES, "lessons")
 
 
 def dreamt(stores: DerivationContext) -> dict[str, tuple[int, str]]:
-    found = {name: stores.projections.digest(name) for name in LEARNED}
-    return {name: (d.rows, d.fingerprint) for name, d in found.items()}
+    by_key = {name: stores.projections.digest(name) for name in LEARNED}
+    return {name: (d.rows, d.fingerprint) for name, d in by_key.items()}
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     stores = home_of(day(), tmp_path_factory.mktemp("dreams") / "whole", HASTY)
     derive_curation(stores)
     derive_dreams(stores)
-    told = set(stores.projections.read("hypotheses")["operation"].to_pylist())
-    assert told >= {"imagined", "staged", "gathered", "confirmed", "expired"}
+    rows = set(stores.projections.read("hypotheses")["operation"].to_pylist())
+    assert rows >= {"imagined", "staged", "gathered", "confirmed", "expired"}
     assert "active" in stores.projections.read("lessons")["status"].to_pylist()
     return stores
 
@@ -122,15 +122,15 @@ def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
     derive_dreams(stores)
     before, learned = dreamt(stores), lessons_by_golem(stores)
     first, second = sorted(day().births)
-    told = stores.projections.growing("hypotheses").read(golems=[first])
-    confirming = told.filter(pc.equal(told["operation"], "confirmed"))["cause_ticks"].to_pylist()
+    rows = stores.projections.growing("hypotheses").read(golems=[first])
+    confirming = rows.filter(pc.equal(rows["operation"], "confirmed"))["cause_ticks"].to_pylist()
     for cause in min(confirming, key=len):
         strike(stores, first, cause, "its sensor lied", now=NOW)
     reorg(stores, second, day().records["observation"][0]["chain"].as_py(), ticks=(400, 460), now=NOW)
     derive_curation(stores)
-    assert {one.place for one in remains(stores)} >= set(LEARNED), "they are not dreamt again yet"
+    assert {remnant.place for remnant in remains(stores)} >= set(LEARNED), "they are not dreamt again yet"
     derive_dreams(stores)
-    assert not {one.place for one in remains(stores)} & set(LEARNED)
+    assert not {remnant.place for remnant in remains(stores)} & set(LEARNED)
     again = beside(stores, tmp_path / "beside")
     derive_curation(again)
     derive_dreams(again)
@@ -156,11 +156,11 @@ def test_a_dream_reads_what_was_told_since_the_last_however_long_its_golem_lived
         stores.log.append(part, writer="w", segment=segment, recorded_at=NOW)
         derive_curation(stores)
         with counting_reads(monkeypatch) as read:
-            told = {one.table: one.rows_written for one in derive_dreams(stores)}
+            by_key = {table.table: table.rows_written for table in derive_dreams(stores)}
         if first:
-            assert all(told[name] for name in LEARNED)
+            assert all(by_key[name] for name in LEARNED)
             assert read["dreams", "files"] == 0
-            assert read["hypotheses", "rows"] == told["hypotheses"]
+            assert read["hypotheses", "rows"] == by_key["hypotheses"]
             assert read["curation", "files"] <= 2, "those of the last dream, and of this one"
     assert dreamt(stores) == dreamt(whole)
 
@@ -169,7 +169,7 @@ def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole
     known = {g: set(day().of(g)["tick"].to_pylist()) for g in day().births}
     ends = {(r["golem_id"], r["cycle"]): r["tick"] for r in whole.projections.read("dreams").to_pylist()}
     for row in whole.projections.read("dreams").to_pylist():
-        ticks = [one["tick"] for one in row["replayed"]]
+        ticks = [item["tick"] for item in row["replayed"]]
         assert set(ticks) <= known[row["golem_id"]]
         assert row["tick"] - POLICY.dreams.lookback_ticks < min(ticks)
         assert max(ticks) <= row["tick"]
@@ -208,19 +208,19 @@ def test_what_is_replayed_asks_by_feeling_age_and_what_was_known_then_and_loses_
         assert dream["mortality_pressure_ppm"] == round((1 - vitality) * 1_000_000)
         newest = {row["structure"]: row for row in decided if row["cycle"] <= dream["cycle"]}
         known = [row for row in newest.values() if row["status"] == "active"]
-        for one in dream["replayed"]:
-            record = records[one["tick"]]
+        for item in dream["replayed"]:
+            record = records[item["tick"]]
             arousal = record["pad_after"]["arousal"]
-            for _ in range(seen.get(one["tick"], 0)):
+            for _ in range(seen.get(item["tick"], 0)):
                 arousal = twin.eased(arousal)
             here = situated(record, HASTY)
             novelty = 1 - max((twin.likeness(here, row, HASTY) for row in known), default=0.0)
             novelties.add(round(novelty, 3))
-            asked = twin.salience(arousal, record["pad_after"]["pleasure"], dream["tick"] - one["tick"], novelty)
-            assert one["salience_ppm"] == pytest.approx(asked * 1_000_000, abs=1)
-            assert one["arousal_before_ppm"] == pytest.approx(arousal * 1_000_000, abs=1)
-            assert one["arousal_after_ppm"] == pytest.approx(twin.eased(arousal) * 1_000_000, abs=1)
-            seen[one["tick"]] = seen.get(one["tick"], 0) + 1
+            asked = twin.salience(arousal, record["pad_after"]["pleasure"], dream["tick"] - item["tick"], novelty)
+            assert item["salience_ppm"] == pytest.approx(asked * 1_000_000, abs=1)
+            assert item["arousal_before_ppm"] == pytest.approx(arousal * 1_000_000, abs=1)
+            assert item["arousal_after_ppm"] == pytest.approx(twin.eased(arousal) * 1_000_000, abs=1)
+            seen[item["tick"]] = seen.get(item["tick"], 0) + 1
     assert max(seen.values()) > 1
     assert len(novelties) > 2, "some of what was replayed was known better than the rest"
 
@@ -233,48 +233,52 @@ def test_every_imagined_branch_is_worth_what_the_twin_says() -> None:
     judged = im.decisions_of(lived.records, market, POLICY)
     half = np.array([lived.births[g].traits.range_half_width_ticks for g in ids])[golem[judged.row]]
     world = (np.full(judged.count, 500.0), np.full(judged.count, 650_000.0))
-    found = im.simulate_changes(market, judged, half_width=half, fee_ppm=world[0], native=world[1], policy=POLICY)
+    result = im.simulate_changes(market, judged, half_width=half, fee_ppm=world[0], native=world[1], policy=POLICY)
     effects: dict[tuple[str, int], dict[str, int]] = {}
-    for decision, change, effect in zip(found.decision, found.change, found.effect_ppm, strict=True):
+    for decision, change, effect in zip(result.decision, result.change, result.effect_ppm, strict=True):
         key = (ids[golem[judged.row[decision]]], int(market.tick[judged.row[decision]]))
         effects.setdefault(key, {})[im.CHANGES[change]] = int(effect)
     wanted = {}
     for golem_id in ids:
         width = lived.births[golem_id].traits.range_half_width_ticks
         for trial, verdict in twin.decisions(lived.of(golem_id).to_pylist(), POLICY):
-            told = twin.imagine(trial, verdict, (500, 650_000), width, POLICY)
-            if told:
-                wanted[golem_id, trial[0]["tick"]] = told
+            expected = twin.imagine(trial, verdict, (500, 650_000), width, POLICY)
+            if expected:
+                wanted[golem_id, trial[0]["tick"]] = expected
     assert len(wanted) > 20
     assert effects.keys() == wanted.keys()
-    for key, told in wanted.items():
-        assert effects[key].keys() == told.keys(), key
-        assert all(abs(effects[key][name] - value) <= 1 for name, value in told.items()), (key, effects[key], told)
-    assert {name for told in wanted.values() for name in told} == set(im.CHANGES)
+    for key, expected in wanted.items():
+        assert effects[key].keys() == expected.keys(), key
+        assert all(abs(effects[key][name] - value) <= 1 for name, value in expected.items()), (
+            key,
+            effects[key],
+            expected,
+        )
+    assert {name for expected in wanted.values() for name in expected} == set(im.CHANGES)
 
 
 def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a_half_on(
     whole: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = whole.projections.read("lessons")
-    (one, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
-    golem, entry, at = one["golem_id"], one["entry_id"], one["created_at"]
+    (first, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
+    golem, entry, at = first["golem_id"], first["entry_id"], first["created_at"]
     sibling = next(g for g in day().births if g != golem)
 
-    def answered(asked_of: str, **said: object) -> set[str]:
-        where = ask.golem_moment(whole, asked_of, at=said.pop("at", None)).in_regime(one["regime"])
-        found = ask.ask(whole, where, one["text"], now=NOW, k=500, **said)
-        return set(found.hits["entry_id"].to_pylist())
+    def answered(asked_of: str, **fields: object) -> set[str]:
+        where = ask.golem_moment(whole, asked_of, at=fields.pop("at", None)).in_regime(first["regime"])
+        result = ask.ask(whole, where, first["text"], now=NOW, k=500, **fields)
+        return set(result.hits["entry_id"].to_pylist())
 
     assert entry in answered(golem)
     assert entry in answered(golem, at=at)
     assert entry not in answered(golem, at=at - timedelta(seconds=1)), "nothing had confirmed it yet"
-    assert entry in search(whole, one["text"], golem_id=golem, now=NOW, limit=50)["id"].to_pylist()
+    assert entry in search(whole, first["text"], golem_id=golem, now=NOW, limit=50)["id"].to_pylist()
     assert entry in grimoire_of(whole, golem).entries["entry_id"].to_pylist()
     others = whole.projections.replaceable("lessons").read(only=[sibling])["entry_id"].to_pylist()
     assert entry not in others
     assert entry not in answered(sibling)
-    assert one["confidence_ppm"] < 500_000
+    assert first["confidence_ppm"] < 500_000
     assert entry not in answered(sibling, clade=True), "not sure enough for others"
     monkeypatch.setattr(whole, "policy", whole.policy.model_copy(update={"dreams": SHARING}))
     assert entry in answered(sibling, clade=True)
@@ -284,10 +288,10 @@ def test_its_lineage_leads_to_the_ticks_of_failures_and_outcomes_on_record(whole
     known = whole.projections.read("lessons")
     for row in known.to_pylist():
         (held,) = lineage_of(whole, row["entry_id"])
-        told = [d["operation"] for d in held.decisions]
+        operations = [d["operation"] for d in held.decisions]
         assert (held.golem_id, held.status) == (row["golem_id"], row["status"])
-        assert "staged" in told[: told.index("created")]
-        begun = max(i for i, operation in enumerate(told) if operation == "created")
+        assert "staged" in operations[: operations.index("created")]
+        begun = max(i for i, operation in enumerate(operations) if operation == "created")
         causes = {tick for d in held.decisions[: begun + 1] for tick in d["cause_ticks"]}
         judged = [e for tick in held.ticks if tick.tick in causes for e in tick.effects_ppm]
         assert causes <= {tick.tick for tick in held.ticks}
@@ -317,13 +321,15 @@ def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path
         derive_dreams(stores)
         if not first:
             known = stores.projections.read("lessons")
-            (one, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
+            (item, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
             with pytest.raises(OverrideError, match="only outcomes correct it"):
-                record_overrides.correct(stores, one["golem_id"], one["entry_id"], "no", now=NOW, confidence=0.9)
-            said = record_overrides.retract(stores, one["golem_id"], one["entry_id"], "I do not believe it", now=NOW)
-            assert said.event_id
+                record_overrides.correct(stores, item["golem_id"], item["entry_id"], "no", now=NOW, confidence=0.9)
+            answer = record_overrides.retract(
+                stores, item["golem_id"], item["entry_id"], "I do not believe it", now=NOW
+            )
+            assert answer.event_id
         rows = stores.projections.read("lessons").to_pylist()
-        now = {row["entry_id"]: row["status"] for row in rows}[one["entry_id"]]
+        now = {row["entry_id"]: row["status"] for row in rows}[item["entry_id"]]
         assert now == ("retracted" if first else "active"), "from the close of that cycle on"
     again = beside(stores, tmp_path / "beside")
     derive_curation(again)
@@ -359,25 +365,25 @@ def test_a_verdict_that_does_not_come_out_again_proves_nothing() -> None:
     judged = im.decisions_of(records, market, POLICY)
     half = np.full(judged.count, lived.births[golem_id].traits.range_half_width_ticks)
     world = {"fee_ppm": np.full(judged.count, 500.0), "native": np.full(judged.count, 650_000.0)}
-    found = im.simulate_changes(market, judged, half_width=half, **world, policy=POLICY)
-    assert found.unlike.tolist() == [0]
-    assert 0 not in found.decision.tolist()
-    assert set(range(1, judged.count)) >= set(found.decision.tolist()) != set()
+    result = im.simulate_changes(market, judged, half_width=half, **world, policy=POLICY)
+    assert result.unlike.tolist() == [0]
+    assert 0 not in result.decision.tolist()
+    assert set(range(1, judged.count)) >= set(result.decision.tolist()) != set()
 
 
 def test_only_failures_are_witnesses_and_all_decisions_since_are_heard(whole: DerivationContext) -> None:
     failed = {
-        (row["golem_id"], one["decision_tick"]): one["effect_ppm"] != 0
-        and (one["effect_ppm"] > 0) == (one["chosen"] == "hold")
+        (row["golem_id"], item["decision_tick"]): item["effect_ppm"] != 0
+        and (item["effect_ppm"] > 0) == (item["chosen"] == "hold")
         for row in day().records.to_pylist()
-        for one in row["resolutions"]
+        for item in row["resolutions"]
     }
-    heard: dict[str, list[bool]] = {"witnesses": [], "lived": []}
+    fields: dict[str, list[bool]] = {"witnesses": [], "lived": []}
     for row in whole.projections.read("hypotheses").to_pylist():
         ticks = set(row["cause_ticks"])
         decided = [t for t in ticks if t + 30 in ticks and (row["golem_id"], t) in failed]
         side = "witnesses" if row["operation"] in ("imagined", "staged") else "lived"
-        heard[side] += [failed[row["golem_id"], t] for t in decided]
-    assert heard["witnesses"]
-    assert all(heard["witnesses"])
-    assert {True, False} == set(heard["lived"])
+        fields[side] += [failed[row["golem_id"], t] for t in decided]
+    assert fields["witnesses"]
+    assert all(fields["witnesses"])
+    assert {True, False} == set(fields["lived"])

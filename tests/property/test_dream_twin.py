@@ -28,7 +28,7 @@ pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 
 def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_nothing_else_is() -> None:
     stained = {"kind": "warning", "is_bloodstain": True, "provenance": "death_testament"}
-    told = [
+    rows = [
         decided("received", 0, about=pattern("scar", gas_band="dear"), **stained),
         decided("received", 0, about=pattern("fades", gas_band="cheap"), **stained),
         decided("pruned", 2, about=pattern("fades", gas_band="cheap"), **(stained | {"status": "pruned"})),
@@ -37,17 +37,17 @@ def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_not
         decided("received", 0, about=pattern("insight"), **(stained | {"kind": "insight"})),
         decided("received", 0, about=pattern("clean"), **(stained | {"is_bloodstain": False})),
     ]
-    known = decisions(*told).select(KNOWN_COLUMNS)
+    known = decisions(*rows).select(KNOWN_COLUMNS)
     inputs = DreamInputs(["g-1"], np.array([600]), np.zeros(1, np.int64), np.zeros((4, 1), np.int64), {})
-    one = np.zeros(2, np.int64)
-    due = replay_selection.Due(one, np.array([1, 3]), np.array([50, 150]), np.array([1, 2]), one)
+    column = np.zeros(2, np.int64)
+    due = replay_selection.Due(column, np.array([1, 3]), np.array([50, 150]), np.array([1, 2]), column)
     novelty, scars = _novelty_and_scars(known, inputs, due, POLICY)
-    names = {row["entry_id"]: row["tool"] for row in told}
-    found = [(int(dream), names[entry]) for dream, entry in zip(scars["dream"], scars["entry"], strict=True)]
-    assert sorted(found) == [(0, "fades"), (0, "scar"), (1, "scar")]
+    names = {row["entry_id"]: row["tool"] for row in rows}
+    pairs = [(int(dream), names[entry]) for dream, entry in zip(scars["dream"], scars["entry"], strict=True)]
+    assert sorted(pairs) == [(0, "fades"), (0, "scar"), (1, "scar")]
     assert novelty.shape == (2, 75)
     assert novelty[0].min() == 0.0, "what is known in exactly this situation is not new"
-    cheap = scars["cell"][[tool == "fades" for _, tool in found].index(True)]
+    cheap = scars["cell"][[tool == "fades" for _, tool in pairs].index(True)]
     assert novelty[:, cheap].tolist() == pytest.approx([0.0, 0.2]), "what was forgotten is new again"
 
 
@@ -56,14 +56,14 @@ def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_not
 def test_salience_and_rem_are_those_of_the_twin(
     arousal: float, valence: float, age: int, novelty: float, times: int
 ) -> None:
-    one = [np.array([x]) for x in (arousal, valence, age, novelty)]
-    assert replay_selection.salience(*one, POLICY.dreams)[0] == pytest.approx(
+    rows = [np.array([x]) for x in (arousal, valence, age, novelty)]
+    assert replay_selection.salience(*rows, POLICY.dreams)[0] == pytest.approx(
         twin.salience(arousal, valence, age, novelty)
     )
     expected = arousal
     for _ in range(times):
         expected = twin.eased(expected)
-    assert replay_selection.depotentiated(one[0], np.array([times]), POLICY.dreams)[0] == pytest.approx(expected)
+    assert replay_selection.depotentiated(rows[0], np.array([times]), POLICY.dreams)[0] == pytest.approx(expected)
 
 
 @st.composite
@@ -81,21 +81,21 @@ def nights(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, int, bool]:
 @settings(max_examples=times(75), deadline=None)
 @given(st.lists(nights(), min_size=1, max_size=3))
 def test_dreams_are_due_when_the_twin_says(lived: list[tuple[list[dict[str, int]], int, int, bool]]) -> None:
-    rows = [(code, one) for code, (cycles, *_) in enumerate(lived) for one in cycles]
-    column = {n: np.array([one[n] for _, one in rows], np.int64) for n in ("cycle", "at_us", "idle", "tags")}
+    rows = [(code, item) for code, (cycles, *_) in enumerate(lived) for item in cycles]
+    column = {n: np.array([item[n] for _, item in rows], np.int64) for n in ("cycle", "at_us", "idle", "tags")}
     golem = np.array([code for code, _ in rows], np.int64)
     cycles = replay_selection.Cycles(
         golem, column["cycle"], column["cycle"] * 50, column["at_us"], column["idle"] == 1, column["tags"]
     )
     last_dreams = {code: replay_selection.LastDream(last, at, new) for code, (_, last, at, new) in enumerate(lived)}
     due = replay_selection.dreams_due(cycles, last_dreams, POLICY.dreams)
-    found = [(g, c, replay_selection.BEGAN_BY[w]) for g, c, w in zip(due.golem, due.cycle, due.began_by, strict=True)]
+    triples = [(g, c, replay_selection.BEGAN_BY[w]) for g, c, w in zip(due.golem, due.cycle, due.began_by, strict=True)]
     wanted = [
         (code, cycle, why)
         for code, (cycles, last, at, new) in enumerate(lived)
         for cycle, why in twin.dreams_due(cycles, last_us=at, last_cycle=last, imported=new, policy=POLICY)
     ]
-    assert found == wanted
+    assert triples == wanted
 
 
 WHERE = (
@@ -115,14 +115,14 @@ def dreamers(draw: st.DrawFn) -> list[list[dict]]:
             at, tick = at + hours * replay_selection.HOUR_US, tick + 50 * draw(st.integers(1, 9))
             mean = draw(st.sampled_from((-4_000, -900, 0, 700, 3_000)))
             kinds = st.tuples(st.integers(0, 1), st.integers(first + 1, tick), st.integers(-500, 500), st.booleans())
-            told = draw(st.lists(kinds, max_size=9, unique_by=lambda k: (k[0], k[1] // 30)))
+            drawn = draw(st.lists(kinds, max_size=9, unique_by=lambda k: (k[0], k[1] // 30)))
             dreams.append(
                 {
                     "at_us": at, "tick": tick, "cycle": tick // 50,
                     "effects": sorted(
                         ({"key": k, "decided": t, "judged_us": at - 60_000_000, "effect": mean + e, "failed": f}
-                         for k, t, e, f in told),
-                        key=lambda one: (one["key"], one["decided"]),
+                         for k, t, e, f in drawn),
+                        key=lambda item: (item["key"], item["decided"]),
                     ),
                 }
             )  # fmt: skip
@@ -136,14 +136,14 @@ def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
     keys = [state.code(where, 3) for where in WHERE]
     for wave in range(max(len(dreams) for dreams in lives)):
         here = [i for i, dreams in enumerate(lives) if wave < len(dreams)]
-        mine = [lives[i][wave] for i in here]
-        columns = [np.array([d[n] for d in mine], np.int64) for n in ("cycle", "tick", "at_us")]
+        rows = [lives[i][wave] for i in here]
+        columns = [np.array([d[n] for d in rows], np.int64) for n in ("cycle", "tick", "at_us")]
         dreamers = hyp.Dreamers(np.array(here, np.int64), *columns)
         for failed, meet in ((False, hyp.judge), (True, hyp.stage)):
-            told = [(i, e) for i, d in zip(here, mine, strict=True) for e in d["effects"] if e["failed"] or not failed]
-            parts = [np.array([i for i, _ in told], np.int64), np.array([keys[e["key"]] for _, e in told], np.int64)]
+            pairs = [(i, e) for i, d in zip(here, rows, strict=True) for e in d["effects"] if e["failed"] or not failed]
+            parts = [np.array([i for i, _ in pairs], np.int64), np.array([keys[e["key"]] for _, e in pairs], np.int64)]
             parts += [
-                np.array([e[n] for _, e in told], np.int64) for n in ("effect", "decided", "decided", "judged_us")
+                np.array([e[n] for _, e in pairs], np.int64) for n in ("effect", "decided", "decided", "judged_us")
             ]
             meet(state, dreamers, hyp.Evidence(*parts), policy)
     return to_table(state, policy, policy.hash)
@@ -154,28 +154,28 @@ def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
 def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
     policy = Policy()
     rows = slept_through(lives, policy).to_pylist()
-    found = sorted((r["golem_id"], r["cycle"], r["regime"], r["operation"], r["confidence_ppm"]) for r in rows)
+    results = sorted((r["golem_id"], r["cycle"], r["regime"], r["operation"], r["confidence_ppm"]) for r in rows)
     wanted = []
     for i, dreams in enumerate(lives):
         half = {"volatile": 14 * twin.DAY_US, "unknown": 7 * twin.DAY_US}
         sleeper = twin.Sleeper(policy, half)
         for d in dreams:
             lived = [e | {"key": WHERE[e["key"]].regime} for e in d["effects"]]
-            told = sleeper.dream(d["at_us"], d["tick"], lived, [e for e in lived if e["failed"]])
-            wanted += [(f"g-{i}", d["cycle"], key, operation, trust) for key, operation, trust in told]
-    assert [x[:4] for x in found] == [x[:4] for x in sorted(wanted)]
-    assert all(abs(a[4] - b[4]) <= 1 for a, b in zip(found, sorted(wanted), strict=True))
+            result = sleeper.dream(d["at_us"], d["tick"], lived, [e for e in lived if e["failed"]])
+            wanted += [(f"g-{i}", d["cycle"], key, operation, trust) for key, operation, trust in result]
+    assert [x[:4] for x in results] == [x[:4] for x in sorted(wanted)]
+    assert all(abs(a[4] - b[4]) <= 1 for a, b in zip(results, sorted(wanted), strict=True))
 
 
 @settings(max_examples=times(20), deadline=None)
 @given(dreamers())
 def test_lessons_are_what_the_twin_learns_from_what_was_told(lives: list[list[dict]]) -> None:
     rows = slept_through(lives, EAGER)
-    found = {
+    keys = {
         (row["golem_id"], row["regime"], row["cause"]): tuple(row[name] for name in twin.LEARNED)
         for row in lessons_of(rows, (), EAGER).to_pylist()
     }
-    assert found == twin.lessons(rows.to_pylist())
+    assert keys == twin.lessons(rows.to_pylist())
 
 
 # the draw
@@ -190,10 +190,12 @@ def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed
     weight = rng.random(count)
     drawn = replay_selection.draw_replays(dream, seeds, name, weight, places)
     for number in range(3):
-        mine = np.flatnonzero(dream == number)
+        column = np.flatnonzero(dream == number)
         here = drawn[dream[drawn] == number]
-        assert len(here) == min(places, len(mine)) == len(set(here.tolist()))
-        alone = mine[replay_selection.draw_replays(dream[mine], seeds[mine], name[mine], weight[mine], places)]
+        assert len(here) == min(places, len(column)) == len(set(here.tolist()))
+        alone = column[
+            replay_selection.draw_replays(dream[column], seeds[column], name[column], weight[column], places)
+        ]
         assert alone.tolist() == here.tolist()
 
 

@@ -37,9 +37,9 @@ def test_what_dying_costs_is_what_its_twin_says_and_never_more_than_the_reserve(
     reflected = reflection_costs(reserve, looked, written, RULES)
     left = reserve - reflected.reflection - reflected.compression
     legacy = legacy_costs(left, uploaded, pushed, RULES)
-    found = list(zip(*(column.tolist() for column in (*reflected, *legacy)), strict=True))
-    assert found == [costs_by_row(*row, RULES) for row in rows]
-    assert all(0 <= sum(costs) <= int(held) for costs, held in zip(found, reserve, strict=True))
+    items = list(zip(*(column.tolist() for column in (*reflected, *legacy)), strict=True))
+    assert items == [costs_by_row(*row, RULES) for row in rows]
+    assert all(0 <= sum(costs) <= int(held) for costs, held in zip(items, reserve, strict=True))
 
 
 @pytest.mark.row("INH-4")
@@ -71,7 +71,7 @@ def test_the_cheapest_death_pays_for_a_snapshot_before_anything_else() -> None:
 def phases(golem_id: str, *, reserve: int = 300_000, at: datetime = NOW) -> list[LifeEvent]:
     """The four phases of a golem's dying."""
     plain: dict[str, Any] = {"follows": "d", "tick": 5, "reserve_micros": reserve, "cost_micros": 0, "spent_micros": 0}
-    said = [
+    rows = [
         Accepted(**plain, cause="economic", means="full"),
         Settled(**plain, position_count=0, position_value_micros=0, idle_micros=1, capital_micros=1, credits_micros=0),
         Reflected(**plain, testament_hash="t", statement_count=1, entry_count=0, reflection_micros=0,
@@ -79,7 +79,7 @@ def phases(golem_id: str, *, reserve: int = 300_000, at: datetime = NOW) -> list
         Bequeathed(**plain, bundle_hash="b", published=True, entry_count=0, episode_count=0, vote_count=0,
                    push_confidence=0.6, pushed_entry_ids=(), upload_micros=0, indexing_micros=0, notice="it died"),
     ]  # fmt: skip
-    return [life_event(golem_id, at, payload) for payload in said]
+    return [life_event(golem_id, at, payload) for payload in rows]
 
 
 GOLEMS = ("golem-0000", "golem-0001")
@@ -90,13 +90,13 @@ GOLEMS = ("golem-0000", "golem-0001")
 @given(st.lists(st.lists(st.tuples(st.sampled_from(GOLEMS), st.integers(-1, 3), st.integers(0, 2)), max_size=6),
                 max_size=8))  # fmt: skip
 def test_however_it_is_said_there_is_one_death_and_each_phase_once_in_order(
-    said: list[list[tuple[str, int, int]]],
+    batches: list[list[tuple[str, int, int]]],
 ) -> None:
     """said: batches of (golem, phase or -1 for the death, how many minutes later another one says it)."""
     log = MemoryEventLog()
     append(log, ticks(1, 3, golems=2))
     reached = dict.fromkeys(GOLEMS, -1)
-    for batch in said:
+    for batch in batches:
         events = []
         for golem_id, phase, later in batch:
             at = NOW + timedelta(minutes=later)
@@ -137,7 +137,9 @@ minutes = st.integers(0, 300).map(lambda count: START + timedelta(minutes=count)
     st.none() | minutes,
 )
 def test_who_is_silent_is_who_its_twin_says(rows: list[tuple[Any, ...]], borne: int, at: datetime | None) -> None:
-    heard = [dict(zip(LAST_TICK_SCHEMA.names, (f"g-{i}", *row), strict=True)) for i, row in enumerate(rows)]
-    found = silent_golems(pa.Table.from_pylist(heard, schema=LAST_TICK_SCHEMA), silence=timedelta(minutes=borne), at=at)
-    assert found.schema == SILENT_SCHEMA
-    assert found.to_pylist() == silent_by_row(heard, timedelta(minutes=borne), at)
+    lines = [dict(zip(LAST_TICK_SCHEMA.names, (f"g-{i}", *row), strict=True)) for i, row in enumerate(rows)]
+    result = silent_golems(
+        pa.Table.from_pylist(lines, schema=LAST_TICK_SCHEMA), silence=timedelta(minutes=borne), at=at
+    )
+    assert result.schema == SILENT_SCHEMA
+    assert result.to_pylist() == silent_by_row(lines, timedelta(minutes=borne), at)

@@ -70,7 +70,7 @@ acceptances = st.builds(
 histories = st.lists(st.one_of(batches(), batches(), batches(), acceptances), min_size=2, max_size=9)
 
 
-def told(act: Callable[[], object]) -> object:
+def answer_of(act: Callable[[], object]) -> object:
     """Return the answer of a log: a result, or an error with the names in it."""
     try:
         return act()
@@ -81,9 +81,9 @@ def told(act: Callable[[], object]) -> object:
 def act_on(log: Log, step: Batch | Acceptance, segment: int) -> object:
     if isinstance(step, Acceptance):
         gap = Gap(tick_from=step.tick_from, tick_to=step.tick_from + step.ticks, why="lost")
-        return told(lambda: log.record([life_event(f"golem-{step.golem:04}", NOW, gap)], NOW))
+        return answer_of(lambda: log.record([life_event(f"golem-{step.golem:04}", NOW, gap)], NOW))
     batch = POOL.take(pa.array(step.rows, pa.int64()))
-    return told(lambda: log.append(batch, writer=f"writer {step.handle}", segment=segment, recorded_at=NOW))
+    return answer_of(lambda: log.append(batch, writer=f"writer {step.handle}", segment=segment, recorded_at=NOW))
 
 
 def told_whole(log: Log) -> tuple[object, ...]:
@@ -136,6 +136,6 @@ def test_however_a_stream_is_cut_and_repeated_it_is_there_once(order: list[int],
             batch = TRUE.take(pa.array(piece))
             handles[at].append(batch, writer=f"writer {at}", segment=number, recorded_at=NOW)
         for log in handles:
-            found = log.read_cycles().sort_by(ORDER).select(TRUE.column_names)
-            assert np.array_equal(row_digests(found), row_digests(TRUE.sort_by(ORDER)))
+            rows = log.read_cycles().sort_by(ORDER).select(TRUE.column_names)
+            assert np.array_equal(row_digests(rows), row_digests(TRUE.sort_by(ORDER)))
             assert log.gaps() == ()

@@ -63,15 +63,15 @@ def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeyp
 def test_a_look_at_the_extremes_finds_what_a_look_at_every_value_does(
     batch: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = validate.violations(batch, DecisionCycleRecord)
-    said = " ".join(sentence for _, sentence in found)
+    result = validate.violations(batch, DecisionCycleRecord)
+    answer = " ".join(sentence for _, sentence in result)
     assert all(
-        f"is {fault}" in said for fault in ("not finite", "below", "above", "longer than", "shorter than", "outside")
+        f"is {fault}" in answer for fault in ("not finite", "below", "above", "longer than", "shorter than", "outside")
     )
-    good = [row for row in range(len(batch)) if row not in {row for row, _ in found}]
+    good = [row for row in range(len(batch)) if row not in {row for row, _ in result}]
     assert validate.violations(batch.take(pa.array(good)), DecisionCycleRecord) == []
     monkeypatch.setattr(validate, "_extremes", lambda values: None)
-    assert validate.violations(batch, DecisionCycleRecord) == found
+    assert validate.violations(batch, DecisionCycleRecord) == result
 
 
 def test_a_letter_of_two_bytes_is_no_text_of_two_letters() -> None:

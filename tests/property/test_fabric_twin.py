@@ -49,14 +49,14 @@ def by_path(table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def plain(emitted: Emitted) -> list[twin.Told]:
+def plain(emitted: Emitted) -> list[twin.PlainEvent]:
     """Events as the twin tells them."""
 
-    def told(event: GolemEvent) -> twin.Told:
+    def plain_event(event: GolemEvent) -> twin.PlainEvent:
         payload = event.payload.model_dump(mode="python")
-        return twin.Told(event.event_id, event.name, event.golem_id, event.tick, event.at, _lists(payload))
+        return twin.PlainEvent(event.event_id, event.name, event.golem_id, event.tick, event.at, _lists(payload))
 
-    return [told(event) for _, event in emitted.events()]
+    return [plain_event(event) for _, event in emitted.events()]
 
 
 def _lists(value: object) -> object:
@@ -94,7 +94,7 @@ TURNS = st.sampled_from([None, None, 1, 2])
 def decisions(draw: st.DrawFn) -> list[dict]:
     """Draw a commit of decisions; every other commit retracts some."""
     repairs = draw(st.booleans())
-    one = st.fixed_dictionaries(
+    item = st.fixed_dictionaries(
         {
             "golem_id": GOLEMS, "revision": st.integers(0, 2), "operation": st.sampled_from(OPERATIONS),
             "entry_id": st.just("e1"), "kind": st.just("insight"), "category": st.just("gas_timing"),
@@ -103,7 +103,7 @@ def decisions(draw: st.DrawFn) -> list[dict]:
             "because": st.sampled_from([None, "event-1"]) if repairs else st.none(),
         }
     )  # fmt: skip
-    rows = draw(st.lists(one, max_size=25))
+    rows = draw(st.lists(item, max_size=25))
     return [row | {"seq": seq, "at": row["cycle"] * 3_000_000_000} for seq, row in enumerate(rows)]
 
 

@@ -19,7 +19,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import fleet_run
 from tests.reference import position as twin
 from tests.support.memory_fleets import FOUNDING, Lived, drawn_market, live, lively_market
-from tests.support.shared_fleets import SHORT, STEERS, Row, cage, crowd, heirs, known, told
+from tests.support.shared_fleets import SHORT, STEERS, Row, cage, crowd, heirs, known, live_fleet
 
 CALM_TICK = 200_000
 
@@ -32,9 +32,9 @@ def test_a_fleet_steps_as_so_many_fleets_of_one() -> None:
     assert len(crowd().births) > 10
     assert len(crowd().deaths) > 8
     alone = [live(lively_market(900), lineages=[i], founding=SHORT, generations=3, steers=STEERS) for i in range(5)]
-    apart = pa.concat_tables([one.records for one in alone])
+    apart = pa.concat_tables([golem.records for golem in alone])
     assert apart.sort_by([("golem_id", "ascending"), ("tick", "ascending")]).equals(crowd().records)
-    assert {g: death for one in alone for g, death in one.deaths.items()} == crowd().deaths
+    assert {g: death for golem in alone for g, death in golem.deaths.items()} == crowd().deaths
 
 
 @pytest.mark.row("HB-1")
@@ -238,18 +238,18 @@ def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
     """The price leaves the range for good: a golem that re-centred earns fees, a golem that held earns none."""
     leap = [CALM_TICK] * 20 + [CALM_TICK + 200] * 200
     traits = Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=0.95)
-    found = []
+    rows = []
     for volume in (0, 40_000_000_000):
         after = np.where(np.arange(len(leap)) <= 20, 0, volume).astype(np.int64)
-        told = live(drawn_market(leap, volume_usd_micros=after), traits=traits).rows
-        acted = next(row for row in told if [a["action_type"] for a in row["actions"]] == ["rebalance"])
+        result = live(drawn_market(leap, volume_usd_micros=after), traits=traits).rows
+        acted = next(row for row in result if [a["action_type"] for a in row["actions"]] == ["rebalance"])
         tick = acted["tick"]
-        (judged,) = [part for row in told for part in row["resolutions"] if part["decision_tick"] == tick]
-        (position,) = told[tick]["observation"]["positions"]
-        pools, size = [r["observation"] for r in told[tick : tick + 30]], position["liquidity"]
+        (judged,) = [part for row in result for part in row["resolutions"] if part["decision_tick"] == tick]
+        (position,) = result[tick]["observation"]["positions"]
+        pools, size = [r["observation"] for r in result[tick : tick + 30]], position["liquidity"]
         earned = sum(twin.fees_micros(size, p["liquidity"], p["volume_micros"], 500, 1.0) for p in pools)
-        found.append((judged["effect_ppm"], earned, judged["value_micros"]))
-    (without, nothing, _), (paid, earned, value) = found
+        rows.append((judged["effect_ppm"], earned, judged["value_micros"]))
+    (without, nothing, _), (paid, earned, value) = rows
     assert nothing == 0
     assert without < 0
     assert paid > 0
@@ -259,8 +259,8 @@ def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
 @pytest.mark.row("HB-1")
 def test_trust_in_oneself_follows_the_judged_decisions_and_moves_the_threshold() -> None:
     policy, trust, last = Policy(), dict[str, float](), dict[str, Row]()
-    thought = {(row["golem_id"], row["tick"]) for row in told("plain").rows if row["deliberation"]}
-    for row in told("plain").rows:
+    thought = {(row["golem_id"], row["tick"]) for row in live_fleet("plain").rows if row["deliberation"]}
+    for row in live_fleet("plain").rows:
         golem_id = row["golem_id"]
         for part in (p for p in row["resolutions"] if (golem_id, p["decision_tick"]) in thought):
             right = (part["effect_ppm"] > 0) is (part["chosen"] == "act")
@@ -283,14 +283,14 @@ def test_what_is_retrieved_is_scored_by_its_four_factors_and_told_best_first() -
     weights = Policy().retrieval
     several = 0
     for row in heirs().rows:
-        found = row["retrieved_entries"]
-        for e in found:
+        retrieved_entries = row["retrieved_entries"]
+        for e in retrieved_entries:
             score = weights.semantic * e["semantic"] + weights.recency * e["recency"]
             score += weights.importance * e["importance"] + weights.affect * e["affect"]
             assert e["score"] == pytest.approx(min(score, 1.0))
-        assert [e["score"] for e in found] == sorted((e["score"] for e in found), reverse=True)
-        assert len({e["entry_id"] for e in found}) == len(found) <= RECALL
-        several += len(found) == RECALL
+        assert [e["score"] for e in retrieved_entries] == sorted((e["score"] for e in retrieved_entries), reverse=True)
+        assert len({e["entry_id"] for e in retrieved_entries}) == len(retrieved_entries) <= RECALL
+        several += len(retrieved_entries) == RECALL
     assert several > 50
 
 
@@ -370,9 +370,9 @@ def warned(lived: Lived) -> int:
 
 @pytest.mark.row("HB-1")
 def test_a_playbook_that_is_inherited_changes_how_a_golem_acts() -> None:
-    plain, cautious, eager = (moves(told(kind)) for kind in ("plain", "cautious", "eager"))
+    plain, cautious, eager = (moves(live_fleet(kind)) for kind in ("plain", "cautious", "eager"))
     assert cautious["executed"] < plain["executed"] < eager["executed"]
-    assert 3 * warned(told("cautious")) < warned(told("plain")), "where the warnings speak"
+    assert 3 * warned(live_fleet("cautious")) < warned(live_fleet("plain")), "where the warnings speak"
     assert cautious["blocked"] > 10
     assert plain["blocked"] == eager["blocked"] == 0
 
@@ -381,8 +381,10 @@ def test_a_playbook_that_is_inherited_changes_how_a_golem_acts() -> None:
 @pytest.mark.parametrize(("kind", "acts"), [("wary", False), ("eager", True)])
 def test_golems_that_differ_in_what_they_know_part_at_a_decision_that_it_concerns(kind: str, acts: bool) -> None:
     """The story's turn (KAT): one line in the playbook, and the heir holds where its predecessor acted."""
-    for golem_id in told("plain").births:
-        both = zip(told("plain").of(golem_id).to_pylist(), told(kind).of(golem_id).to_pylist(), strict=False)
+    for golem_id in live_fleet("plain").births:
+        both = zip(
+            live_fleet("plain").of(golem_id).to_pylist(), live_fleet(kind).of(golem_id).to_pylist(), strict=False
+        )
         for first, second in both:
             assert first["observation"] == second["observation"]
             if not first["deliberation"]:

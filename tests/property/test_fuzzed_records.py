@@ -196,8 +196,8 @@ class TestTheSpoolBearsAnything:
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "1000", "--seed", "7"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3_000:]
-        told = json.loads(done.stdout)
-        refused = told["RecordError"] + told.get("SchemaVersionError", 0) + told.get("ForkError", 0)
-        assert told["accepted"] + told["repeated"] + refused == told["lines"] > 970
-        assert min(told["accepted"], told["RecordError"]) > 250
-        assert told["rss_grown_mb"] < 800
+        document = json.loads(done.stdout)
+        refused = document["RecordError"] + document.get("SchemaVersionError", 0) + document.get("ForkError", 0)
+        assert document["accepted"] + document["repeated"] + refused == document["lines"] > 970
+        assert min(document["accepted"], document["RecordError"]) > 250
+        assert document["rss_grown_mb"] < 800

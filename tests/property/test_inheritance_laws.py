@@ -153,18 +153,18 @@ def test_after_one_crossing_confidence_is_eighty_five_percent_at_every_later_mom
 def test_what_was_dated_to_fade_has_faded_then_and_not_before(rows: list[dict[str, Any]], seed: int) -> None:
     left = shed(attenuate(leave_bloodstains(grimoire(*rows), deaths("g-1", "g-2"), POLICY), POLICY), POLICY)
     for row, fades in enumerate(left.column("fades_at").to_pylist()):
-        one = left.slice(row, 1)
+        item = left.slice(row, 1)
         if fades is None:
             assert (
-                one.column("status")[0].as_py() != "active"
-                or confidence_at(one, DIED + 50_000 * DAY)[0] >= 100_000
-                or (one.column("decay_class")[0].as_py() == "structural")
+                item.column("status")[0].as_py() != "active"
+                or confidence_at(item, DIED + 50_000 * DAY)[0] >= 100_000
+                or (item.column("decay_class")[0].as_py() == "structural")
             )
         else:
-            assert confidence_at(one, fades + timedelta(seconds=60))[0] <= 100_000
+            assert confidence_at(item, fades + timedelta(seconds=60))[0] <= 100_000
             assert (
-                fades <= one.column("anchor_at")[0].as_py()
-                or confidence_at(one, fades - timedelta(seconds=60))[0] >= 100_000
+                fades <= item.column("anchor_at")[0].as_py()
+                or confidence_at(item, fades - timedelta(seconds=60))[0] >= 100_000
             )
 
 

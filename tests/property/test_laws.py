@@ -93,8 +93,8 @@ def taken(records: pa.Table, state: GrimoireState, books: Playbooks) -> Curation
 
 def cuts(draw: st.DrawFn, lived: Sequence[Life]) -> Iterator[dict[str, tuple[int, int]]]:
     """Draw runs that together cover every cycle: golem to the first and last tick of its part."""
-    left = {one.golem_id: list(range(1, one.ticks + 1, SPAN)) for one in lived}
-    ends = {one.golem_id: one.ticks for one in lived}
+    left = {life.golem_id: list(range(1, life.ticks + 1, SPAN)) for life in lived}
+    ends = {life.golem_id: life.ticks for life in lived}
     while any(left.values()):
         part: dict[str, tuple[int, int]] = {}
         for golem_id in draw(st.permutations([g for g, starts in left.items() if starts])):
@@ -136,7 +136,7 @@ def test_however_a_stream_is_cut_the_curator_decides_the_same(
         kept = pa.concat_tables([kept.filter(pc.invert(here)), now]) if reloaded else now
     event(f"{len(made)} runs")
     for name, key in KEYS.items():
-        together = pa.concat_tables([getattr(one, name) for one in made])
+        together = pa.concat_tables([getattr(item, name) for item in made])
         assert by_key(together, *key).equals(getattr(whole, name).combine_chunks()), name
     wanted = to_table(whole_state, POLICY.curator, POLICY.decay)
     assert by_key(kept, "golem_id", "entry_id").equals(wanted)
@@ -202,23 +202,23 @@ def beside(stores: DerivationContext, folder: Path) -> DerivationContext:
     return with_hashes(other)
 
 
-def birth_of(one: Life, policy: Policy = BRIEF) -> LifeEvent:
+def birth_of(life: Life, policy: Policy = BRIEF) -> LifeEvent:
     founding = Founding(owners=("a",), lifespan_ticks=(6, 24))
-    owner = "owner-1" if one.golem_id.endswith("0") else "owner-2"
+    owner = "owner-1" if life.golem_id.endswith("0") else "owner-2"
     _, birth = born(
-        lineage_id=one.golem_id, generation=0, owner_id=owner, founding=founding, market="by hand", market_hash="0",
+        lineage_id=life.golem_id, generation=0, owner_id=owner, founding=founding, market="by hand", market_hash="0",
         derivation_id="d", policy=policy,
     )  # fmt: skip
-    return life_event(one.golem_id, START, birth)
+    return life_event(life.golem_id, START, birth)
 
 
-def death_of(one: Life) -> LifeEvent:
+def death_of(life: Life) -> LifeEvent:
     vitality = Vitality(economic=0.0, epistemic=0.7, stochastic=0.5, composite=0.0)
     payload = Died(
-        cause="economic", tick=one.ticks, phase="terminal", vitality=vitality, credits_micros=0, capital_micros=1,
+        cause="economic", tick=life.ticks, phase="terminal", vitality=vitality, credits_micros=0, capital_micros=1,
         earned_micros=0,
     )  # fmt: skip
-    return life_event(one.golem_id, START + one.ticks * one.every, payload)
+    return life_event(life.golem_id, START + life.ticks * life.every, payload)
 
 
 class Parcel(NamedTuple):
@@ -236,7 +236,7 @@ class Parcel(NamedTuple):
         return f"{self.records['golem_id'][0]}: {ticks[0]}-{ticks[-1]}"
 
 
-def told(rows: list[dict[str, Any]]) -> Parcel:
+def parcel_of(rows: list[dict[str, Any]]) -> Parcel:
     return Parcel(full(rows), None)
 
 
@@ -252,17 +252,17 @@ def lost(golem_id: str, first: int, last: int) -> Parcel:
 @st.composite
 def parcels(draw: st.DrawFn) -> list[Parcel]:
     """Draw records and life events of some golems in a possible order of arrival; some records never arrive."""
-    found: list[Parcel] = []
-    for one in draw(lives()):
-        found.append(happened(birth_of(one)))
+    rows: list[Parcel] = []
+    for item in draw(lives()):
+        rows.append(happened(birth_of(item)))
         if draw(st.booleans()):
-            found.append(happened(death_of(one)))
-        at = sorted(draw(st.sets(st.integers(1, max(1, one.ticks - 1)), max_size=3)) | {0, one.ticks})
+            rows.append(happened(death_of(item)))
+        at = sorted(draw(st.sets(st.integers(1, max(1, item.ticks - 1)), max_size=3)) | {0, item.ticks})
         missing = draw(st.integers(0, 3 * len(at)))
         for number, (start, stop) in enumerate(pairwise(at)):
             never = number == missing
-            found.append(lost(one.golem_id, start + 1, stop) if never else told(one.rows()[start:stop]))
-    return draw(st.permutations(found))
+            rows.append(lost(item.golem_id, start + 1, stop) if never else parcel_of(item.rows()[start:stop]))
+    return draw(st.permutations(rows))
 
 
 def deliver(stores: DerivationContext, parcel: Parcel, segment: int) -> None:
@@ -280,22 +280,22 @@ def put(stores: DerivationContext, what: Any, segment: int, say: Say | None) -> 
     if isinstance(what, Parcel) or say is None:
         deliver(stores, what, segment)
         return []
-    said = say(stores, what)
-    return [] if said is None else [said]
+    orders = say(stores, what)
+    return [] if orders is None else [orders]
 
 
 def arrive(
     stores: DerivationContext, arriving: Sequence[Any], data: st.DataObject, say: Say | None = None
 ) -> list[LifeEvent]:
     """Deliver the parcels one by one with random derivations in between, and derive everything at the end."""
-    said: list[LifeEvent] = []
+    rows: list[LifeEvent] = []
     for number, what in enumerate(arriving):
-        said += put(stores, what, number, say)
+        rows += put(stores, what, number, say)
         for derive in DERIVATIONS:
             if data.draw(st.integers(0, 2)) == 0:
                 derive(stores)
     derive_all(stores)
-    return said
+    return rows
 
 
 def put_together(stores: DerivationContext, parcels: Sequence[Parcel], segment: int) -> None:
@@ -313,18 +313,18 @@ def arrive_side_by_side(
 
     Each story belongs to another golem: the first arrivals of all stories are appended together.
     """
-    said: list[LifeEvent] = []
+    rows: list[LifeEvent] = []
     for number, several in enumerate(zip_longest(*stories)):
         parcels = [what for what in several if isinstance(what, Parcel)]
         words = [what for what in several if what is not None and not isinstance(what, Parcel)]
         for home in filter(None, (often, once)):
             put_together(home, parcels, number)
             for word in words:
-                said += put(home, word, number, say)
+                rows += put(home, word, number, say)
         derive_all(often)
     if once is not None:
         derive_all(once)
-    return said
+    return rows
 
 
 def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]]:
@@ -356,7 +356,7 @@ def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
 
 
 @dataclass(frozen=True)
-class Told:
+class SplitLife:
     """A life that arrives in parts."""
 
     life: Life
@@ -374,15 +374,15 @@ class Told:
         return happened(death_of(self.life))
 
     def part(self, first: int, last: int) -> Parcel:
-        return told(self.life.rows()[first - 1 : last])
+        return parcel_of(self.life.rows()[first - 1 : last])
 
 
-def learner(golem_id: str) -> Told:
+def learner(golem_id: str) -> SplitLife:
     """A golem that learned something and died in its fourth cycle."""
-    return Told(Life(golem_id, {STORM: STORIES[0]}, (3, 2), timedelta(minutes=2), 14))
+    return SplitLife(Life(golem_id, {STORM: STORIES[0]}, (3, 2), timedelta(minutes=2), 14))
 
 
-LATE: dict[str, Callable[[Told], list[Parcel]]] = {
+LATE: dict[str, Callable[[SplitLife], list[Parcel]]] = {
     "the birth comes late": lambda g: [g.part(1, 14), g.birth, g.death],
     "the birth comes after the death": lambda g: [g.death, g.part(1, 14), g.birth],
     "gaps are filled late": lambda g: [g.birth, g.part(9, 14), g.part(3, 6), g.part(1, 2), g.death, g.part(7, 8)],
@@ -428,10 +428,10 @@ def test_what_is_written_while_a_job_reads_is_neither_lost_nor_halved(
     def meanwhile(*args: Any, **kwargs: Any) -> Any:
         before, parcel = (next(arriving, None), None) if asked == "life" else (None, next(arriving, None))
         written(before)
-        found = plain(*args, **kwargs)
-        found = iter(list(found)) if asked == "cycles_in_parts" else found
+        result = plain(*args, **kwargs)
+        result = iter(list(result)) if asked == "cycles_in_parts" else result
         written(parcel)
-        return found
+        return result
 
     def written(parcel: Parcel | None) -> None:
         if parcel is not None:
@@ -541,9 +541,9 @@ def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(
     seen = pc.min_max(lived.log.read_cycles(["observed_at"])["observed_at"]).as_py()
     moment = seen["min"] + share * (seen["max"] - seen["min"])
     as_of: dict[str, Any] = {"version": round(share * lived.log.version)} if by == "version" else {"moment": moment}
-    compared = {one.table: one for one in rebuild(lived, now=NOW, **as_of)}
+    compared = {table.table: table for table in rebuild(lived, now=NOW, **as_of)}
     assert {"curation", "grimoire", "playbooks", "episodes"} <= set(compared)
-    assert [one.table for one in compared.values() if not one.equal] == []
+    assert [table.table for table in compared.values() if not table.equal] == []
     assert 0 < compared["curation"].row_count < lived.projections.digest("curation").rows
 
 
@@ -580,18 +580,18 @@ def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.Monk
     assert cycles % QUIET == 0
     story = {STORM: STORIES[0] * (1 + cycles // 4), FOG: STORIES[5] * (1 + cycles // 4)}
     both = [Life(f"g-{i}", story, (0, 3, 1), timedelta(minutes=2), SPAN * (cycles + 1)) for i in range(2)]
-    rows = [one.rows() for one in both]
-    for mine in rows:
-        for tick in range(0, len(mine), QUIET * SPAN):
-            mine[tick]["dream_tag"] = "what was that?"
+    rows = [entry.rows() for entry in both]
+    for own in rows:
+        for tick in range(0, len(own), QUIET * SPAN):
+            own[tick]["dream_tag"] = "what was that?"
     stores = stores_at(root, FORGETFUL)
-    stores.log.record([birth_of(one) for one in both], NOW)
+    stores.log.record([birth_of(entry) for entry in both], NOW)
     for cycle in range(cycles):
-        batch = [row for mine in rows for row in mine[SPAN * cycle : SPAN * (cycle + 1)]]
+        batch = [row for own in rows for row in own[SPAN * cycle : SPAN * (cycle + 1)]]
         stores.log.append(full(batch), writer="w", segment=cycle, recorded_at=NOW)
         if cycle % 6 == 5:
             derive_all(stores)
-    fresh = [row for mine in rows for row in mine[SPAN * cycles :]]
+    fresh = [row for own in rows for row in own[SPAN * cycles :]]
     stores.log.append(full(fresh), writer="w", segment=cycles, recorded_at=NOW)
     dreams = stores.projections.digest("dreams").rows
     with counting_reads(monkeypatch) as read:
@@ -632,8 +632,8 @@ Rows = list[dict[str, Any]]
 
 
 def rows_of(stores: DerivationContext, name: str) -> Rows:
-    found: Rows = stores.projections.read(name).to_pylist()
-    return found
+    rows: Rows = stores.projections.read(name).to_pylist()
+    return rows
 
 
 def recorded(stores: DerivationContext) -> Ticks:

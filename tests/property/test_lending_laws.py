@@ -48,16 +48,16 @@ def test_debt_and_collateral_grow_by_the_indexes_and_net_worth_by_their_differen
     earned: float, paid: float, collateral: str, ratio: float
 ) -> None:
     rows = indebted(lending([CENTRE] * 60, earned=earned, paid=paid), ratio, collateral).records.to_pylist()
-    told = [(row, loan_of(row)) for row in rows if loan_of(row)]
-    first, last = told[0], told[-1]
+    pairs = [(row, loan_of(row)) for row in rows if loan_of(row)]
+    first, last = pairs[0], pairs[-1]
     bars = (last[0]["observed_at"] - first[0]["observed_at"]).total_seconds() / 60
     supplied, owed = balances(first[1], collateral)
     grown = supplied * ((1 + earned) ** bars - 1) - owed * ((1 + paid) ** bars - 1)
     assert last[1]["value_micros"] - first[1]["value_micros"] == pytest.approx(grown, abs=2.5)
     assert first[1]["impermanent_loss_micros"] - last[1]["impermanent_loss_micros"] == pytest.approx(grown, abs=2.5)
-    held = [sum(p["value_micros"] + p["fees_owed_micros"] for p in r["observation"]["positions"]) for r, _ in told]
-    worth = [row["observation"]["net_asset_value_micros"] for row, _ in told]
-    idle = [row["observation"]["idle_micros"] for row, _ in told]
+    held = [sum(p["value_micros"] + p["fees_owed_micros"] for p in r["observation"]["positions"]) for r, _ in pairs]
+    worth = [row["observation"]["net_asset_value_micros"] for row, _ in pairs]
+    idle = [row["observation"]["idle_micros"] for row, _ in pairs]
     np.testing.assert_allclose(np.add(held, idle), worth, atol=4)
 
 
@@ -72,8 +72,8 @@ def balances(position: dict[str, float], collateral: str) -> tuple[float, float]
 @given(st.integers(-1_800, 1_800), st.sampled_from(["WETH", "USDC"]))
 def test_a_loan_s_range_is_where_its_health_is_one_or_more(jump: int, collateral: str) -> None:
     rows = indebted(lending([CENTRE] * 10 + [CENTRE + jump] * 10), 0.7, collateral).records.to_pylist()
-    told = [(round(np.log(1e12 / r["observation"]["price"]) / np.log(1.0001)), loan_of(r)) for r in rows if loan_of(r)]
-    assert {round(p["health_factor"], 3) for _, p in told[:3]} == {round(told[0][1]["health_factor"], 3)}
-    for tick, position in told:
+    pairs = [(round(np.log(1e12 / r["observation"]["price"]) / np.log(1.0001)), loan_of(r)) for r in rows if loan_of(r)]
+    assert {round(p["health_factor"], 3) for _, p in pairs[:3]} == {round(pairs[0][1]["health_factor"], 3)}
+    for tick, position in pairs:
         inside = position["tick_lower"] <= tick <= position["tick_upper"]
         assert inside == position["in_range"] == (position["health_factor"] >= 1.0)

@@ -96,15 +96,15 @@ def made(some: Clades, *, upset: int | None = None) -> Libraries:
 @settings(max_examples=times(25), deadline=None)
 @given(clades(), st.integers(0, 2**32))
 def test_libraries_equal_their_twin_in_whatever_order_rows_come(some: Clades, upset: int) -> None:
-    found = made(some, upset=upset)
+    result = made(some, upset=upset)
     library, kits = libraries_by_row(*some, POLICY)
     for row in library:
         event(f"by {row['channel']}")
         event(f"battle-tested {row['is_battle_tested']}, default {row['is_default']}")
     for kit in kits:
         event(f"a kit is published: {kit['is_published']}")
-    assert found.library.to_pylist() == library
-    assert found.kits.to_pylist() == kits
+    assert result.library.to_pylist() == library
+    assert result.kits.to_pylist() == kits
 
 
 @settings(max_examples=times(6), deadline=None)
@@ -113,14 +113,14 @@ def test_an_owner_s_library_is_the_same_whoever_else_there_is(some: Clades) -> N
     deposits, held, lives, equipped = some
     whole = made(some)
     for owner in ("o-1", "o-2"):
-        mine = {life["golem_id"] for life in lives if life["owner_id"] == owner}
+        keys = {life["golem_id"] for life in lives if life["owner_id"] == owner}
         alone = made(
             (
                 [d for d in deposits if d["owner_id"] == owner],
-                [row for row in held if row["golem_id"] in mine],
+                [row for row in held if row["golem_id"] in keys],
                 [life for life in lives if life["owner_id"] == owner],
                 equipped,
             )
         )
-        for one, other in zip(alone, whole, strict=True):
-            assert one.to_pylist() == [row for row in other.to_pylist() if row["owner_id"] == owner]
+        for golem, other in zip(alone, whole, strict=True):
+            assert golem.to_pylist() == [row for row in other.to_pylist() if row["owner_id"] == owner]

@@ -30,7 +30,7 @@ from tests.conftest import NOW
 from tests.property.test_laws import (
     POLICY,
     Parcel,
-    Told,
+    SplitLife,
     arrive,
     arrive_side_by_side,
     beside,
@@ -80,12 +80,12 @@ def operation(kind: str, about: int, golem_id: str, evidence: Sequence[int]) -> 
 def answers(draw: st.DrawFn, golem_id: str, number: int) -> Answer:
     """Some operations of a golem, with ticks that exist and that do not."""
     kinds = draw(st.lists(st.sampled_from(("ADD", "UPVOTE", "DOWNVOTE", "EDIT")), min_size=1, max_size=3))
-    said = []
+    rows = []
     for kind in kinds:
         evidence = sorted(draw(st.sets(st.integers(1, 30), min_size=1, max_size=5)))
         about = draw(st.integers(0, len(ABOUTS) - 1 if kind == "ADD" else len(SITUATIONS) - 1))
-        said.append(operation(kind, about, golem_id, evidence))
-    return Answer(golem_id, number, tuple(said))
+        rows.append(operation(kind, about, golem_id, evidence))
+    return Answer(golem_id, number, tuple(rows))
 
 
 @st.composite
@@ -127,7 +127,7 @@ def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equ
 ) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
-        said = arrive(stores, arriving, data, recorded)
+        orders = arrive(stores, arriving, data, recorded)
         rows = stores.projections.read("curation")
         for row in rows.select(["operation", "cause_event"]).to_pylist():
             if row["cause_event"]:
@@ -138,7 +138,9 @@ def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equ
         again = beside(stores, Path(folder) / "beside")
         derive_all(again)
         assert fingerprints(again) == wanted, "made again from the log"
-        assert fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], said, Path(folder) / "o")) == wanted
+        assert (
+            fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], orders, Path(folder) / "o")) == wanted
+        )
 
 
 def all_of(golem_id: str) -> Answer:
@@ -151,17 +153,17 @@ G = learner("g-0")
 ALL = all_of("g-0")
 CITING = "citing what is struck afterwards"
 NOBODY = ("in a cycle of which all is struck since", "in a cycle that is lost")
-ANSWERED: dict[str, Callable[[Told, Answer], list[Parcel | Answer]]] = {
-    "at the end of a cycle": lambda g, said: [g.birth, g.part(1, 8), said, g.part(9, 22), g.death],
-    "in the middle of one": lambda g, said: [g.birth, g.part(1, 10), said, g.part(11, 22), g.death],
-    "in the last cycle, that death closes": lambda g, said: [g.birth, g.part(1, 22), said, g.death],
-    NOBODY[0]: lambda g, said: [
-        g.birth, g.part(1, 10), said, g.part(11, 22), reorged(g.golem_id, 9, 12), g.death
+ANSWERED: dict[str, Callable[[SplitLife, Answer], list[Parcel | Answer]]] = {
+    "at the end of a cycle": lambda g, event: [g.birth, g.part(1, 8), event, g.part(9, 22), g.death],
+    "in the middle of one": lambda g, event: [g.birth, g.part(1, 10), event, g.part(11, 22), g.death],
+    "in the last cycle, that death closes": lambda g, event: [g.birth, g.part(1, 22), event, g.death],
+    NOBODY[0]: lambda g, event: [
+        g.birth, g.part(1, 10), event, g.part(11, 22), reorged(g.golem_id, 9, 12), g.death
     ],
-    NOBODY[1]: lambda g, said: [g.birth, g.part(1, 8), said, g.part(13, 22), lost(g.golem_id, 9, 12), g.death],
-    "while a gap is open": lambda g, said: [g.birth, g.part(1, 6), g.part(13, 22), said, g.part(7, 12), g.death],
-    "before the birth is on record": lambda g, said: [g.part(1, 9), said, g.birth, g.part(10, 22), g.death],
-    CITING: lambda g, said: [g.birth, g.part(1, 8), said, g.part(9, 22), g.death, reorged(g.golem_id, 2, 5)],
+    NOBODY[1]: lambda g, event: [g.birth, g.part(1, 8), event, g.part(13, 22), lost(g.golem_id, 9, 12), g.death],
+    "while a gap is open": lambda g, event: [g.birth, g.part(1, 6), g.part(13, 22), event, g.part(7, 12), g.death],
+    "before the birth is on record": lambda g, event: [g.part(1, 9), event, g.birth, g.part(10, 22), g.death],
+    CITING: lambda g, event: [g.birth, g.part(1, 8), event, g.part(9, 22), g.death, reorged(g.golem_id, 2, 5)],
 }  # fmt: skip
 
 
@@ -172,8 +174,8 @@ def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
     golems = {name: f"g-{k}" for k, name in enumerate(ANSWERED)}
     stories = [arrives(learner(golems[name]), all_of(golems[name])) for name, arrives in ANSWERED.items()]
     stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
-    said = arrive_side_by_side(stores, late, stories, recorded)
-    assert {event.golem_id for event in said} == set(golems.values())
+    orders = arrive_side_by_side(stores, late, stories, recorded)
+    assert {event.golem_id for event in orders} == set(golems.values())
     assert fingerprints(stores) == fingerprints(late)
     decided = stores.projections.growing("curation").read(["golem_id", "cause_event", "cause_ticks"]).to_pylist()
     judged = [row for row in decided if row["cause_event"]]
@@ -187,16 +189,16 @@ def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
 @pytest.mark.row("MEM-4")
 def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, one in enumerate([G.birth, G.part(1, 21)]):
-        deliver(stores, one, number)
+    for number, item in enumerate([G.birth, G.part(1, 21)]):
+        deliver(stores, item, number)
     made = recorded(stores, ALL)
     assert made is not None
     assert made.asked is not None
     stale = made.asked.model_copy(update={"tick_seen": 20, "prompt_hash": "another"})
     with pytest.raises(RegressionError, match="tick 20 is no longer its newest tick: that is 21"):
         stores.log.record([life_event("g-0", START, stale)], NOW)
-    for number, one in enumerate([G.part(22, 22), G.death]):
-        deliver(stores, one, 5 + number)
+    for number, item in enumerate([G.part(22, 22), G.death]):
+        deliver(stores, item, 5 + number)
     assert recorded(stores, ALL._replace(number=1)) is None
     failed = stale.model_copy(update={"operations": (), "outcome": "failed", "answer": None})
     stores.log.record([life_event("g-0", START, failed)], NOW)

@@ -93,8 +93,8 @@ def missing(files: Files, chance: random.Random) -> Files:
 
 
 def swapped_files(files: Files, chance: random.Random) -> Files:
-    one, other = chance.sample([n for n in FILES if files[n]], 2)
-    return files | {one: files[other], other: files[one]}
+    first, other = chance.sample([n for n in FILES if files[n]], 2)
+    return files | {first: files[other], other: files[first]}
 
 
 def from_another(files: Files, chance: random.Random) -> Files:
@@ -154,8 +154,8 @@ def impossible_head(files: Files, chance: random.Random) -> Files:
 
 
 def wordless_testament(files: Files, chance: random.Random) -> Files:
-    said = orjson.loads(files[TESTAMENT]) | {"worked": chance.choice(("all of it", ["all of it"], [{"ticks": []}]))}
-    return dict(vouched(open_bundle(resealed(files | {TESTAMENT: canonical(said)}))).files)
+    document = orjson.loads(files[TESTAMENT]) | {"worked": chance.choice(("all of it", ["all of it"], [{"ticks": []}]))}
+    return dict(vouched(open_bundle(resealed(files | {TESTAMENT: canonical(document)}))).files)
 
 
 def nobody_s_signature(files: Files, chance: random.Random) -> Files:
@@ -172,8 +172,8 @@ def replayed_signature(files: Files, chance: random.Random) -> Files:
 
 def another_s_signature(files: Files, chance: random.Random) -> Files:
     """Sign with an untrusted key under the owner's name, with or without a claim to the owner's public key."""
-    said = signed(open_bundle(files), "owner-1", STRANGER)
-    return files | {SIGNATURE: canonical(said | ({"public_key": PUBLIC} if chance.random() < 0.5 else {}))}
+    signed_content = signed(open_bundle(files), "owner-1", STRANGER)
+    return files | {SIGNATURE: canonical(signed_content | ({"public_key": PUBLIC} if chance.random() < 0.5 else {}))}
 
 
 def later_version(files: Files, chance: random.Random) -> Files:
@@ -209,15 +209,15 @@ def test_the_bundle_itself_is_accepted() -> None:
 
 @pytest.mark.row("INH-7")
 def test_a_thousand_mutated_bundles_are_refused_each_with_its_reason() -> None:
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for number in range(times(1000)):
         change = MUTATIONS[number % len(MUTATIONS)]
         files = change(dict(WHOLE.files), random.Random(number))
         faults = refusals(files)
         assert faults, f"{change.__name__}, seed {number}: nobody noticed"
         assert all(":" in fault for fault in faults), f"{change.__name__}, seed {number}: a reason names its file"
-        told[change.__name__] += 1
-    assert len(told) == len(MUTATIONS)
+        counts[change.__name__] += 1
+    assert len(counts) == len(MUTATIONS)
 
 
 def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
@@ -272,8 +272,8 @@ def test_a_signature_vouches_for_its_bundle_and_its_owner_alone() -> None:
     assert signature_fault(WHOLE) is None
     assert "missing" in str(signature_fault(bundle_of(*ROWS)))
     assert "not with the owner's" in str(signature_fault(vouched(bundle_of(*ROWS), STRANGER), PUBLIC))
-    said = signed(WHOLE, "owner-1", OWNER) | {"owner_id": "owner-2"}
-    assert "did not sign" in str(signature_fault(with_signature_file(WHOLE, canonical(said))))
+    signed_content = signed(WHOLE, "owner-1", OWNER) | {"owner_id": "owner-2"}
+    assert "did not sign" in str(signature_fault(with_signature_file(WHOLE, canonical(signed_content))))
     renamed = signed(WHOLE, "owner-1", OWNER) | {"key_id": "0" * 16}
     assert "named for another" in str(signature_fault(with_signature_file(WHOLE, canonical(renamed)), PUBLIC))
     spaced = WHOLE.files[SIGNATURE].replace(b":", b": ")

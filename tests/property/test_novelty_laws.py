@@ -43,15 +43,15 @@ def grimoires(draw: st.DrawFn, golem: str, statuses: tuple[str, ...]) -> list[di
 def test_turns_equal_their_twin_in_whatever_order_rows_come(
     arriving: list[dict[str, Any]], held: list[dict[str, Any]], seed: int
 ) -> None:
-    found = ranked(shuffled(grimoire(*arriving), seed), shuffled(grimoire(*held), seed), AT_US, POLICY).to_pylist()
-    assert [row["priority"] for row in found] == list(range(1, len(arriving) + 1))
+    rows = ranked(shuffled(grimoire(*arriving), seed), shuffled(grimoire(*held), seed), AT_US, POLICY).to_pylist()
+    assert [row["priority"] for row in rows] == list(range(1, len(arriving) + 1))
     twin = ranked_by_row(arriving, held, DIED, POLICY)
-    assert [(r["entry_id"], r["relation"], r["surprise_ppm"], r["apart"]) for r in found] == twin
-    event(f"opposed: {any(row['relation'] == 'opposed' for row in found)}")
-    tiers = [("opposed", "unknown", "same").index(row["relation"]) for row in found]
+    assert [(r["entry_id"], r["relation"], r["surprise_ppm"], r["apart"]) for r in rows] == twin
+    event(f"opposed: {any(row['relation'] == 'opposed' for row in rows)}")
+    tiers = [("opposed", "unknown", "same").index(row["relation"]) for row in rows]
     assert tiers == sorted(tiers), "the opposite, then what is new, then what is known"
-    assert all(0 <= row["surprise_ppm"] <= 1_000_000 for row in found)
-    assert all((row["held_id"] is None) <= (row["relation"] == "unknown") for row in found)
+    assert all(0 <= row["surprise_ppm"] <= 1_000_000 for row in rows)
+    assert all((row["held_id"] is None) <= (row["relation"] == "unknown") for row in rows)
 
 
 @pytest.mark.row("INH-10")

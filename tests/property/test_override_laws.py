@@ -38,7 +38,7 @@ from tests.conftest import NOW
 from tests.property.test_laws import (
     POLICY,
     Parcel,
-    Told,
+    SplitLife,
     arrive,
     arrive_side_by_side,
     beside,
@@ -68,7 +68,7 @@ class Word(NamedTuple):
     golem_id: str
     entry_id: str
     kind: type[Override]
-    said: dict[str, Any]
+    fields: dict[str, Any]
 
 
 words = st.sampled_from((Pinned, Unpinned, Retracted, Corrected)).flatmap(
@@ -89,9 +89,9 @@ def arrivals(draw: st.DrawFn) -> list[Parcel | Word]:
     arriving: list[Parcel | Word] = [*draw(parcels())]
     golems = sorted({p.happened.golem_id for p in arriving if isinstance(p, Parcel) and p.happened is not None})
     for _ in range(draw(st.integers(8, 24))):
-        golem_id, (kind, said) = draw(st.sampled_from(golems)), draw(words)
+        golem_id, (kind, statement) = draw(st.sampled_from(golems)), draw(words)
         about = draw(st.sampled_from(ABOUT))
-        word = Word(golem_id, entry_id(golem_id, about.key), kind, said)
+        word = Word(golem_id, entry_id(golem_id, about.key), kind, statement)
         arriving.insert(draw(st.integers(len(arriving) // 2, len(arriving))), word)
     for golem_id in draw(st.lists(st.sampled_from(golems), max_size=2)):
         first = draw(st.integers(1, 24))
@@ -109,15 +109,15 @@ def say(stores: DerivationContext, word: Word) -> LifeEvent | None:
     number = len(stores.overrides().of_golem(word.golem_id)) + 1
     seen = stores.log.head_of(word.golem_id).contiguous
     place = {"number": number, "tick_seen": seen, "cycle_seen": 0, "entry_id": word.entry_id, "why": "so"}
-    said = life_event(word.golem_id, START + timedelta(minutes=seen), word.kind(**place, **word.said))
+    answer = life_event(word.golem_id, START + timedelta(minutes=seen), word.kind(**place, **word.fields))
     try:
-        stores.log.record([said], NOW)
+        stores.log.record([answer], NOW)
     except OverrideError:
         return None
-    return said
+    return answer
 
 
-def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> DerivationContext:
+def orderly(arriving: Sequence[Parcel], life_events: Sequence[LifeEvent], root: Path) -> DerivationContext:
     """Build a log golem by golem and tick by tick, each override directly after its tick."""
     stores = stores_at(root)
     events = [p.happened for p in arriving if p.happened is not None]
@@ -134,9 +134,9 @@ def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -
             steps.append((parcel.happened.golem_id, parcel.happened.gap.tick_from, 1, parcel))
         elif parcel.happened is not None and parcel.happened.died is not None:
             steps.append((parcel.happened.golem_id, 2**40, 0, parcel))
-    for one in said:
-        assert isinstance(one.payload, Override | Asked)
-        steps.append((one.golem_id, one.payload.tick_seen, 2 + getattr(one.payload, "number", 0), happened(one)))
+    for item in life_events:
+        assert isinstance(item.payload, Override | Asked)
+        steps.append((item.golem_id, item.payload.tick_seen, 2 + getattr(item.payload, "number", 0), happened(item)))
     in_order = [step[3] for step in sorted(steps, key=lambda step: step[:3])]
     for number, (_, several) in enumerate(groupby(in_order, key=lambda parcel: parcel.records is None)):
         together = list(several)
@@ -160,7 +160,7 @@ def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equa
 ) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
-        said = arrive(stores, arriving, data, say)
+        orders = arrive(stores, arriving, data, say)
         rows = stores.projections.read("curation")
         for operation in set(rows["operation"].to_pylist()):
             event(operation)
@@ -168,12 +168,14 @@ def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equa
         again = beside(stores, Path(folder) / "beside")
         derive_all(again)
         assert fingerprints(again) == wanted, "made again from the log"
-        assert fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], said, Path(folder) / "o")) == wanted
+        assert (
+            fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], orders, Path(folder) / "o")) == wanted
+        )
 
 
 G = learner("g-0")
 RULE = entry_id("g-0", STORM.structure.key)
-Spoken = Callable[[Told, Callable[..., Word]], list[Parcel | Word]]
+Spoken = Callable[[SplitLife, Callable[..., Word]], list[Parcel | Word]]
 TURN = {"confidence": 0.9, "verdict": "pays"}
 GONE = "what is struck away afterwards"
 SPOKEN: dict[str, Spoken] = {
@@ -209,31 +211,34 @@ def test_what_is_said_of_an_entry_comes_to_the_same(tmp_path: Path) -> None:
     for k, arrives in enumerate(SPOKEN.values()):
         rule = entry_id(f"g-{k}", STORM.structure.key)
         stories.append(
-            arrives(learner(f"g-{k}"), lambda kind, said=None, k=k, rule=rule: Word(f"g-{k}", rule, kind, said or {}))
+            arrives(
+                learner(f"g-{k}"),
+                lambda kind, statement=None, k=k, rule=rule: Word(f"g-{k}", rule, kind, statement or {}),
+            )
         )
     stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
-    said = arrive_side_by_side(stores, late, stories, say)
-    assert {event.golem_id for event in said} == {f"g-{k}" for k in range(len(SPOKEN))}
+    orders = arrive_side_by_side(stores, late, stories, say)
+    assert {event.golem_id for event in orders} == {f"g-{k}" for k in range(len(SPOKEN))}
     assert fingerprints(stores) == fingerprints(late)
     refresh_index(stores)
     assert remains(stores) == [], "nothing that stands rests on what is struck, whatever was said of it"
     decided = stores.projections.growing("curation").read(["cause_event"])["cause_event"].to_pylist()
     unheard = f"g-{list(SPOKEN).index(GONE)}"
-    assert set(decided) - {None} == {event.event_id for event in said if event.golem_id != unheard}
+    assert set(decided) - {None} == {event.event_id for event in orders if event.golem_id != unheard}
 
 
 @pytest.mark.row("X-8")
 def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, one in enumerate([G.birth, G.part(1, 21)]):
-        deliver(stores, one, number)
+    for number, item in enumerate([G.birth, G.part(1, 21)]):
+        deliver(stores, item, number)
     before = stores.log.life_version
     place = {"entry_id": RULE, "cycle_seen": 5, "why": "so"}
     for payload in (Pinned(**place, number=1, tick_seen=20), Pinned(**place, number=2, tick_seen=21)):
         with pytest.raises(OverrideError, match="look at the entry again"):
             stores.log.record([life_event("g-0", START, payload)], NOW)
-    for one in (G.part(22, 22), G.death):
-        deliver(stores, one, 9 if one is G.death else 8)
+    for item in (G.part(22, 22), G.death):
+        deliver(stores, item, 9 if item is G.death else 8)
     with pytest.raises(OverrideError, match="golem g-0 died at tick 22, so its grimoire is closed"):
         record_overrides.pin(stores, "g-0", RULE, "so", now=NOW)
     assert stores.overrides().events == ()
@@ -243,8 +248,8 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path)
 @pytest.mark.row("X-8")
 def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, one in enumerate([G.birth, G.part(1, 9)]):
-        deliver(stores, one, number)
+    for number, item in enumerate([G.birth, G.part(1, 9)]):
+        deliver(stores, item, number)
     place = {"entry_id": RULE, "cycle_seen": 2, "why": "so"}
     words = [
         ("EntryPinned", "pinned", {**place, "number": 1, "tick_seen": 9}),
@@ -252,8 +257,8 @@ def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_pat
         ("EntryCorrected", "corrected", {**place, "number": 2, "tick_seen": 9, "confidence": 1.7}),
     ]
     lines = [
-        orjson.dumps({"kind": kind, "golem_id": "g-0", "observed_at": START.isoformat(), attribute: said})
-        for kind, attribute, said in words
+        orjson.dumps({"kind": kind, "golem_id": "g-0", "observed_at": START.isoformat(), attribute: statement})
+        for kind, attribute, statement in words
     ]
     outcome = record_events(stores.log, lines, NOW)
     assert (outcome.written, [refusal.places for refusal in outcome.refused]) == (1, [(2,), (1,)])
@@ -281,7 +286,7 @@ def sure(stores: DerivationContext, golem_id: str) -> str | None:
 @pytest.mark.row("X-8")
 def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_path: Path) -> None:
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    said: list[record_overrides.RecordedOverride] = []
+    rows: list[record_overrides.RecordedOverride] = []
 
     def meanwhile(progress: fleet_run.Progress) -> None:
         if progress.ticks_done % 100 == 0:
@@ -289,7 +294,7 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
                 entry = sure(job, golem_id)
                 speak = (record_overrides.retract, record_overrides.pin)[(number + progress.ticks_done // 100) % 2]
                 try:
-                    said.append(speak(job, golem_id, entry or "none", "I was there", now=NOW))
+                    rows.append(speak(job, golem_id, entry or "none", "I was there", now=NOW))
                 except (OverrideError, QueryError):
                     continue
         if progress.ticks_done % 150 == 0:
@@ -297,11 +302,11 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
 
     fleet_run.FleetRun(stores, RUN, lambda: NOW).live(meanwhile)
     all_again(stores)
-    assert len(said) > 4
+    assert len(rows) > 4
     decided = stores.projections.read("curation")
-    heeded = set(decided["cause_event"].to_pylist()) - {None}
+    keys = set(decided["cause_event"].to_pylist()) - {None}
     assert {"pinned", "retracted"} <= set(decided["operation"].to_pylist())
-    assert heeded <= {one.event_id for one in said}
+    assert keys <= {item.event_id for item in rows}
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
     version = stores.log.version
     fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
@@ -313,24 +318,26 @@ def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, owner = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    bury, said = fleet_run.FleetRun._bury, list[record_overrides.RecordedOverride]()
+    bury, statement = fleet_run.FleetRun._bury, list[record_overrides.RecordedOverride]()
 
     def speak_and_bury(self: fleet_run.FleetRun, dead: dict[str, int], stop: int) -> Any:
         for golem_id in dead:
-            said.append(record_overrides.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW))
+            statement.append(
+                record_overrides.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW)
+            )
         return bury(self, dead, stop)
 
     monkeypatch.setattr(fleet_run.FleetRun, "_bury", speak_and_bury)
     fleet_run.FleetRun(stores, RUN, lambda: NOW).live()
     all_again(stores)
     decided = stores.projections.growing("curation").read()
-    heeded = set(decided["cause_event"].to_pylist()) - {None}
-    assert heeded == {one.event_id for one in said if one.tick % POLICY.curator.cycle_ticks}
-    assert heeded
-    for one in said:
-        heirs = pa.array([g for g, b in births(stores).items() if b["predecessor_id"] == one.golem_id], pa.string())
+    keys = set(decided["cause_event"].to_pylist()) - {None}
+    assert keys == {item.event_id for item in statement if item.tick % POLICY.curator.cycle_ticks}
+    assert keys
+    for item in statement:
+        heirs = pa.array([g for g, b in births(stores).items() if b["predecessor_id"] == item.golem_id], pa.string())
         received = decided.filter(pc.is_in(decided["golem_id"], value_set=heirs))
-        assert one.entry["entry_id"] not in received["entry_id"].to_pylist(), "nobody inherits it"
+        assert item.entry["entry_id"] not in received["entry_id"].to_pylist(), "nobody inherits it"
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
-    different = {one.table for one in rebuild(stores, now=NOW) if not one.equal}
+    different = {item.table for item in rebuild(stores, now=NOW) if not item.equal}
     assert different <= {"episodes"}, "whose vectors the rebuild makes by an embedder of its own"

@@ -78,7 +78,7 @@ def lived(root: Path, *batches: Sequence[tuple[str, range]]) -> DerivationContex
     """A home of golems with quiet ticks only, appended in these batches."""
     quiet = {g: Life(g, {}, (0,), timedelta(minutes=1), 10 * SPAN) for batch in batches for g, _ in batch}
     stores = stores_at(root)
-    stores.log.record([birth_of(one) for one in quiet.values()], NOW)
+    stores.log.record([birth_of(value) for value in quiet.values()], NOW)
     for number, batch in enumerate(batches):
         rows = [quiet[golem_id].rows()[tick - 1] for golem_id, ticks in batch for tick in ticks]
         stores.log.append(full(rows), writer="w", segment=number, recorded_at=NOW)

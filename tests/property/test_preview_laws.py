@@ -27,14 +27,14 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
     rows = []
     for number in range(draw(st.integers(0, 12))):
         kind = draw(st.sampled_from(["insight", "heuristic", "warning"]))
-        said = entry(
+        entry_row = entry(
             "g-1", f"tool_{number}", kind=kind, sign=-1 if kind == "warning" else 1,
             category=draw(st.sampled_from(["slippage", "volatility"])), generation=draw(st.integers(0, 3)),
             is_anti_knowledge=kind == "warning" and draw(st.booleans()),
             confidence_ppm=draw(st.sampled_from([110_000, 400_000, 999_999])),
             anchor_at=DIED - draw(st.sampled_from([0, 7])) * DAY,
         )  # fmt: skip
-        rows.append(said)
+        rows.append(entry_row)
     return rows
 
 
@@ -44,8 +44,8 @@ def test_the_preview_equals_its_twin(rows: list[dict[str, Any]], all_known: bool
     bundle = bundle_of(*rows)
     at_us = deaths("g-1")["at"].cast("int64")[0].as_py()
     before = grimoire(*rows)
-    told = dict(zip(before["entry_id"].to_pylist(), confidence_of(before, at_us, POLICY.decay).tolist(), strict=True))
-    trusted = told if all_known else dict(list(told.items())[::2])
+    result = dict(zip(before["entry_id"].to_pylist(), confidence_of(before, at_us, POLICY.decay).tolist(), strict=True))
+    trusted = result if all_known else dict(list(result.items())[::2])
     crossing, heir = bundle.entries(), inherited_entries(bundle, "g-heir", POLICY)
     assert crossing.column_names == list(CROSSING_COLUMNS)
     seen = preview(

@@ -33,17 +33,17 @@ def entries(draw: st.DrawFn, golem: str, *, arriving: bool) -> list[dict[str, An
     rows = []
     for about in draw(st.lists(st.sampled_from(ABOUT), unique=True, max_size=7)):
         mean = draw(st.sampled_from([100, 400, 5_000]))
-        said = {
+        fields = {
             "sign": 0 if about.source == "baseline" else draw(st.sampled_from([1, -1])), "anchor_at": DIED,
             "effect_mean_ppm": mean, "effect_low_ppm": mean - 50, "effect_high_ppm": mean + 50,
             "confidence_ppm": draw(st.sampled_from([200_000, 700_000, 900_000])),
         }  # fmt: skip
         if arriving:
-            rows.append(claim(about, **{"kind": "insight", "generation": draw(st.integers(1, 4)), **said}))
+            rows.append(claim(about, **{"kind": "insight", "generation": draw(st.integers(1, 4)), **fields}))
         else:
             status = draw(st.sampled_from(["active", "active", "candidate", "pruned", "retracted"]))
             came = draw(st.sampled_from(["self", "self", "import"])) if status == "candidate" else "self"
-            rows.append(entry(golem, about, status=status, provenance=came, **said))
+            rows.append(entry(golem, about, status=status, provenance=came, **fields))
     return rows
 
 
@@ -56,8 +56,8 @@ def test_verdicts_equal_their_twin_in_whatever_order_rows_come(
 ) -> None:
     came = crossing(*arriving)
     wrong = came["entry_id"].to_pylist()[:1] if seed % 3 == 0 else []
-    found = verdicts(shuffled(came, seed), shuffled(grimoire(*held), seed), AT_US, source, FEW, unproven=wrong)
-    got = [(r["entry_id"], r["verdict"], r["confidence_ppm"]) for r in found.to_pylist()]
+    result = verdicts(shuffled(came, seed), shuffled(grimoire(*held), seed), AT_US, source, FEW, unproven=wrong)
+    got = [(r["entry_id"], r["verdict"], r["confidence_ppm"]) for r in result.to_pylist()]
     assert got == verdicts_by_row(came.to_pylist(), held, DIED, source, wrong, FEW)
     for _, verdict, _ in got:
         event(verdict)
@@ -68,7 +68,7 @@ def test_verdicts_equal_their_twin_in_whatever_order_rows_come(
 @given(lives(golems=2), st.data())
 def test_nothing_that_came_over_is_trusted_before_its_own_outcomes(lived: Any, data: st.DataObject) -> None:
     records = stream(lived)
-    golem = data.draw(st.sampled_from(sorted({one.golem_id for one in lived})))
+    golem = data.draw(st.sampled_from(sorted({life.golem_id for life in lived})))
     claims = [
         claim(when, data.draw(st.sampled_from([1, -1])))
         for when in data.draw(st.lists(st.sampled_from(SITUATIONS), min_size=1, unique=True))
@@ -76,16 +76,16 @@ def test_nothing_that_came_over_is_trusted_before_its_own_outcomes(lived: Any, d
     seen = data.draw(st.integers(0, 2 * SPAN))
     source = data.draw(st.sampled_from(CAME_OVER))
     given_ = delivery(*claims, golem_id=golem, seen=seen, source=source)
-    told, plain = Received(records, given_), Received(records)
+    result, plain = Received(records, given_), Received(records)
     at_cycle = seen // SPAN + 1
     if at_cycle not in {
         c for g, c in zip(records["golem_id"].to_pylist(), cycles_of(records), strict=True) if g == golem
     }:
-        assert told.decisions == plain.decisions, "a cycle that nobody lived lets nothing in"
+        assert result.decisions == plain.decisions, "a cycle that nobody lived lets nothing in"
         return
-    _equals_the_twin(told, plain, records, golem, claims, at_cycle, source)
+    _equals_the_twin(result, plain, records, golem, claims, at_cycle, source)
     earned: set[str] = set()
-    for row in told.decisions:
+    for row in result.decisions:
         if row["operation"] == "borne_out":
             assert row["cause_ticks"], "outcomes of its own, by name"
             assert min(row["cause_ticks"]) > seen - SPAN
@@ -93,40 +93,40 @@ def test_nothing_that_came_over_is_trusted_before_its_own_outcomes(lived: Any, d
             earned.add(row["structure"])
         if row["provenance"] in CAME_OVER and row["status"] == "active":
             assert row["structure"] in earned, "nobody believes what its own outcomes have not borne out"
-    first = min((r["cycle"] for r in told.decisions if r["operation"] == "admitted"), default=10**6)
+    first = min((r["cycle"] for r in result.decisions if r["operation"] == "admitted"), default=10**6)
     about = {row["structure"] for row in claims}
-    assert _without(told.decisions, about, first) == _without(plain.decisions, about, first), "it moves nothing else"
-    books = [[p for p in made.playbooks if p["golem_id"] != golem] for made in (told, plain)]
+    assert _without(result.decisions, about, first) == _without(plain.decisions, about, first), "it moves nothing else"
+    books = [[p for p in made.playbooks if p["golem_id"] != golem] for made in (result, plain)]
     assert books[0] == books[1], "nor anybody else"
     again = Received(records, given_, cycle_by_cycle=True)
-    assert _sorted(again.decisions) == _sorted(told.decisions), "however many cycles are taken together"
+    assert _sorted(again.decisions) == _sorted(result.decisions), "however many cycles are taken together"
     event(f"admitted: {first < 10**6}")
 
 
 def _equals_the_twin(
-    told: Received, plain: Received, records: pa.Table, golem: str, claims: Any, at_cycle: int, source: str
+    reception: Received, plain: Received, records: pa.Table, golem: str, claims: Any, at_cycle: int, source: str
 ) -> None:
     """Return the decisions on each claim."""
     cycles = cycles_of(records).tolist()
-    found = evidence_by_row(list(zip(records.to_pylist(), cycles, strict=True)), BRIEF.curator)
+    result = evidence_by_row(list(zip(records.to_pylist(), cycles, strict=True)), BRIEF.curator)
     then = [r for r in plain.decisions if r["golem_id"] == golem and r["cycle"] <= at_cycle]
     known = fold(pa.Table.from_pylist(then, schema=DECISION_SCHEMA)).to_pylist()
     active = {row["structure"] for row in known if row["status"] == "active"}
     for row, when in ((row, when) for row in claims for when in SITUATIONS if when.structure.key == row["structure"]):
-        mine = evidence_about(found, golem, when.structure)
-        said = told.said(when, golem)
+        own = evidence_about(result, golem, when.structure)
+        answer = reception.decided(when, golem)
         if row["structure"] in active:
-            assert (at_cycle, "quarantined") not in said
+            assert (at_cycle, "quarantined") not in answer
             continue
-        place = said.index((at_cycle, "quarantined"))
+        place = answer.index((at_cycle, "quarantined"))
         forgotten = max(
             (r["cycle"] for r in then if (r["structure"], r["operation"]) == (row["structure"], "pruned")), default=0
         )  # what was pruned gathers its evidence anew
-        before = [group for cycle, group in sorted(mine.items()) if forgotten < cycle <= at_cycle]
-        after = {cycle: group for cycle, group in mine.items() if cycle > at_cycle}
+        before = [group for cycle, group in sorted(own.items()) if forgotten < cycle <= at_cycle]
+        after = {cycle: group for cycle, group in own.items() if cycle > at_cycle}
         enters = 400_000 if source == "import" else 300_000
         wanted = shadow_by_row(row["sign"], enters, before, after, BRIEF)
-        assert said[place + 1 : place + 1 + len(wanted)] == wanted
+        assert answer[place + 1 : place + 1 + len(wanted)] == wanted
 
 
 def _without(decisions: list[dict[str, Any]], about: set[str], cycle: int) -> list[dict[str, Any]]:

@@ -58,8 +58,8 @@ def strategy_of(annotation: Any) -> st.SearchStrategy[Any]:
             elif pattern := getattr(part, "pattern", None):
                 limits["regex"] = pattern
     inner_nullable, core = split_optional(core)
-    found = _bare_strategy(core, limits)
-    return st.none() | found if nullable or inner_nullable else found
+    result = _bare_strategy(core, limits)
+    return st.none() | result if nullable or inner_nullable else result
 
 
 def _bare_strategy(core: Any, limits: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -112,10 +112,10 @@ def test_a_record_survives_the_log(models: list[DecisionCycleRecord]) -> None:
         table = to_table(models, RECORD_SCHEMA)
         assert log.append(table, writer="w", segment=0, recorded_at=NOW).written == len(models)
         assert log.append(table, writer="w", segment=1, recorded_at=NOW).repeated == len(models)
-        found = log.read_cycles()
+        rows = log.read_cycles()
     key = {(m.golem_id, m.tick): m for m in models}
-    assert {(m.golem_id, m.tick): m for m in to_models(found, DecisionCycleRecord)} == key
-    assert fingerprint(found.select(RECORD_SCHEMA.names), ["golem_id", "tick"]) == fingerprint(
+    assert {(m.golem_id, m.tick): m for m in to_models(rows, DecisionCycleRecord)} == key
+    assert fingerprint(rows.select(RECORD_SCHEMA.names), ["golem_id", "tick"]) == fingerprint(
         table, ["golem_id", "tick"]
     )
 
@@ -184,10 +184,10 @@ def nullable(path: tuple[Any, ...]) -> bool:
 
 def test_a_digest_differs_when_any_leaf_does() -> None:
     row, other = records(2, golems=1, dense=True).to_pylist()
-    found = list(leaves(row))
-    assert len({tuple(s for s in path if isinstance(s, str)) for path, _ in found}) > 140
-    variants = [with_leaf(row, path, changed(value)) for path, value in found]
-    variants += [with_leaf(row, path, None) for path, _ in found if nullable(path)]
+    items = list(leaves(row))
+    assert len({tuple(s for s in path if isinstance(s, str)) for path, _ in items}) > 140
+    variants = [with_leaf(row, path, changed(value)) for path, value in items]
+    variants += [with_leaf(row, path, None) for path, _ in items if nullable(path)]
     digests = row_digests(pa.Table.from_pylist([row, *variants, other], schema=RECORD_SCHEMA))
     assert len(np.unique(digests, axis=0)) == len(variants) + 2
     assert all(len(np.unique(digests[:, lane])) == len(variants) + 2 for lane in (0, 1))
@@ -197,9 +197,11 @@ def test_a_digest_sees_where_a_value_stands() -> None:
     row = records(1, dense=True).to_pylist()[0]
     moved = [row]
     for name in [n for n in row if isinstance(row[n], list)]:
-        one, two = row[name]
-        assert one != two, name
-        moved += [{**row, name: value} for value in ([two, one], [one], [two], [], [one, two, two], [one, one])]
+        first, two = row[name]
+        assert first != two, name
+        moved += [
+            {**row, name: value} for value in ([two, first], [first], [two], [], [first, two, two], [first, first])
+        ]
     pad = row["pad_before"]
     moved.append({**row, "pad_before": {**pad, "pleasure": pad["arousal"], "arousal": pad["pleasure"]}})
     moved.append({**row, "pad_before": row["pad_after"], "pad_after": pad})
@@ -212,6 +214,6 @@ def test_a_null_is_not_a_zero_and_the_two_zeros_are_one() -> None:
     row = records(1, dense=True).to_pylist()[0]
     observation = row["observation"]
     rows = [{**row, "observation": {**observation, "macd": macd}} for macd in (None, 0.0, -0.0, 1.0)]
-    none, zero, minus, one = row_digests(pa.Table.from_pylist(rows, schema=RECORD_SCHEMA))
+    none, zero, minus, first = row_digests(pa.Table.from_pylist(rows, schema=RECORD_SCHEMA))
     assert np.array_equal(zero, minus)
-    assert len(np.unique([none, zero, one], axis=0)) == 3
+    assert len(np.unique([none, zero, first], axis=0)) == 3

@@ -43,7 +43,7 @@ from tests.conftest import NOW
 from tests.property.test_laws import (
     POLICY,
     Parcel,
-    Told,
+    SplitLife,
     arrive,
     arrive_side_by_side,
     at_once,
@@ -82,11 +82,11 @@ def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
     for golem_id in draw(st.lists(st.sampled_from(golems), min_size=1, max_size=4)):
         first = draw(st.integers(1, 24))
         if draw(st.booleans()):
-            said = struck(golem_id, first, draw(st.sampled_from(("a lie", "a slip"))))
+            answer = struck(golem_id, first, draw(st.sampled_from(("a lie", "a slip"))))
         else:
-            said = reorged(golem_id, first, first + draw(st.integers(0, 9)))
+            answer = reorged(golem_id, first, first + draw(st.integers(0, 9)))
         early = 0 if draw(st.booleans()) else len(arriving) * 2 // 3
-        arriving.insert(draw(st.integers(early, len(arriving))), said)
+        arriving.insert(draw(st.integers(early, len(arriving))), answer)
     return arriving
 
 
@@ -106,13 +106,13 @@ def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_be
         assert fingerprints(stores) == wanted
 
 
-def learner(golem_id: str) -> Told:
+def learner(golem_id: str) -> SplitLife:
     """A golem that found a warning and a rule, changed its playbook for both, and died in its sixth cycle."""
-    return Told(Life(golem_id, {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22))
+    return SplitLife(Life(golem_id, {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22))
 
 
 G = learner("g-0")
-LATE: dict[str, Callable[[Told, str], list[Parcel]]] = {
+LATE: dict[str, Callable[[SplitLife, str], list[Parcel]]] = {
     "a record that taught something": lambda g, me: [g.birth, g.part(1, 22), g.death, struck(me, 10)],
     "the first record": lambda g, me: [g.birth, g.part(1, 22), g.death, struck(me, 1)],
     "the last record, of the cycle that death closed": lambda g, me: [
@@ -189,7 +189,7 @@ def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir
     all_again(stores)
     assert remains(stores) == []
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
-    changed = {name for name, found in fingerprints(stores).items() if found != before[name]}
+    changed = {name for name, result in fingerprints(stores).items() if result != before[name]}
     assert {"curation", "cycles", "grimoire", "testaments", "candidates"} <= changed
     received = stores.projections.growing("curation").read(golems=[heir])
     received = received.filter(pc.equal(received["operation"], "received"))["entry_id"].to_pylist()
@@ -280,7 +280,7 @@ def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_pla
     assert new != old
     assert load_bundle(stores.home, new).manifest["left_out"]["ticks"]
     assert "left_out" not in load_bundle(stores.home, old).manifest
-    different = {one.table for one in rebuild(stores, now=NOW) if not one.equal}
+    different = {table.table for table in rebuild(stores, now=NOW) if not table.equal}
     assert different <= {"episodes"}, "whose vectors the rebuild makes by an embedder of its own"
 
 
@@ -342,24 +342,24 @@ def lost_by(done: Recorded, golem_id: str) -> tuple[str, ...]:
 def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
     job = stores_at(tmp_path / "home", POLICY)
-    said: list[str] = []
+    lines: list[str] = []
 
     def meanwhile(progress: fleet_run.Progress) -> None:
         if progress.ticks_done == 100:
             golem = sorted(births(job))[0]
             reorg(job, golem, CHAIN, ticks=(52, 55), now=NOW)
             strike(job, golem, 7, "a lie", now=NOW)
-            said.append(golem)
+            lines.append(golem)
 
     life = fleet_run.FleetRun(stores, small_run("run"), lambda: NOW)
     life.live(meanwhile)
-    rows = stores.log.read_cycles(["golem_id", "tick", "tier", "forced_by", "cycle_seen"], golems=said).sort_by("tick")
+    rows = stores.log.read_cycles(["golem_id", "tick", "tier", "forced_by", "cycle_seen"], golems=lines).sort_by("tick")
     forced = [r for r in rows.to_pylist() if r["forced_by"] == "reorg"]
     assert [(r["tick"], r["tier"], r["cycle_seen"]) for r in forced] == [(101, "T2", 2)]
     all_again(stores)
     assert remains(stores) == []
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
-    revised = stores.projections.growing("curation").read(golems=said)
+    revised = stores.projections.growing("curation").read(golems=lines)
     assert set(revised.filter(pc.equal(revised["cycle"], 1))["revision"].to_pylist()) == {1}
     assert set(revised.filter(pc.greater(revised["cycle"], 2))["revision"].to_pylist()) == {5}
     version = stores.log.version
@@ -523,10 +523,10 @@ def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -
     story = {STORM: STORIES[0] * 4, FOG: STORIES[5] * 4}
     fleet = [Life(f"g-{i}", story, (3, 1), timedelta(minutes=2), SPAN * 24) for i in range(golems)]
     stores = stores_at(root)
-    stores.log.record([birth_of(one) for one in fleet], NOW)
-    for number, one in enumerate(fleet):
+    stores.log.record([birth_of(item) for item in fleet], NOW)
+    for number, item in enumerate(fleet):
         for stretch in range(4):
-            rows = one.rows()[SPAN * 6 * stretch : SPAN * 6 * (stretch + 1)]
+            rows = item.rows()[SPAN * 6 * stretch : SPAN * 6 * (stretch + 1)]
             stores.log.append(full(rows), writer="w", segment=4 * number + stretch, recorded_at=NOW)
     derive_all(stores)
     strike(stores, "g-0", SPAN * 20 + 1, "a lie", now=NOW)

@@ -50,14 +50,14 @@ def table_of(path: Path) -> ReplaceableTable:
     return ReplaceableTable("facts", path, SPEC, BUCKETS)
 
 
-def rows_of(told: Mapping[tuple[str, str], int]) -> pa.Table:
+def rows_of(by_key: Mapping[tuple[str, str], int]) -> pa.Table:
     return pa.Table.from_pylist(
-        [{"golem_id": g, "entry_id": e, "mean": told[g, e]} for g, e in sorted(told)], schema=SCHEMA
+        [{"golem_id": g, "entry_id": e, "mean": by_key[g, e]} for g, e in sorted(by_key)], schema=SCHEMA
     )
 
 
-def within(told: Mapping[tuple[str, str], int], buckets: set[int]) -> dict[tuple[str, str], int]:
-    return {key: mean for key, mean in told.items() if bucket_of(key[0], BUCKETS) in buckets}
+def within(by_key: Mapping[tuple[str, str], int], buckets: set[int]) -> dict[tuple[str, str], int]:
+    return {key: mean for key, mean in by_key.items() if bucket_of(key[0], BUCKETS) in buckets}
 
 
 @pytest.mark.row("P-2")
@@ -71,8 +71,8 @@ def test_every_reader_sees_what_was_put_there_last(
         patch.setattr(replaceable_table, "GATHERED_ROWS", most)
         first, second = table_of(path), table_of(path)
         known: dict[tuple[str, str], int] = {}
-        for number, (buckets, said, by_first) in enumerate(steps):
-            put = within({(g, f"e-{e}"): mean for g, e, mean in said}, buckets)
+        for number, (buckets, statement, by_first) in enumerate(steps):
+            put = within({(g, f"e-{e}"): mean for g, e, mean in statement}, buckets)
             known = {key: mean for key, mean in known.items() if key not in within(known, buckets)} | put
             table = first if by_first else second
             rows = rows_of(put).take(pa.array(range(len(put))[:: -1 if number % 2 else 1], pa.int64()))
@@ -81,8 +81,8 @@ def test_every_reader_sees_what_was_put_there_last(
             for reader in (first, second):
                 assert reader.read().equals(rows_of(known))
                 assert reader.read(buckets).equals(rows_of(put))
-                mine = {key: mean for key, mean in known.items() if key[0] == "g-1"}
-                assert reader.read(only=["g-1"]).equals(rows_of(mine))
+                by_key = {key: mean for key, mean in known.items() if key[0] == "g-1"}
+                assert reader.read(only=["g-1"]).equals(rows_of(by_key))
                 assert (reader.done("g"), reader.noted("n")) == (number, {"at": str(number)})
         delta = DeltaTable(path)
         keys = [("golem_id", "ascending"), ("entry_id", "ascending")]

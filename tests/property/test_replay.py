@@ -20,17 +20,17 @@ examples = settings(max_examples=80, deadline=None, derandomize=True)
 unit, mood = st.floats(0, 1), st.floats(-1, 1)
 
 
-def episode(tick: int, **said: Any) -> dict[str, Any]:
+def episode(tick: int, **fields: Any) -> dict[str, Any]:
     """Return a verified episode with ordinary values; a cycle has fifty ticks."""
     plain = {
         "golem_id": "g-1", "tick": tick, "cycle": (tick - 1) // 50 + 1, "regime": "volatile", "protocol": "uniswap_v3",
         "pair": "WETH/USDC", "curiosity": 0.5, "importance": 0.5, "pleasure": 0.0, "arousal": 0.0, "dominance": 0.0,
         "verified": True, "text": f"at {tick}",
     }  # fmt: skip
-    return plain | said
+    return plain | fields
 
 
-def told(*rows: dict[str, Any]) -> pa.Table:
+def table_of(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=SCHEMA)
 
 
@@ -52,17 +52,17 @@ def test_replay_is_what_its_twin_says_in_whatever_order_episodes_come(
     policy = CuratorPolicy(replay_episodes=places, replay_new_share=share)
     expected = replayed_by_row(rows, cycle, policy)
     chance.shuffle(rows)
-    assert replayed(told(*rows), cycle, policy).to_pylist() == expected
+    assert replayed(table_of(*rows), cycle, policy).to_pylist() == expected
 
 
 @pytest.mark.row("MEM-3")
 def test_seven_in_ten_are_new_and_places_that_one_kind_leaves_go_to_the_other() -> None:
     old, new = [episode(t) for t in range(1, 51)], [episode(t) for t in range(51, 101)]
-    assert sum(r["is_new"] for r in replayed(told(*old, *new), 2, POLICY).to_pylist()) == 14
-    assert sum(r["is_new"] for r in replayed(told(*old, *new[:3]), 2, POLICY).to_pylist()) == 3
-    assert replayed(told(*old, *new[:3]), 2, POLICY).num_rows == POLICY.replay_episodes
-    assert replayed(told(*old[:2], *new), 2, POLICY).num_rows == POLICY.replay_episodes
-    assert replayed(told(*old[:2], *new[:1]), 2, POLICY).num_rows == 3
+    assert sum(r["is_new"] for r in replayed(table_of(*old, *new), 2, POLICY).to_pylist()) == 14
+    assert sum(r["is_new"] for r in replayed(table_of(*old, *new[:3]), 2, POLICY).to_pylist()) == 3
+    assert replayed(table_of(*old, *new[:3]), 2, POLICY).num_rows == POLICY.replay_episodes
+    assert replayed(table_of(*old[:2], *new), 2, POLICY).num_rows == POLICY.replay_episodes
+    assert replayed(table_of(*old[:2], *new[:1]), 2, POLICY).num_rows == 3
 
 
 @pytest.mark.row("MEM-3")
@@ -79,7 +79,7 @@ def test_what_surprised_and_what_is_like_now_comes_more_often_and_nothing_never(
     seen = dict.fromkeys(kinds, 0)
     for golem in range(rounds):
         rows = [row | {"golem_id": f"g-{golem}"} for row in (*kinds.values(), *others, *now)]
-        ticks = {r["tick"] for r in replayed(told(*rows), 1_001, policy).to_pylist()}
+        ticks = {r["tick"] for r in replayed(table_of(*rows), 1_001, policy).to_pylist()}
         for name, row in kinds.items():
             seen[name] += row["tick"] in ticks
     assert seen["surprise"] > 1.5 * seen["elsewhere"] > 3 * seen["dull"] > 0, seen
@@ -90,14 +90,14 @@ def test_only_what_is_verified_and_past_is_replayed_and_the_greatest_surprise_st
     rows = [
         episode(1, importance=0.6), episode(2, verified=False), episode(3, importance=0.9), episode(60, importance=1.0),
     ]  # fmt: skip
-    found = replayed(told(*rows), 1, POLICY).to_pylist()
-    assert [r["tick"] for r in found] == [3, 1]
-    assert [r["gain_ppm"] for r in found] == [400_000, 100_000]
-    assert replayed(told(), 1, POLICY).equals(REPLAY_SCHEMA.empty_table())
+    table = replayed(table_of(*rows), 1, POLICY).to_pylist()
+    assert [r["tick"] for r in table] == [3, 1]
+    assert [r["gain_ppm"] for r in table] == [400_000, 100_000]
+    assert replayed(table_of(), 1, POLICY).equals(REPLAY_SCHEMA.empty_table())
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("row", "fault"),
     [
         ({"anomaly_edges": (0.5, 0.7, 0.8)}, "anomaly_edges"),
         ({"anomaly_edges": (0.5, 0.8, 0.7, 0.9)}, "anomaly_edges .* do not ascend"),
@@ -107,15 +107,15 @@ def test_only_what_is_verified_and_past_is_replayed_and_the_greatest_surprise_st
         ({"level_sigma": float("inf")}, "level_sigma"),
     ],
 )
-def test_a_policy_whose_parts_do_not_fit_is_refused(said: dict[str, Any], fault: str) -> None:
+def test_a_policy_whose_parts_do_not_fit_is_refused(row: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        CuratorPolicy(**said)
+        CuratorPolicy(**row)
 
 
-@pytest.mark.parametrize("said", [{"semantic": 0.5}, {"affect": 0.0}, {"like_gas": 0.3}])
-def test_factors_that_would_score_above_one_are_refused(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", [{"semantic": 0.5}, {"affect": 0.0}, {"like_gas": 0.3}])
+def test_factors_that_would_score_above_one_are_refused(row: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="do not sum to 1"):
-        RetrievalPolicy(**said)
+        RetrievalPolicy(**row)
 
 
 def test_a_policy_that_would_let_episodes_starve_is_refused() -> None:

@@ -49,7 +49,7 @@ def knowledge(draw: st.DrawFn) -> list[dict[str, Any]]:
             regime, band = draw(st.sampled_from(REGIMES)), draw(st.sampled_from(ANOMALY_BANDS))
             about = pattern(f"tool-{number}", regime=regime, anomaly_band=band)
         plain = draw(st.integers(0, 3)) == 0
-        said: dict[str, Any] = {} if plain else {
+        fields: dict[str, Any] = {} if plain else {
             "confidence_ppm": draw(st.integers(0, 10**6)), "validations": draw(st.integers(0, 5)),
             "contradictions": draw(st.integers(0, 5)), "is_bloodstain": draw(st.booleans()),
             "is_anti_knowledge": draw(st.booleans()), "decay_class": draw(st.sampled_from(DECAY_CLASSES)),
@@ -63,7 +63,7 @@ def knowledge(draw: st.DrawFn) -> list[dict[str, Any]]:
             "modifier": draw(st.sampled_from([1.0, 0.8, 0.5])), "useful": draw(st.integers(0, 3)),
             "misled": draw(st.integers(0, 3)), "used_us": draw(st.sampled_from([0, NOW - 3_600 * 10**6, NOW])),
         }  # fmt: skip
-        rows.append({"said": entry(draw(st.sampled_from(["g-1", "g-2"])), about, **said)} | more)
+        rows.append({"entry": entry(draw(st.sampled_from(["g-1", "g-2"])), about, **fields)} | more)
     return rows
 
 
@@ -85,7 +85,7 @@ def asked_as_columns(rows: list[dict[str, Any]], seed: int | None = None) -> Gri
     """Return the grimoire of these rows, shuffled by `seed`."""
     order = range(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows)).tolist()
     rows = [rows[at] for at in order]
-    table = pa.concat_tables([grimoire(row["said"]) for row in rows])
+    table = pa.concat_tables([grimoire(row["entry"]) for row in rows])
     texts = sorted({row["text_seed"] for row in rows})
     uses = Uses(*(np.array([row[n] for row in rows], np.int64) for n in ("useful", "misled", "used_us")))
     return Grimoire(
@@ -101,13 +101,13 @@ def asked_as_columns(rows: list[dict[str, Any]], seed: int | None = None) -> Gri
 
 def one_by_one(rows: list[dict[str, Any]], question: np.ndarray, situation: Situation) -> list[dict[str, Any]]:
     """Return the twin's result for the same rows."""
-    told = []
+    lines = []
     for row in rows:
-        plain = grimoire(row["said"]).to_pylist()[0]
+        plain = grimoire(row["entry"]).to_pylist()[0]
         micros = {n: int(plain[n].timestamp() * 10**6) for n in ("anchor_at", "validated_at")}
-        told.append(plain | micros | {n: row[n] for n in ("layer", "modifier", "useful", "misled", "used_us")})
+        lines.append(plain | micros | {n: row[n] for n in ("layer", "modifier", "useful", "misled", "used_us")})
     vectors = [[float(x) for x in unit(row["text_seed"])] for row in rows]
-    return retrieved(told, vectors, [float(x) for x in question], situation, POLICY)
+    return retrieved(lines, vectors, [float(x) for x in question], situation, POLICY)
 
 
 @pytest.mark.row("MEM-9")
@@ -145,8 +145,8 @@ def test_a_score_is_the_sum_of_its_parts_and_depends_on_nobody_else(
         for name, weight in zip(FACTORS, (0.40, 0.20, 0.25, 0.15), strict=True):
             assert hit[f"{name}_ppm"] == round(hit["wakefulness"] * weight * hit[name] * 10**6)
         stain = 1.2 if hit["is_bloodstain"] else 1.0
-        told = hit["confidence_ppm"] / 10**6 * hit["discount"] * hit["validation_ratio"] * stain * hit["modifier"]
-        assert hit["importance"] == pytest.approx(told)
+        result = hit["confidence_ppm"] / 10**6 * hit["discount"] * hit["validation_ratio"] * stain * hit["modifier"]
+        assert hit["importance"] == pytest.approx(result)
     for k in range(1, len(every)):
         few = asked_as_columns(rows, k).retrieve(unit(question), situation, k, may_skip=False).hits.to_pylist()
         assert few == every[:k], "the first few are the first of all, in whatever order entries came"
@@ -168,11 +168,11 @@ def test_each_hundred_ticks_the_first_thought_is_contrarian(first: int, thinks: 
     assert turns == [min(t for t in thinking if t // 100 == h) for h in sorted({t // 100 for t in thinking}) if h]
 
 
-def plain(**said: Any) -> dict[str, Any]:
+def plain(**fields: Any) -> dict[str, Any]:
     """Return one ordinary entry without a regime."""
-    about = said.pop("about", baseline("gas_price"))
+    about = fields.pop("about", baseline("gas_price"))
     more = {"text_seed": 1, "layer": "vault", "modifier": 1.0, "useful": 0, "misled": 0, "used_us": 0}
-    return {"said": entry("g-1", about, **said)} | more
+    return {"entry": entry("g-1", about, **fields)} | more
 
 
 @pytest.mark.row("MEM-9")
@@ -191,8 +191,8 @@ def test_a_contrarian_turn_raises_what_was_felt_the_other_way(
         book.retrieve(unit(1), Situation(NOW, tick=tick, tier="T1", thought_tick=90, mood=mood), 2).hits.to_pylist()
         for tick in (99, 100)
     )
-    assert [hit["entry_id"] for hit in usual] == [alike["said"]["entry_id"], other["said"]["entry_id"]]
-    assert [hit["entry_id"] for hit in turned] == [other["said"]["entry_id"], alike["said"]["entry_id"]]
+    assert [hit["entry_id"] for hit in usual] == [alike["entry"]["entry_id"], other["entry"]["entry_id"]]
+    assert [hit["entry_id"] for hit in turned] == [other["entry"]["entry_id"], alike["entry"]["entry_id"]]
     assert [hit["affect"] for hit in usual] == pytest.approx([1.0, 0.0], abs=1e-5)
     assert [hit["score_ppm"] for hit in usual] == [hit["score_ppm"] for hit in turned]
 
@@ -205,24 +205,28 @@ def test_another_regimes_entries_sleep_and_wake_again_unchanged(
 ) -> None:
     book = asked_as_columns(rows)
 
-    def found(regime: str | None, **said: Any) -> dict[tuple[str, str], dict[str, Any]]:
-        hits = book.retrieve(unit(question), Situation(NOW, regime=regime, **said), len(rows), may_skip=False).hits
+    def hits_by_key(regime: str | None, **fields: Any) -> dict[tuple[str, str], dict[str, Any]]:
+        hits = book.retrieve(unit(question), Situation(NOW, regime=regime, **fields), len(rows), may_skip=False).hits
         return {(h["entry_id"], h["golem_id"]): {k: v for k, v in h.items() if k != "rank"} for h in hits.to_pylist()}
 
-    everything = found(None)
-    assert len(everything) == len({(r["said"]["entry_id"], r["said"]["golem_id"]) for r in rows})
-    awake = found(here)
+    everything = hits_by_key(None)
+    assert len(everything) == len({(r["entry"]["entry_id"], r["entry"]["golem_id"]) for r in rows})
+    awake = hits_by_key(here)
     for key, hit in everything.items():
         if hit["regime"] in (None, here):
             assert awake[key] == hit
         elif here != "unknown":
             assert key not in awake
-    back = found(here, regime_before=there, regime_ticks=0)
+    back = hits_by_key(here, regime_before=there, regime_ticks=0)
     assert {k for k, h in back.items() if h["regime"] == there} == {
         k for k, h in everything.items() if h["regime"] == there
     }, "what was learned in the regime just left is still awake"
     shares = [
-        [h["wakefulness"] for h in found(here, regime_before=there, regime_ticks=t).values() if h["regime"] == there]
+        [
+            h["wakefulness"]
+            for h in hits_by_key(here, regime_before=there, regime_ticks=t).values()
+            if h["regime"] == there
+        ]
         for t in (0, 10, 25, 49)
     ]
     for before, after in pairwise(shares):
@@ -252,13 +256,13 @@ def test_no_bound_leaves_out_who_belongs_among_the_first(seed: int) -> None:
 
 def test_the_order_in_which_entries_come_makes_no_difference() -> None:
     rows = [plain(about=f"tool-{i}", confidence_ppm=500_000) for i in range(7)]
-    table = pa.concat_tables([grimoire(row["said"]) for row in rows])
+    table = pa.concat_tables([grimoire(row["entry"]) for row in rows])
     where = Situation(NOW + int(DAY.total_seconds()) * 10**6)
-    told = [
+    matches = [
         Grimoire(shuffled(table, seed), unit(1)[None, :], np.zeros(7, np.int64), POLICY)
         .retrieve(unit(1), where, 3)
         .hits
         for seed in range(5)
     ]
-    assert all(hits.equals(told[0]) for hits in told)
-    assert told[0]["entry_id"].to_pylist() == sorted(table["entry_id"].to_pylist())[:3], "equals stand by their id"
+    assert all(hits.equals(matches[0]) for hits in matches)
+    assert matches[0]["entry_id"].to_pylist() == sorted(table["entry_id"].to_pylist())[:3], "equals stand by their id"

@@ -56,18 +56,18 @@ fresh = itertools.count()
 @settings(max_examples=times(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files, asked, filters)
 def test_what_is_read_is_what_arrow_reads(
-    tmp_path: Path, told: list[list[dict[str, Any]]], columns: list[str] | None, only: ds.Expression | None
+    tmp_path: Path, groups: list[list[dict[str, Any]]], columns: list[str] | None, only: ds.Expression | None
 ) -> None:
-    paths = [str(tmp_path / f"{next(fresh)}.parquet") for _ in told]
-    for path, said in zip(paths, told, strict=True):
-        write_parquet(Path(path), pa.Table.from_pylist(said, schema=SCHEMA), SCHEMA, stats=["tick"])
+    paths = [str(tmp_path / f"{next(fresh)}.parquet") for _ in groups]
+    for path, bounds in zip(paths, groups, strict=True):
+        write_parquet(Path(path), pa.Table.from_pylist(bounds, schema=SCHEMA), SCHEMA, stats=["tick"])
     wanted = {name: ds.field(*name.split(".")) for name in columns or SCHEMA.names}
     plain = ds.dataset(paths, schema=SCHEMA, format="parquet").to_table(columns=wanted, filter=only)
     for _ in range(2):
-        found = scan(paths, SCHEMA, columns, only)
-        assert found.schema.equals(plain.schema)
-        assert found.to_pylist() == plain.to_pylist()
-        found.validate(full=True)
+        result = scan(paths, SCHEMA, columns, only)
+        assert result.schema.equals(plain.schema)
+        assert result.to_pylist() == plain.to_pylist()
+        result.validate(full=True)
 
 
 def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
@@ -90,5 +90,8 @@ def test_a_file_has_statistics_of_the_columns_that_are_asked_for_alone(tmp_path:
     footer = pq.read_metadata(path).row_group(0)
     columns = {column.path_in_schema: column for column in map(footer.column, range(footer.num_columns))}
     statistics = {name: column.statistics for name, column in columns.items() if column.statistics}
-    assert {name: (found.min, found.max) for name, found in statistics.items()} == {"tick": (0, 1), "word": ("a", "b")}
+    assert {name: (result.min, result.max) for name, result in statistics.items()} == {
+        "tick": (0, 1),
+        "word": ("a", "b"),
+    }
     assert {column.compression for column in columns.values()} == {"ZSTD"}

@@ -46,7 +46,7 @@ ACTS = st.builds(
 )
 ENDS = st.dictionaries(st.sampled_from(GOLEMS), st.integers(41, 60))
 CHECKS = st.builds(
-    lambda golem, decided, late, effect, **said: check(golem, decided + late, decided, effect, **said),
+    lambda golem, decided, late, effect, **fields: check(golem, decided + late, decided, effect, **fields),
     st.sampled_from(GOLEMS[:2]),
     st.integers(1, 40),
     st.sampled_from([1, 30]),
@@ -77,11 +77,11 @@ def test_outcomes_as_columns_are_what_one_act_after_the_other_gives(
 ) -> None:
     records = table(lived([*acts, *checks]))
     ended = {g: {"tick": tick, "at": moment(tick)} for g, tick in dead.items()}
-    told = pa.Table.from_pylist([{"golem_id": g, **end} for g, end in ended.items()], schema=ENDED_SCHEMA)
-    found = outcomes_of(records, told, POLICY)
-    assert found.schema.equals(OUTCOME_SCHEMA)
+    selected = pa.Table.from_pylist([{"golem_id": g, **end} for g, end in ended.items()], schema=ENDED_SCHEMA)
+    result = outcomes_of(records, selected, POLICY)
+    assert result.schema.equals(OUTCOME_SCHEMA)
     rows = records.to_pylist()
-    assert found.to_pylist() == outcomes_by_row(rows, ended, POLICY)
+    assert result.to_pylist() == outcomes_by_row(rows, ended, POLICY)
 
 
 @st.composite
@@ -93,29 +93,31 @@ def hurt(draw: st.DrawFn) -> pa.Table:
             when = draw(st.sampled_from([STORM, RALLY, LULL]))
             kind = draw(st.sampled_from([{"status": "reverted"}, {"pnl_ppm": -30_000}, {"slippage_ppm": 10_001}]))
             rows.append(act(golem, tick, when=when, **kind))  # type: ignore[arg-type]
-    told = failures(rows, owners={g: f"owner-{1 + (g == 'g-1')}" for g in GOLEMS})
-    sure = pa.array([draw(st.sampled_from([649_999, 650_000])) for _ in range(told.num_rows)], pa.int64())
-    told = told.set_column(FAILURE_SCHEMA.get_field_index("confidence_ppm"), "confidence_ppm", sure)
-    return told.take(pa.array(draw(st.permutations(range(told.num_rows))), pa.int64()))
+    derived = failures(rows, owners={g: f"owner-{1 + (g == 'g-1')}" for g in GOLEMS})
+    sure = pa.array([draw(st.sampled_from([649_999, 650_000])) for _ in range(derived.num_rows)], pa.int64())
+    derived = derived.set_column(FAILURE_SCHEMA.get_field_index("confidence_ppm"), "confidence_ppm", sure)
+    return derived.take(pa.array(draw(st.permutations(range(derived.num_rows))), pa.int64()))
 
 
 @settings(max_examples=times(15), deadline=None)
 @given(hurt(), st.dictionaries(st.sampled_from(GOLEMS), st.integers(150, 200)))
-def test_what_a_clade_is_told_is_what_one_failure_after_the_other_gives(told: pa.Table, dead: dict[str, int]) -> None:
+def test_what_a_clade_is_told_is_what_one_failure_after_the_other_gives(
+    failure_rows: pa.Table, dead: dict[str, int]
+) -> None:
     died = deaths(*dead.items())
-    found = {row["scar_id"]: row for row in scars_of(told, died, POLICY).to_pylist()}
+    by_key = {row["scar_id"]: row for row in scars_of(failure_rows, died, POLICY).to_pylist()}
     last = {row["golem_id"]: row for row in died.to_pylist()}
-    wanted = scars_by_row(told.to_pylist(), last, POLICY)
-    assert found == {name: {n: row[n] for n in SCAR_SCHEMA.names} for name, row in wanted.items()}
+    wanted = scars_by_row(failure_rows.to_pylist(), last, POLICY)
+    assert by_key == {name: {n: row[n] for n in SCAR_SCHEMA.names} for name, row in wanted.items()}
 
 
 # on disk
 
 
-def life(golem_id: str, ticks: int, *said: dict[str, Any]) -> list[dict[str, Any]]:
+def life(golem_id: str, ticks: int, *items: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a life in which these ticks have events."""
-    told = {row["tick"]: row for row in lived(list(said))}
-    return [told.get(tick) or record(golem_id, tick) for tick in range(1, ticks + 1)]
+    by_key = {row["tick"]: row for row in lived(list(items))}
+    return [by_key.get(tick) or record(golem_id, tick) for tick in range(1, ticks + 1)]
 
 
 LIVES = {
@@ -126,11 +128,11 @@ LIVES = {
 }  # fmt: skip
 """A golem that dies at the end of a cycle with an open check, its living sibling, and another owner's golem."""
 
-ROWS = {g: life(g, *said) for g, said in LIVES.items()}  # type: ignore[arg-type]
+ROWS = {g: life(g, *steps) for g, steps in LIVES.items()}  # type: ignore[arg-type]
 STORIES = {g: Life(g, {}, (0,), moment(1) - moment(0), len(rows)) for g, rows in ROWS.items()}
 
 
-def told(stores: DerivationContext) -> dict[str, list[dict[str, Any]]]:
+def derived_rows(stores: DerivationContext) -> dict[str, list[dict[str, Any]]]:
     return {name: stores.projections.read(name).to_pylist() for name in ("failures", "scars")}
 
 
@@ -156,7 +158,7 @@ DEATHS = [death_of(STORIES["g-10"]), death_of(STORIES["g-1"])]
 def orderly(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     """A home in which everything arrived in order, derived once."""
     stores = stores_at(tmp_path_factory.mktemp("scars") / "home")
-    stores.log.record([birth_of(one) for one in STORIES.values()], NOW)
+    stores.log.record([birth_of(value) for value in STORIES.values()], NOW)
     for number, parcel in enumerate([*PARCELS, *DEATHS]):
         arrive(stores, parcel, number)
     for derive in OURS:
@@ -165,20 +167,20 @@ def orderly(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
 
 
 def test_what_hurt_is_told_with_its_causes(orderly: DerivationContext) -> None:
-    found = told(orderly)
-    seen = [(r["scar_id"], r["outcome_class"], r["confirmed"], r["cycle"]) for r in found["failures"]]
+    result = derived_rows(orderly)
+    seen = [(r["scar_id"], r["outcome_class"], r["confirmed"], r["cycle"]) for r in result["failures"]]
     assert seen == [
         ("scar-g-1-1", "lasting", "deferred", 8), ("scar-g-10-1", "lasting", "deferred", 8),
         ("scar-g-10-2", "lasting", "at_death", 9), ("scar-g-20-1", "revert", "immediate", 1),
         ("scar-g-20-2", "revert", "immediate", 2), ("scar-g-20-3", "drawdown", "immediate", 2),
     ]  # fmt: skip
-    stained = {r["scar_id"]: r["is_bloodstain"] for r in found["scars"]}
+    stained = {r["scar_id"]: r["is_bloodstain"] for r in result["scars"]}
     assert stained == {
         "scar-g-1-1": False, "scar-g-10-1": False, "scar-g-20-1": False, "scar-g-20-2": False, "scar-g-20-3": False,
     }, "what was cut off at death repeats an earlier scar of its clade"  # fmt: skip
     ticks = orderly.log.read_cycles(["golem_id", "tick"]).to_pylist()
     known = {(r["golem_id"], r["tick"]) for r in ticks}
-    for row in found["failures"]:
+    for row in result["failures"]:
         assert {(row["golem_id"], tick) for tick in row["cause_ticks"]} <= known
 
 
@@ -192,7 +194,7 @@ def test_in_whatever_order_it_arrives_the_same_scars_are_told(
         arriving.insert(data.draw(st.integers(0, len(arriving))), death)
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "home")
-        stores.log.record([birth_of(one) for one in STORIES.values()], NOW)
+        stores.log.record([birth_of(value) for value in STORIES.values()], NOW)
         for number, parcel in enumerate(arriving):
             arrive(stores, parcel, number)
             if data.draw(st.integers(0, 3)) == 0:
@@ -200,7 +202,7 @@ def test_in_whatever_order_it_arrives_the_same_scars_are_told(
                     derive(stores)
         for derive in OURS:
             derive(stores)
-        assert told(stores) == told(orderly)
+        assert derived_rows(stores) == derived_rows(orderly)
         assert not derive_failures(stores), "nothing is new"
         assert not derive_scars(stores)
 
@@ -215,15 +217,15 @@ def test_a_struck_act_takes_its_scar_back_and_a_sibling_is_told_instead(
     strike(stores, "g-10", 2, "its sensor lied", now=NOW)
     for derive in OURS:
         derive(stores)
-    found = told(stores)
-    mine = [r for r in found["failures"] if r["golem_id"] == "g-10"]
-    assert [(r["scar_id"], r["confirmed"]) for r in mine] == [("scar-g-10-1", "at_death")]
-    assert {r["scar_id"]: r["is_bloodstain"] for r in found["scars"]}["scar-g-10-1"], "nobody was told before it"
-    assert [one for one in remains(stores) if one.place in ("failures", "scars")] == []
+    result = derived_rows(stores)
+    own_rows = [r for r in result["failures"] if r["golem_id"] == "g-10"]
+    assert [(r["scar_id"], r["confirmed"]) for r in own_rows] == [("scar-g-10-1", "at_death")]
+    assert {r["scar_id"]: r["is_bloodstain"] for r in result["scars"]}["scar-g-10-1"], "nobody was told before it"
+    assert [remnant for remnant in remains(stores) if remnant.place in ("failures", "scars")] == []
     again = beside(orderly, tmp_path / "again")
     for derive in OURS:
         derive(again)
-    assert told(again) == found
+    assert derived_rows(again) == result
 
 
 @pytest.mark.row("X-4")
@@ -233,19 +235,19 @@ def test_a_failure_or_a_scar_left_behind_is_named(orderly: DerivationContext, tm
     stores = DerivationContext.open(root, policy=orderly.policy)
     old = {name: stores.projections.read(name) for name in ("failures", "scars")}
     strike(stores, "g-20", 3, "its sensor lied", now=NOW)
-    assert {one.place for one in remains(stores)} >= {"failures", "scars"}, "nobody heeded it yet"
+    assert {remnant.place for remnant in remains(stores)} >= {"failures", "scars"}, "nobody heeded it yet"
     for derive in OURS:
         derive(stores)
     lie = old["failures"].filter(pc.equal(old["failures"]["scar_id"], "scar-g-20-1"))
     stores.projections.growing("failures").put(lie, {"liar": 1})
-    found = [one for one in remains(stores) if one.place == "failures"]
-    assert [(one.golem_id, one.row, one.says) for one in found] == [
+    chosen_rows = [remnant for remnant in remains(stores) if remnant.place == "failures"]
+    assert [(remnant.golem_id, remnant.row, remnant.says) for remnant in chosen_rows] == [
         ("g-20", "seq 1", "names tick 3, which is left out")
     ]
     scars_table = stores.projections.replaceable("scars")
-    mine = old["scars"].filter(pc.equal(old["scars"]["owner_id"], "owner-1"))
-    scars_table.replace(mine, scars_table.buckets(["owner-1"]))
-    assert "scars" in {one.place for one in remains(stores)}
+    selected = old["scars"].filter(pc.equal(old["scars"]["owner_id"], "owner-1"))
+    scars_table.replace(selected, scars_table.buckets(["owner-1"]))
+    assert "scars" in {remnant.place for remnant in remains(stores)}
 
 
 def test_cycle_by_cycle_a_failure_is_as_sure_as_it_is_at_once(tmp_path: Path) -> None:
@@ -259,11 +261,11 @@ def test_cycle_by_cycle_a_failure_is_as_sure_as_it_is_at_once(tmp_path: Path) ->
         stores.log.append(full(rows[number : number + 2 * SPAN]), writer="w", segment=number, recorded_at=NOW)
         for derive in OURS:
             derive(stores)
-    found = told(stores)
-    assert [r["tick"] for r in found["failures"]] == [41, 45]
-    assert all(r["confidence_ppm"] < 650_000 for r in found["failures"]), "its rule says that acting pays"
-    assert found["scars"] == []
+    result = derived_rows(stores)
+    assert [r["tick"] for r in result["failures"]] == [41, 45]
+    assert all(r["confidence_ppm"] < 650_000 for r in result["failures"]), "its rule says that acting pays"
+    assert result["scars"] == []
     again = beside(stores, tmp_path / "again")
     for derive in OURS:
         derive(again)
-    assert told(again) == found
+    assert derived_rows(again) == result

@@ -50,18 +50,20 @@ def held(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Entries of three golems, some of one text."""
     rows = []
     for number in range(draw(st.integers(1, 10))):
-        said = {
+        fields = {
             "confidence_ppm": draw(st.integers(0, 10**6)), "is_bloodstain": draw(st.booleans()),
             "is_anti_knowledge": draw(st.booleans()), "anchor_at": DIED - draw(st.integers(0, 40)) * DAY,
             "status": draw(st.sampled_from(["active", "active", *STATUSES])), "text": draw(TEXTS),
             "kind": draw(st.sampled_from(["insight", "heuristic", "warning"])),
         }  # fmt: skip
         about: Any = baseline("gas_price", f"pair-{number}") if draw(st.booleans()) else f"tool-{number}"
-        rows.append(entry(draw(st.sampled_from(["g-1", "g-2", "g-3"])), about, **said))
+        rows.append(entry(draw(st.sampled_from(["g-1", "g-2", "g-3"])), about, **fields))
     return rows
 
 
-def found(rows: list[dict[str, Any]], question: str, *, decay: bool = True, **filters: Any) -> list[dict[str, Any]]:
+def search_rows(
+    rows: list[dict[str, Any]], question: str, *, decay: bool = True, **filters: Any
+) -> list[dict[str, Any]]:
     table = pa.concat_tables([grimoire(row) for row in rows])
     texts = sorted({row["text"] for row in rows})
     vectors = np.stack([unit(text) for text in texts])
@@ -78,7 +80,7 @@ def found(rows: list[dict[str, Any]], question: str, *, decay: bool = True, **fi
 def test_columns_find_what_one_text_after_the_other_finds(
     rows: list[dict[str, Any]], question: str, status: str | None, kind: str | None
 ) -> None:
-    hits = found(rows, question, status=status, kind=kind)
+    hits = search_rows(rows, question, status=status, kind=kind)
     passing = [r for r in rows if status in (None, r["status"]) and kind in (None, r["kind"])]
     plain = [r | {n: int(r[n].timestamp() * 10**6) for n in ("anchor_at", "validated_at")} for r in passing]
     vectors = {row["text"]: [float(x) for x in unit(row["text"])] for row in rows}
@@ -96,7 +98,7 @@ def test_columns_find_what_one_text_after_the_other_finds(
 @pytest.mark.row("MEM-10")
 def test_texts_that_are_equally_good_share_a_rank_however_their_scores_were_added_up() -> None:
     texts = ("gas", "Gas", "gas 7,700 7,700", "gas gas gas 7,700")
-    hits = found([entry("g-1", str(n), text=text) for n, text in enumerate(texts)], "gas")
+    hits = search_rows([entry("g-1", str(n), text=text) for n, text in enumerate(texts)], "gas")
     relevance = {hit["text"]: hit["relevance"] for hit in hits}
     assert relevance["gas"] == 2 / (POLICY.retrieval.fusion_k + 1)
 
@@ -106,25 +108,27 @@ def test_decay_is_a_penalty_and_can_be_left_out() -> None:
     fresh = entry("g-1", "a", text="gas in a crash", confidence_ppm=500_000, anchor_at=DIED)
     faded = entry("g-1", "b", text="gas in a falling crash", confidence_ppm=500_000, anchor_at=DIED - 60 * DAY)
     question = "gas falling crash"
-    assert found([fresh, faded], question, decay=False)[0]["text"] == faded["text"]
-    assert found([fresh, faded], question)[0]["text"] == fresh["text"]
+    assert search_rows([fresh, faded], question, decay=False)[0]["text"] == faded["text"]
+    assert search_rows([fresh, faded], question)[0]["text"] == fresh["text"]
 
 
 @pytest.mark.row("MEM-10")
 def test_least_confidence_is_asked_of_the_publisher() -> None:
-    mine = entry("g-1", "a", text="gas price", confidence_ppm=300_000, confidence_origin_ppm=900_000, anchor_at=DIED)
-    theirs = entry(
+    entry_row = entry(
+        "g-1", "a", text="gas price", confidence_ppm=300_000, confidence_origin_ppm=900_000, anchor_at=DIED
+    )
+    row = entry(
         "g-1", "b", text="gas crash", provenance="death_testament", confidence_ppm=300_000,
         confidence_origin_ppm=900_000, anchor_at=DIED,
     )  # fmt: skip
-    assert {hit["text"] for hit in found([mine, theirs], "gas")} == {"gas price", "gas crash"}
-    assert [hit["text"] for hit in found([mine, theirs], "gas", confidence_min=0.5)] == ["gas crash"]
-    assert found([mine, theirs], "gas", confidence_min=0.95) == []
+    assert {hit["text"] for hit in search_rows([entry_row, row], "gas")} == {"gas price", "gas crash"}
+    assert [hit["text"] for hit in search_rows([entry_row, row], "gas", confidence_min=0.5)] == ["gas crash"]
+    assert search_rows([entry_row, row], "gas", confidence_min=0.95) == []
 
 
 @pytest.mark.row("MEM-10")
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "text"),
     [
         ({"kind": "foo"}, "no kind is called 'foo'"),
         ({"category": "foo"}, "no category is called 'foo'"),
@@ -135,8 +139,8 @@ def test_least_confidence_is_asked_of_the_publisher() -> None:
         ({"confidence_min": float("nan")}, "a confidence is between 0 and 1"),
     ],
 )
-def test_a_filter_that_there_is_not_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(QueryError, match=said):
+def test_a_filter_that_there_is_not_is_refused(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(QueryError, match=text):
         Filters(**wrong)
 
 
@@ -148,8 +152,8 @@ def test_each_filter_narrows_by_its_own_column(name: str) -> None:
     rows = [entry("g-1", "a", text="gas price"), entry("g-1", "b", text="gas crash") | {name: other[name]}]
     plain = {"status": None} if name != "status" else {}
     assert rows[0][name] != other[name]
-    assert {hit["text"] for hit in found(rows, "gas", status=None)} == {"gas price", "gas crash"}
-    assert [hit["text"] for hit in found(rows, "gas", **(plain | {name: other[name]}))] == ["gas crash"]
+    assert {hit["text"] for hit in search_rows(rows, "gas", status=None)} == {"gas price", "gas crash"}
+    assert [hit["text"] for hit in search_rows(rows, "gas", **(plain | {name: other[name]}))] == ["gas crash"]
 
 
 def test_an_opposite_meaning_counts_nothing() -> None:

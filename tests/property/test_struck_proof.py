@@ -99,12 +99,12 @@ def test_one_row_left_behind_is_named(
     lie = left_behind(stores, repaired[1][name], name).slice(0, 1)
     plant(stores, name, lie)
     row = lie.to_pylist()[0]
-    found = [one for one in remains(stores) if one.place == name]
-    assert found, name
+    selected = [remnant for remnant in remains(stores) if remnant.place == name]
+    assert selected, name
     if "golem_id" in row:
-        assert row["golem_id"] in {one.golem_id for one in found}
-    told = " ".join(one.row for one in found)
-    assert all(str(row[key]) in told for key in TABLES[name].key if key != "golem_id" and name != "testaments")
+        assert row["golem_id"] in {remnant.golem_id for remnant in selected}
+    result = " ".join(remnant.row for remnant in selected)
+    assert all(str(row[key]) in result for key in TABLES[name].key if key != "golem_id" and name != "testaments")
 
 
 @pytest.mark.row("X-4")
@@ -113,7 +113,7 @@ def test_a_derivation_that_never_heeded_the_strike_is_found_out_everywhere(two_l
     stores = stores_at(tmp_path / "home", POLICY)
     golem, heir = line(stores)
     strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
-    places = {one.place for one in remains(stores)}
+    places = {remnant.place for remnant in remains(stores)}
     assert places - {*ELSEWHERE} == {*GROWING, *RENEWED, "index of episodes"} - {*UNTOUCHED, *ELSEWHERE}
 
 
@@ -124,12 +124,14 @@ def test_a_decision_is_named_with_the_tick_that_it_rests_on(
     (tick,) = {e["struck"]["tick"] for e in stores.life("RecordStruck").to_pylist()}
     golem, heir = repaired[2]
     old = left_behind(stores, repaired[1]["curation"], "curation")
-    mine = old.filter(pc.equal(old["golem_id"], golem))
-    (where,) = [i for i, ticks in enumerate(mine["cause_ticks"].to_pylist()) if tick in ticks][:1]
-    plant(stores, "curation", mine.slice(where, 1))
-    assert f"names tick {tick}, which is left out" in {one.says for one in remains(stores) if one.golem_id == golem}
-    theirs = old.filter(pc.and_(pc.equal(old["golem_id"], heir), pc.equal(old["operation"], "received")))
-    stores.projections.growing("curation").put(theirs.slice(0, 1), {"another liar": 1})
+    table = old.filter(pc.equal(old["golem_id"], golem))
+    (where,) = [i for i, ticks in enumerate(table["cause_ticks"].to_pylist()) if tick in ticks][:1]
+    plant(stores, "curation", table.slice(where, 1))
+    assert f"names tick {tick}, which is left out" in {
+        remnant.says for remnant in remains(stores) if remnant.golem_id == golem
+    }
+    rows = old.filter(pc.and_(pc.equal(old["golem_id"], heir), pc.equal(old["operation"], "received")))
+    stores.projections.growing("curation").put(rows.slice(0, 1), {"another liar": 1})
     bundle = births(stores)[heir]["bundle_hash"]
     assert f"was withdrawn from what bundle {bundle} gave" in {o.says for o in remains(stores) if o.golem_id == heir}
 
@@ -144,11 +146,11 @@ def test_a_vector_left_in_the_index_is_named(stores: DerivationContext) -> None:
     golem, tick = event["golem_id"], event["struck"]["tick"]
     lie = {"episode_id": f"{golem}:{tick}", "golem_id": golem, "tick": tick, "text": "a lie", "text_hash": "0" * 16}
     opened.episodes.add([{**lie, "version": mark.version}])
-    found = [one for one in remains(stores) if one.place == "index of episodes"]
-    assert [(one.golem_id, one.row) for one in found] == [(golem, f"{golem}:{tick}")]
+    selected = [remnant for remnant in remains(stores) if remnant.place == "index of episodes"]
+    assert [(remnant.golem_id, remnant.row) for remnant in selected] == [(golem, f"{golem}:{tick}")]
     vector = [0.5] * index.dimension
     opened.texts.add([{"text_hash": "f" * 16, "text": "a lie", "vector": vector, "version": mark.version}])
-    assert f"text {'f' * 16}" in {one.row for one in remains(stores)}
+    assert f"text {'f' * 16}" in {remnant.row for remnant in remains(stores)}
 
 
 @pytest.mark.row("X-4")
@@ -157,7 +159,7 @@ def test_a_page_left_as_it_was_is_named(
 ) -> None:
     page = stores.home.playbooks / repaired[2][0] / "PLAYBOOK.md"
     page.write_text(page.read_text() + "- (warning, 99 %) believe the struck record\n")
-    assert [(one.place, one.row) for one in remains(stores)] == [("playbook files", str(page))]
+    assert [(remnant.place, remnant.row) for remnant in remains(stores)] == [("playbook files", str(page))]
 
 
 @pytest.mark.row("X-4")
@@ -167,7 +169,7 @@ def test_a_candidate_that_holds_more_than_it_should_is_named(
     golem = repaired[2][0]
     rows = stores.projections.growing("candidates").read(golems=[golem]).to_pylist()
     shutil.rmtree(candidate_folder(stores) / rows[0]["bundle_hash"])
-    assert [one.place for one in remains(stores)] == ["candidates"]
+    assert [remnant.place for remnant in remains(stores)] == ["candidates"]
     assert "there is no bundle" in remains(stores)[0].says
 
 
@@ -193,5 +195,5 @@ def test_a_mart_that_still_shows_it_is_named(stores: DerivationContext, tmp_path
         honest = stores.home.warehouse.read_bytes()
         with duckdb.connect(stores.home.warehouse) as connection:
             lie(connection)
-        assert {one.place for one in remains(stores)} == {mart}
+        assert {remnant.place for remnant in remains(stores)} == {mart}
         stores.home.warehouse.write_bytes(honest)

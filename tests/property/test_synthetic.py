@@ -270,9 +270,9 @@ def test_decoys_go_together_and_the_turn_ends_the_flight(seed: int) -> None:
         there = market.volume_usd_micros > 0 if len(values) < BARS else np.full(BARS, True)
         assert np.median(values[peak[there]]) > 1.15 * np.median(values[night[there]])
 
-    def flight(one: Market) -> float:
-        moves = np.abs(np.diff(np.log(one.price), prepend=np.log(one.price[0])))
-        change = np.diff(np.log(one.liquidity), prepend=np.log(one.liquidity[0]))
+    def flight(item: Market) -> float:
+        moves = np.abs(np.diff(np.log(item.price), prepend=np.log(item.price[0])))
+        change = np.diff(np.log(item.liquidity), prepend=np.log(item.liquidity[0]))
         return float(np.corrcoef(moves[:-5], change[5:])[0, 1])
 
     assert flight(market) < -0.15
@@ -299,7 +299,7 @@ def test_in_the_null_market_nothing_tells_of_anything(seed: int) -> None:
         for effect, second in steps.items():
             for lag in (0, 1, 3, 5, 20, 60):
                 if cause != effect and {cause, effect} != {"price", "move"}:
-                    found = np.corrcoef(first[: len(first) - lag], second[lag:])[0, 1]
-                    assert abs(found) < 0.04, (cause, effect, lag)
+                    column = np.corrcoef(first[: len(first) - lag], second[lag:])[0, 1]
+                    assert abs(column) < 0.04, (cause, effect, lag)
     assert abs(np.corrcoef(steps["price"][:-1], steps["price"][1:])[0, 1]) < 0.04
     assert (market.price_high == market.price_low).all(), "a swap does not slip"

@@ -33,8 +33,8 @@ def lives(draw: st.DrawFn) -> list[dict[str, Any]]:
         for cycle in range(1, draw(st.integers(2, 5))):
             for tool in draw(st.sets(st.sampled_from(["a", "b", "c"]))):
                 operation = draw(st.sampled_from(["created", "reinforced", "promoted", "contradicted", "received"]))
-                said = {"sign": draw(st.sampled_from([-1, 1])), "confidence_ppm": draw(st.integers(600_000, 10**6))}
-                rows.append(decided(operation, cycle, golem_id=golem, about=tool, **said))
+                fields = {"sign": draw(st.sampled_from([-1, 1])), "confidence_ppm": draw(st.integers(600_000, 10**6))}
+                rows.append(decided(operation, cycle, golem_id=golem, about=tool, **fields))
     return rows
 
 
@@ -58,9 +58,9 @@ def test_votes_cast_cycle_by_cycle_are_the_votes_cast_at_once(
 
 @settings(max_examples=times(25), deadline=None)
 @given(PRIVATE, PRIVATE, st.sampled_from([-1, 1]))
-def test_what_is_private_moves_nothing_that_is_public(one: dict[str, Any], other: dict[str, Any], sign: int) -> None:
+def test_what_is_private_moves_nothing_that_is_public(first: dict[str, Any], other: dict[str, Any], sign: int) -> None:
     seen = []
-    for private in (one, other):
+    for private in (first, other):
         known = entry(sign=sign, confidence_ppm=800_000, **private)
         last = death_votes(grimoire(known), deaths("g-1"), POLICY)
         routine = routine_votes(

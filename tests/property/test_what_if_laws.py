@@ -60,8 +60,8 @@ def asked(stores: DerivationContext, *settings: str, **more: Any) -> WhatIf:
     return what_if(stores, altered(stores.policy, settings), now=NOW, **more)
 
 
-def differing(found: WhatIf) -> set[str]:
-    return {t.table for t in found.tables if t.only_in_force or t.only_beside}
+def differing(what_if_result: WhatIf) -> set[str]:
+    return {t.table for t in what_if_result.tables if t.only_in_force or t.only_beside}
 
 
 def content(stores: DerivationContext, table: str) -> pa.Table:
@@ -70,61 +70,61 @@ def content(stores: DerivationContext, table: str) -> pa.Table:
 
 
 def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(stores: DerivationContext) -> None:
-    found = asked(stores, "decay.tactical_days=7")
-    assert found.same
-    assert found.entries.num_rows == 0
-    assert found.calibration[0] == found.calibration[1]
-    assert found.calibration[0].belief_count > 0
+    answer = asked(stores, "decay.tactical_days=7")
+    assert answer.same
+    assert answer.entries.num_rows == 0
+    assert answer.calibration[0] == answer.calibration[1]
+    assert answer.calibration[0].belief_count > 0
     assert [h.name for h in stored_derivations(stores)] == [stores.derivation_id]
-    looked_up = found.retrievals
+    looked_up = answer.retrievals
     assert looked_up.reproduced == looked_up.decisions > 100, "the history gives other entries than golems retrieved"
     assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
 
 
 def test_what_golems_live_by_is_not_lived_again(stores: DerivationContext) -> None:
-    found = asked(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
-    assert found.same
-    assert [s.name for s in found.changed] == ["gate.base_threshold", "gate.threshold_max"]
+    answer = asked(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
+    assert answer.same
+    assert [s.name for s in answer.changed] == ["gate.base_threshold", "gate.threshold_max"]
 
 
 def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_files(stores: DerivationContext) -> None:
-    found = asked(stores, "katabasis.vote_confidence_min=0.3")
-    assert {"votes"} <= differing(found) <= {"votes", "vote_causes", "consensus"}
-    assert found.entries.num_rows == 0
-    assert found.retrievals.differing == 0
-    beside = stores.home.derivation(found.name)
-    mine = sorted(stores.projections.root.glob("episodes/**/*.parquet"))
+    answer = asked(stores, "katabasis.vote_confidence_min=0.3")
+    assert {"votes"} <= differing(answer) <= {"votes", "vote_causes", "consensus"}
+    assert answer.entries.num_rows == 0
+    assert answer.retrievals.differing == 0
+    beside = stores.home.derivation(answer.name)
+    own = sorted(stores.projections.root.glob("episodes/**/*.parquet"))
     others = sorted(beside.glob("episodes/**/*.parquet"))
-    assert [p.stat().st_ino for p in mine] == [p.stat().st_ino for p in others] != []
+    assert [p.stat().st_ino for p in own] == [p.stat().st_ino for p in others] != []
 
 
 def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: DerivationContext) -> None:
-    found = asked(stores, FADES)
-    assert {"curation", "grimoire"} <= differing(found) <= set(TABLES) - {"episodes", "facts"}
+    answer = asked(stores, FADES)
+    assert {"curation", "grimoire"} <= differing(answer) <= set(TABLES) - {"episodes", "facts"}
     beside = open_beside(stores, altered(stores.policy, [FADES]))
     sides = []
     for side in (stores, beside):
         rows = [row for row in side.projections.read("grimoire").to_pylist() if row["status"] == "active"]
         sides.append(
-            {(r["golem_id"], r["entry_id"]): (r["kind"], sureness(r, found.at, side.policy.decay)) for r in rows}
+            {(r["golem_id"], r["entry_id"]): (r["kind"], sureness(r, answer.at, side.policy.decay)) for r in rows}
         )
     before, after = sides
     expected = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    told = {(r["golem_id"], r["entry_id"]): r for r in found.entries.to_pylist()}
-    assert told.keys() == expected != set()
-    for key, row in told.items():
+    keys = {(r["golem_id"], r["entry_id"]): r for r in answer.entries.to_pylist()}
+    assert keys.keys() == expected != set()
+    for key, row in keys.items():
         assert (row["kind_before"], row["before_ppm"]) == before.get(key, (None, None))
         assert (row["kind_after"], row["after_ppm"]) == after.get(key, (None, None))
-    assert found.active_counts == (len(before), len(after))
-    assert found.retrievals.blocked_beside < found.retrievals.blocked_in_force
-    assert found.retrievals.blocks > 0
-    assert found.calibration[0] != found.calibration[1]
+    assert answer.active_counts == (len(before), len(after))
+    assert answer.retrievals.blocked_beside < answer.retrievals.blocked_in_force
+    assert answer.retrievals.blocks > 0
+    assert answer.calibration[0] != answer.calibration[1]
 
 
 def test_episodes_are_derived_again_where_a_setting_of_theirs_differs(stores: DerivationContext) -> None:
-    found = asked(stores, "episode.importance_balance_share=0.0001")
-    assert "episodes" in differing(found)
-    assert not any(t.shared for t in found.tables)
+    answer = asked(stores, "episode.importance_balance_share=0.0001")
+    assert "episodes" in differing(answer)
+    assert not any(t.shared for t in answer.tables)
 
 
 def test_asking_again_derives_nothing_and_says_the_same(stores: DerivationContext) -> None:
@@ -136,13 +136,19 @@ def test_asking_again_derives_nothing_and_says_the_same(stores: DerivationContex
     then = versions()
     again = asked(DerivationContext.open(stores.home.root), "curator.upvote=0.2")
     assert versions() == then
-    for one, other in zip(_parts(first), _parts(again), strict=True):
-        assert one == other
+    for item, other in zip(_parts(first), _parts(again), strict=True):
+        assert item == other
 
 
-def _parts(found: WhatIf) -> list[Any]:
-    scores = [(c.brier_held_ppm, c.brier_agreed_ppm, c.bands.to_pylist()) for c in found.calibration]
-    return [found.tables, found.entries.to_pylist(), found.retrievals, found.active_counts, scores]
+def _parts(what_if_result: WhatIf) -> list[Any]:
+    scores = [(c.brier_held_ppm, c.brier_agreed_ppm, c.bands.to_pylist()) for c in what_if_result.calibration]
+    return [
+        what_if_result.tables,
+        what_if_result.entries.to_pylist(),
+        what_if_result.retrievals,
+        what_if_result.active_counts,
+        scores,
+    ]
 
 
 def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: DerivationContext) -> None:
@@ -150,8 +156,8 @@ def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: DerivationCo
     golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
     settings = [FADES]
     alone, everyone = asked(stores, *settings, golems=[golem]), asked(stores, *settings)
-    mine = [row for row in everyone.entries.to_pylist() if row["golem_id"] == golem]
-    assert alone.entries.to_pylist() == mine
+    own_entries = [row for row in everyone.entries.to_pylist() if row["golem_id"] == golem]
+    assert alone.entries.to_pylist() == own_entries
     assert alone.golems == (golem,)
     assert not alone.adoptable
     with pytest.raises(DerivationError, match="1 golems alone"):
@@ -201,9 +207,9 @@ def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopte
     after = DerivationContext.open(stores.home.root)
     assert (after.derivation_id, after.policy) == (beside.derivation_id, policy)
     settle(after, now=NOW)
-    found = rebuild(after, now=NOW)
-    assert [c.table for c in found if not c.equal] == []
-    assert sum(c.row_count for c in found) > 100
+    tables = rebuild(after, now=NOW)
+    assert [c.table for c in tables if not c.equal] == []
+    assert sum(c.row_count for c in tables) > 100
 
 
 def _someone(stores: DerivationContext) -> str:

@@ -17,9 +17,9 @@ def bottleneck_by_row(
     """Return (golem, entry, rule, rank) of the crossing entries, by golem and rank."""
     out = []
     for golem in sorted(died_at):
-        mine = [e for e in entries if e["golem_id"] == golem and e["status"] == "active"]
-        confidence = {e["entry_id"]: confidence_by_row(e, died_at[golem], policy) for e in mine}
-        for rank, (rule, chosen) in enumerate(_chosen(mine, confidence, policy), 1):
+        own_entries = [e for e in entries if e["golem_id"] == golem and e["status"] == "active"]
+        confidence = {e["entry_id"]: confidence_by_row(e, died_at[golem], policy) for e in own_entries}
+        for rank, (rule, chosen) in enumerate(_chosen(own_entries, confidence, policy), 1):
             out.append((golem, chosen["entry_id"], rule, rank))
     return out
 

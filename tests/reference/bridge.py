@@ -19,40 +19,40 @@ def links_by_row(entries: Iterable[Row]) -> list[dict[str, Any]]:
     """Return every pair of related active entries, and every folded entry with the entry that replaces it."""
     entries = list(entries)
     held = [e for e in entries if e["status"] == "active" and e["sign"]]
-    found = []
-    for one in held:
+    rows = []
+    for item in held:
         for other in held:
-            if one is other or any(one[n] != other[n] for n in ("golem_id", "chain", "protocol", "pair")):
+            if item is other or any(item[n] != other[n] for n in ("golem_id", "chain", "protocol", "pair")):
                 continue
-            strength = min(one["confidence_ppm"], other["confidence_ppm"])
-            pair = {n: one[n] for n in ("golem_id", "entry_id")} | {"other_id": other["entry_id"]}
-            if one["effect"] is not None and one["effect"] == other["cause"]:
-                found.append(pair | {"relation": "leads_to", "across": "cause", "strength_ppm": strength})
-            across = _across(one, other)
-            if across and one["entry_id"] < other["entry_id"]:
-                relation = "agrees" if one["sign"] == other["sign"] else "differs"
-                found.append(pair | {"relation": relation, "across": across, "strength_ppm": strength})
-    for one in (e for e in entries if e["status"] == "folded"):
+            strength = min(item["confidence_ppm"], other["confidence_ppm"])
+            pair = {n: item[n] for n in ("golem_id", "entry_id")} | {"other_id": other["entry_id"]}
+            if item["effect"] is not None and item["effect"] == other["cause"]:
+                rows.append(pair | {"relation": "leads_to", "across": "cause", "strength_ppm": strength})
+            across = _across(item, other)
+            if across and item["entry_id"] < other["entry_id"]:
+                relation = "agrees" if item["sign"] == other["sign"] else "differs"
+                rows.append(pair | {"relation": relation, "across": across, "strength_ppm": strength})
+    for item in (e for e in entries if e["status"] == "folded"):
         for other in (e for e in entries if e["status"] == "active" and e["source"] == "pattern"):
             scene = ("golem_id", "chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band")
-            if all(one[n] == other[n] for n in scene) and one["gas_band"] in WIDE.get(other["gas_band"], ()):
-                pair = {n: one[n] for n in ("golem_id", "entry_id")} | {"other_id": other["entry_id"]}
-                said = {"relation": "told_by", "across": "gas", "strength_ppm": other["confidence_ppm"]}
-                found.append(pair | said)
-    return sorted(found, key=lambda row: (row["golem_id"], row["entry_id"], row["other_id"]))
+            if all(item[n] == other[n] for n in scene) and item["gas_band"] in WIDE.get(other["gas_band"], ()):
+                pair = {n: item[n] for n in ("golem_id", "entry_id")} | {"other_id": other["entry_id"]}
+                fields = {"relation": "told_by", "across": "gas", "strength_ppm": other["confidence_ppm"]}
+                rows.append(pair | fields)
+    return sorted(rows, key=lambda row: (row["golem_id"], row["entry_id"], row["other_id"]))
 
 
-def _across(one: Row, other: Row) -> str | None:
+def _across(row: Row, other: Row) -> str | None:
     """Return the only field in which the situations of two rules about the same act differ."""
-    if {one["source"], other["source"]} != {"pattern"}:
+    if {row["source"], other["source"]} != {"pattern"}:
         return None
-    if (one["tool"], one["action_type"]) != (other["tool"], other["action_type"]):
+    if (row["tool"], row["action_type"]) != (other["tool"], other["action_type"]):
         return None
-    apart = [n for n in ("regime", "anomaly_band", "gas_band") if one[n] != other[n]]
+    apart = [n for n in ("regime", "anomaly_band", "gas_band") if row[n] != other[n]]
     if len(apart) != 1:
         return None
     if apart == ["anomaly_band"]:
-        steps = ANOMALY_BANDS.index(one["anomaly_band"]) - ANOMALY_BANDS.index(other["anomaly_band"])
+        steps = ANOMALY_BANDS.index(row["anomaly_band"]) - ANOMALY_BANDS.index(other["anomaly_band"])
         return "anomaly" if abs(steps) == 1 else None
     return {"regime": "regime", "gas_band": "gas"}[apart[0]]
 

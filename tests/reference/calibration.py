@@ -26,11 +26,11 @@ def sureness(entry: Row, at: datetime, policy: DecayPolicy) -> int:
 
 def beliefs_by_row(decisions: Iterable[Row], closes: Iterable[Row], policy: DecayPolicy) -> Iterator[dict[str, Any]]:
     """Return the confidence at each close, by golem, structure and cycle."""
-    told = list(decisions)
-    for golem_id, structure in sorted({(d["golem_id"], d["structure"]) for d in told}):
-        mine = [d for d in told if (d["golem_id"], d["structure"]) == (golem_id, structure)]
+    items = list(decisions)
+    for golem_id, structure in sorted({(d["golem_id"], d["structure"]) for d in items}):
+        own_rows = [d for d in items if (d["golem_id"], d["structure"]) == (golem_id, structure)]
         for close in sorted((c for c in closes if c["golem_id"] == golem_id), key=lambda c: c["cycle"]):
-            known = [d for d in mine if d["cycle"] <= close["cycle"]]
+            known = [d for d in own_rows if d["cycle"] <= close["cycle"]]
             if not known:
                 continue
             newest = max(known, key=lambda d: (d["cycle"], d["revision"], d["seq"]))
@@ -42,11 +42,11 @@ def beliefs_by_row(decisions: Iterable[Row], closes: Iterable[Row], policy: Deca
 
 def judged_by_row(beliefs: Iterable[Row], outcomes: Iterable[Row], horizon: timedelta) -> Iterator[dict[str, Any]]:
     """Return each belief with the later outcomes of its situation, up to the horizon."""
-    told = list(outcomes)
+    items = list(outcomes)
     for belief in beliefs:
         later = [
             o["effect_ppm"]
-            for o in told
+            for o in items
             if o["structure"] == belief["structure"]
             and o["golem_id"] == belief["golem_id"]
             and belief["at"] < o["at"] <= belief["at"] + horizon

@@ -38,14 +38,14 @@ def moments_by_row(rows: Iterable[Row], policy: Policy) -> dict[tuple[str, int],
     out: dict[tuple[str, int], list[list[int]]] = {}
     for golem_id, life in lives.items():
         for run in _unbroken(sorted(life, key=lambda row: row["tick"])):
-            told = [variables_of(run, place, policy.causal) for place in range(len(run))]
+            lines = [variables_of(run, place, policy.causal) for place in range(len(run))]
             for place in range(WARM, len(run)):
-                wanted = [told[place - lag][ALL_VARIABLES[variable]] for variable, lag in COLUMNS] + [SCALE]
+                wanted = [lines[place - lag][ALL_VARIABLES[variable]] for variable, lag in COLUMNS] + [SCALE]
                 key = (golem_id, (run[place]["tick"] - 1) // span + 1)
                 sums = out.setdefault(key, [[0] * len(wanted) for _ in wanted])
-                for i, one in enumerate(wanted):
+                for i, item in enumerate(wanted):
                     for j, other in enumerate(wanted):
-                        sums[i][j] += one * other
+                        sums[i][j] += item * other
     return out
 
 
@@ -74,7 +74,7 @@ def variables_of(run: Run, place: int, rules: CausalPolicy) -> Told:
     }
     minute = int(run[place]["observed_at"].timestamp()) // 60 % 1_440
     angle = minute * (2.0 * math.pi / 1_440)
-    told: Told = {
+    by_key: Told = {
         **own,
         "crash": SCALE * _crashed(run, place, rules),
         "crash_soon": SCALE * any(_deep(run, i, place - 1, rules) for i in range(max(place - QUIET, 0), place)),
@@ -92,8 +92,8 @@ def variables_of(run: Run, place: int, rules: CausalPolicy) -> Told:
     for name in own:
         for when, (nearest, farthest) in (("soon", (4, 15)), ("late", (16, 60))):
             past = [_own(run, i, name, rules) for i in range(max(place - farthest, 0), max(place - nearest + 1, 0))]
-            told[f"{name}_{when}"] = sum(past) // (farthest - nearest + 1)
-    return told
+            by_key[f"{name}_{when}"] = sum(past) // (farthest - nearest + 1)
+    return by_key
 
 
 @lru_cache(maxsize=100_000)

@@ -9,8 +9,10 @@ from bardo_pipeline.policy import CuratorPolicy
 
 def said_before(decisions: list[dict[str, Any]], golem_id: str, entry_id: str, cycle: int) -> tuple[int, str | None]:
     """Return the sign of an entry at the start of a cycle, and its action."""
-    mine = [d for d in decisions if (d["golem_id"], d["entry_id"]) == (golem_id, entry_id) and d["cycle"] < cycle]
-    last = max(mine, key=lambda d: (d["cycle"], d["revision"], d["seq"]), default=None)
+    own_decisions = [
+        d for d in decisions if (d["golem_id"], d["entry_id"]) == (golem_id, entry_id) and d["cycle"] < cycle
+    ]
+    last = max(own_decisions, key=lambda d: (d["cycle"], d["revision"], d["seq"]), default=None)
     return (last["sign"], last["action_type"]) if last else (0, None)
 
 
@@ -23,9 +25,9 @@ def credits_by_row(
     def row(record: dict[str, Any], entry: str) -> dict[str, Any]:
         cycle = (record["tick"] - 1) // policy.cycle_ticks + 1
         fresh = {"retrieved": 0, "useful": 0, "misled": 0, "last_access_at": None, "cause_ticks": set()}
-        found = out.setdefault((record["golem_id"], cycle, entry), fresh)
-        found["cause_ticks"].add(record["tick"])
-        return found
+        result = out.setdefault((record["golem_id"], cycle, entry), fresh)
+        result["cause_ticks"].add(record["tick"])
+        return result
 
     for record in sorted(records, key=lambda r: (r["golem_id"], r["tick"])):
         for entry in {e["entry_id"] for e in record["retrieved_entries"]}:

@@ -102,36 +102,36 @@ def curate_by_row(
     orders: Iterable[Order] = (), proposals: Iterable[Proposal] = (), cited: Iterable[Mapping[str, Any]] = (),
 ) -> None:  # fmt: skip
     """Curate each golem's cycles in order; its Mind collects the decisions."""
-    told = list(records)
-    evidence = evidence_by_row(told, policy.curator)
+    items = list(records)
+    evidence = evidence_by_row(items, policy.curator)
     span, spoken = policy.curator.cycle_ticks, sorted(orders, key=lambda order: (order.number, order.event_id))
-    for golem_id in sorted({*(row["golem_id"] for row, _ in told), *(order.golem_id for order in spoken)}):
-        heard = [order for order in spoken if order.golem_id == golem_id]
-        mine = [(row, cycle) for row, cycle in told if row["golem_id"] == golem_id]
-        for cycle in sorted({*(c for _, c in mine), *(order.tick_seen // span + 1 for order in heard)}):
-            rows = [row for row, c in mine if c == cycle]
-            words = [order for order in heard if order.tick_seen // span + 1 == cycle]
+    for golem_id in sorted({*(row["golem_id"] for row, _ in items), *(order.golem_id for order in spoken)}):
+        own_orders = [order for order in spoken if order.golem_id == golem_id]
+        pairs = [(row, cycle) for row, cycle in items if row["golem_id"] == golem_id]
+        for cycle in sorted({*(c for _, c in pairs), *(order.tick_seen // span + 1 for order in own_orders)}):
+            rows = [row for row, c in pairs if c == cycle]
+            words = [order for order in own_orders if order.tick_seen // span + 1 == cycle]
             last = max(rows, key=lambda row: row["tick"]) if rows else {"observed_at": words[-1].at}
-            said = {s: group for (g, c, s), group in evidence.items() if (g, c) == (golem_id, cycle)}
+            by_key = {s: group for (g, c, s), group in evidence.items() if (g, c) == (golem_id, cycle)}
             mind = minds.setdefault(golem_id, Mind(golem_id, policy.playbook.rebalance_threshold))
-            one = _Cycle(mind, cycle, _micros(last["observed_at"]), said, policy)
+            item = _Cycle(mind, cycle, _micros(last["observed_at"]), by_key, policy)
             held = {_entry_id(e): e for e in mind.entries.values() if e["status"] == "active"}
-            one.proposed = [
+            item.proposed = [
                 (p, cited_by_row(cited, p, policy.curator))
                 for p in sorted(proposals)
                 if p.golem_id == golem_id and p.tick_seen // span + 1 == cycle
             ]
-            one.orders = [(order, held[order.entry_id]) for order in words if order.entry_id in held]
-            _curate_one(one, last, len(rows))
+            item.orders = [(order, held[order.entry_id]) for order in words if order.entry_id in held]
+            _curate_one(item, last, len(rows))
 
 
 PASSES: tuple[Callable[[_Cycle], None], ...] = ()
 
 
 def _curate_one(cycle: _Cycle, last: Mapping[str, Any], count: int) -> None:
-    for step, one in enumerate(PASSES):
+    for step, item in enumerate(PASSES):
         cycle.step = 1000 * step
-        one(cycle)
+        item(cycle)
     for seq, (_, _, row) in enumerate(sorted(cycle.notes, key=lambda note: note[:2])):
         cycle.mind.decisions.append({name: (row | {"seq": seq})[name] for name in DECISION_SCHEMA.names})
     if count:
@@ -272,7 +272,7 @@ def _distil(cycle: _Cycle) -> None:
         sure = sign != 0
         active = entry["status"] == "active"
         before = cycle.now(entry) if active else 0
-        said = size_word(entry["effect_mean_ppm"])
+        answer = size_word(entry["effect_mean_ppm"])
         folded = entry["status"] == "folded"
         if sure and not folded and (not active or sign == entry["sign"]):
             _state(entry, (mean, low, high))
@@ -287,24 +287,24 @@ def _distil(cycle: _Cycle) -> None:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
             _note(cycle, 3, "contradicted", entry, before, group)
             cycle.doubted.add(structure)
-        elif not active or size_word(entry["effect_mean_ppm"]) == said:
+        elif not active or size_word(entry["effect_mean_ppm"]) == answer:
             _note(cycle, 0, "staged", entry, before, group)
-        if active and size_word(entry["effect_mean_ppm"]) != said:
+        if active and size_word(entry["effect_mean_ppm"]) != answer:
             _note(cycle, 4, "edited", entry, before, group)
 
 
 def _stage(cycle: _Cycle) -> None:
     """A proposed addition is judged by its evidence, with or without new outcomes."""
     turns: Counter[Structure] = Counter()
-    for said, cited in cycle.proposed:
-        if said.operation == "ADD":
-            assert said.situation is not None
-            structure = Structure("pattern", *said.situation[:3], *said.situation[3:])  # type: ignore[arg-type]
+    for statement, cited in cycle.proposed:
+        if statement.operation == "ADD":
+            assert statement.situation is not None
+            structure = Structure("pattern", *statement.situation[:3], *statement.situation[3:])  # type: ignore[arg-type]
             entry = cycle.mind.entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
             if entry["own_count"]:
                 cycle.evidence.setdefault(structure, Group())
             before = cycle.now(entry) if entry["status"] == "active" else 0
-            _hear(cycle, turns[structure], "staged", entry, before, said, cited)
+            _hear(cycle, turns[structure], "staged", entry, before, statement, cited)
             turns[structure] += 1
 
 
@@ -312,51 +312,51 @@ def _consider(cycle: _Cycle) -> None:
     """A vote counts if fresh citations and all own evidence agree."""
     rules, turns = cycle.policy.curator, Counter[str]()
     held = {_entry_id(e): e for e in cycle.mind.entries.values() if e["status"] == "active"}
-    for said, cited in cycle.proposed:
-        entry = held.get(said.entry_id or "")
+    for statement, cited in cycle.proposed:
+        entry = held.get(statement.entry_id or "")
         if entry is None:
             continue
         before, turn = cycle.now(entry), 4 * turns[_entry_id(entry)]
         turns[_entry_id(entry)] += 1
-        if said.operation == "EDIT":
-            _hear(cycle, turn + 3, "noted", entry, before, said, cited)
+        if statement.operation == "EDIT":
+            _hear(cycle, turn + 3, "noted", entry, before, statement, cited)
             continue
-        wanted = entry["sign"] * (1 if said.operation == "UPVOTE" else -1)
+        wanted = entry["sign"] * (1 if statement.operation == "UPVOTE" else -1)
         news = [e for about, at, e, _ in cited if about == entry["structure"] and _micros(at) > entry["anchor_us"]]
         total = sum(news)
-        whole = _sure(entry, cycle.policy) if said.operation == "UPVOTE" else entry["own_sum"]
-        told = bool(news) and total * wanted > 0 and abs(total) >= rules.effect_min_ppm * len(news)
-        if not told or whole * wanted <= 0:
-            _hear(cycle, turn + 2, "staged", entry, before, said, cited)
-        elif said.operation == "UPVOTE":
+        whole = _sure(entry, cycle.policy) if statement.operation == "UPVOTE" else entry["own_sum"]
+        result = bool(news) and total * wanted > 0 and abs(total) >= rules.effect_min_ppm * len(news)
+        if not result or whole * wanted <= 0:
+            _hear(cycle, turn + 2, "staged", entry, before, statement, cited)
+        elif statement.operation == "UPVOTE":
             _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
-            _hear(cycle, turn, "reinforced", entry, before, said, cited)
+            _hear(cycle, turn, "reinforced", entry, before, statement, cited)
         else:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
-            _hear(cycle, turn + 1, "contradicted", entry, before, said, cited)
+            _hear(cycle, turn + 1, "contradicted", entry, before, statement, cited)
             cycle.doubted.add(entry["structure"])
 
 
 def _hear(
-    cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, said: Proposal, cited: list[Cited]
+    cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, proposal: Proposal, cited: list[Cited]
 ) -> None:  # fmt: skip
     causes = {tick for about, _, _, ticks in cited if about == entry["structure"] for tick in ticks}
     step, cycle.step = cycle.step, cycle.step + rank
-    cycle.note(operation, entry, before, causes, said)
+    cycle.note(operation, entry, before, causes, proposal)
     cycle.step = step
 
 
-def _word(operation: str, said: Order | Proposal) -> str:
+def _word(operation: str, order: Order | Proposal) -> str:
     """An owner's override of an entry, or the decision on a model's proposal."""
-    if isinstance(said, Order):
-        return f"{SENTENCES[operation]}: {said.why}"
-    if said.operation == "ADD":
-        return f"own evidence decides; {said.source} proposed it: {said.reason}"
+    if isinstance(order, Order):
+        return f"{SENTENCES[operation]}: {order.why}"
+    if order.operation == "ADD":
+        return f"own evidence decides; {order.source} proposed it: {order.reason}"
     return {
-        "noted": f"{said.source} notes: {said.note}",
-        "staged": f"own evidence does not bear out the vote; {said.source} proposed it: {said.reason}",
-        "reinforced": f"own evidence agrees; {said.source} proposed the upvote: {said.reason}",
-        "contradicted": f"own evidence disagrees; {said.source} proposed the downvote: {said.reason}",
+        "noted": f"{order.source} notes: {order.note}",
+        "staged": f"own evidence does not bear out the vote; {order.source} proposed it: {order.reason}",
+        "reinforced": f"own evidence agrees; {order.source} proposed the upvote: {order.reason}",
+        "contradicted": f"own evidence disagrees; {order.source} proposed the downvote: {order.reason}",
     }[operation]
 
 
@@ -487,14 +487,14 @@ def _compress(cycle: _Cycle) -> None:
 def _differs(cycle: _Cycle, wide: Entry) -> bool:
     """Return whether the intervals of two parts are disjoint, or a part has the opposite sign."""
     rules = cycle.policy.curator
-    told = []
+    rows = []
     for part in _folded_under(cycle, wide):
         if part["own_count"] >= rules.cluster_min:
             mean = part["own_sum"] / part["own_count"]
             if mean * wide["sign"] < 0 and abs(mean) >= rules.effect_min_ppm:
                 return True
-            told.append(_interval(part, cycle.policy))
-    return any(one[1] > other[2] for one in told for other in told)
+            rows.append(_interval(part, cycle.policy))
+    return any(item[1] > other[2] for item in rows for other in rows)
 
 
 def _let_go(cycle: _Cycle, wide: Entry) -> None:
@@ -531,35 +531,35 @@ def _fold_scene(cycle: _Cycle, about: Structure) -> None:
         if (entry := entries.get(about._replace(gas_band=span))) and entry["status"] == "active"
         and not entry["pinned_ppm"]
     }  # fmt: skip
-    for one, other, both in FOLDS:
-        if one in held and other in held and both not in held and _alike(cycle, held[one], held[other]):
+    for first, other, both in FOLDS:
+        if first in held and other in held and both not in held and _alike(cycle, held[first], held[other]):
             cycle.compressed |= {about._replace(gas_band=span) for span in ("cheap", "normal", "dear", *WIDE)}
-            _stand_for(cycle, held[one], held[other], about._replace(gas_band=both))
+            _stand_for(cycle, held[first], held[other], about._replace(gas_band=both))
             return
 
 
-def _alike(cycle: _Cycle, one: Entry, other: Entry) -> bool:
-    news = [group for e in (one, other) if (group := cycle.evidence.get(e["structure"])) and group.count]
-    if not news or any(one[name] != other[name] for name in SAME):
+def _alike(cycle: _Cycle, entry: Entry, other: Entry) -> bool:
+    news = [group for e in (entry, other) if (group := cycle.evidence.get(e["structure"])) and group.count]
+    if not news or any(entry[name] != other[name] for name in SAME):
         return False
     least = cycle.policy.curator.fold_witnesses
-    if any(e["own_count"] < least or not e["sign"] or _sure(e, cycle.policy) != e["sign"] for e in (one, other)):
+    if any(e["own_count"] < least or not e["sign"] or _sure(e, cycle.policy) != e["sign"] for e in (entry, other)):
         return False
-    (mean, low, high), (mean_, low_, high_) = (_interval(e, cycle.policy) for e in (one, other))
+    (mean, low, high), (mean_, low_, high_) = (_interval(e, cycle.policy) for e in (entry, other))
     return low <= mean_ <= high and low_ <= mean <= high_
 
 
-def _stand_for(cycle: _Cycle, one: Entry, other: Entry, about: Structure) -> None:
-    best = other if other["own_count"] > one["own_count"] else one
+def _stand_for(cycle: _Cycle, entry: Entry, other: Entry, about: Structure) -> None:
+    best = other if other["own_count"] > entry["own_count"] else entry
     golem_id = cycle.mind.golem_id
     wide = cycle.mind.entries.setdefault(about, blank(golem_id, about))
     wide |= best | {"structure": about}
-    groups = [cycle.evidence.get(e["structure"]) for e in (one, other)]
+    groups = [cycle.evidence.get(e["structure"]) for e in (entry, other)]
     causes = {tick for g in groups if g is not None for tick in g.causes}
     cycle.step += 4
     cycle.note("generalized", wide, 0, causes)
     cycle.step += 1
-    for part in (one, other):
+    for part in (entry, other):
         before = cycle.now(part)
         part["status"] = "folded"
         if part["structure"].gas_band in WIDE:
@@ -677,7 +677,7 @@ def _page(
     lines = [f"# PLAYBOOK of {mind.golem_id}", "", f"Version {mind.version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
     lines += ["", "## Rules", ""]
-    rules, staged = (sorted((e["kind"], _text(e), now) for e, now in told) for told in (moving, waiting))
+    rules, staged = (sorted((e["kind"], _text(e), now) for e, now in result) for result in (moving, waiting))
     lines += [f"- ({kind}, {now / 10**4:.0f} %) {text}" for kind, text, now in rules] or ["None yet."]
     if staged:
         lines += ["", "## Staged: to prove themselves", ""]
@@ -724,8 +724,8 @@ def _text(entry: Entry) -> str:
         return baseline_text(**named, metric=about.metric or "", **figures, known=entry["evidence_count"] > 0)
     if about.source == "causal":
         place = f"{about.pair} on {about.protocol}"
-        said = {n: getattr(about, n) for n in ("cause", "effect", "lag_ticks", "regime")}
-        return causal_text(**said, place=place, sign=entry["sign"])
+        by_key = {n: getattr(about, n) for n in ("cause", "effect", "lag_ticks", "regime")}
+        return causal_text(**by_key, place=place, sign=entry["sign"])
     when = {n: getattr(about, n) or "" for n in ("action_type", "regime", "anomaly_band", "gas_band")}
     return pattern_text(kind=entry["kind"], **named, **when, sign=entry["sign"], mean_ppm=figures["mean"])
 

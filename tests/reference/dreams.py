@@ -20,16 +20,16 @@ def salience(arousal: float, valence: float, age: int, novelty: float) -> float:
     return 0.4 * max(arousal, 0.0) + 0.3 * abs(valence) + 0.2 * math.exp(-age / 100) + 0.1 * novelty
 
 
-def likeness(one: Row, other: Row, policy: Policy) -> float:
+def likeness(row: Row, other: Row, policy: Policy) -> float:
     """Return the similarity of two situations (regime, anomaly_band, gas_band); an entry without a situation is
     slightly similar to all.
     """
     rules, bands = policy.retrieval, ("calm", "stirred", "strained", "stretched", "broken")
     if None in (other["regime"], other["anomaly_band"], other["gas_band"]):
         return rules.like_baseline
-    away = abs(bands.index(one["anomaly_band"]) - bands.index(other["anomaly_band"])) / 4
-    same = rules.like_regime * (one["regime"] == other["regime"]) + rules.like_gas * (
-        one["gas_band"] == other["gas_band"]
+    away = abs(bands.index(row["anomaly_band"]) - bands.index(other["anomaly_band"])) / 4
+    same = rules.like_regime * (row["regime"] == other["regime"]) + rules.like_gas * (
+        row["gas_band"] == other["gas_band"]
     )
     return same + rules.like_anomaly * (1 - away)
 
@@ -44,17 +44,17 @@ def dreams_due(
 ) -> Iterator[tuple[int, str]]:
     """Cycle and reason of each dream of one golem, cycle by cycle. cycles: cycle, at_us, idle, tags."""
     tagged = False
-    for one in cycles:
-        if one["cycle"] <= last_cycle:
+    for cycle in cycles:
+        if cycle["cycle"] <= last_cycle:
             continue
-        tagged = tagged or one["tags"] > 0
-        if not one["idle"]:
+        tagged = tagged or cycle["tags"] > 0
+        if not cycle["idle"]:
             continue
-        by_clock = one["at_us"] - last_us >= policy.dreams.every_hours * HOUR_US
+        by_clock = cycle["at_us"] - last_us >= policy.dreams.every_hours * HOUR_US
         why = "schedule" if by_clock else "import" if imported else "tag" if tagged else None
         if why is not None:
-            yield one["cycle"], why
-            last_us, imported, tagged = one["at_us"], False, False
+            yield cycle["cycle"], why
+            last_us, imported, tagged = cycle["at_us"], False, False
 
 
 def decisions(rows: Sequence[Row], policy: Policy) -> Iterator[tuple[list[Row], Row]]:
@@ -196,15 +196,15 @@ def imagine(
     if abs(round((act - hold) / value * 10**6) - verdict["effect_ppm"]) > policy.dreams.reproduced_ppm:
         return None
     narrow, wide = (max(int(half * scale) // 10 * 10, 10) for scale in policy.dreams.width_scales)
-    found: dict[str, float] = {}
+    collected: dict[str, float] = {}
     if acted:
-        found = {"range_narrower": worth_of("now", narrow), "range_wider": worth_of("now", wide)}
-        found["wait_for_gas"] = worth_of("gas")
+        collected = {"range_narrower": worth_of("now", narrow), "range_wider": worth_of("now", wide)}
+        collected["wait_for_gas"] = worth_of("gas")
         if above:
-            found["threshold_higher"] = worth_of("score", edge=above[0])
+            collected["threshold_higher"] = worth_of("score", edge=above[0])
     elif edges:
-        found["threshold_lower"] = act
-    return {name: round((other - (act if acted else hold)) / value * 10**6) for name, other in found.items()}
+        collected["threshold_lower"] = act
+    return {name: round((other - (act if acted else hold)) / value * 10**6) for name, other in collected.items()}
 
 
 @dataclass
@@ -241,86 +241,93 @@ class Sleeper:
 
     def dream(self, at_us: int, tick: int, lived: Sequence[Row], failed: Sequence[Row]) -> list[tuple[str, str, int]]:
         """(key, operation, confidence) of all that changes. lived, failed: key, effect, decided, judged_us."""
-        told = [
+        judged_rows = [
             x for key in sorted(self.alive) for x in self._live_on(key, at_us, [e for e in lived if e["key"] == key])
         ]
         keys = sorted({e["key"] for e in failed})
-        return told + [x for key in keys for x in self._stage(key, at_us, tick, [e for e in failed if e["key"] == key])]
+        return judged_rows + [
+            x for key in keys for x in self._stage(key, at_us, tick, [e for e in failed if e["key"] == key])
+        ]
 
     def _live_on(self, key: str, at_us: int, lived: Sequence[Row]) -> Iterable[tuple[str, str, int]]:
-        rules, curator, one = self.policy.dreams, self.policy.curator, self.alive[key]
-        if one.state == "imagined":
+        rules, curator, first = self.policy.dreams, self.policy.curator, self.alive[key]
+        if first.state == "imagined":
             return
-        until = one.staged_us + rules.confirm_days * DAY_US
+        until = first.staged_us + rules.confirm_days * DAY_US
         news = [
             e["effect"] for e in lived
-            if e["decided"] > one.staged_tick and (one.state == "confirmed" or e["judged_us"] <= until)
+            if e["decided"] > first.staged_tick and (first.state == "confirmed" or e["judged_us"] <= until)
         ]  # fmt: skip
-        one.lived += news
+        first.lived += news
         verdict = 0
-        if len(one.lived) >= rules.witnesses_min:
-            mean, error = interval(one.lived, self.policy)
+        if len(first.lived) >= rules.witnesses_min:
+            mean, error = interval(first.lived, self.policy)
             half = rules.interval_z * error
             sure = abs(round(mean)) >= rules.effect_min_ppm and (round(mean - half) > 0 or round(mean + half) < 0)
-            verdict = (1 if mean > 0 else -1) * one.sign if sure else 0
+            verdict = (1 if mean > 0 else -1) * first.sign if sure else 0
         own = sum(news)
-        points = own * one.sign if news and abs(own) >= rules.effect_min_ppm * len(news) else 0
-        now = one.confidence
-        if one.state == "confirmed":
+        points = own * first.sign if news and abs(own) >= rules.effect_min_ppm * len(news) else 0
+        now = first.confidence
+        if first.state == "confirmed":
             life = self.half_life_us[key] * self.policy.decay.dreamt_multiplier
-            now = round(one.confidence * 2.0 ** (-(at_us - one.anchor_us) / life))
+            now = round(first.confidence * 2.0 ** (-(at_us - first.anchor_us) / life))
         operation, after = ("gathered" if news else ""), now
-        if one.state == "staged":
+        if first.state == "staged":
             if verdict > 0:
-                one.state, operation, after = (
+                first.state, operation, after = (
                     "confirmed",
                     "confirmed",
                     max(now, round(rules.admitted_confidence * 10**6)),
                 )
             elif verdict < 0:
                 operation = "refuted"
-            elif at_us >= one.staged_us + rules.expire_days * DAY_US:
+            elif at_us >= first.staged_us + rules.expire_days * DAY_US:
                 operation = "expired"
         elif points:
             step = curator.upvote if points > 0 else -curator.downvote
             operation, after = ("reinforced" if points > 0 else "contradicted"), now + round(step * 10**6)
             after = min(max(after, 0), 10**6)
         if operation in ("confirmed", "reinforced", "contradicted"):
-            one.confidence, one.anchor_us = after, at_us
+            first.confidence, first.anchor_us = after, at_us
         faded = (
-            one.state == "confirmed" and operation != "confirmed" and after < round(curator.prune_confidence * 10**6)
+            first.state == "confirmed" and operation != "confirmed" and after < round(curator.prune_confidence * 10**6)
         )
         if operation:
-            yield key, operation, one.confidence
-        if one.state == "confirmed" and not faded and after >= round(rules.clade_confidence * 10**6) and not one.pushed:
-            one.pushed = True
-            yield key, "pushed", one.confidence
+            yield key, operation, first.confidence
+        if (
+            first.state == "confirmed"
+            and not faded
+            and after >= round(rules.clade_confidence * 10**6)
+            and not first.pushed
+        ):
+            first.pushed = True
+            yield key, "pushed", first.confidence
         if faded:
-            yield key, "faded", one.confidence
+            yield key, "faded", first.confidence
         if faded or operation in ("refuted", "expired"):
             del self.alive[key]
 
     def _stage(self, key: str, at_us: int, tick: int, failed: Sequence[Row]) -> Iterable[tuple[str, str, int]]:
-        rules, one = self.policy.dreams, self.alive.get(key)
-        if one is not None and one.state != "imagined":
+        rules, first = self.policy.dreams, self.alive.get(key)
+        if first is not None and first.state != "imagined":
             return
-        if one is None or at_us - one.begun_us > rules.expire_days * DAY_US:
-            one = self.alive[key] = Hypothesis(at_us)
-        one.imagined += [e["effect"] for e in failed]
-        mean, error = interval(one.imagined, self.policy)
+        if first is None or at_us - first.begun_us > rules.expire_days * DAY_US:
+            first = self.alive[key] = Hypothesis(at_us)
+        first.imagined += [e["effect"] for e in failed]
+        mean, error = interval(first.imagined, self.policy)
         size, error = abs(round(mean)), (round(mean + rules.interval_z * error) - round(mean)) / rules.interval_z
-        if len(one.imagined) < rules.witnesses_min or size < rules.effect_min_ppm or size < error:
-            yield key, "imagined", one.confidence
+        if len(first.imagined) < rules.witnesses_min or size < rules.effect_min_ppm or size < error:
+            yield key, "imagined", first.confidence
             return
-        one.state, one.sign, one.staged_us, one.staged_tick, one.anchor_us = (
+        first.state, first.sign, first.staged_us, first.staged_tick, first.anchor_us = (
             "staged",
             (1 if mean > 0 else -1),
             at_us,
             tick,
             at_us,
         )
-        one.confidence = min(200_000 + math.floor(100_000 * (1 - error / size)), 299_999)
-        yield key, "staged", one.confidence
+        first.confidence = min(200_000 + math.floor(100_000 * (1 - error / size)), 299_999)
+        yield key, "staged", first.confidence
 
 
 LEARNED = (
@@ -339,13 +346,13 @@ def lessons(rows: Iterable[Row]) -> dict[tuple[str, str, str], tuple[Any, ...]]:
             known[place] = {"of": row["hypothesis_id"], "created_at": row["at"], "validated_at": row["at"], **counts}
         if place not in known or known[place]["of"] != row["hypothesis_id"]:
             continue
-        one = known[place]
+        item = known[place]
         if operation == "reinforced":
-            one |= {"validations": one["validations"] + 1, "validated_at": row["at"]}
-        one["contradictions"] += operation == "contradicted"
-        one |= {
+            item |= {"validations": item["validations"] + 1, "validated_at": row["at"]}
+        item["contradictions"] += operation == "contradicted"
+        item |= {
             "status": "pruned" if operation == "faded" else "active", "confidence_ppm": row["confidence_ppm"],
             "own_count": row["live_count"], "own_sum": row["live_total"], "provenance": row["provenance"],
             "anchor_at": row["anchor_at"],
         }  # fmt: skip
-    return {place: tuple(one[name] for name in LEARNED) for place, one in known.items()}
+    return {place: tuple(item[name] for name in LEARNED) for place, item in known.items()}

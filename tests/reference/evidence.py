@@ -102,16 +102,16 @@ def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy
     return groups
 
 
-def cited_by_row(records: Iterable[Record], said: Proposal, policy: CuratorPolicy) -> list[Cited]:
+def cited_by_row(records: Iterable[Record], proposal: Proposal, policy: CuratorPolicy) -> list[Cited]:
     """Return every judged decision that a proposal cites by the tick of its verdict, or by its own tick if already
     judged.
     """
     return [
         (structure, row["observed_at"], effect, causes)
         for row in records
-        if row["golem_id"] == said.golem_id and row["tick"] <= said.tick_seen
+        if row["golem_id"] == proposal.golem_id and row["tick"] <= proposal.tick_seen
         for structure, effect, causes in _decisions(row, policy)
-        if causes & set(said.evidence)
+        if causes & set(proposal.evidence)
     ]
 
 

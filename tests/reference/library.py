@@ -38,26 +38,26 @@ class Clade:
         self.lineage = {life["golem_id"]: life["lineage_id"] for life in lives if life["owner_id"] == owner_id}
         self.entries = [e for e in entries if e["golem_id"] in self.lineage and e["status"] == "active"]
         self.equipped = {(e["golem_id"], e["structure"]) for e in equipped}
-        self.said: dict[tuple[str, str], dict[int, Any]] = {}
+        self.values: dict[tuple[str, str], dict[int, Any]] = {}
         for entry in self.entries:
             if validates(entry):
                 for part in band_keys(entry["structure"]) or (entry["structure"],):
-                    sides = self.said.setdefault((entry["golem_id"], part), {})
+                    sides = self.values.setdefault((entry["golem_id"], part), {})
                     sides[side_of(entry)] = max(entry["validated_at"], sides.get(side_of(entry), entry["validated_at"]))
 
     def validators(self, row: Row) -> dict[str, Any]:
         """Map each golem that confirms every part of a rule to the time of its newest outcome."""
-        parts, found = band_keys(row["structure"]) or (row["structure"],), {}
+        parts, result = band_keys(row["structure"]) or (row["structure"],), {}
         for golem in self.lineage:
-            moments = [self.said.get((golem, part), {}).get(side_of(row)) for part in parts]
+            moments = [self.values.get((golem, part), {}).get(side_of(row)) for part in parts]
             if all(moment is not None for moment in moments):
-                found[golem] = max(moments)
-        return found
+                result[golem] = max(moments)
+        return result
 
     def refuters(self, row: Row) -> set[str]:
         """Return the golems whose outcomes contradict any part of a rule."""
         parts, side = band_keys(row["structure"]) or (row["structure"],), side_of(row)
-        return {g for g in self.lineage for part in parts if set(self.said.get((g, part), {})) - {side}}
+        return {g for g in self.lineage for part in parts if set(self.values.get((g, part), {})) - {side}}
 
 
 def libraries_by_row(
@@ -69,8 +69,8 @@ def libraries_by_row(
     kits: list[dict[str, Any]] = []
     for owner_id in sorted({life["owner_id"] for life in lives} | {d["owner_id"] for d in deposits}):
         clade = Clade(owner_id, entries, lives, equipped)
-        mine = [d for d in deposits if d["owner_id"] == owner_id] + _flowing(clade, owner_id, policy)
-        shelf = [_row(clade, [d for d in mine if d["structure"] == s], policy) for s in {d["structure"] for d in mine}]
+        rows = [d for d in deposits if d["owner_id"] == owner_id] + _flowing(clade, owner_id, policy)
+        shelf = [_row(clade, [d for d in rows if d["structure"] == s], policy) for s in {d["structure"] for d in rows}]
         library += shelf
         kits += _kits(clade, owner_id, shelf, policy)
     return (
@@ -127,7 +127,7 @@ def _row(clade: Clade, alike: list[Row], policy: Policy) -> dict[str, Any]:
 
 
 def _kits(clade: Clade, owner_id: str, shelf: list[dict[str, Any]], policy: Policy) -> list[dict[str, Any]]:
-    rules, found = policy.library, dict[tuple[str, str], list[tuple[Row, Any, bool, set[str]]]]()
+    rules, result = policy.library, dict[tuple[str, str], list[tuple[Row, Any, bool, set[str]]]]()
     for row in shelf:
         made = sorted(
             (e["created_at"], e["golem_id"])
@@ -145,7 +145,7 @@ def _kits(clade: Clade, owner_id: str, shelf: list[dict[str, Any]], policy: Poli
             proposed = min(repeated)
             proven = sum(moment > proposed for moment in clade.validators(row).values()) >= rules.kit_validators
             about = row["archetype"], row["domain"]
-            found.setdefault(about, []).append((row, proposed, proven, {golem for _, golem in made}))
+            result.setdefault(about, []).append((row, proposed, proven, {golem for _, golem in made}))
     return [
         {
             "owner_id": owner_id,
@@ -159,5 +159,5 @@ def _kits(clade: Clade, owner_id: str, shelf: list[dict[str, Any]], policy: Poli
             "golem_ids": sorted(set().union(*(golems for *_, golems in held))),
             "proposed_at": min(proposed for _, proposed, _, _ in held),
         }
-        for about, held in found.items()
+        for about, held in result.items()
     ]

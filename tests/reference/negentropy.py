@@ -17,11 +17,11 @@ def order_by_row(decisions: list[Row], outcomes: list[Row], policy: Policy) -> d
     """Return a row of ORDER_SCHEMA by golem."""
     out: dict[str, dict[str, int]] = {}
     for golem in sorted({o["golem_id"] for o in outcomes if o["effect_ppm"]}):
-        mine = [o for o in outcomes if o["golem_id"] == golem and o["effect_ppm"]]
+        own_outcomes = [o for o in outcomes if o["golem_id"] == golem and o["effect_ppm"]]
         sums = dict.fromkeys(("judged_count", "spoken_count", "count_ubits", "known_ubits", "inherited_ubits"), 0)
-        for outcome in mine:
+        for outcome in own_outcomes:
             won = outcome["effect_ppm"] > 0
-            earlier = [o for o in mine if o["at"] < outcome["at"]]
+            earlier = [o for o in own_outcomes if o["at"] < outcome["at"]]
             tally = (sum(o["effect_ppm"] > 0 for o in earlier) + 0.5) / (len(earlier) + 1)
             by_count = known = _ubits(tally if won else 1 - tally)
             speaks = [
@@ -30,7 +30,7 @@ def order_by_row(decisions: list[Row], outcomes: list[Row], policy: Policy) -> d
                 if outcome["structure"] in (band_keys(rule["structure"]) or (rule["structure"],))
             ]
             if speaks:
-                sure, _, rule = min(speaks, key=lambda said: said[:2])
+                sure, _, rule = min(speaks, key=lambda rows: rows[:2])
                 trusted = policy.worth.rule_trust * -sure / 10**6
                 known = _ubits((1 + (trusted if (rule["sign"] > 0) == won else -trusted)) / 2)
                 sums["inherited_ubits"] += by_count - known if rule["generation"] else 0
@@ -38,16 +38,16 @@ def order_by_row(decisions: list[Row], outcomes: list[Row], policy: Policy) -> d
             sums["spoken_count"] += bool(speaks)
             sums["count_ubits"] += by_count
             sums["known_ubits"] += known
-        out[golem] = sums | {"rule_count": len(_held(decisions, golem, max(o["at"] for o in mine)))}
+        out[golem] = sums | {"rule_count": len(_held(decisions, golem, max(o["at"] for o in own_outcomes)))}
     return out
 
 
 def _held(decisions: list[Row], golem: str, at: Any) -> list[Row]:
     """Return the active rules after the last decisions before a moment."""
     last: dict[str, Row] = {}
-    for one in sorted(decisions, key=lambda d: (d["revision"], d["cycle"], d["seq"])):
-        if one["golem_id"] == golem and one["at"] < at:
-            last[one["structure"]] = one
+    for decision in sorted(decisions, key=lambda d: (d["revision"], d["cycle"], d["seq"])):
+        if decision["golem_id"] == golem and decision["at"] < at:
+            last[decision["structure"]] = decision
     return [d for d in last.values() if d["status"] == "active" and d["sign"] and d["source"] == "pattern"]
 
 

@@ -19,10 +19,10 @@ Row = Mapping[str, Any]
 def ranked_by_row(arriving: list[Row], held: list[Row], at: datetime, policy: Policy) -> list[tuple[Any, ...]]:
     """Return (entry, relation, surprise, apart) in ranked order."""
     known = [row for row in held if row["status"] == "active"]
-    found = [(*_told(row, known, at, policy), apart_by_row(row, known), row) for row in arriving]
+    triples = [(*_judge_row(row, known, at, policy), apart_by_row(row, known), row) for row in arriving]
     order = ("opposed", "unknown", "same")
-    found.sort(key=lambda f: (order.index(f[0]), -f[1], -f[2], -f[3]["confidence_ppm"], f[3]["entry_id"]))
-    return [(row["entry_id"], relation, surprise, apart) for relation, surprise, apart, row in found]
+    triples.sort(key=lambda f: (order.index(f[0]), -f[1], -f[2], -f[3]["confidence_ppm"], f[3]["entry_id"]))
+    return [(row["entry_id"], relation, surprise, apart) for relation, surprise, apart, row in triples]
 
 
 def apart_by_row(row: Row, held: list[Row]) -> int:
@@ -34,7 +34,7 @@ def apart_by_row(row: Row, held: list[Row]) -> int:
     return len(PARTS) - shared
 
 
-def _told(row: Row, known: list[Row], at: datetime, policy: Policy) -> tuple[str, int]:
+def _judge_row(row: Row, known: list[Row], at: datetime, policy: Policy) -> tuple[str, int]:
     surprises, agreements, met = [], [], []
     for structure in band_keys(row["structure"]) or (row["structure"],):
         about = [
@@ -47,7 +47,7 @@ def _told(row: Row, known: list[Row], at: datetime, policy: Policy) -> tuple[str
             surprises.append(500_000)
             agreements.append(Fraction(0))
             continue
-        trusted, _, other = min(about, key=lambda one: one[:2])
+        trusted, _, other = min(about, key=lambda item: item[:2])
         agreement = _agreement(row, other)
         agreements.append(agreement)
         surprises.append(math.floor(500_000 + agreement * trusted / 2))

@@ -12,19 +12,19 @@ def preview_by_rows(
 ) -> dict[str, Any]:
     """Return the counts of a bundle's rows. after, trusted: confidence in ppm by entry, after crossing and at death."""
     before = {row["entry_id"]: trusted.get(row["entry_id"], after[row["entry_id"]]) for row in crossing}
-    told: dict[str, Any] = {"entry_count": len(crossing)}
+    fields: dict[str, Any] = {"entry_count": len(crossing)}
     for name, values in (("before", before), ("after", {e: after[e] for e in before})):
         bands = [0] * 10
         for value in values.values():
             bands[min(value // 100_000, 9)] += 1
-        told[name] = tuple(bands)
-        told[f"mean_{name}_ppm"] = sum(values.values()) // len(values) if values else 0
-    told["bloodstain_count"] = sum(bool(row["is_bloodstain"]) for row in crossing)
-    told["anti_knowledge_count"] = sum(bool(row["is_anti_knowledge"]) for row in crossing)
+        fields[name] = tuple(bands)
+        fields[f"mean_{name}_ppm"] = sum(values.values()) // len(values) if values else 0
+    fields["bloodstain_count"] = sum(bool(row["is_bloodstain"]) for row in crossing)
+    fields["anti_knowledge_count"] = sum(bool(row["is_anti_knowledge"]) for row in crossing)
     groups = {
         "by_domain": "domain", "by_category": "category", "by_kind": "kind", "by_generation": "generation",
         "by_rule": "selected_by",
     }  # fmt: skip
     for name, column in groups.items():
-        told[name] = dict(Counter(str(row[column]) for row in crossing))
-    return told
+        fields[name] = dict(Counter(str(row[column]) for row in crossing))
+    return fields

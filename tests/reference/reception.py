@@ -27,13 +27,13 @@ def verdicts_by_row(
     """Return (entry, verdict, initial confidence) in ranked order."""
     known = [{**row, "status": "active"} for row in held if _says_something(row)]
     by_id = {row["entry_id"]: row for row in arriving}
-    gone = {part for row in held if row["status"] == "retracted" for part in _told(row)}
+    gone = {part for row in held if row["status"] == "retracted" for part in _claim_key(row)}
     out, taken = [], 0
     for entry_id, relation, _, _ in ranked_by_row(arriving, known, at, policy):
         row = by_id[entry_id]
         if entry_id in unproven:
             verdict = "unproven"
-        elif gone & set(_told(row)) or relation == "opposed":
+        elif gone & set(_claim_key(row)) or relation == "opposed":
             verdict = "contradicted"
         elif relation == "same":
             verdict = "redundant"
@@ -56,7 +56,7 @@ def _says_something(row: Row) -> bool:
     return bool(row["status"] == "active" or (row["status"] == "candidate" and claims))
 
 
-def _told(row: Row) -> tuple[str, ...]:
+def _claim_key(row: Row) -> tuple[str, ...]:
     return band_keys(row["structure"]) or (row["structure"],)
 
 
@@ -80,7 +80,7 @@ def shadow_by_row(
     own = {"own_count": sum(g.count for g in before), "own_sum": sum(g.total for g in before),
            "own_sumsq": sum(g.squares for g in before)}  # fmt: skip
     up = down = 0
-    told: list[tuple[int, str]] = []
+    rows: list[tuple[int, str]] = []
     for cycle, group in sorted(after.items()):
         for name, more in (("own_count", group.count), ("own_sum", group.total), ("own_sumsq", group.squares)):
             own[name] += more
@@ -88,20 +88,20 @@ def shadow_by_row(
         news = (group.total > 0) - (group.total < 0) if loud else 0
         if news == sign:
             up, confidence = up + 1, min(10**6, confidence + round(rules.upvote * 10**6))
-            told.append((cycle, "borne_out"))
+            rows.append((cycle, "borne_out"))
             often = up >= policy.reception.shadow_validations and up > down
             if sure != -sign and (often or sure == sign):
-                return [*told, (cycle, "admitted")]
+                return [*rows, (cycle, "admitted")]
         elif news == -sign:
             down, confidence = down + 1, max(0, confidence - round(rules.downvote * 10**6))
-            told.append((cycle, "spoken_against"))
+            rows.append((cycle, "spoken_against"))
             if sure == -sign or confidence < round(rules.prune_confidence * 10**6):
-                return [*told, (cycle, "refused")]
+                return [*rows, (cycle, "refused")]
         else:
-            told.append((cycle, "staged"))
-    return told
+            rows.append((cycle, "staged"))
+    return rows
 
 
-def evidence_about(found: Mapping[Any, Group], golem_id: str, about: Structure) -> dict[int, Group]:
+def evidence_about(by_key: Mapping[Any, Group], golem_id: str, about: Structure) -> dict[int, Group]:
     """Cycle to a golem's own evidence about one structure."""
-    return {c: group for (g, c, s), group in found.items() if (g, s) == (golem_id, about)}
+    return {c: group for (g, c, s), group in by_key.items() if (g, s) == (golem_id, about)}

@@ -76,8 +76,8 @@ def retrieved(
         share = awake(entry, situation, policy)
         if share <= 0.0:
             continue
-        said = factors(entry, vector, question, situation, policy)
-        parts = {n: share * weights[n] * said[n] for n in weights}
-        named = {"entry_id": entry["entry_id"], "golem_id": entry["golem_id"], "factors": said, "parts": parts}
+        answer = factors(entry, vector, question, situation, policy)
+        parts = {n: share * weights[n] * answer[n] for n in weights}
+        named = {"entry_id": entry["entry_id"], "golem_id": entry["golem_id"], "factors": answer, "parts": parts}
         out.append(named | {"score": sum(parts.values())})
     return sorted(out, key=lambda hit: (-hit["score"], hit["entry_id"], hit["golem_id"]))

@@ -17,12 +17,12 @@ def _limited(value: int | None) -> int | None:
 def _verdict(records: list[dict[str, Any]], tick: int, act: str) -> tuple[int, dict[str, Any]] | None:
     """The first verified verdict on an act, and the record that holds it."""
     for record in sorted(records, key=lambda r: r["tick"]):
-        mine = [
+        effect_ppms = [
             r["effect_ppm"] for r in record["resolutions"]
             if r["verified"] and r["chosen"] == "act" and (r["decision_tick"], r["action_type"]) == (tick, act)
         ]  # fmt: skip
-        if mine:
-            return min(mine), record
+        if effect_ppms:
+            return min(effect_ppms), record
     return None
 
 
@@ -41,8 +41,8 @@ def outcomes_by_row(
             return a["slippage_ppm"] is not None and a["slippage_ppm"] > limit
 
         act = min(sent, key=lambda a: (a["status"] != "reverted", not slipped(a)))
-        mine = [r for r in records if r["golem_id"] == record["golem_id"]]
-        found = _verdict(mine, record["tick"], act["action_type"])
+        own_records = [r for r in records if r["golem_id"] == record["golem_id"]]
+        result = _verdict(own_records, record["tick"], act["action_type"])
         outcome, stake = record["outcome"], act["value_micros"]
         known = outcome is not None and outcome["verified"]
         pnl = outcome["pnl_impact_micros"] if known and stake > 0 else None
@@ -57,19 +57,19 @@ def outcomes_by_row(
             name, confirmed = "slippage", at_once
         elif share is not None and share < -Fraction(str(rules.drawdown_max)):
             name, confirmed = "drawdown", at_once
-        elif found and found[0] <= -rules.loss_min * LIMIT:
-            name, confirmed = "lasting", ("deferred", found[1]["tick"], found[1]["observed_at"])
-        elif not found and hurt and death and death["tick"] < record["tick"] + policy.prediction.check_ticks:
+        elif result and result[0] <= -rules.loss_min * LIMIT:
+            name, confirmed = "lasting", ("deferred", result[1]["tick"], result[1]["observed_at"])
+        elif not result and hurt and death and death["tick"] < record["tick"] + policy.prediction.check_ticks:
             name, confirmed = "lasting", ("at_death", death["tick"], death["at"])
         else:
-            name = ("recovered" if found else "waiting") if hurt else "passed"
+            name = ("recovered" if result else "waiting") if hurt else "passed"
         how, tick, at = confirmed or (None, None, None)
-        told = {n: act[n] for n in ("action_type", "tool_name", "slippage_ppm")}
+        by_key = {n: act[n] for n in ("action_type", "tool_name", "slippage_ppm")}
         out.append(
-            {"golem_id": record["golem_id"], "tick": record["tick"], **told, "outcome_class": name}
+            {"golem_id": record["golem_id"], "tick": record["tick"], **by_key, "outcome_class": name}
             | {"gas_ppm": _limited(act["gas_cost_micros"] * LIMIT // stake) if stake > 0 else None}
             | {"pnl_ppm": None if share is None else _limited(int(share * LIMIT))}
-            | {"effect_ppm": _limited(found[0]) if found else None}
+            | {"effect_ppm": _limited(result[0]) if result else None}
             | {"confirmed": how, "confirmed_tick": tick, "confirmed_at": at}
         )
     return out
@@ -86,19 +86,19 @@ def scars_by_row(
 ) -> dict[str, dict[str, Any]]:
     """Return each clade's published scars. failures: rows of FAILURE_SCHEMA. deaths: golem to last cycle and tick."""
     out: dict[str, dict[str, Any]] = {}
-    for one in sorted(failures, key=lambda f: (f["confirmed_at"], f["golem_id"], f["seq"])):
-        if not one["is_clear"] or one["confidence_ppm"] < policy.katabasis.scar_confidence_min * LIMIT:
+    for failure in sorted(failures, key=lambda f: (f["confirmed_at"], f["golem_id"], f["seq"])):
+        if not failure["is_clear"] or failure["confidence_ppm"] < policy.katabasis.scar_confidence_min * LIMIT:
             continue
-        known = [s for s in out.values() if s["owner_id"] == one["owner_id"]]
-        same = [s for s in known if (s["structure"], s["mechanism"]) == (one["structure"], one["mechanism"])]
+        known = [s for s in out.values() if s["owner_id"] == failure["owner_id"]]
+        same = [s for s in known if (s["structure"], s["mechanism"]) == (failure["structure"], failure["mechanism"])]
         if same:
             same[0]["seen_count"] += 1
             continue
-        shared = [sum(all(s[n] == one[n] for n in part) for part in PARTS) for s in known]
-        end = one["cycle"] * policy.curator.cycle_ticks
-        death = deaths.get(one["golem_id"])
-        stained = death is not None and death["cycle"] == one["cycle"]
-        out[one["scar_id"]] = one | {
+        shared = [sum(all(s[n] == failure[n] for n in part) for part in PARTS) for s in known]
+        end = failure["cycle"] * policy.curator.cycle_ticks
+        death = deaths.get(failure["golem_id"])
+        stained = death is not None and death["cycle"] == failure["cycle"]
+        out[failure["scar_id"]] = failure | {
             "novelty_ppm": LIMIT - max(shared, default=0) * LIMIT // 6, "seen_count": 1,
             "qualified_at_tick": min(end, death["tick"]) if death else end,
             "is_bloodstain": stained, "published": "death" if stained else "life", "decay_class": "tactical",

@@ -21,13 +21,13 @@ def bm25(texts: list[str], question: str, policy: Policy) -> list[float]:
     held = [Counter(words(text)) for text in texts]
     mean = max(sum(sum(h.values()) for h in held) / len(held), 1.0)
     k1, b, out = policy.retrieval.words_saturation, policy.retrieval.words_length, []
-    for mine in held:
+    for own in held:
         score = 0.0
         for word in set(words(question)):
             there = sum(word in other for other in held)
             rarity = math.log(1.0 + (len(held) - there + 0.5) / (there + 0.5))
-            slow = k1 * (1.0 - b + b * sum(mine.values()) / mean)
-            score += rarity * mine[word] * (k1 + 1.0) / (mine[word] + slow)
+            slow = k1 * (1.0 - b + b * sum(own.values()) / mean)
+            score += rarity * own[word] * (k1 + 1.0) / (own[word] + slow)
         out.append(score)
     return out
 
@@ -56,11 +56,11 @@ def searched(
         half = half_life_us(row["decay_class"], max(row["own_count"], row["evidence_count"]), stained, policy.decay)
         floor = floor_ppm(row["is_anti_knowledge"], stained, policy.decay)
         sure = confidence_at(row["confidence_ppm"], row["anchor_at"], at_us, half, floor) / 10**6
-        mine = (-relevance[row["text"]] * sure, row["entry_id"], row["golem_id"])
-        best[row["text"]] = min(best.get(row["text"], mine), mine)
-    told = [
+        own = (-relevance[row["text"]] * sure, row["entry_id"], row["golem_id"])
+        best[row["text"]] = min(best.get(row["text"], own), own)
+    expected_rows = [
         {"text": text, "score": -score, "id": entry, "golem_id": golem, "relevance": relevance[text]}
         for text, (score, entry, golem) in best.items()
         if relevance[text] > 0
     ]
-    return sorted(told, key=lambda hit: (-hit["score"], hit["id"], hit["golem_id"]))
+    return sorted(expected_rows, key=lambda hit: (-hit["score"], hit["id"], hit["golem_id"]))

@@ -33,16 +33,16 @@ def golem(home: Path) -> str:
     return str(ordered["golem_id"][0].as_py())
 
 
-def told(home: Path, *words: str) -> dict[str, Any]:
+def ask_json(home: Path, *words: str) -> dict[str, Any]:
     return json.loads(bardo("ask", *words, "--json", home=home))
 
 
 @pytest.mark.row("MEM-9")
 def test_it_answers_from_what_the_golem_knows_each_score_the_sum_of_its_parts(home: Path, golem: str) -> None:
-    answer = told(home, golem, QUESTION)
+    answer = ask_json(home, golem, QUESTION)
     grimoire = DerivationContext.open(home).projections.read("grimoire")
-    mine = grimoire.filter(pc.and_(pc.equal(grimoire["golem_id"], golem), pc.equal(grimoire["status"], "active")))
-    known = {row["entry_id"]: row["text"] for row in mine.to_pylist()}
+    rows = grimoire.filter(pc.and_(pc.equal(grimoire["golem_id"], golem), pc.equal(grimoire["status"], "active")))
+    known = {row["entry_id"]: row["text"] for row in rows.to_pylist()}
     assert answer["hits"]
     for hit in answer["hits"]:
         assert known[hit["entry_id"]] == hit["text"]
@@ -51,19 +51,19 @@ def test_it_answers_from_what_the_golem_knows_each_score_the_sum_of_its_parts(ho
         (hit["score_ppm"] for hit in answer["hits"]), reverse=True
     )
     assert "gas" in answer["hits"][0]["text"], "what the question is about comes first"
-    assert answer["awake"] + answer["asleep"] == mine.num_rows
-    assert len(told(home, golem, QUESTION, "--k", "1")["hits"]) == 1
+    assert answer["awake"] + answer["asleep"] == rows.num_rows
+    assert len(ask_json(home, golem, QUESTION, "--k", "1")["hits"]) == 1
 
 
 @pytest.mark.row("MEM-9")
 def test_it_says_how_fresh_it_is_and_what_was_known_at_an_earlier_tick(home: Path, golem: str) -> None:
     stores = DerivationContext.open(home)
     cycles = stores.projections.growing("cycles").read(golems=[golem]).sort_by("cycle").to_pylist()
-    now = told(home, golem, QUESTION)["as_of"]
+    now = ask_json(home, golem, QUESTION)["as_of"]
     last = cycles[-1]
     assert (now["cycle"], now["tick"], now["at"]) == (last["cycle"], last["tick_last"], last["closed_at"].isoformat())
     assert now["log_version"] == stores.log.version
-    then = told(home, golem, QUESTION, "--tick", "110")
+    then = ask_json(home, golem, QUESTION, "--tick", "110")
     assert (then["as_of"]["cycle"], then["as_of"]["tick"], then["as_of"]["head_tick"]) == (2, 100, 110)
     assert then["situation"]["tick"] == 110
     decisions = stores.projections.growing("curation").read(golems=[golem]).to_pylist()
@@ -71,32 +71,32 @@ def test_it_says_how_fresh_it_is_and_what_was_known_at_an_earlier_tick(home: Pat
         seen = [d for d in decisions if d["entry_id"] == hit["entry_id"] and d["cycle"] <= 2]
         assert hit["text"] in {d["text"] for d in seen}
     moment = cycles[1]["closed_at"].isoformat()
-    assert told(home, golem, QUESTION, "--at", moment)["as_of"]["cycle"] == 2
+    assert ask_json(home, golem, QUESTION, "--at", moment)["as_of"]["cycle"] == 2
 
 
 @pytest.mark.row("MEM-9")
 def test_a_golem_that_may_skip_says_why_it_did(home: Path, golem: str) -> None:
     rows = DerivationContext.open(home).log.read_cycles(["golem_id", "tick", "tier"])
-    mine = rows.filter(pc.equal(rows["golem_id"], golem)).sort_by("tick")
-    quiet = mine.filter(pc.and_(pc.equal(mine["tier"], "T0"), pc.greater(mine["tick"], 60)))["tick"][0].as_py()
-    loud = mine.filter(pc.and_(pc.equal(mine["tier"], "T1"), pc.greater(mine["tick"], 50)))["tick"][0].as_py()
-    skipped = told(home, golem, QUESTION, "--tick", str(quiet), "--may-skip")
+    table = rows.filter(pc.equal(rows["golem_id"], golem)).sort_by("tick")
+    quiet = table.filter(pc.and_(pc.equal(table["tier"], "T0"), pc.greater(table["tick"], 60)))["tick"][0].as_py()
+    loud = table.filter(pc.and_(pc.equal(table["tier"], "T1"), pc.greater(table["tick"], 50)))["tick"][0].as_py()
+    skipped = ask_json(home, golem, QUESTION, "--tick", str(quiet), "--may-skip")
     assert (skipped["decision"]["skipped"], skipped["hits"]) == (True, [])
     assert "the gate let the tick pass" in skipped["decision"]["reason"]
-    answered = told(home, golem, QUESTION, "--tick", str(quiet))
+    answered = ask_json(home, golem, QUESTION, "--tick", str(quiet))
     assert answered["decision"] == skipped["decision"], (
         "who asks gets an answer, and hears what the golem would have done"
     )
     assert answered["hits"]
-    thought = told(home, golem, QUESTION, "--tick", str(loud), "--may-skip")
+    thought = ask_json(home, golem, QUESTION, "--tick", str(loud), "--may-skip")
     assert not thought["decision"]["skipped"]
     assert thought["hits"]
 
 
 @pytest.mark.row("MEM-9")
 def test_what_the_owners_other_golems_know_counts_less(home: Path, golem: str) -> None:
-    alone = {hit["entry_id"] for hit in told(home, golem, QUESTION, "--k", "1000")["hits"]}
-    both = told(home, golem, QUESTION, "--k", "1000", "--clade")["hits"]
+    alone = {hit["entry_id"] for hit in ask_json(home, golem, QUESTION, "--k", "1000")["hits"]}
+    both = ask_json(home, golem, QUESTION, "--k", "1000", "--clade")["hits"]
     others = [hit for hit in both if hit["entry_id"] not in alone]
     assert others
     assert {(hit["layer"], hit["discount"], hit["golem_id"] == golem) for hit in others} == {("clade", 0.8, False)}
@@ -105,7 +105,7 @@ def test_what_the_owners_other_golems_know_counts_less(home: Path, golem: str) -
 
 
 def test_the_table_shows_every_factor_the_decision_and_the_moment(home: Path, golem: str) -> None:
-    said = bardo("ask", golem, QUESTION, home=home)
+    output = bardo("ask", golem, QUESTION, home=home)
     for word in (
         *FACTORS,
         "score",
@@ -116,17 +116,17 @@ def test_the_table_shows_every_factor_the_decision_and_the_moment(home: Path, go
         "log version",
         golem,
     ):
-        assert word in said
+        assert word in output
 
 
 def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
     def files() -> int:
         return len(list((home / "log" / "vectors").rglob("*.parquet")))
 
-    told(home, golem, QUESTION, "--clade")
+    ask_json(home, golem, QUESTION, "--clade")
     before = files()
     assert before, "what entries say has its vector on record"
-    told(home, golem, "something else", "--clade")
+    ask_json(home, golem, "something else", "--clade")
     assert files() == before
 
 
@@ -147,8 +147,8 @@ def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
     ],
 )
 def test_a_wrong_question_says_how_to_ask(home: Path, golem: str, words: str, cure: str) -> None:
-    said = bardo(*shlex.split(words.replace("GOLEM", golem)), home=home, expect=2)
-    assert cure in " ".join(said.split())
+    output = bardo(*shlex.split(words.replace("GOLEM", golem)), home=home, expect=2)
+    assert cure in " ".join(output.split())
 
 
 def test_a_question_of_a_megabyte_is_refused(home: Path, golem: str) -> None:

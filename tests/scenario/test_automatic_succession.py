@@ -67,9 +67,9 @@ def childless(stores: DerivationContext) -> list[str]:
 def steps(stores: DerivationContext, golem_id: str) -> list[tuple[str, str, int]]:
     """Return the events of a succession: step, outcome, attempt, in the order of steps and attempts."""
     rows = stores.life("SuccessionAdvanced")
-    told = rows.filter(pc.equal(rows["golem_id"], golem_id))["advanced"].to_pylist()
-    order = sorted(told, key=lambda one: (one["attempt"], STEPS.index(one["step"])))
-    return [(one["step"], one["outcome"], one["attempt"]) for one in order]
+    table = rows.filter(pc.equal(rows["golem_id"], golem_id))["advanced"].to_pylist()
+    order = sorted(table, key=lambda single: (single["attempt"], STEPS.index(single["step"])))
+    return [(item["step"], item["outcome"], item["attempt"]) for item in order]
 
 
 def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stores: DerivationContext) -> None:
@@ -79,7 +79,7 @@ def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stor
     with pytest.raises(ConfigError, match="--why"):
         commit_credit(stores, owner, 1, " ", now=NOW)
     commit_credit(stores, owner, 100_000_000, "for heirs", now=NOW)
-    assert [one.golem_id for one in due_successions(stores, NOW)] == [first, second]
+    assert [succession.golem_id for succession in due_successions(stores, NOW)] == [first, second]
     done = run_due_successions(stores, now=NOW)
     assert steps(stores, first) == [(step, "done", 1) for step in STEPS]
     assert done[first].booted
@@ -103,12 +103,12 @@ def test_nobody_follows_before_all_four_phases_of_dying_are_over(brief_home: Pat
     home = home_without_verdicts(brief_home, tmp_path / "home")
     stores, known = DerivationContext.open(home), DerivationContext.open(brief_home)
     wanted(stores, EAGER)
-    told = [LifeEvent.model_validate(r) for r in known.log.life().drop_columns("recorded_at").to_pylist()]
+    rows = [LifeEvent.model_validate(r) for r in known.log.life().drop_columns("recorded_at").to_pylist()]
     for kind in DERIVED:
         assert due_successions(stores, NOW) == [], f"before {kind}: what is not published yet cannot be inherited"
-        stores.log.record([event for event in told if event.kind == kind], NOW)
+        stores.log.record([event for event in rows if event.kind == kind], NOW)
     assert DERIVED[-1] == "LegacyLeft"
-    assert [one.golem_id for one in due_successions(stores, NOW)] == childless(stores)
+    assert [succession.golem_id for succession in due_successions(stores, NOW)] == childless(stores)
 
 
 def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: DerivationContext) -> None:
@@ -123,14 +123,14 @@ def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: D
     assert dead_golem(stores, dead).heir_id not in births_of(stores)
     assert due_successions(stores, NOW + timedelta(days=9)) == [], "what halted is not tried again by itself"
     stuck = childless(stores)
-    said = {g: f"{g} has no heir, its succession halted (funded): {why_of(stores, g)}" for g in stuck}
-    assert owner_s_notices(stores) == sorted((dead_golem(stores, g).born.owner_id, text) for g, text in said.items())
+    by_key = {g: f"{g} has no heir, its succession halted (funded): {why_of(stores, g)}" for g in stuck}
+    assert owner_s_notices(stores) == sorted((dead_golem(stores, g).born.owner_id, text) for g, text in by_key.items())
     both = len(stuck)
     assert health_of(stores, NOW).successions == Successions(halted=both, waiting=0, unregistered=0)
     assert f"{both} halted without an heir" in bardo("status", home=stores.home.root)
     assert {grave.succession for grave in graves(stores) if grave.heir_id is None} == {"halted: funded"}
-    told = [e for e in mortality(stores) if e.name == "SuccessionAdvanced" and e.payload.outcome == "halted"]
-    assert {(e.golem_id, e.payload.step) for e in told} == {(g, "funded") for g in stuck}
+    selected = [e for e in mortality(stores) if e.name == "SuccessionAdvanced" and e.payload.outcome == "halted"]
+    assert {(e.golem_id, e.payload.step) for e in selected} == {(g, "funded") for g in stuck}
     assert summon(stores, dead_golem(stores, dead), HeirRequest(40_000_000, force=True), now=NOW).booted
     assert credit_micros(stores, owner) == 39_999_999, "by hand it is the owner's own money"
 
@@ -172,7 +172,7 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
     assert health_of(stores, moment).successions.waiting == len(childless(stores))
     (stores.home.root / "golems").unlink()
     assert run_due_successions(stores, now=moment)[dead].booted
-    assert [one for one in steps(stores, dead) if one[0] == "provisioned"][-1] == ("provisioned", "done", 6)
+    assert [step for step in steps(stores, dead) if step[0] == "provisioned"][-1] == ("provisioned", "done", 6)
     assert dead_golem(stores, dead).heir_id in births_of(stores)
 
 
@@ -211,7 +211,7 @@ def why_of(stores: DerivationContext, golem_id: str) -> str:
 def owner_s_notices(stores: DerivationContext) -> list[tuple[str, str]]:
     """Return the owner notices other than deaths."""
     deaths = set(stores.life("LegacyLeft")["event_id"].to_pylist())
-    return sorted((one.owner_id, one.text) for one in notices_of(stores) if one.event_id not in deaths)
+    return sorted((item.owner_id, item.text) for item in notices_of(stores) if item.event_id not in deaths)
 
 
 def mortality(stores: DerivationContext) -> list[GolemEvent]:
@@ -238,10 +238,10 @@ def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Deriv
     home = stores.home.root
     bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
     after = DerivationContext.open(home)
-    assert [one for one in steps(after, first) if one[0] == "registered"] == [("registered", "halted", 1)]
+    assert [step for step in steps(after, first) if step[0] == "registered"] == [("registered", "halted", 1)]
     assert due_successions(after, NOW + timedelta(days=1)) == [], "however often its heart beat"
-    told = [text for _, text in owner_s_notices(after)]
-    assert [text.partition(":")[0] for text in told] == [f"{heir}, the heir of {first}, has no identity"]
+    selected = [text for _, text in owner_s_notices(after)]
+    assert [text.partition(":")[0] for text in selected] == [f"{heir}, the heir of {first}, has no identity"]
     assert "born, nameless" in bardo("golem", "successions", home=home)
 
 
@@ -254,7 +254,7 @@ def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: Derivation
     run_due_successions(stores, now=NOW)
     died = Died.model_validate(stores.life("DeathDeclared")["died"][0].as_py() | {"tick": 1})
     stores.log.record([life_event(heir, births_of(stores)[heir][1], died)], NOW)
-    assert [one.golem_id for one in due_successions(stores, NOW)] == [dead]
+    assert [succession.golem_id for succession in due_successions(stores, NOW)] == [dead]
     assert run_due_successions(stores, now=NOW)[dead].nameless
     assert due_successions(stores, NOW) == []
     assert steps(stores, dead)[-1] == ("registered", "halted", 2)
@@ -331,8 +331,8 @@ def test_dagster_finds_what_is_due_and_does_it_once(stores: DerivationContext) -
 def test_what_is_due_is_shown_and_done_by_the_command(stores: DerivationContext) -> None:
     home = stores.home.root
     shown = orjson.loads(bardo("golem", "due", "--dry-run", "--json", home=home))
-    assert [one["golem"] for one in shown] == childless(stores)
-    assert {one["state"] for one in shown} == {"due"}
+    assert [line["golem"] for line in shown] == childless(stores)
+    assert {line["state"] for line in shown} == {"due"}
     done = orjson.loads(bardo("golem", "due", "--json", home=home))
-    assert {one["state"] for one in done} == {"halted: funded"}
+    assert {line["state"] for line in done} == {"halted: funded"}
     assert "nothing is due" in bardo("golem", "due", home=home)

@@ -24,30 +24,30 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
     listed = orjson.loads(bardo("bundle", "show", "--format", "json", home=home))
     assert len(listed) > 1
     assert {row["signed_by"] for row in listed} == {None}
-    one, other = listed[0], listed[1]
+    first, other = listed[0], listed[1]
 
-    said = bardo("bundle", "verify", one["golem"], home=home)
-    assert f"bundle {one['bundle']}" in said
-    assert " is valid: 10 files, unsigned" in said
+    output = bardo("bundle", "verify", first["golem"], home=home)
+    assert f"bundle {first['bundle']}" in output
+    assert " is valid: 10 files, unsigned" in output
     owners = {e["born"]["owner_id"] for e in DerivationContext.open(home).life("GolemBorn").to_pylist()}
     for owner in sorted(owners):
         assert "no backup holds it" in bardo("keys", "owner", owner, home=home)
     assert bardo("bundle", "sign", home=home).count("signed with") == len(listed)
     assert "nothing to sign" in bardo("bundle", "sign", home=home)
-    said = bardo("bundle", "verify", one["bundle"], home=home)
-    assert "the owner's" in said
+    output = bardo("bundle", "verify", first["bundle"], home=home)
+    assert "the owner's" in output
 
-    shown = orjson.loads(bardo("bundle", "show", one["golem"], "--format", "json", home=home))
-    assert shown["entries"] == one["entries"] == sum(shown["domains"].values())
-    assert "Testament of" in bardo("bundle", "show", one["golem"], home=home)
-    changed = orjson.loads(bardo("bundle", "diff", one["golem"], other["golem"], "--format", "json", home=home))
+    shown = orjson.loads(bardo("bundle", "show", first["golem"], "--format", "json", home=home))
+    assert shown["entries"] == first["entries"] == sum(shown["domains"].values())
+    assert "Testament of" in bardo("bundle", "show", first["golem"], home=home)
+    changed = orjson.loads(bardo("bundle", "diff", first["golem"], other["golem"], "--format", "json", home=home))
     assert changed["same"] + len(changed["entries"]) >= shown["entries"]
-    same = orjson.loads(bardo("bundle", "diff", one["golem"], one["bundle"], "--format", "json", home=home))
+    same = orjson.loads(bardo("bundle", "diff", first["golem"], first["bundle"], "--format", "json", home=home))
     assert (same["same"], same["entries"], same["playbook"], same["testament"]) == (shown["entries"], [], [], {})
 
-    bardo("bundle", "export", one["golem"], str(file), home=home)
+    bardo("bundle", "export", first["golem"], str(file), home=home)
     before = file.read_bytes()
-    bardo("bundle", "export", one["bundle"], str(file), home=home)
+    bardo("bundle", "export", first["bundle"], str(file), home=home)
     assert file.read_bytes() == before, "the same bytes whenever it is exported"
     stores = DerivationContext.open(home)
     signature = orjson.loads((home / "bundles" / shown["bundle"] / "signature.json").read_bytes())
@@ -68,8 +68,8 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
 @pytest.mark.row("INH-7")
 def test_what_was_altered_is_refused_and_named(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
-    one = orjson.loads(bardo("bundle", "show", "--format", "json", home=home))[0]
-    (folder,) = (home / "bundles").glob(one["bundle"] + "*")
+    printed = orjson.loads(bardo("bundle", "show", "--format", "json", home=home))[0]
+    (folder,) = (home / "bundles").glob(printed["bundle"] + "*")
     spoilt = tmp_path / "spoilt"
     shutil.copytree(folder, spoilt)
     (spoilt / "playbook.md").write_text("Trust me.")

@@ -49,8 +49,8 @@ def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: 
     assert ancestor["ticks"], "own experience rests on ticks"
     ticks = ", ".join(str(t["tick"]) for t in ancestor["ticks"])
     count = f"select count(*) n from fct_ticks where golem_id = '{ancestor['golem_id']}' and tick in ({ticks})"
-    found = json.loads(bardo("sql", count, "--format", "json", home=asked_home))
-    assert found == [{"n": len(ancestor["ticks"])}]
+    printed = json.loads(bardo("sql", count, "--format", "json", home=asked_home))
+    assert printed == [{"n": len(ancestor["ticks"])}]
     assert ancestor["golem_id"] in bardo("lineage", row["entry_id"][:12], home=asked_home)
     assert "no entry begins with" in bardo("lineage", "zzzz", home=asked_home, expect=2)
 
@@ -60,9 +60,9 @@ def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: 
 def test_rebuild_agrees_with_what_is_and_what_was(asked_home: Path) -> None:
     assert "DIFFERENT" not in bardo("rebuild", home=asked_home)
     for earlier in (("--as-of", "2026-01-01T05:00"), ("--as-of", "2026-01-01T08:31"), ("--as-of-version", "8")):
-        said = bardo("rebuild", *earlier, home=asked_home)
-        assert "DIFFERENT" not in said, earlier
-        assert said.count("equal") == len(TABLES)
+        output = bardo("rebuild", *earlier, home=asked_home)
+        assert "DIFFERENT" not in output, earlier
+        assert output.count("equal") == len(TABLES)
 
 
 @pytest.mark.row("X-1")
@@ -72,22 +72,22 @@ def test_what_was_touched_and_what_was_altered_behind_delta_s_back_is_found(aske
     grimoire = stores.projections.replaceable("grimoire")
     rows = grimoire.read()
     bucket = grimoire.buckets(rows["golem_id"].to_pylist()[:1])
-    mine = grimoire.read(bucket)
-    grimoire.replace(mine.slice(1), bucket)
+    selected = grimoire.read(bucket)
+    grimoire.replace(selected.slice(1), bucket)
     for name in stores.projections.growing("votes").table.files():
         table = pq.read_table(name)
         doubted = pa.array([1] * table.num_rows, pa.int64())
         place = table.schema.get_field_index("confidence_ppm")
         pq.write_table(table.set_column(place, table.schema.field(place), doubted), name)
-    said = bardo("rebuild", home=touched, expect=1)
-    different = {line.split()[0] for line in said.splitlines() if "DIFFERENT" in line and line.split()[0] in TABLES}
-    assert different == {"grimoire", "votes"}, said
+    output = bardo("rebuild", home=touched, expect=1)
+    different = {line.split()[0] for line in output.splitlines() if "DIFFERENT" in line and line.split()[0] in TABLES}
+    assert different == {"grimoire", "votes"}, output
 
 
 def test_status_shows_tables_and_gaps(asked_home: Path) -> None:
-    said = bardo("status", home=asked_home)
-    assert all(name in said for name in ("curation", "grimoire", "votes", "candidates"))
-    assert "Gaps" not in said
+    output = bardo("status", home=asked_home)
+    assert all(name in output for name in ("curation", "grimoire", "votes", "candidates"))
+    assert "Gaps" not in output
     assert "not all missing" in bardo("accept-gap", "g-none", "1", "2", "--why", "lost", home=asked_home, expect=2)
 
 
@@ -100,9 +100,9 @@ def test_an_owner_s_steer_forces_full_thought_and_is_on_record(tmp_path: Path) -
     rows = (
         DerivationContext.open(home).log.read_cycles(["tick", "tier", "forced_by", "active_interventions"]).to_pylist()
     )
-    told = {t: [r for r in rows if r["tick"] == t] for t in (70, 80)}
-    assert {r["tier"] for r in told[70]} == {"T2"}
-    assert {r["forced_by"] for r in told[70]} == {"steer"}
-    assert [r["active_interventions"][0]["kind"] for r in told[80]] == ["follow_up"] * 2
-    assert {r["forced_by"] for r in told[80]} == {None}
+    by_key = {t: [r for r in rows if r["tick"] == t] for t in (70, 80)}
+    assert {r["tier"] for r in by_key[70]} == {"T2"}
+    assert {r["forced_by"] for r in by_key[70]} == {"steer"}
+    assert [r["active_interventions"][0]["kind"] for r in by_key[80]] == ["follow_up"] * 2
+    assert {r["forced_by"] for r in by_key[80]} == {None}
     assert DerivationContext.open(home).log.life("OwnerSteered").num_rows == 4

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.row("P-7")
 BRIEF = ("run", "--bars", "130", "--golems", "1", "--generations", "1", "--lifespan", "120-120", "--no-marts")
 
 
-def told(*words: str, home: Path) -> Any:
+def json_of(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
@@ -31,7 +31,7 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
         "[clock]\ndelta_theta_ticks = 100\n[oracle]\nenabled = false\n[heartbeat]\nwrite_batch_size = 7\n"
         "[styx]\nclade_enabled = true\n[death]\nreserve_min_usd = 0.5\n"
     )
-    assert told("config", "check", home=home)["read_by_nothing"] == ["styx.clade_enabled"]
+    assert json_of("config", "check", home=home)["read_by_nothing"] == ["styx.clade_enabled"]
     bardo(*BRIEF, home=home)
     stores = DerivationContext.open(home)
     assert stores.policy.curator.cycle_ticks == 100
@@ -43,16 +43,16 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
     predicted = stores.log.read_cycles(["predictions"])["predictions"].to_pylist()
     assert not any(predicted), "an oracle that is off predicts nothing"
     (event,) = stores.life("ConfigurationAdopted").to_pylist()
-    said = event["configured"]
-    assert (event["golem_id"], said["source"]) == ("*", "bardo.toml")
-    assert (said["policy_hash"], said["run"]) == (stores.policy.hash, born["lineage_id"].partition("/")[0])
-    assert orjson.loads(said["configuration"])["styx"]["clade_enabled"] is True
+    configured = event["configured"]
+    assert (event["golem_id"], configured["source"]) == ("*", "bardo.toml")
+    assert (configured["policy_hash"], configured["run"]) == (stores.policy.hash, born["lineage_id"].partition("/")[0])
+    assert orjson.loads(configured["configuration"])["styx"]["clade_enabled"] is True
 
     bardo(*BRIEF, home=home)
     assert DerivationContext.open(home).life("ConfigurationAdopted").num_rows == 1, "the same run again writes nothing"
     assert "DIFFERENT" not in bardo("rebuild", home=home)
-    assert told("config", "check", home=home)["changes"] == []
-    shown = {row["key"]: row for row in told("config", "show", home=home)["keys"]}
+    assert json_of("config", "check", home=home)["changes"] == []
+    shown = {row["key"]: row for row in json_of("config", "show", home=home)["keys"]}
     assert shown["clock.delta_theta_ticks"] == {
         "key": "clock.delta_theta_ticks", "in_force": 100, "stated": 100, "read_by": "curator.cycle_ticks",
     }  # fmt: skip
@@ -62,18 +62,18 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
     again = DerivationContext.open(home)
     assert again.policy == stores.policy, "what the file leaves out stays as it is in force"
     assert again.life("GolemBorn").num_rows == 2
-    found = in_force_now(again, first["golem_id"])
-    assert found.event is not None
-    assert found.event.source == "bardo.toml", "a golem's configuration is that of its own run"
+    state = in_force_now(again, first["golem_id"])
+    assert state.event is not None
+    assert state.event.source == "bardo.toml", "a golem's configuration is that of its own run"
 
 
 def test_a_file_that_is_wrong_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text("[clock]\ndelta_theta_tick = 20\n")
     home = tmp_path / "home"
     for words in (BRIEF, ("config", "check"), ("config", "show")):
-        said = bardo(*words, "--config", str(tmp_path / "wrong.toml"), home=home, expect=2)
-        assert "wrong.toml: clock.delta_theta_tick = 20" in said
-        assert "clock.delta_theta_ticks" in said
+        output = bardo(*words, "--config", str(tmp_path / "wrong.toml"), home=home, expect=2)
+        assert "wrong.toml: clock.delta_theta_tick = 20" in output
+        assert "clock.delta_theta_ticks" in output
     assert not home.exists()
     assert "TOML" not in bardo("config", "check", home=home), "a home without a file is in order"
 
@@ -99,8 +99,8 @@ def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path
     assert narrow.policy.inheritance.budget == 2
     assert narrow.policy.writer.batch_records == 3
     assert max(narrow.projections.read("candidates")["entry_count"].to_pylist()) <= 2
-    said = narrow.life("ConfigurationAdopted").sort_by("observed_at")["configured"].to_pylist()
-    assert [one["why"] for one in said] == ["small batches", "a narrow bottleneck"]
+    rows = narrow.life("ConfigurationAdopted").sort_by("observed_at")["configured"].to_pylist()
+    assert [item["why"] for item in rows] == ["small batches", "a narrow bottleneck"]
     (adopted,) = narrow.life("DerivationAdopted")["adopted"].to_pylist()
     assert adopted["why"] == "other.toml: a narrow bottleneck"
     bardo("config", "adopt", "--config", str(config), "--why", "again", home=home)

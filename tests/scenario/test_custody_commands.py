@@ -42,9 +42,9 @@ def root(kept: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.row("EV-3", "X-9")
 def test_verify_says_clean_broken_or_unreadable_by_its_exit_code(root: Path, tmp_path: Path) -> None:
-    said = bardo("verify", home=root)
-    assert said.splitlines()[-1] == "clean"
-    digest = said.split("digest of the fleet")[1].split()[0]
+    output = bardo("verify", home=root)
+    assert output.splitlines()[-1] == "clean"
+    digest = output.split("digest of the fleet")[1].split()[0]
     bardo("verify", "--expect", digest, home=root)
     path = tampered_homes.data_files(Home.open(root))[0]
     content = path.read_bytes()
@@ -115,8 +115,8 @@ def test_a_key_is_registered_rotated_and_revoked_and_each_decides_what_is_taken(
         append(3, first, "one")
     append(3, second, "two")
 
-    said = bardo("keys", "revoke", golem, "--from-tick", "3", "--why", "stolen", home=root)
-    assert "bardo strike" in said
+    output = bardo("keys", "revoke", golem, "--from-tick", "3", "--why", "stolen", home=root)
+    assert "bardo strike" in output
     with pytest.raises(SignatureError, match="revoked"):
         append(4, second, "two")
     broken = bardo("verify", home=root, expect=1)
@@ -146,8 +146,8 @@ def test_a_key_that_would_judge_records_on_record_is_refused(root: Path, tmp_pat
     )
     assert "give the public key" in bardo("keys", "register", ARROW, "--file", str(private), home=root, expect=2)
     assert "64 lowercase hex digits" in bardo("keys", "register", ARROW, "--public", "ab", home=root, expect=2)
-    said = bardo("keys", "register", ARROW, "--public", "ab" * 32, "--key-id", "k" * 300, home=root, expect=2)
-    assert "key_id" in said
+    output = bardo("keys", "register", ARROW, "--public", "ab" * 32, "--key-id", "k" * 300, home=root, expect=2)
+    assert "key_id" in output
     assert "no key" in bardo("keys", "revoke", ARROW, "--why", "none", home=root, expect=2)
     assert "rotate" in bardo("keys", "register", SIGNED, "--public", "ab" * 32, home=root, expect=2)
 
@@ -159,8 +159,8 @@ def test_a_key_that_would_judge_records_on_record_is_refused(root: Path, tmp_pat
 def test_a_backup_is_made_and_restored_by_command(root: Path, tmp_path: Path) -> None:
     folder, made = tmp_path / "backup", tmp_path / "again"
     digest = bardo("backup", str(folder), home=root).split("digest of the fleet")[1].split()[0]
-    said = bardo("restore", str(folder), "--home", str(made), home=root)
-    assert "bardo drain" in said
+    output = bardo("restore", str(folder), "--home", str(made), home=root)
+    assert "bardo drain" in output
     bardo("verify", "--expect", digest, home=made)
     bardo("drain", home=made)
     assert bardo("verify", home=made).splitlines()[-1] == "clean"

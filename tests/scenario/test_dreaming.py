@@ -42,7 +42,7 @@ def stores(slept: Path) -> DerivationContext:
     return stores_at(slept, Policy())
 
 
-def told(stores: DerivationContext, *operations: str) -> list[dict]:
+def hypothesis_rows(stores: DerivationContext, *operations: str) -> list[dict]:
     rows = stores.projections.read("hypotheses").sort_by("at").to_pylist()
     return [row for row in rows if row["operation"] in operations]
 
@@ -66,9 +66,9 @@ def test_every_judged_decision_came_out_again_when_it_was_re_simulated(stores: D
 def test_a_counterfactual_is_staged_from_failures_and_names_their_ticks(stores: DerivationContext) -> None:
     failed = {}
     for row in stores.log.read_cycles(["tick", "resolutions"]).to_pylist():
-        for one in row["resolutions"]:
-            failed[one["decision_tick"]] = (one["effect_ppm"] > 0) == (one["chosen"] == "hold")
-    staged = told(stores, "staged")
+        for item in row["resolutions"]:
+            failed[item["decision_tick"]] = (item["effect_ppm"] > 0) == (item["chosen"] == "hold")
+    staged = hypothesis_rows(stores, "staged")
     assert len(staged) > 10
     for row in staged:
         assert 200_000 <= row["confidence_ppm"] < 300_000
@@ -78,7 +78,7 @@ def test_a_counterfactual_is_staged_from_failures_and_names_their_ticks(stores: 
 
 
 def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(stores: DerivationContext) -> None:
-    confirmed, expired = told(stores, "confirmed"), told(stores, "expired")
+    confirmed, expired = hypothesis_rows(stores, "confirmed"), hypothesis_rows(stores, "expired")
     assert confirmed
     for row in confirmed:
         assert row["at"] - row["staged_at"] <= timedelta(days=RULES.confirm_days) + timedelta(hours=12)
@@ -97,7 +97,7 @@ def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(
 
 
 def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: DerivationContext) -> None:
-    pushed = told(stores, "pushed")
+    pushed = hypothesis_rows(stores, "pushed")
     assert pushed
     for row in pushed:
         assert row["state"] == "confirmed"
@@ -107,7 +107,7 @@ def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: Deri
 
 def test_what_was_confirmed_is_known_and_crosses_from_a_half_on(stores: DerivationContext) -> None:
     lessons = stores.projections.read("lessons").to_pylist()
-    made = {(r["regime"], r["anomaly_band"], r["gas_band"], r["change"]) for r in told(stores, "confirmed")}
+    made = {(r["regime"], r["anomaly_band"], r["gas_band"], r["change"]) for r in hypothesis_rows(stores, "confirmed")}
     assert {(r["regime"], r["anomaly_band"], r["gas_band"], r["cause"]) for r in lessons} == made
     active = {row["entry_id"]: row["confidence_ppm"] for row in lessons if row["status"] == "active"}
     assert active
@@ -128,9 +128,9 @@ def test_the_command_shows_dreams_and_the_fate_of_hypotheses(slept: Path, stores
     assert ", offered to the clade" in page
     assert "gone" in page
     assert "in later decisions n=" in page
-    found = json.loads(bardo("dreams", golem, "--json", home=slept))
-    assert len(found["dreams"]) == stores.projections.digest("dreams").rows
-    assert {h["fate"] for h in found["hypotheses"]} >= {"confirmed", "staged", "expired", "imagined"}
-    surest = found["hypotheses"][0]
+    printed = json.loads(bardo("dreams", golem, "--json", home=slept))
+    assert len(printed["dreams"]) == stores.projections.digest("dreams").rows
+    assert {h["fate"] for h in printed["hypotheses"]} >= {"confirmed", "staged", "expired", "imagined"}
+    surest = printed["hypotheses"][0]
     assert surest["confidence_now_ppm"] <= surest["confidence_ppm"]
     assert surest["cause_ticks"]

@@ -44,7 +44,7 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     return stores
 
 
-def told(home: Path, policy: Policy) -> list[GolemEvent]:
+def mortality_events(home: Path, policy: Policy) -> list[GolemEvent]:
     """Return the mortality events from the beginning."""
 
     async def listen() -> list[GolemEvent]:
@@ -57,11 +57,11 @@ def told(home: Path, policy: Policy) -> list[GolemEvent]:
 def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_way_to_the_end(
     poor: DerivationContext,
 ) -> None:
-    found: dict[str, list[tuple[Any, ...]]] = {}
-    for event in told(poor.home.root, LIVELY):
+    collected: dict[str, list[tuple[Any, ...]]] = {}
+    for event in mortality_events(poor.home.root, LIVELY):
         if event.name == "mortality:phase_transition":
-            said = event.payload.model_dump()
-            found.setdefault(event.golem_id, []).append((event.tick, said["before"], said["after"]))
+            answer = event.payload.model_dump()
+            collected.setdefault(event.golem_id, []).append((event.tick, answer["before"], answer["after"]))
     rows = poor.log.read_cycles(["golem_id", "tick", "phase", "vitality"]).sort_by("tick")
     lived: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
@@ -71,12 +71,12 @@ def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_
         changes = [
             (b["tick"], a["phase"], b["phase"]) for a, b in itertools.pairwise(ticks) if a["phase"] != b["phase"]
         ]
-        assert found[golem_id] == changes
+        assert collected[golem_id] == changes
         assert {after for _, _, after in changes} >= set(PHASES[1:]), "it fell through all of them"
         last = ticks[-1]
         assert last["phase"] == "terminal"
         assert last["vitality"]["economic"] == last["vitality"]["composite"] == 0.0
-    ends = [e for e in told(poor.home.root, LIVELY) if e.name == "DeathDeclared"]
+    ends = [e for e in mortality_events(poor.home.root, LIVELY) if e.name == "DeathDeclared"]
     assert {e.golem_id: e.payload.model_dump()["cause"] for e in ends} == dict.fromkeys(lived, "economic")
 
 
@@ -85,14 +85,14 @@ def test_who_dies_of_poverty_has_spent_all_credits_and_nothing_of_the_reserve(po
     births = {e["golem_id"]: e["born"] for e in poor.life("GolemBorn").to_pylist()}
     for death in poor.life("DeathDeclared").to_pylist():
         born, died = births[death["golem_id"]], death["died"]
-        mine = poor.log.read_cycles(["credits_micros", "credit_consumed_micros"], golems=[death["golem_id"]])
-        assert pc.min(mine["credits_micros"]).as_py() == died["credits_micros"] == 0
-        paid = pc.sum(mine["credit_consumed_micros"]).as_py()
+        rows = poor.log.read_cycles(["credits_micros", "credit_consumed_micros"], golems=[death["golem_id"]])
+        assert pc.min(rows["credits_micros"]).as_py() == died["credits_micros"] == 0
+        paid = pc.sum(rows["credit_consumed_micros"]).as_py()
         assert paid == born["credits_micros"] + died["earned_micros"], "life was paid from the credits alone"
         accepted, *_, left = phases_of(poor)[death["golem_id"]]
-        assert accepted.said["reserve_micros"] == born["reserve_micros"] == 300_000
-        assert accepted.said["means"] == "full"
-        assert 130_000 <= left.said["spent_micros"] <= 300_000
+        assert accepted.payload["reserve_micros"] == born["reserve_micros"] == 300_000
+        assert accepted.payload["means"] == "full"
+        assert 130_000 <= left.payload["spent_micros"] <= 300_000
 
 
 @pytest.mark.row("INH-2", "INH-4", "INH-20")
@@ -107,16 +107,16 @@ def test_what_the_phases_say_is_what_the_golem_left(brief_home: Path) -> None:
     for golem_id, phases in done.items():
         assert [p.kind for p in phases] == list(PHASES_OF_DYING)
         ids = [deaths[golem_id]["event_id"], *(p.event_id for p in phases)]
-        assert [p.said["follows"] for p in phases] == ids[:-1]
-        spent = list(itertools.accumulate(p.said["cost_micros"] for p in phases))
-        assert [p.said["spent_micros"] for p in phases] == spent
-        _, settled, reflected, left = (p.said for p in phases)
+        assert [p.payload["follows"] for p in phases] == ids[:-1]
+        spent = list(itertools.accumulate(p.payload["cost_micros"] for p in phases))
+        assert [p.payload["spent_micros"] for p in phases] == spent
+        _, settled, reflected, left = (p.payload for p in phases)
         assert settled["capital_micros"] == deaths[golem_id]["died"]["capital_micros"]
         bundle = load_bundle(stores.home, bundles[golem_id])
         assert left["bundle_hash"] == bundle.bundle_hash
         assert reflected["testament_hash"] == hashlib.sha256(bundle.files["testament.md"]).hexdigest()
-        mine = causes.filter(pc.equal(causes["golem_id"], golem_id))
-        assert left["vote_count"] == pc.sum(pc.is_in(mine["vote_id"], value_set=last_words.combine_chunks())).as_py()
+        rows = causes.filter(pc.equal(causes["golem_id"], golem_id))
+        assert left["vote_count"] == pc.sum(pc.is_in(rows["vote_id"], value_set=last_words.combine_chunks())).as_py()
         assert left["push_confidence"] == 0.4, "its time was up"
         crossed = crossings.filter(pc.and_(pc.equal(crossings["golem_id"], golem_id), crossings["crosses"]))
         assert sorted(left["pushed_entry_ids"]) == sorted(crossed["entry_id"].to_pylist()) != []
@@ -136,15 +136,17 @@ def test_the_cheapest_death_leaves_a_snapshot_pushed_insights_and_a_notice(brief
     beggar = first.born.model_copy(update={"reserve_micros": 12_000})
     death = next(e for e in deaths if e.golem_id == first.golem_id)
     stores.log.record([life_event(first.golem_id, first.observed_at, beggar)], NOW)
-    mine = known.log.read_cycles(RECORD_SCHEMA.names, golems=[first.golem_id]).cast(RECORD_SCHEMA)
-    stores.log.append(mine, writer="w", segment=1, recorded_at=NOW)
+    rows = known.log.read_cycles(RECORD_SCHEMA.names, golems=[first.golem_id]).cast(RECORD_SCHEMA)
+    stores.log.append(rows, writer="w", segment=1, recorded_at=NOW)
     stores.log.record([death], NOW)
     (published,) = curate_and_complete_deaths(stores, now=NOW)
-    accepted, _, reflected, left = (p.said for p in phases_of(stores)[first.golem_id])
+    accepted, _, reflected, left = (p.payload for p in phases_of(stores)[first.golem_id])
     assert accepted["means"] == "cheapest"
     assert (reflected["reflection_micros"], reflected["compression_micros"]) == (0, 10_000)
     assert left["spent_micros"] == 12_000 == left["reserve_micros"]
     assert (left["bundle_hash"], left["published"]) == (published, True)
     assert 0 < len(left["pushed_entry_ids"]) <= Policy().dying.cheapest_push_count
-    notices = [e.payload.model_dump()["notice"] for e in told(home.root, Policy()) if e.name == "LegacyLeft"]
+    notices = [
+        e.payload.model_dump()["notice"] for e in mortality_events(home.root, Policy()) if e.name == "LegacyLeft"
+    ]
     assert notices == [left["notice"]]

@@ -68,9 +68,9 @@ def vectors_on_record(stores: DerivationContext) -> pa.Table:
 
 def warned(stores: DerivationContext) -> str:
     """Return the embedder that an answer names."""
-    with tables.out.capture() as said:
+    with tables.out.capture() as answer:
         warn_of_drift(stores)
-    return said.get()
+    return answer.get()
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +133,8 @@ def test_vectors_of_another_model_never_join_those_on_record(known: DerivationCo
     later.__dict__["embedder"] = open_embedder("minilm-int8", known.home.models)
     with pytest.raises(EmbedderMismatch) as raised:
         derive_episodes(later, now=LATER)
-    for said in (str(known.embedder.identity), str(later.embedder.identity), "bardo reembed"):
-        assert said in str(raised.value)
+    for statement in (str(known.embedder.identity), str(later.embedder.identity), "bardo reembed"):
+        assert statement in str(raised.value)
     assert later.projections.digest("episodes") == before
     assert derive_episodes(DerivationContext.open(known.home.root, beside=folder), now=LATER)[-1].rows_written > 0
 
@@ -147,8 +147,8 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
     folder = own_models(waiting)
     sound = altered(folder, 1.0)
     stores = DerivationContext.open(waiting)
-    found = check_drift(stores, now=LATER).drift
-    assert found.verdict == "critical", found
+    drift = check_drift(stores, now=LATER).drift
+    assert drift.verdict == "critical", drift
     before = vectors_on_record(stores).num_rows
     for _ in range(2):
         with pytest.raises(EmbeddingPaused, match=r"away from its own.*bardo drift --check.*bardo reembed"):
@@ -174,8 +174,8 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
 def test_a_slight_drift_is_a_warning_and_nothing_stops(waiting: Path) -> None:
     altered(own_models(waiting), 0.5)
     stores = DerivationContext.open(waiting)
-    found = check_drift(stores, now=LATER).drift
-    assert found.verdict == "warning", found
+    drift = check_drift(stores, now=LATER).drift
+    assert drift.verdict == "warning", drift
     assert derive_episodes(stores, now=LATER)[-1].rows_written > 0
 
 
@@ -221,9 +221,9 @@ def test_a_home_goes_to_another_model_whole_and_back(known: DerivationContext) -
         *known.projections.growing("episodes").read(["text"])["text"].to_pylist(),
         *known.projections.replaceable("grimoire").read()["text"].to_pylist(),
     }
-    told: list[tuple[str, int, int]] = []
-    done = reembed(known, "minilm-int8", now=LATER, tell=lambda *step: told.append(step))
-    assert ("vectors", len(texts), len(texts)) in told
+    rows: list[tuple[str, int, int]] = []
+    done = reembed(known, "minilm-int8", now=LATER, tell=lambda *step: rows.append(step))
+    assert ("vectors", len(texts), len(texts)) in rows
     new = DerivationContext.open(known.home.root)
     assert new.embedder_name == "minilm-int8" == done.new
     assert new.derivation_id == done.derivation_id != known.derivation_id
@@ -232,9 +232,9 @@ def test_a_home_goes_to_another_model_whole_and_back(known: DerivationContext) -
     assert plain(new).equals(plain(known))
     assert {n for n, f in fingerprints(new).items() if f != before[n]} == {"episodes"}
     assert set(new.projections.read("episodes")["embedder"].to_pylist()) == {new.embedder.identity.key}
-    found = similar_episodes(new, "gas spiked", limit=3)
-    assert set(found["episode_id"].to_pylist()) & set(asked["episode_id"].to_pylist())
-    assert all(one.equal for one in rebuild(new, now=LATER))
+    hits = similar_episodes(new, "gas spiked", limit=3)
+    assert set(hits["episode_id"].to_pylist()) & set(asked["episode_id"].to_pylist())
+    assert all(table.equal for table in rebuild(new, now=LATER))
     back = reembed(new, "minilm", now=LATER)
     assert (back.new, back.texts) == ("minilm", len(texts))
     assert fingerprints(DerivationContext.open(known.home.root)) == before

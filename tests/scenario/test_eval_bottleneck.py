@@ -26,20 +26,20 @@ def test_every_way_fills_its_budget_and_each_by_its_own_rule() -> None:
     rows = [entry(POOL, about=pattern(f"t{i}"), confidence_ppm=500_000 + 1_000 * i, sign=1) for i in range(40)]
     pool = grimoire(*rows).sort_by("entry_id")
     deaths, at_us = pa.table({"golem_id": [POOL], "at": pa.array([DIED], MOMENT)}), int(DIED.timestamp() * 1e6)
-    found = {way: chosen(pool, deaths, 16, way, at_us, 5, POLICY) for way in WAYS}
-    assert {way: table.num_rows for way, table in found.items()} == dict.fromkeys(WAYS, 16)
-    assert min(found["confidence"]["confidence_ppm"].to_pylist()) == 524_000, "the surest"
+    by_key = {way: chosen(pool, deaths, 16, way, at_us, 5, POLICY) for way in WAYS}
+    assert {way: table.num_rows for way, table in by_key.items()} == dict.fromkeys(WAYS, 16)
+    assert min(by_key["confidence"]["confidence_ppm"].to_pylist()) == 524_000, "the surest"
     again = chosen(pool, deaths, 16, "random", at_us, 5, POLICY)
-    assert again.equals(found["random"]), "the same lot"
-    assert not chosen(pool, deaths, 16, "random", at_us, 6, POLICY).equals(found["random"])
+    assert again.equals(by_key["random"]), "the same lot"
+    assert not chosen(pool, deaths, 16, "random", at_us, 6, POLICY).equals(by_key["random"])
     assert all(chosen(pool, deaths, 64, way, at_us, 5, POLICY).num_rows == 40 for way in WAYS)
 
 
 @pytest.mark.row("X-5")
 def test_what_several_golems_know_is_one_golem_s_with_one_entry_about_a_thing() -> None:
     """Without this a choice by merit repeats the same few truths, and a random choice finds more of them."""
-    told = [(g, about, 500_000 + 10_000 * i) for i, g in enumerate(("g-1", "g-2", "g-3")) for about in ("a", "b")]
-    rows = [entry(g, about=pattern(a), confidence_ppm=sure, sign=1) for g, a, sure in told]
+    triples = [(g, about, 500_000 + 10_000 * i) for i, g in enumerate(("g-1", "g-2", "g-3")) for about in ("a", "b")]
+    rows = [entry(g, about=pattern(a), confidence_ppm=sure, sign=1) for g, a, sure in triples]
     rows.append(entry("g-3", about=pattern("c"), status="pruned", confidence_ppm=900_000, sign=1))
     pool = as_one(grimoire(*rows))
     assert set(pool["golem_id"].to_pylist()) == {POOL}
@@ -54,8 +54,8 @@ def test_a_pair_that_nobody_trades_is_refused() -> None:
 
 @pytest.mark.row("X-5", "INH-5")
 def test_the_command_draws_size_against_loss(tmp_path: Path) -> None:
-    said = bardo("eval", "bottleneck", *SMALL, "--out", str(tmp_path / "page"), home=tmp_path / "none")
-    assert "What survives" in said
+    output = bardo("eval", "bottleneck", *SMALL, "--out", str(tmp_path / "page"), home=tmp_path / "none")
+    assert "What survives" in output
     report = json.loads((tmp_path / "page" / "report.json").read_text())
     assert [(k["budget"], k["way"]) for k in report["kept"]] == [(b, w) for b in BUDGETS for w in WAYS]
     whole = report["kept"][-3:]

@@ -44,18 +44,18 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     missed.
     """
     folder = tmp_path_factory.mktemp("graded")
-    said = bardo("eval", "memory", *SMALL, "--out", str(folder / "page"), home=folder / "none", expect=1)
+    output = bardo("eval", "memory", *SMALL, "--out", str(folder / "page"), home=folder / "none", expect=1)
     assert not (folder / "none").exists(), "it lives in a home of its own"
-    return folder / "page", said
+    return folder / "page", output
 
 
 @pytest.mark.row("X-5")
 def test_a_missed_bound_is_exit_1_and_every_bound_has_its_verdict(graded: tuple[Path, str]) -> None:
-    folder, said = graded
+    folder, verdict = graded
     report = json.loads((folder / "report.json").read_text())
     assert not report["kept"]
-    assert "MISSED" in said
-    assert all(bound["name"] in said for bound in report["bounds"])
+    assert "MISSED" in verdict
+    assert all(bound["name"] in verdict for bound in report["bounds"])
     assert {"precision", "recall", "junk", "decoys", "null market"} <= {b["name"] for b in report["bounds"]}
     assert [round(look["day"]) for look in report["looks"]] == [1, 2]
     assert report["records"] > 2_000
@@ -76,17 +76,17 @@ def test_the_page_shows_every_bound_and_needs_nothing_but_itself(graded: tuple[P
 @pytest.mark.full
 @pytest.mark.row("X-5")
 def test_the_same_seed_gives_the_same_report(graded: tuple[Path, str], tmp_path: Path) -> None:
-    said = bardo("eval", "memory", *SMALL, "--json", "--out", str(tmp_path), home=tmp_path / "none", expect=1)
+    output = bardo("eval", "memory", *SMALL, "--json", "--out", str(tmp_path), home=tmp_path / "none", expect=1)
     report = json.loads((graded[0] / "report.json").read_text())
     assert json.loads((tmp_path / "report.json").read_text()) == report
-    assert json.loads(said[said.index("{") : said.rindex("}") + 1]) == report
+    assert json.loads(output[output.index("{") : output.rindex("}") + 1]) == report
 
 
 @pytest.mark.row("X-5")
 def test_what_cannot_be_graded_says_why(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
-    said = bardo("eval", "memory", "--market", "recorded", "--trace", str(nowhere), home=tmp_path / "none")
-    assert said.startswith("skipped: ")
+    output = bardo("eval", "memory", "--market", "recorded", "--trace", str(nowhere), home=tmp_path / "none")
+    assert output.startswith("skipped: ")
     assert "--market 'moon' is unknown" in bardo("eval", "memory", "--market", "moon", home=tmp_path / "none", expect=2)
 
 
@@ -98,6 +98,6 @@ def test_a_recorded_market_gives_calibration(tmp_path: Path) -> None:
     assert "Calibration" in bardo("eval", "memory", *words, home=tmp_path / "none")
     report = json.loads((out / "report.json").read_text())
     assert report["records"] > 5_000
-    told = report["calibration"]
-    assert sum(band["belief_count"] for band in told["bands"]) == told["beliefs"]
+    calibration = report["calibration"]
+    assert sum(band["belief_count"] for band in calibration["bands"]) == calibration["beliefs"]
     assert "Calibration" in " ".join(Page((out / "index.html").read_text()).words)

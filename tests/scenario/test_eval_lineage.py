@@ -17,9 +17,9 @@ SMALL = ("--seeds", "1", "--golems", "1", "--days", "1", "--judged-days", "1", "
 def test_short_lives_prove_nothing_and_the_page_says_so(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     words = (*SMALL, "--trace", str(nowhere), "--out", str(tmp_path / "page"))
-    said = bardo("eval", "lineage", *words, home=tmp_path / "none", expect=1)
-    assert "MISSED" in said
-    assert "Recorded days skipped" in said
+    output = bardo("eval", "lineage", *words, home=tmp_path / "none", expect=1)
+    assert "MISSED" in output
+    assert "Recorded days skipped" in output
     report = json.loads((tmp_path / "page" / "report.json").read_text())
     assert not report["kept"]
     assert str(nowhere) in report["recorded"]["skipped"]

@@ -69,9 +69,9 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     assert (shown["event_id"], shown["source"], shown["cycle"]) == (None, "import", 7)
     assert shown["counts"] == {"accepted": 1, "anomalous": 1, "redundant": 1}
     assert not DerivationContext.open(home).arrivals().events, "nothing was recorded"
-    said = bardo(*give, home=home)
-    assert "1 accepted, 1 redundant, 1 anomalous; given" in said
-    assert "chain: no claims" in said
+    printed = bardo(*give, home=home)
+    assert "1 accepted, 1 redundant, 1 anomalous; given" in printed
+    assert "chain: no claims" in printed
 
     stores = DerivationContext.open(home)
     (event,) = stores.arrivals().of_golem(golem)
@@ -93,9 +93,9 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     assert (waits["status"], waits["structure"], waits["provenance"]) == ("candidate", about.key, waits["provenance"])
     assert waits["cause_bundle"] in (report.bundle_hash, other.bundle_hash)
     assert len([row for row in came if row["operation"] == "noted"]) == 2, "the level, and the second time of the rule"
-    assert "candidate" in (told := bardo("lineage", waits["entry_id"], home=home))
-    assert "received from g-far" in told
-    assert all(found.equal for found in rebuild(DerivationContext.open(home), now=NOW))
+    assert "candidate" in (output := bardo("lineage", waits["entry_id"], home=home))
+    assert "received from g-far" in output
+    assert all(table.equal for table in rebuild(DerivationContext.open(home), now=NOW))
 
 
 @pytest.mark.row("INH-12")
@@ -107,13 +107,13 @@ def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: P
                  confidence_ppm=800_000)  # fmt: skip
     bundle = bundle_of(rule, golem_id="g-far")
     write_bundle(stores.home.bundles, bundle)
-    said = life["born"] | {"bundle_hash": bundle.bundle_hash, "generation": 4, "predecessor_id": "g-far"}
-    begun = birth_record(stores, "g-heir", Born.model_validate(said), DIED)
+    answer = life["born"] | {"bundle_hash": bundle.bundle_hash, "generation": 4, "predecessor_id": "g-far"}
+    begun = birth_record(stores, "g-heir", Born.model_validate(answer), DIED)
     assert [event.kind for event in begun.events] == ["GolemBorn", "KnowledgeReceived", "DefaultsInherited"]
     stores.log.record(begun.events, NOW)
     derive_curation(stores)
     (page,) = stores.projections.growing("playbooks").read(golems=["g-heir"]).to_pylist()
-    own = said["traits"]["rebalance_threshold"]
+    own = answer["traits"]["rebalance_threshold"]
     assert page["rebalance_threshold"]["volatile"] == max(0.8, own)
     assert page["rebalance_threshold"]["range_bound"] == own
     line = f"volatile: 0.80, by {rule['entry_id'][:12]}"
@@ -127,10 +127,10 @@ def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_live
     stores = DerivationContext.open(home)
     derive_curation(stores)
     giver, other = sorted(stores.life("GolemBorn")["golem_id"].to_pylist())[:2]
-    told = stores.projections.growing("curation").read(golems=[giver]).to_pylist()
-    made = next(row for row in told if row["operation"] == "created")
-    mine = {name: made[name] for name in ENTRY_SCHEMA.names}
-    bundle = bundle_of(mine, golem_id=giver)
+    table = stores.projections.growing("curation").read(golems=[giver]).to_pylist()
+    made = next(row for row in table if row["operation"] == "created")
+    by_key = {name: made[name] for name in ENTRY_SCHEMA.names}
+    bundle = bundle_of(by_key, golem_id=giver)
     write_bundle(stores.home.bundles, bundle)
     _, event_id = deliver_bundle.give_bundle(stores, other, bundle.bundle_hash, now=NOW)
     (arrival,) = stores.arrivals().of_golem(other)

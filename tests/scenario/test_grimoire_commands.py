@@ -39,9 +39,9 @@ def known(home: Path) -> tuple[str, list[dict[str, Any]]]:
 def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, tmp_path: Path) -> None:
     golem, held = known(home)
     pinned, corrected, retracted = (row["entry_id"] for row in held[:3])
-    said = bardo("grimoire", "pin", golem, pinned[:9], "--why", "I rely on it", home=home)
-    assert f"entry {pinned} is pinned" in said
-    assert "recorded as of tick 300; it takes effect when cycle 7 closes, at tick 350 or at death" in said
+    output = bardo("grimoire", "pin", golem, pinned[:9], "--why", "I rely on it", home=home)
+    assert f"entry {pinned} is pinned" in output
+    assert "recorded as of tick 300; it takes effect when cycle 7 closes, at tick 350 or at death" in output
     words = ("--confidence", "0.42", "--note", "seen by hand")
     bardo("grimoire", "correct", golem, corrected, *words, "--why", "too sure", home=home)
     bardo("grimoire", "retract", golem, retracted, "--why", "it is a lie", home=home)
@@ -58,14 +58,14 @@ def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, t
     after = {row["entry_id"]: row for row in asked(home, "list", golem, "--status", "all")["entries"]}
     assert after[pinned]["pinned_ppm"] == before[pinned]["confidence_now_ppm"]
     assert after[retracted]["status"] == "retracted"
-    told = {e: asked(home, "show", golem, e)["decisions"] for e in (pinned, corrected, retracted)}
+    by_key = {e: asked(home, "show", golem, e)["decisions"] for e in (pinned, corrected, retracted)}
     for entry, operation, why in ((pinned, "pinned", "I rely on it"), (corrected, "corrected", "too sure"),
                                   (retracted, "retracted", "it is a lie")):  # fmt: skip
-        (one,) = (d for d in told[entry] if d["operation"] == operation)
-        assert (one["cycle"], one["reason"]) == (7, f"its owner {operation} it: {why}")
-        assert one["cause_event"] in stores.log.life()["event_id"].to_pylist()
-    (one,) = (d for d in told[corrected] if d["operation"] == "corrected")
-    assert one["confidence_ppm"] == 420_000
+        (item,) = (d for d in by_key[entry] if d["operation"] == operation)
+        assert (item["cycle"], item["reason"]) == (7, f"its owner {operation} it: {why}")
+        assert item["cause_event"] in stores.log.life()["event_id"].to_pylist()
+    (item,) = (d for d in by_key[corrected] if d["operation"] == "corrected")
+    assert item["confidence_ppm"] == 420_000
     shown = bardo("grimoire", "show", golem, corrected, home=home)
     assert "seen by hand" in shown
     assert f"bardo lineage {corrected[:12]}" in shown
@@ -81,7 +81,7 @@ def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, t
 def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
     golem, held = known(home)
     entry, why = held[0]["entry_id"], ("--why", "I say so")
-    said = {
+    keys = {
         ("pin", golem, "zzzz"): "no entry 'zzzz'; `bardo grimoire list",
         ("pin", golem, ""): "no entry ''",
         ("pin", "g-none", entry): "no golem of this name was born",
@@ -97,15 +97,15 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
         ("correct", golem, entry, "--verdict", "pays"): "a verdict needs a confidence",
         ("correct", golem, entry, "--decay-class", "fact"): "decay_class: ",
     }
-    for words, answer in said.items():
+    for words, answer in keys.items():
         assert answer in bardo("grimoire", *words, *why, home=home, expect=2), words
     assert "why: String should have at least 1 character" in bardo(
         "grimoire", "pin", golem, entry, "--why", "", home=home, expect=2
     )
     several = next(i for i in range(25) if sum(row["entry_id"].startswith(entry[:i]) for row in held) == 1)
     if several > 1:
-        found = bardo("grimoire", "pin", golem, entry[: several - 1], *why, home=home, expect=2)
-        assert "give more of the id" in found
+        output = bardo("grimoire", "pin", golem, entry[: several - 1], *why, home=home, expect=2)
+        assert "give more of the id" in output
     fact = next((row["entry_id"] for row in held if row["source"] == "baseline"), None)
     if fact is not None:
         words = ("--verdict", "harms", "--confidence", "0.5")

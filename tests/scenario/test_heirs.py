@@ -37,7 +37,7 @@ def home(brief_home: Path, tmp_path: Path) -> Path:
     return copy_home(brief_home, tmp_path / "home")
 
 
-def told(*words: str, home: Path) -> Any:
+def json_of(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
@@ -50,34 +50,34 @@ def without_heir(stores: DerivationContext) -> str:
 @pytest.mark.row("INH-17")
 def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path) -> None:
     dead = without_heir(DerivationContext.open(home))
-    said = told("golem", "successor", dead, "--dry-run", home=home)
-    assert said["born"] is False
-    assert births_of(DerivationContext.open(home)).keys() & {said["heir"]} == set()
-    seen = said["preview"]
+    answer = json_of("golem", "successor", dead, "--dry-run", home=home)
+    assert answer["born"] is False
+    assert births_of(DerivationContext.open(home)).keys() & {answer["heir"]} == set()
+    seen = answer["preview"]
     bundle = load_bundle(DerivationContext.open(home).home, seen["bundle_hash"])
     entries = bundle.rows("entries.jsonl")
     assert seen["entry_count"] == len(entries) > 0
     assert sum(seen["before"]) == sum(seen["after"]) == len(entries)
     assert seen["mean_after_ppm"] == pytest.approx(0.85 * seen["mean_before_ppm"], rel=1e-3), "one crossing"
-    assert seen["generation"] == said["generation"] == bundle.manifest["generation"] + 1
+    assert seen["generation"] == answer["generation"] == bundle.manifest["generation"] + 1
     assert seen["bloodstain_count"] == sum(e["is_bloodstain"] for e in entries)
     assert sum(seen["by_domain"].values()) == sum(seen["by_category"].values()) == len(entries)
-    assert set(said["recommendations"]) == {"forget", "ask", "failed", "suspected", "untested"}
-    assert said["configuration"]["clock"]["delta_theta_ticks"] == 50
+    assert set(answer["recommendations"]) == {"forget", "ask", "failed", "suspected", "untested"}
+    assert answer["configuration"]["clock"]["delta_theta_ticks"] == 50
 
     words = ("golem", "successor", dead, "--budget", "40", "--lifespan", "120-120", "--force-similarity")
     shown = bardo(*words, home=home)
     assert "entries are inherited (of at most 2,048)" in shown
     assert "is born, generation" in shown
     stores = DerivationContext.open(home)
-    heir = said["heir"]
+    heir = answer["heir"]
     birth, at = births_of(stores)[heir]
     assert (birth.predecessor_id, birth.bundle_hash) == (dead, seen["bundle_hash"])
     assert birth.credits_micros + birth.reserve_micros + birth.capital_micros == 40_000_000
     received = stores.life("KnowledgeReceived")
-    (mine,) = received.filter(pc.equal(received["golem_id"], heir)).to_pylist()
-    assert mine["observed_at"] == at == dead_golem(stores, dead).died_at
-    assert Received.model_validate(mine["received"]).entry_count == len(entries)
+    (own,) = received.filter(pc.equal(received["golem_id"], heir)).to_pylist()
+    assert own["observed_at"] == at == dead_golem(stores, dead).died_at
+    assert Received.model_validate(own["received"]).entry_count == len(entries)
     assert (home / "golems" / heir / "bardo.toml").read_text().startswith("[clock]")
 
     count = stores.log.life().num_rows
@@ -155,17 +155,17 @@ def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home:
 @pytest.mark.row("INH-21")
 def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> None:
     stores = DerivationContext.open(home)
-    found = {grave.golem_id: grave for grave in graves(stores)}
+    by_key = {grave.golem_id: grave for grave in graves(stores)}
     deaths = stores.life("DeathDeclared").to_pylist()
-    assert found.keys() == {row["golem_id"] for row in deaths}
+    assert by_key.keys() == {row["golem_id"] for row in deaths}
     for row in deaths:
-        grave = found[row["golem_id"]]
+        grave = by_key[row["golem_id"]]
         assert (grave.cause, grave.ticks, grave.died_at) == (
             row["died"]["cause"], row["died"]["tick"], row["observed_at"],
         )  # fmt: skip
         assert grave.entry_count == len(load_bundle(stores.home, grave.bundle_hash or "").rows("entries.jsonl"))
     assert [g.died_at for g in graves(stores)] == sorted((g.died_at for g in graves(stores)), reverse=True)
-    heirs = {g.golem_id: g.heir_id for g in found.values() if g.heir_id}
+    heirs = {g.golem_id: g.heir_id for g in by_key.values() if g.heir_id}
     assert heirs
     dead, heir = min(heirs.items())
     assert {g.golem_id for g in graves(stores, lineage=dead)} == {dead, heir}
@@ -173,7 +173,7 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
     with pytest.raises(QueryError, match="no golem of this name"):
         graves(stores, lineage="g-nobody")
     seen = golem_report(stores, dead)
-    assert (seen.heirs, seen.lineage, seen.bundle_hash) == ([heir], [dead], found[dead].bundle_hash)
+    assert (seen.heirs, seen.lineage, seen.bundle_hash) == ([heir], [dead], by_key[dead].bundle_hash)
     assert seen.testament is not None
     assert seen.testament["failed"][0].startswith("I died at tick")
     assert (
@@ -181,12 +181,12 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
         == stores.projections.replaceable("grimoire").read(only=[dead]).num_rows
     )
     page = bardo("graveyard", home=home)
-    assert all(golem in page for golem in found)
-    assert len(told("graveyard", home=home)) == len(found)
+    assert all(golem in page for golem in by_key)
+    assert len(json_of("graveyard", home=home)) == len(by_key)
     shown = bardo("golem", "show", dead, home=home)
     assert "phase terminal" in shown
     assert heir in shown
-    assert told("golem", "show", dead, home=home)["testament"] == seen.testament
+    assert json_of("golem", "show", dead, home=home)["testament"] == seen.testament
 
 
 @pytest.mark.row("INH-21")
@@ -201,8 +201,8 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     assert (birth.predecessor_id, birth.bundle_hash, birth.generation) == (None, None, 0)
     assert (birth.owner_id, birth.market, at) == (dead.born.owner_id, dead.born.market, dead.died_at)
     assert [heir.golem_id for heir in waiting(stores)] == [golem]
-    told = declare_silent_golems(stores, now=NOW, silence=timedelta(seconds=1), dry_run=True)
-    assert golem not in {one.golem_id for one in told}, "who waits for a run is not silent"
+    declared = declare_silent_golems(stores, now=NOW, silence=timedelta(seconds=1), dry_run=True)
+    assert golem not in {item.golem_id for item in declared}, "who waits for a run is not silent"
     assert health_of(stores, NOW).golems.waiting == 1
     assert "log.silence" not in {fault.measure for fault in faults(health_of(stores, NOW), stores.policy)}
     assert in_force_now(stores, golem).configuration.succession.budget_usdc == 30.0

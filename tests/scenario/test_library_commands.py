@@ -83,9 +83,9 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     assert (lost["withdrawn"]["entry_ids"], lost["observed_at"]) == ([stale], late["observed_at"]), "as it is born"
     assert library(home)["waiting"] == [], "one heir has each, and no other"
     rows = stores.projections.growing("curation").read(golems=[heir]).to_pylist()
-    told = [r for r in rows if r["cause_event"] == given["event_id"]]
-    assert told, "what came is judged by the heir's own knowledge"
-    assert {r["cycle"] for r in told} == {1}
+    selected_rows = [r for r in rows if r["cause_event"] == given["event_id"]]
+    assert selected_rows, "what came is judged by the heir's own knowledge"
+    assert {r["cycle"] for r in selected_rows} == {1}
 
     bardo("library", "equip", sure, *WHY, home=home)
     for name, birth in births(stores).items():
@@ -129,7 +129,7 @@ def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_liv
     export_entry(stores, giver, other, "it held", now=NOW)
     order_kit(stores, [other], None, None, "made without it", now=NOW)
     assert equipped_golem("g-after") == [], "what was ordered since rests on nothing that is left out"
-    assert all(found.equal for found in rebuild(stores, now=NOW))
+    assert all(table.equal for table in rebuild(stores, now=NOW))
 
 
 def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number 
 @pytest.mark.row("X-5")
 def test_another_process_measures_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy()
-    told: list[float] = []
+    rows: list[float] = []
     with truth_measurement.measuring(GROUPS, lasting(800), policy) as measured:
-        alone = measured(told.append)
-    assert told == [0.0, 0.25, 0.5, 0.75]
+        alone = measured(rows.append)
+    assert rows == [0.0, 0.25, 0.5, 0.75]
     monkeypatch.setattr(truth_measurement, "_ALONE_BARS", 0)
     monkeypatch.setattr(truth_measurement.os, "cpu_count", lambda: 2)
     with truth_measurement.measuring(GROUPS, lasting(800), policy) as measured:
-        beside = measured(told.append)
+        beside = measured(rows.append)
     assert len(alone) == 2
     assert alone[0].windows.sum() > 3
-    for one, other in zip(alone, beside, strict=True):
-        for name, values in vars(one).items():
+    for golem, other in zip(alone, beside, strict=True):
+        for name, values in vars(golem).items():
             np.testing.assert_array_equal(values, getattr(other, name), err_msg=name)
     assert not np.array_equal(alone[0].effect, alone[1].effect, equal_nan=True), "the turn shows"
 

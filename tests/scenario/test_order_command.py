@@ -18,26 +18,26 @@ from tests.support.bardo_command import bardo
 @pytest.mark.row("INH-15")
 def test_a_lively_home_s_order_is_what_its_twin_finds(lively_home: Path) -> None:
     stores = DerivationContext.open(lively_home, policy=LIVELY)
-    found = order_of_home(stores)
+    result = order_of_home(stores)
     decisions = stores.projections.growing("curation").read().to_pylist()
     expected = order_by_row(decisions, judged_outcomes(stores).to_pylist(), LIVELY)
-    rows = found.golems.select(ORDER_SCHEMA.names).to_pylist()
+    rows = result.golems.select(ORDER_SCHEMA.names).to_pylist()
     assert {row.pop("golem_id"): row for row in rows} == expected
     assert sum(row["spoken_count"] for row in expected.values()) > 3
     assert any(row["inherited_ubits"] for row in expected.values())
     owners = {e["born"]["owner_id"] for e in stores.life("GolemBorn").to_pylist()}
-    assert set(found.trends) == owners
-    one = order_of_home(stores, owner=sorted(owners)[0])
-    assert set(one.golems["owner_id"].to_pylist()) == {sorted(owners)[0]}
+    assert set(result.trends) == owners
+    item = order_of_home(stores, owner=sorted(owners)[0])
+    assert set(item.golems["owner_id"].to_pylist()) == {sorted(owners)[0]}
     with pytest.raises(QueryError, match="no golem was born to it"):
         order_of_home(stores, owner="nobody")
 
 
 @pytest.mark.row("INH-15")
 def test_the_command_tells_it_and_leaves_a_page(small_home: Path, tmp_path: Path) -> None:
-    said = bardo("eval", "negentropy", "--out", str(tmp_path / "page"), home=small_home)
-    assert "Clade " in said
-    assert "undecided" in said
+    output = bardo("eval", "negentropy", "--out", str(tmp_path / "page"), home=small_home)
+    assert "Clade " in output
+    assert "undecided" in output
     page = (tmp_path / "page" / "index.html").read_text()
     assert page.count("<svg") == 2
     report = orjson.loads(bardo("eval", "negentropy", "--out", str(tmp_path / "page"), "--json", home=small_home))

@@ -31,7 +31,7 @@ def home(lively_home: Path, tmp_path: Path) -> Path:
     return copy_home(lively_home, tmp_path / "home")
 
 
-def told(*words: str, home: Path) -> Any:
+def json_of(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
@@ -50,25 +50,25 @@ def files(root: Path) -> dict[str, str]:
 @pytest.mark.row("X-10")
 def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_path: Path) -> None:
     (tmp_path / "warned.json").write_text(WARNED.content)
-    found = told("whatif", "--policy", str(tmp_path / "warned.json"), home=home)
-    gained = sum(row["gained"] for row in found["by_kind"])
-    assert gained == sum(1 for row in found["entries"] if row["before_ppm"] is None) > 0
-    assert found["active_entries"]["beside"] == found["active_entries"]["in_force"] + gained
-    assert all(found["calibration"][side]["belief_count"] for side in ("in_force", "beside"))
-    assert found["retrievals"]["decisions"] > 100
-    assert {s["name"] for s in found["changed"]} >= {"curator.cluster_min", "gate.base_threshold"}
+    result = json_of("whatif", "--policy", str(tmp_path / "warned.json"), home=home)
+    gained = sum(row["gained"] for row in result["by_kind"])
+    assert gained == sum(1 for row in result["entries"] if row["before_ppm"] is None) > 0
+    assert result["active_entries"]["beside"] == result["active_entries"]["in_force"] + gained
+    assert all(result["calibration"][side]["belief_count"] for side in ("in_force", "beside"))
+    assert result["retrievals"]["decisions"] > 100
+    assert {s["name"] for s in result["changed"]} >= {"curator.cluster_min", "gate.base_threshold"}
     before = files(home)
     assert before == pages(DerivationContext.open(home)), "what is only compared changes no golem's playbook"
 
-    beside = found["beside"]
-    assert told("adopt", "--list", home=home) == []
+    beside = result["beside"]
+    assert json_of("adopt", "--list", home=home) == []
     assert "why" in bardo("adopt", beside, home=home, expect=2)
     assert "was built" in bardo("adopt", "nonsense", "--why", "x", home=home, expect=2)
     bardo("adopt", beside, "--why", "it knows more", home=home)
     assert "in force already" in bardo("adopt", beside, "--why", "again", home=home, expect=2)
-    (adopted,) = told("adopt", "--list", home=home)
+    (adopted,) = json_of("adopt", "--list", home=home)
     assert (adopted["adopted"]["derivation_id"], adopted["adopted"]["why"]) == (beside, "it knows more")
-    assert adopted["adopted"]["previous_derivation_id"] == found["in_force"]
+    assert adopted["adopted"]["previous_derivation_id"] == result["in_force"]
 
     stores = DerivationContext.open(home)
     assert (stores.derivation_id, stores.policy) == (beside, WARNED)
@@ -117,14 +117,14 @@ def test_what_another_edition_made_is_read_and_not_continued_until_this_one_is_a
     with pytest.raises(DerivationError, match="edition an older one"):
         derive_everything(stores, now=NOW)
     assert "bardo adopt" in bardo("status", home=home)
-    found = what_if(stores, stores.policy, now=NOW)
-    assert found.frozen is not None
-    assert found.same, "the passes are the same, whatever they call themselves"
-    assert found.name != before.derivation_id
-    adopt(stores, found.name, "the new passes", now=NOW)
+    result = what_if(stores, stores.policy, now=NOW)
+    assert result.frozen is not None
+    assert result.same, "the passes are the same, whatever they call themselves"
+    assert result.name != before.derivation_id
+    adopt(stores, result.name, "the new passes", now=NOW)
     after = DerivationContext.open(home)
-    assert (after.derivation_id, after.frozen) == (found.name, None)
+    assert (after.derivation_id, after.frozen) == (result.name, None)
     settle(after, now=NOW)
-    assert all(one.equal for one in rebuild(after, now=NOW))
+    assert all(table.equal for table in rebuild(after, now=NOW))
     with pytest.raises(DerivationError, match="cannot be adopted: edition an older one"):
         adopt(after, before.derivation_id, "back", now=NOW)

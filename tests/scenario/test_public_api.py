@@ -54,8 +54,8 @@ def test_the_example_of_a_function_runs(
 
 def _run(thing: object, name: str, names: dict[str, object]) -> None:
     """Run the examples in a docstring; it must have some."""
-    found = doctest.DocTestFinder(recurse=False, exclude_empty=False).find(thing, name, globs=names)
-    assert found[0].examples, f"{name} has no example"
-    told: list[str] = []
-    doctest.DocTestRunner(verbose=False).run(found[0], out=told.append)
-    assert not told, "".join(told)
+    result = doctest.DocTestFinder(recurse=False, exclude_empty=False).find(thing, name, globs=names)
+    assert result[0].examples, f"{name} has no example"
+    rows: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(result[0], out=rows.append)
+    assert not rows, "".join(rows)

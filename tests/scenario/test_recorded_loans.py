@@ -47,12 +47,12 @@ def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores:
     assert all("position_health" in {a["probe"] for a in row["anomalies"]} for row in taken)
     others = [act for row in taken for act in row["actions"] if act["action_type"] != "liquidated"]
     assert {(act["status"], act["block_reason"]) for act in others} == {("deferred", "its loan is being liquidated")}
-    told = [row for row in failures_with_scars(stores, None) if row["action_type"] == "liquidated"]
-    assert {(row["golem_id"], row["tick"]) for row in told} == {(row["golem_id"], row["tick"]) for row in taken}
-    assert {(row["outcome_class"], row["mechanism"], row["confirmed"]) for row in told} == {
+    selected = [row for row in failures_with_scars(stores, None) if row["action_type"] == "liquidated"]
+    assert {(row["golem_id"], row["tick"]) for row in selected} == {(row["golem_id"], row["tick"]) for row in taken}
+    assert {(row["outcome_class"], row["mechanism"], row["confirmed"]) for row in selected} == {
         ("drawdown", "cause", "immediate")
     }
-    scars = [row for row in told if row["is_scar"]]
+    scars = [row for row in selected if row["is_scar"]]
     assert scars
     assert all("keeping the loan lost 4.8 % at once" in row["causal_narrative"] for row in scars)
 
@@ -60,10 +60,10 @@ def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores:
 @pytest.mark.row("KAT-2", "KAT-8")
 def test_who_dies_in_that_cycle_leaves_it_as_a_bloodstain(stores: DerivationContext) -> None:
     stained = [row for row in failures_with_scars(stores, None) if row["is_scar"] and row["is_bloodstain"]]
-    mine = next(row for row in stained if row["action_type"] == "liquidated")
-    artefact = bloodstain(stores, mine["golem_id"])
-    assert mine["scar_id"] in {scar["scar_id"] for scar in artefact["scars"]}
-    assert any("a large move of the price" in said for said in artefact["echo"]["failure_patterns"])
+    own_row = next(row for row in stained if row["action_type"] == "liquidated")
+    artefact = bloodstain(stores, own_row["golem_id"])
+    assert own_row["scar_id"] in {scar["scar_id"] for scar in artefact["scars"]}
+    assert any("a large move of the price" in statement for statement in artefact["echo"]["failure_patterns"])
 
 
 def test_a_loan_is_told_beside_the_birth_and_heirs_may_borrow_what_their_predecessors_might(
@@ -77,4 +77,4 @@ def test_a_loan_is_told_beside_the_birth_and_heirs_may_borrow_what_their_predece
 
 @pytest.mark.row("P-2")
 def test_what_is_derived_of_the_indebted_is_derived_again_the_same(stores: DerivationContext) -> None:
-    assert [one.name for one in rebuild(stores, now=NOW) if not one.equal] == []
+    assert [table.name for table in rebuild(stores, now=NOW) if not table.equal] == []

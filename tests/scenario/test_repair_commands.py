@@ -29,8 +29,8 @@ def inherited(stores: DerivationContext) -> tuple[str, str, int, str]:
 
 
 def asked(home: Path, *words: str, expect: int = 0) -> dict[str, object]:
-    found: dict[str, object] = json.loads(bardo(*words, "--format", "json", home=home, expect=expect))
-    return found
+    printed: dict[str, object] = json.loads(bardo(*words, "--format", "json", home=home, expect=expect))
+    return printed
 
 
 @pytest.mark.full
@@ -42,13 +42,13 @@ def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path:
     assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 1}]
     assert "no record is struck" in bardo("struck", home=home)
 
-    said = bardo("strike", golem, str(tick), "--why", "its sensor lied", "--no-derive", home=home)
-    assert f"tick {tick} is left out" in said
-    assert f"heir {heir} loses" in said
-    assert entry in said
-    found = bardo("struck", home=home, expect=1)
-    assert "Rows that should have been removed" in found
-    assert f"tick {tick} is left out" in found
+    printed = bardo("strike", golem, str(tick), "--why", "its sensor lied", "--no-derive", home=home)
+    assert f"tick {tick} is left out" in printed
+    assert f"heir {heir} loses" in printed
+    assert entry in printed
+    output = bardo("struck", home=home, expect=1)
+    assert "Rows that should have been removed" in output
+    assert f"tick {tick} is left out" in output
 
     again = bardo("strike", golem, str(tick), "--why", "I say it again", home=home)
     assert "is already left out; nothing is recorded" in again
@@ -56,11 +56,11 @@ def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path:
     assert "no derived row depends on" in proven
     assert "its sensor lied" in proven
     assert "Bundles published before the strike" in proven
-    told = asked(home, "struck")
-    assert told["proven"] is True
-    (struck,) = (s for s in told["struck"] if s["kind"] == "RecordStruck")  # type: ignore[attr-defined]
+    answer = asked(home, "struck")
+    assert answer["proven"] is True
+    (struck,) = (s for s in answer["struck"] if s["kind"] == "RecordStruck")  # type: ignore[attr-defined]
     assert (struck["golem_id"], struck["tick_from"], struck["why"]) == (golem, tick, "its sensor lied")
-    gone = {(w["golem_id"], w["row_name"]) for w in told["withdrawn"] if w["table_name"] == "curation"}  # type: ignore[attr-defined]
+    gone = {(w["golem_id"], w["row_name"]) for w in answer["withdrawn"] if w["table_name"] == "curation"}  # type: ignore[attr-defined]
     assert (heir, entry) in gone
 
     assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 0}]
@@ -107,9 +107,9 @@ def on_chain(tmp_path: Path) -> Path:
 @pytest.mark.row("EV-8")
 def test_a_reorg_marks_the_records_of_its_blocks(on_chain: Path) -> None:
     words = ("reorg", "g-0", "--chain", "polygon", "--block-from", "1010", "--block-to", "1050")
-    said = bardo(*words, "--no-derive", home=on_chain)
-    assert "tick 2, 4 to 5 is left out" in said, "ticks 3 and 6 saw another chain"
-    assert "reorgs in the last 1,000 blocks: 1; an action counts from 2 confirmations on" in said
+    output = bardo(*words, "--no-derive", home=on_chain)
+    assert "tick 2, 4 to 5 is left out" in output, "ticks 3 and 6 saw another chain"
+    assert "reorgs in the last 1,000 blocks: 1; an action counts from 2 confirmations on" in output
     causes = DerivationContext.open(on_chain).left_out().causes
     assert {(c.kind, c.tick_from, c.tick_to) for c in causes} == {("ReorgObserved", 2, 2), ("ReorgObserved", 4, 5)}
     assert "is already left out; nothing is recorded" in bardo(*words, "--no-derive", home=on_chain)

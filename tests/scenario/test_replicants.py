@@ -26,10 +26,10 @@ def test_a_golem_sends_a_replicant_for_what_is_open_and_hears_its_report(tmp_pat
     parent, word = sent["replicant"]["parent_id"], sent["replicant"]["hypothesis"]
     births, deaths = births_of(stores), deaths_of(stores)
     assert {b.predecessor_id for b, _ in births.values()} == {None, parent}, "nobody follows a replicant"
-    mine, theirs = births[sent["golem_id"]][0], births[parent][0]
-    assert mine.bundle_hash is None, "it knows nothing"
-    assert mine.owner_id == theirs.owner_id
-    assert mine.traits.rebalance_threshold < theirs.traits.rebalance_threshold
+    own, foreign = births[sent["golem_id"]][0], births[parent][0]
+    assert own.bundle_hash is None, "it knows nothing"
+    assert own.owner_id == foreign.owner_id
+    assert own.traits.rebalance_threshold < foreign.traits.rebalance_threshold
     died, at = deaths[sent["golem_id"]]
     assert LIFESPAN_TICKS[0] <= died.tick <= LIFESPAN_TICKS[1]
     assert "it is open whether" in word
@@ -49,4 +49,4 @@ def test_a_golem_sends_a_replicant_for_what_is_open_and_hears_its_report(tmp_pat
     count = stores.log.life().num_rows
     bardo(*RUN, "--replicants", "1", home=tmp_path)
     assert DerivationContext.open(tmp_path).log.life().num_rows == count, "the same run again sends nobody"
-    assert all(found.equal for found in rebuild(DerivationContext.open(tmp_path), now=NOW)), "as the log alone tells it"
+    assert all(table.equal for table in rebuild(DerivationContext.open(tmp_path), now=NOW)), "as the log alone tells it"

@@ -25,13 +25,13 @@ def home(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_home(asked_home, tmp_path_factory.mktemp("search") / "home")
 
 
-def found(home: Path, *words: str) -> list[dict[str, Any]]:
+def search_json(home: Path, *words: str) -> list[dict[str, Any]]:
     return json.loads(bardo("search", *words, "--json", home=home))
 
 
 @pytest.mark.row("MEM-10")
 def test_it_finds_entries_and_episodes_no_two_of_one_text(home: Path) -> None:
-    hits = found(home, "gas price in a falling trend", "--limit", "50")
+    hits = search_json(home, "gas price in a falling trend", "--limit", "50")
     stores = DerivationContext.open(home)
     entries = {(r["entry_id"], r["golem_id"]): r["text"] for r in stores.projections.read("grimoire").to_pylist()}
     rows = stores.projections.growing("episodes").read(["episode_id", "text"]).to_pylist()
@@ -48,16 +48,16 @@ def test_it_finds_entries_and_episodes_no_two_of_one_text(home: Path) -> None:
 
 @pytest.mark.row("MEM-10")
 def test_filters_narrow_what_is_found(home: Path) -> None:
-    gas = found(home, "what is usual here", "--category", "gas_timing")
+    gas = search_json(home, "what is usual here", "--category", "gas_timing")
     assert gas
     assert {hit["store"] for hit in gas} == {"entries"}, "an episode has no category"
     rows = DerivationContext.open(home).projections.read("grimoire").to_pylist()
     of_gas = {r["text"] for r in rows if r["category"] == "gas_timing" and r["status"] == "active"}
     assert {hit["text"] for hit in gas} <= of_gas
     golem = gas[0]["golem_id"]
-    assert {hit["golem_id"] for hit in found(home, "gas", "--golem", golem)} == {golem}
-    assert {hit["store"] for hit in found(home, "gas", "--store", "episodes")} == {"episodes"}
-    assert found(home, "gas", "--store", "entries", "--min-confidence", "1.0", "--status", "candidate") == []
+    assert {hit["golem_id"] for hit in search_json(home, "gas", "--golem", golem)} == {golem}
+    assert {hit["store"] for hit in search_json(home, "gas", "--store", "episodes")} == {"episodes"}
+    assert search_json(home, "gas", "--store", "entries", "--min-confidence", "1.0", "--status", "candidate") == []
 
 
 @pytest.mark.row("MEM-10")
@@ -88,15 +88,17 @@ def test_a_filter_of_episodes_is_heeded_however_many_others_are_nearer(
     few = min(set(regime.values()), key=[*regime.values()].count)
     texts = {row["text"] for row in rows if row["regime"] == few}
     asked = Filters(regime=few, confidence_min=1.0)
-    found = search(stores, "gas", now=NOW, golem_id=None, filters=asked, limit=50).to_pylist()
-    assert {regime[hit["id"]] for hit in found if hit["store"] == "episodes"} == {few}
-    assert len([hit for hit in found if hit["store"] == "episodes"]) == min(len(texts), 50)
+    table = search(stores, "gas", now=NOW, golem_id=None, filters=asked, limit=50).to_pylist()
+    assert {regime[hit["id"]] for hit in table if hit["store"] == "episodes"} == {few}
+    assert len([hit for hit in table if hit["store"] == "episodes"]) == min(len(texts), 50)
     assert search(stores, "gas", now=NOW, store="episodes", filters=Filters(pair="no/pair")).num_rows == 0
 
 
 def test_the_table_shows_score_holders_and_text(home: Path) -> None:
-    said = bardo("search", "gas", "--store", "entries", home=home)
-    assert all(word in said for word in ("score", "kept", "held by", "id", "text", "gas", "As of 2026", "log version"))
+    output = bardo("search", "gas", "--store", "entries", home=home)
+    assert all(
+        word in output for word in ("score", "kept", "held by", "id", "text", "gas", "As of 2026", "log version")
+    )
     assert "no text was found" in bardo("search", "gas", "--kind", "strategy_fragment", home=home)
 
 

@@ -61,13 +61,13 @@ def test_a_golem_that_falls_silent_is_declared_dead_and_leaves_its_legacy(
     root, victim, never = gone_silent
     home = copy_home(root, tmp_path / "home")
     assert "No golem fell silent" in bardo("golem", "observe", home=home)
-    said = bardo("golem", "observe", "--silence", "0.5", "--dry-run", home=home)
-    assert victim in said
-    assert "would be declared dead" in said
+    printed = bardo("golem", "observe", "--silence", "0.5", "--dry-run", home=home)
+    assert victim in printed
+    assert "would be declared dead" in printed
     assert DerivationContext.open(home).log.death_of(victim) is None
-    said = bardo("golem", "observe", "--silence", "0.5", home=home)
-    assert "declared dead" in said
-    assert f"{victim} (generation 0) died at tick {LAST}: it fell silent." in said
+    printed = bardo("golem", "observe", "--silence", "0.5", home=home)
+    assert "declared dead" in printed
+    assert f"{victim} (generation 0) died at tick {LAST}: it fell silent." in printed
     stores = DerivationContext.open(home)
     (death,) = [e for e in stores.life("DeathDeclared").to_pylist() if e["golem_id"] == victim]
     last = stores.log.read_stretch(["observed_at", "phase", "vitality", "credits_micros"], [victim], LAST, LAST)
@@ -77,20 +77,22 @@ def test_a_golem_that_falls_silent_is_declared_dead_and_leaves_its_legacy(
         n: last[n][0].as_py() for n in ("phase", "vitality", "credits_micros")
     }
     assert [p.kind for p in phases_of(stores)[victim]] == list(PHASES_OF_DYING)
-    assert phases_of(stores)[victim][-1].said["published"]
+    assert phases_of(stores)[victim][-1].payload["published"]
     assert "I fell silent" in stores.projections.growing("testaments").read(golems=[victim])["markdown"][0].as_py()
-    told = bardo("golem", "death", victim, home=home)
-    assert all(word in told for word in ("acceptance", "settlement", "reflection", "legacy", "silence"))
+    output = bardo("golem", "death", victim, home=home)
+    assert all(word in output for word in ("acceptance", "settlement", "reflection", "legacy", "silence"))
     assert "silence" in bardo("watch", "--category", "mortality", "--no-follow", home=home)
     returning(home, victim, never)
 
 
 def returning(home: Path, victim: str, never: list[bytes]) -> None:
     """Write records of a golem that was declared dead, by each way of writing."""
-    said = f"golem {victim}: tick {LAST + 1} comes after its end at tick {LAST}: it fell silent there and was declared"
+    answer = (
+        f"golem {victim}: tick {LAST + 1} comes after its end at tick {LAST}: it fell silent there and was declared"
+    )
     with (
         EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer,
-        pytest.raises(DeclaredDeadError, match=said),
+        pytest.raises(DeclaredDeadError, match=answer),
     ):
         writer.append(never[0])
     batch = (
@@ -100,7 +102,7 @@ def returning(home: Path, victim: str, never: list[bytes]) -> None:
         .slice(LAST - 1)
     )
     batch = batch.set_column(batch.column_names.index("tick"), "tick", pc.add(batch["tick"], 1)).cast(RECORD_SCHEMA)
-    with EventLog(Home.open(home)) as log, pytest.raises(DeclaredDeadError, match=said):
+    with EventLog(Home.open(home)) as log, pytest.raises(DeclaredDeadError, match=answer):
         log.append(batch, writer="back", segment=1, recorded_at=NOW)
 
 
@@ -110,17 +112,17 @@ def test_declared_by_two_observers_at_two_moments_it_is_one_death_and_one_legacy
 ) -> None:
     root, victim, _ = gone_silent
     home = copy_home(root, tmp_path / "home")
-    one, other = DerivationContext.open(home), DerivationContext.open(home)
-    (first,), (again,) = declarations(one, [victim]).values(), declarations(other, [victim]).values()
+    item, other = DerivationContext.open(home), DerivationContext.open(home)
+    (first,), (again,) = declarations(item, [victim]).values(), declarations(other, [victim]).values()
     assert first == again
-    assert one.log.record(first, NOW) == 1
+    assert item.log.record(first, NOW) == 1
     assert other.log.record(again, NOW + 9 * HOUR) == 0
     runtime = first[0].model_copy(update={"event_id": "x" * 32})
     assert runtime.died is not None
     poor = runtime.died.model_copy(update={"cause": "economic", "tick": LAST + 1})
     assert other.log.record([life_event(victim, NOW, poor)], NOW) == 0
     assert [s.outcome for s in declare_silent_golems(other, now=NOW + 99 * HOUR, silence=HOUR, clock="wall")] == []
-    published = curate_and_complete_deaths(one, now=NOW)
+    published = curate_and_complete_deaths(item, now=NOW)
     assert curate_and_complete_deaths(other, now=NOW + HOUR) == []
     stores = DerivationContext.open(home)
     assert len(published) == 2
@@ -151,8 +153,8 @@ def test_a_process_that_is_killed_leaves_a_legacy_with_all_that_it_had_acknowled
     assert stores.log.head_of(victim).highest == LAST
     assert declare_silent_golems(stores, now=NOW + HOUR, clock="wall") == [], "a day was not over"
     assert declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall") == [], "what was drained came an hour later"
-    (found,) = declare_silent_golems(stores, now=NOW + 26 * HOUR, clock="wall")
-    assert (found.golem_id, found.tick, found.outcome) == (victim, LAST + 10, "declared")
+    (result,) = declare_silent_golems(stores, now=NOW + 26 * HOUR, clock="wall")
+    assert (result.golem_id, result.tick, result.outcome) == (victim, LAST + 10, "declared")
     assert stores.log.gaps() == ()
     assert len(curate_and_complete_deaths(stores, now=NOW)) == 2
     assert stores.log.cause_of_death(victim) == "silence"
@@ -165,13 +167,13 @@ def test_whose_writer_still_runs_is_left_to_it(gone_silent: tuple[Path, str, lis
     home = copy_home(root, tmp_path / "home")
     with EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer:
         stores = DerivationContext.open(home)
-        (found,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
-        assert found.outcome == "held"
-        assert "is held by writer" in found.why
+        (result,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
+        assert result.outcome == "held"
+        assert "is held by writer" in result.why
         writer.append(never[0])
     assert stores.log.death_of(victim) is None
-    (found,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
-    assert (found.tick, found.outcome) == (LAST + 1, "declared")
+    (result,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
+    assert (result.tick, result.outcome) == (LAST + 1, "declared")
 
 
 @pytest.mark.row("INH-2")
@@ -180,9 +182,9 @@ def test_a_golem_that_was_born_and_never_ticked_dies_too(tmp_path: Path, brief_h
     births = to_models(DerivationContext.open(brief_home).life("GolemBorn").drop_columns("recorded_at"), LifeEvent)
     stores = DerivationContext.open(home.root)
     stores.log.record([e for e in births if e.born is not None and e.born.generation == 0][:1], NOW)
-    (found,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
-    assert (found.tick, found.outcome) == (0, "declared")
+    (result,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
+    assert (result.tick, result.outcome) == (0, "declared")
     assert len(curate_and_complete_deaths(stores, now=NOW)) == 1
     (phases,) = phases_of(stores).values()
     assert [p.kind for p in phases] == list(PHASES_OF_DYING)
-    assert phases[1].said["position_count"] == 0
+    assert phases[1].payload["position_count"] == 0

@@ -29,32 +29,32 @@ def searched_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_it_finds_episodes_that_are_on_record_no_two_of_one_text(searched_home: Path) -> None:
-    found = json.loads(bardo("similar", QUESTION, "--format", "json", "--limit", "6", home=searched_home))
-    assert [list(row) for row in found] == [["episode_id", "at", "text", "score"]] * 6
-    assert len({row["text"] for row in found}) == 6
-    assert sum("liquidity moved" in row["text"] for row in found) >= 3
-    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+    printed = json.loads(bardo("similar", QUESTION, "--format", "json", "--limit", "6", home=searched_home))
+    assert [list(row) for row in printed] == [["episode_id", "at", "text", "score"]] * 6
+    assert len({row["text"] for row in printed}) == 6
+    assert sum("liquidity moved" in row["text"] for row in printed) >= 3
+    assert [row["score"] for row in printed] == sorted((row["score"] for row in printed), reverse=True)
     stores = DerivationContext.open(searched_home)
     rows = stores.projections.growing("episodes").read(["episode_id", "at", "text"]).to_pylist()
     known = {row["episode_id"]: (row["at"].isoformat(), row["text"]) for row in rows}
-    assert [known[row["episode_id"]] for row in found] == [(row["at"], row["text"]) for row in found]
+    assert [known[row["episode_id"]] for row in printed] == [(row["at"], row["text"]) for row in printed]
 
 
 def test_the_table_shows_id_moment_text_and_score(searched_home: Path) -> None:
     (row,) = json.loads(bardo("similar", QUESTION, "--format", "json", "--limit", "1", home=searched_home))
-    said = bardo("similar", QUESTION, "--limit", "1", home=searched_home)
-    assert all(word in said for word in ("episode", "when", "text", "score", row["episode_id"]))
-    assert row["at"][:16].replace("T", " ") in said
-    assert "falling trend" in " ".join(said.split())
+    output = bardo("similar", QUESTION, "--limit", "1", home=searched_home)
+    assert all(word in output for word in ("episode", "when", "text", "score", row["episode_id"]))
+    assert row["at"][:16].replace("T", " ") in output
+    assert "falling trend" in " ".join(output.split())
 
 
 def test_one_golem_is_asked_alone(searched_home: Path) -> None:
     born = DerivationContext.open(searched_home).life("GolemBorn")["golem_id"].to_pylist()
     for golem in born[:2]:
         words = ("similar", QUESTION, "--golem", golem, "--format", "json")
-        found = json.loads(bardo(*words, home=searched_home))
-        assert found
-        assert {row["episode_id"].split(":")[0] for row in found} == {golem}
+        printed = json.loads(bardo(*words, home=searched_home))
+        assert printed
+        assert {row["episode_id"].split(":")[0] for row in printed} == {golem}
 
 
 def test_what_is_remembered_later_is_found_as_well(small_home: Path, tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_what_may_go_is_left_out_from_its_moment_on(searched_home: Path) -> None
     moments = [bounds["min"], middle.cast(rows["may_go_at"].type)[0].as_py(), bounds["max"]]
     for at in (*moments, moments[1] + timedelta(microseconds=1), bounds["max"] + timedelta(microseconds=1)):
         left = rows.filter(pc.greater_equal(rows["may_go_at"], at))
-        found = similar_episodes(stores, QUESTION, limit=rows.num_rows, at=at, distinct=False)
-        assert sorted(found["episode_id"].to_pylist()) == sorted(left["episode_id"].to_pylist())
+        hits = similar_episodes(stores, QUESTION, limit=rows.num_rows, at=at, distinct=False)
+        assert sorted(hits["episode_id"].to_pylist()) == sorted(left["episode_id"].to_pylist())
         once = similar_episodes(stores, QUESTION, limit=rows.num_rows, at=at)
         assert sorted(once["text"].to_pylist()) == sorted(set(left["text"].to_pylist()))
     assert similar_episodes(stores, QUESTION, at=bounds["min"]).equals(similar_episodes(stores, QUESTION))

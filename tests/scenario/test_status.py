@@ -22,9 +22,9 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_a_home_in_order_passes_the_check(home: Home) -> None:
-    said = bardo("status", "--check", home=home.root)
-    assert "no record yet" in said
-    assert "Exceeded" not in said
+    output = bardo("status", "--check", home=home.root)
+    assert "no record yet" in output
+    assert "Exceeded" not in output
 
 
 def test_a_broken_threshold_is_shown_and_fails_only_the_check(home: Home) -> None:
@@ -33,22 +33,22 @@ def test_a_broken_threshold_is_shown_and_fails_only_the_check(home: Home) -> Non
     os.utime(waiting, (NOW.timestamp() - 3_600,) * 2)
     assert "spool.age" in bardo("status", home=home.root)
     assert "Exceeded thresholds" in bardo("status", "--check", home=home.root, expect=1)
-    found = json.loads(bardo("status", "--check", "--format", "json", home=home.root, expect=1))
-    assert [fault["measure"] for fault in found["faults"]] == ["spool.age"]
-    assert found["faults"][0]["value"] > found["faults"][0]["limit"] == 300.0
+    printed = json.loads(bardo("status", "--check", "--format", "json", home=home.root, expect=1))
+    assert [fault["measure"] for fault in printed["faults"]] == ["spool.age"]
+    assert printed["faults"][0]["value"] > printed["faults"][0]["limit"] == 300.0
 
 
 def test_the_document_s_keys_stay(home: Home) -> None:
-    found = json.loads(bardo("status", "--format", "json", home=home.root))
-    assert set(found) == {
+    printed = json.loads(bardo("status", "--format", "json", home=home.root))
+    assert set(printed) == {
         "home", "derivation_id", "policy_hash", "adopted", "frozen", "log", "health", "faults", "projections",
         "warehouse",
     }  # fmt: skip
-    assert set(found["health"]) == {
+    assert set(printed["health"]) == {
         "at", "golems", "intake", "silent_seconds", "curation", "episodes", "journals", "leases", "spool",
         "quarantine", "judgements", "successions", "marts", "embedder",
     }  # fmt: skip
-    assert set(found["health"]["curation"]) == {
+    assert set(printed["health"]["curation"]) == {
         "ticks", "golem_max", "ticks_max", "cycles", "waiting_seconds", "derived_at",
     }  # fmt: skip
 

@@ -28,13 +28,13 @@ VOLATILE = 3
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
+def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     return told_home(tmp_path_factory.mktemp("story") / "home")
 
 
 def rows(stores: DerivationContext, name: str, **where: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = stores.projections.read(name).to_pylist()
-    return [row for row in found if all(row[key] == value for key, value in where.items())]
+    table: list[dict[str, Any]] = stores.projections.read(name).to_pylist()
+    return [row for row in table if all(row[key] == value for key, value in where.items())]
 
 
 def known_before(stores: DerivationContext, golem_id: str, tick: int) -> dict[str, dict[str, Any]]:
@@ -59,10 +59,10 @@ def decides(
     recall = recall_of(mind.state, [golem_id], at_us, EntryNames(), policy)
     in_force = np.array(mind.playbooks.of(golem_id, policy)[1])
     tape: Any = SimpleNamespace(regime=np.array([VOLATILE]), gas_hour_ratio=np.array([1.0]))
-    one, none = np.ones(1), np.zeros(1, np.int64)
+    first, none = np.ones(1), np.zeros(1, np.int64)
     fleet: Any = SimpleNamespace(
         rebalance_threshold=in_force[:, None] if threshold is None else np.full((5, 1), threshold),
-        tick=np.array([tick]), cooldown=none, fees=none, confidence=one,
+        tick=np.array([tick]), cooldown=none, fees=none, confidence=first,
     )  # fmt: skip
     sight: Any = SimpleNamespace(open=np.array([True]), score=np.array([score]), drawdown=np.zeros(1))
     choice = Choice(*([none.copy()] * len(Choice.__dataclass_fields__)))
@@ -72,45 +72,45 @@ def decides(
     return ACTIONS[int(choice.action[0])], STATUS[int(choice.status[0])]
 
 
-def test_the_first_dies_with_an_insight_that_it_had_no_time_to_confirm(told: DerivationContext) -> None:
-    (death,) = [e["died"] for e in told.life("DeathDeclared").to_pylist() if e["golem_id"] == FIRST]
+def test_the_first_dies_with_an_insight_that_it_had_no_time_to_confirm(stores: DerivationContext) -> None:
+    (death,) = [e["died"] for e in stores.life("DeathDeclared").to_pylist() if e["golem_id"] == FIRST]
     assert death["tick"] == 847
     for band in ("strained", "stretched"):
-        (entry,) = rows(told, "grimoire", golem_id=FIRST, entry_id=rule_of(FIRST, band))
+        (entry,) = rows(stores, "grimoire", golem_id=FIRST, entry_id=rule_of(FIRST, band))
         assert (entry["kind"], entry["sign"], entry["confidence_ppm"]) == ("insight", -1, 600_000)
-    assert [b["rebalance_threshold"]["volatile"] for b in rows(told, "playbooks", golem_id=FIRST)] == [0.7]
-    (testament,) = rows(told, "testaments", golem_id=FIRST)
-    said = [i["statement"] for name in ("worked", "failed", "suspected", "untested") for i in testament[name]]
-    assert any("at the edge of its range" in s and "lost to holding" in s for s in said), said
-    assert set(published_bundles(told)) == {FIRST, SECOND}
+    assert [b["rebalance_threshold"]["volatile"] for b in rows(stores, "playbooks", golem_id=FIRST)] == [0.7]
+    (testament,) = rows(stores, "testaments", golem_id=FIRST)
+    statements = [i["statement"] for name in ("worked", "failed", "suspected", "untested") for i in testament[name]]
+    assert any("at the edge of its range" in s and "lost to holding" in s for s in statements), statements
+    assert set(published_bundles(stores)) == {FIRST, SECOND}
 
 
-def test_the_second_has_the_advice_and_it_binds_nothing(told: DerivationContext) -> None:
-    (birth,) = [e["born"] for e in told.life("GolemBorn").to_pylist() if e["golem_id"] == SECOND]
-    assert birth["bundle_hash"] == published_bundles(told)[FIRST]
-    advice = known_before(told, SECOND, 1)[ADVICE]
+def test_the_second_has_the_advice_and_it_binds_nothing(stores: DerivationContext) -> None:
+    (birth,) = [e["born"] for e in stores.life("GolemBorn").to_pylist() if e["golem_id"] == SECOND]
+    assert birth["bundle_hash"] == published_bundles(stores)[FIRST]
+    advice = known_before(stores, SECOND, 1)[ADVICE]
     assert (advice["kind"], advice["sign"], advice["generation"], advice["confidence_ppm"]) == (
         "insight",
         -1,
         1,
         510_000,
     )
-    assert decides(told, SECOND, 1, 0.70) == ("rebalance", "executed")
+    assert decides(stores, SECOND, 1, 0.70) == ("rebalance", "executed")
 
 
-def test_tick_63_leaves_its_first_scar_although_price_came_back(told: DerivationContext) -> None:
-    (scar,) = rows(told, "scars", scar_id=f"scar-{SECOND}-1")
+def test_tick_63_leaves_its_first_scar_although_price_came_back(stores: DerivationContext) -> None:
+    (scar,) = rows(stores, "scars", scar_id=f"scar-{SECOND}-1")
     assert (scar["tick"], scar["confirmed"], scar["confirmed_tick"]) == (63, "deferred", 93)
     assert (scar["outcome_class"], scar["mechanism"], scar["market_regime"]) == ("lasting", "return", "HighVol")
     assert (scar["published"], scar["is_bloodstain"], scar["qualified_at_tick"]) == ("life", False, 100)
     assert scar["causal_narrative"].endswith("the place that was left would have earned more than the new one.")
 
 
-def test_at_tick_287_everything_says_wait_and_it_acts(told: DerivationContext) -> None:
-    known = known_before(told, SECOND, 287)[ADVICE]
+def test_at_tick_287_everything_says_wait_and_it_acts(stores: DerivationContext) -> None:
+    known = known_before(stores, SECOND, 287)[ADVICE]
     assert (known["kind"], known["sign"], known["validations"]) == ("insight", -1, 1), "its own scar agrees by now"
     assert 600_000 < known["confidence_ppm"] < 650_000, "not sure enough to be a rule"
-    (record,) = told.log.read_stretch(
+    (record,) = stores.log.read_stretch(
         ["tick", "observation", "retrieved_entries", "actions"], [SECOND], 287, 287
     ).to_pylist()
     assert record["observation"]["anomaly_score"] == 0.76
@@ -118,11 +118,11 @@ def test_at_tick_287_everything_says_wait_and_it_acts(told: DerivationContext) -
     assert [(a["status"], a["slippage_ppm"], a["gas_cost_micros"]) for a in record["actions"]] == [
         ("executed", 7_100, 4_200_000)
     ]
-    assert decides(told, SECOND, 287, 0.76) == ("rebalance", "executed"), "0.76 is above the 0.7 in its playbook"
+    assert decides(stores, SECOND, 287, 0.76) == ("rebalance", "executed"), "0.76 is above the 0.7 in its playbook"
 
 
-def test_its_death_publishes_three_scars(told: DerivationContext) -> None:
-    left = sorted(rows(told, "scars", golem_id=SECOND, is_bloodstain=True), key=lambda s: s["tick"])
+def test_its_death_publishes_three_scars(stores: DerivationContext) -> None:
+    left = sorted(rows(stores, "scars", golem_id=SECOND, is_bloodstain=True), key=lambda s: s["tick"])
     assert [(s["tick"], s["outcome_class"], s["confirmed"], s["seen_count"]) for s in left] == [
         (287, "lasting", "at_death", 2), (296, "lasting", "at_death", 1), (309, "drawdown", "immediate", 1),
     ]  # fmt: skip
@@ -132,66 +132,66 @@ def test_its_death_publishes_three_scars(told: DerivationContext) -> None:
     assert locked["position_state"] == "impaired"
 
 
-def test_its_last_words_are_seven_votes_of_weight_two_and_a_half(told: DerivationContext) -> None:
-    causes = {c["vote_id"] for c in rows(told, "vote_causes", golem_id=SECOND)}
-    last = [v for v in rows(told, "votes", is_death_vote=True) if v["vote_id"] in causes]
+def test_its_last_words_are_seven_votes_of_weight_two_and_a_half(stores: DerivationContext) -> None:
+    causes = {c["vote_id"] for c in rows(stores, "vote_causes", golem_id=SECOND)}
+    last = [v for v in rows(stores, "votes", is_death_vote=True) if v["vote_id"] in causes]
     assert [v["weight_tenths"] for v in last] == [25] * 7
-    said = {v["claim"]: v["confidence_ppm"] for v in last}
+    keys = {v["claim"]: v["confidence_ppm"] for v in last}
     edge = "in a volatile market, with gas normal, re-centring a range at whose edge price stands loses to holding."
-    assert said[f"On base, uniswap_v3 WETH/USDC: {edge}"] > 800_000
+    assert keys[f"On base, uniswap_v3 WETH/USDC: {edge}"] > 800_000
 
 
-def test_the_third_holds_by_one_line_of_its_playbook(told: DerivationContext) -> None:
-    (book,) = [b for b in rows(told, "playbooks", golem_id=THIRD) if b["cycle"] == 0]
+def test_the_third_holds_by_one_line_of_its_playbook(stores: DerivationContext) -> None:
+    (book,) = [b for b in rows(stores, "playbooks", golem_id=THIRD) if b["cycle"] == 0]
     assert book["version"] == 1
     assert "## rebalanceThreshold" in book["markdown"]
     assert "- volatile: 0.90" in book["markdown"].splitlines()
     assert "- range_bound: 0.70" in book["markdown"].splitlines(), "elsewhere it goes by the default"
     assert rule_of(FIRST, "stretched") in book["cause_entries"]
-    (record,) = told.log.read_stretch(["tick", "observation", "actions"], [THIRD], 47, 47).to_pylist()
+    (record,) = stores.log.read_stretch(["tick", "observation", "actions"], [THIRD], 47, 47).to_pylist()
     assert (record["observation"]["anomaly_score"], record["actions"]) == (0.71, [])
-    assert decides(told, THIRD, 47, 0.71) == ("hold", "executed")
-    assert decides(told, THIRD, 47, 0.71, threshold=0.7) == ("rebalance", "blocked"), "and a warning stands behind it"
-    assert decides(told, THIRD, 47, 0.95) == ("rebalance", "executed"), "far outside its range it would act"
+    assert decides(stores, THIRD, 47, 0.71) == ("hold", "executed")
+    assert decides(stores, THIRD, 47, 0.71, threshold=0.7) == ("rebalance", "blocked"), "and a warning stands behind it"
+    assert decides(stores, THIRD, 47, 0.95) == ("rebalance", "executed"), "far outside its range it would act"
 
 
-def test_what_came_bears_the_advice_out(told: DerivationContext) -> None:
-    voted = [d for d in rows(told, "curation", golem_id=THIRD, entry_id=ADVICE) if d["cause_ticks"]]
+def test_what_came_bears_the_advice_out(stores: DerivationContext) -> None:
+    voted = [d for d in rows(stores, "curation", golem_id=THIRD, entry_id=ADVICE) if d["cause_ticks"]]
     assert [(d["operation"], d["cycle"], d["cause_ticks"]) for d in voted] == [("reinforced", 2, [47, 77])]
-    (credit,) = [c for c in rows(told, "credits", golem_id=THIRD, entry_id=ADVICE) if c["useful"]]
+    (credit,) = [c for c in rows(stores, "credits", golem_id=THIRD, entry_id=ADVICE) if c["useful"]]
     assert (credit["useful"], credit["misled"]) == (1, 0)
-    line: Mapping[str, Any] = {r["golem_id"]: r for r in rows(told, "grimoire", entry_id=ADVICE)}
+    line: Mapping[str, Any] = {r["golem_id"]: r for r in rows(stores, "grimoire", entry_id=ADVICE)}
     assert {g: r["generation"] for g, r in line.items()} == {FIRST: 0, SECOND: 1, THIRD: 2}
     assert line[THIRD]["is_bloodstain"], "it was paid for with a life"
 
 
 @pytest.mark.row("KAT-8")
-def test_its_bloodstain_is_one_artefact_by_content(told: DerivationContext) -> None:
-    root = told.home.root
-    found = orjson.loads(bardo("bloodstain", SECOND, "--format", "json", home=root))
-    assert [s["scar_id"] for s in found["scars"]] == [f"scar-{SECOND}-{n}" for n in (2, 3, 5)]
-    assert [v["weight"] for v in found["death_votes"]] == [2.5] * 7
-    assert (found["golem_id"], found["tick"], found["cause"]) == (SECOND, 312, "economic")
-    assert found["bundle_hash"] == published_bundles(told)[SECOND]
-    assert found["conditions"]["market_regime"] == "HighVol"
-    (page,) = rows(told, "testaments", golem_id=SECOND)
-    assert found["testament_hash"] == sha256(page["markdown"].encode()).hexdigest()
-    name, rest = found["bloodstain_id"], {n: v for n, v in found.items() if n != "bloodstain_id"}
+def test_its_bloodstain_is_one_artefact_by_content(stores: DerivationContext) -> None:
+    root = stores.home.root
+    printed = orjson.loads(bardo("bloodstain", SECOND, "--format", "json", home=root))
+    assert [s["scar_id"] for s in printed["scars"]] == [f"scar-{SECOND}-{n}" for n in (2, 3, 5)]
+    assert [v["weight"] for v in printed["death_votes"]] == [2.5] * 7
+    assert (printed["golem_id"], printed["tick"], printed["cause"]) == (SECOND, 312, "economic")
+    assert printed["bundle_hash"] == published_bundles(stores)[SECOND]
+    assert printed["conditions"]["market_regime"] == "HighVol"
+    (page,) = rows(stores, "testaments", golem_id=SECOND)
+    assert printed["testament_hash"] == sha256(page["markdown"].encode()).hexdigest()
+    name, rest = printed["bloodstain_id"], {n: v for n, v in printed.items() if n != "bloodstain_id"}
     assert sha256(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS)).hexdigest() == name
-    said = bardo("bloodstain", SECOND, home=root)
-    assert f"died        at tick 312, {at(SECOND, 312).isoformat()} (economic)" in said
-    assert "utilization hurt withdrawable liquidity" in said.replace("\n", " ")
-    assert [one["golem_id"] for one in bloodstains(told)] == [FIRST, SECOND]
+    output = bardo("bloodstain", SECOND, home=root)
+    assert f"died        at tick 312, {at(SECOND, 312).isoformat()} (economic)" in output
+    assert "utilization hurt withdrawable liquidity" in output.replace("\n", " ")
+    assert [item["golem_id"] for item in bloodstains(stores)] == [FIRST, SECOND]
     with pytest.raises(QueryError, match="no golem of this name was born"):
-        bloodstain(told, "g-nobody")
+        bloodstain(stores, "g-nobody")
     with pytest.raises(QueryError, match=f"golem {THIRD}: lives"):
-        bloodstain(told, THIRD)
+        bloodstain(stores, THIRD)
 
 
 @pytest.mark.row("KAT-8")
-def test_its_echo_says_nothing_of_whose_it_was(told: DerivationContext) -> None:
-    said = bardo("bloodstain", SECOND, "--format", "json", "--public", home=told.home.root)
-    echo = orjson.loads(said)
+def test_its_echo_says_nothing_of_whose_it_was(stores: DerivationContext) -> None:
+    output = bardo("bloodstain", SECOND, "--format", "json", "--public", home=stores.home.root)
+    echo = orjson.loads(output)
     assert echo["failure_patterns"] == [
         "On base, morpho_blue USDC: in a volatile market, with gas normal, an action "
         "is hurt by something else that moves.",
@@ -200,15 +200,15 @@ def test_its_echo_says_nothing_of_whose_it_was(told: DerivationContext) -> None:
         "On base, uniswap_v3 WETH/USDC: in a volatile market, with gas normal, re-centring a range that price has just "
         "left does not earn back what it costs.",
     ]
-    hidden = {SECOND, FIRST, OWNER, *(v["vote_id"] for v in rows(told, "votes")), published_bundles(told)[SECOND]}
+    hidden = {SECOND, FIRST, OWNER, *(v["vote_id"] for v in rows(stores, "votes")), published_bundles(stores)[SECOND]}
     hidden |= {str(tick) for tick in TOLD[SECOND][1]} | {"12400", "9300", "0.7", "3100", "utilization"}
-    plain = said.replace(echo["testament_hash"], "")
+    plain = output.replace(echo["testament_hash"], "")
     assert [word for word in sorted(hidden) if word in plain] == []
 
 
-def test_what_hurt_is_told_by_a_command(told: DerivationContext) -> None:
-    every = bardo("scars", SECOND, "--failures", home=told.home.root)
+def test_what_hurt_is_told_by_a_command(stores: DerivationContext) -> None:
+    every = bardo("scars", SECOND, "--failures", home=stores.home.root)
     assert f"scar-{SECOND}-3, bloodstain of 80 %, anxious, seen 2 times: In a volatile market" in every
     assert f"scar-{SECOND}-4, no scar (the clade knew it)" in every
-    scars = orjson.loads(bardo("scars", "--format", "json", home=told.home.root))
+    scars = orjson.loads(bardo("scars", "--format", "json", home=stores.home.root))
     assert [s["scar_id"] for s in scars] == [f"scar-{SECOND}-{n}" for n in (1, 2, 3, 5)]

@@ -130,11 +130,11 @@ def test_the_same_run_again_changes_nothing(stores: DerivationContext) -> None:
 
 @pytest.mark.row("P-2")
 def test_a_run_leaves_the_same_content_in_two_homes(stores: DerivationContext, tmp_path: Path) -> None:
-    one = stores
+    item = stores
     other, _ = lived(tmp_path / "other")
     for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
-        assert one.projections.digest(name) == other.projections.digest(name), name
-    assert published_bundles(one) == published_bundles(other)
+        assert item.projections.digest(name) == other.projections.digest(name), name
+    assert published_bundles(item) == published_bundles(other)
 
 
 @pytest.mark.row("P-5")
@@ -157,13 +157,13 @@ def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
 
 @pytest.mark.row("P-5")
 def test_an_intact_bundle_that_was_refused_is_not_published(stores: DerivationContext, tmp_path: Path) -> None:
-    told = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
-    victim = next(e for e in told if e.judged is not None)
+    selected = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
+    victim = next(e for e in selected if e.judged is not None)
     assert victim.judged is not None
     refused = life_event(victim.golem_id, victim.observed_at, victim.judged.model_copy(update={"passed": False}))
     Home.create(tmp_path / "fresh", Policy(), NOW)
     again = DerivationContext.open(tmp_path / "fresh")
     again.projections = stores.projections
-    again.log.record([refused if e is victim else e for e in told], NOW)
+    again.log.record([refused if e is victim else e for e in selected], NOW)
     hashes = set(stores.projections.growing("candidates").read()["bundle_hash"].to_pylist())
     assert set(publish_legacies.publish_candidates(again, now=NOW)) == hashes - {victim.judged.bundle_hash}

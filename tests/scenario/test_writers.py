@@ -131,7 +131,7 @@ class TestTheDocument:
             assert (ROOT / path).exists(), path
         for name in re.findall(r"^\| `(\w+)` \|", DOC, re.MULTILINE):
             assert issubclass(getattr(errors, name), errors.BardoError)
-        for words in {tuple(found.split()) for found in re.findall(r"`bardo ([a-z-]+(?: [a-z]+)?)", DOC)}:
+        for words in {tuple(result.split()) for result in re.findall(r"`bardo ([a-z-]+(?: [a-z]+)?)", DOC)}:
             bardo(*words, "--help", home=tmp_path)
 
     def test_its_figures_are_the_policys(self) -> None:

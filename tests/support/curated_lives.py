@@ -23,7 +23,7 @@ GOOD, BAD, STRONG, WORSE = Chapter(3, 1_500), Chapter(3, -1_500), Chapter(14, 6_
 SILENCE = Chapter(0)
 
 
-class Told:
+class CuratedLife:
     """The curator's result for a stream."""
 
     def __init__(self, records: pa.Table, policy: Policy = POLICY, state: GrimoireState | None = None) -> None:
@@ -38,7 +38,7 @@ class Told:
         """Decisions about one situation's rule."""
         return [row for row in self.decisions if row["structure"] == when.structure.key]
 
-    def said(self, when: Situation) -> list[tuple[int, str, int]]:
+    def decided(self, when: Situation) -> list[tuple[int, str, int]]:
         """Cycle, operation and confidence of those decisions."""
         return [(row["cycle"], row["operation"], row["confidence_ppm"]) for row in self.of(when)]
 
@@ -54,9 +54,9 @@ class Told:
 
 
 def lived(
-    *plots: tuple[Situation, Sequence[Chapter]], every: timedelta = INSTANT, episodes: int = 0, **told: Any
-) -> Told:
+    *plots: tuple[Situation, Sequence[Chapter]], every: timedelta = INSTANT, episodes: int = 0, **fields: Any
+) -> CuratedLife:
     """One golem's life, chapter by chapter."""
     plot = {when: tuple(story) for when, story in plots}
     ticks = SPAN * max(len(story) for story in plot.values())
-    return Told(stream([Life("g-1", plot, (episodes,), every, ticks)]), **told)
+    return CuratedLife(stream([Life("g-1", plot, (episodes,), every, ticks)]), **fields)

@@ -43,8 +43,8 @@ class Disputed:
 
     def _judged(self, tick: int) -> list[dict[str, Any]]:
         cycle, place = divmod(tick - 1, SPAN)
-        told = {when: story[cycle] for when, story in self.plot.items() if cycle < len(story)}
-        return [judged(w, effects[place], decided=max(1, tick - 1)) for w, effects in told.items() if effects[place]]
+        by_key = {when: story[cycle] for when, story in self.plot.items() if cycle < len(story)}
+        return [judged(w, effects[place], decided=max(1, tick - 1)) for w, effects in by_key.items() if effects[place]]
 
 
 _STRONG, _MIXED = (9_000, 8_000, 9_000, 8_500), ((900, -900, 0, 0), (700, 0, -800, 0), (0, 30, 0, 0), (0, 0, 0, 0))
@@ -72,14 +72,14 @@ def proposals(draw: st.DrawFn, lived: Sequence[Any], entries: Sequence[tuple[str
     """Proposals about these golems (golem_id, ticks) and entries (golem, entry id), each made after some tick."""
     out: list[Proposal] = []
     for number in range(draw(st.integers(1, 10))):
-        one = draw(st.sampled_from(lived))
-        held = sorted(entry for golem_id, entry in entries if golem_id == one.golem_id)
+        drawn = draw(st.sampled_from(lived))
+        held = sorted(entry for golem_id, entry in entries if golem_id == drawn.golem_id)
         operation = draw(st.sampled_from(("ADD", "UPVOTE", "UPVOTE", "DOWNVOTE", "DOWNVOTE", "EDIT")))
-        adds, seen = operation == "ADD", draw(st.integers(0, one.ticks))
+        adds, seen = operation == "ADD", draw(st.integers(0, drawn.ticks))
         near = st.integers(max(1, seen - SPAN - 1), seen + 1)
         out.append(
             Proposal(
-                one.golem_id, seen, f"event-{draw(st.integers(0, 3))}", number, SOURCE, operation, f"reason {number}",
+                drawn.golem_id, seen, f"event-{draw(st.integers(0, 3))}", number, SOURCE, operation, f"reason {number}",
                 tuple(draw(st.lists(near, min_size=1, max_size=3, unique=True).map(sorted))),
                 entry_id=None if adds else draw(st.sampled_from([*held, *held, "0" * 24])),
                 situation=situation(draw(st.sampled_from(ABOUTS))) if adds else None,

@@ -41,9 +41,9 @@ def home_of(lived: Lived, root: Path, policy: Policy | None = None) -> Derivatio
 
 def tagged(records: pa.Table, ticks: Sequence[int], tag: str = "what was that?") -> pa.Table:
     """The same records, those of these ticks with a dream tag."""
-    mine = pc.is_in(records["tick"], value_set=pa.array(ticks, pa.int64()))
+    own = pc.is_in(records["tick"], value_set=pa.array(ticks, pa.int64()))
     column = records.schema.get_field_index("dream_tag")
-    return records.set_column(column, records.schema.field(column), pc.if_else(mine, tag, records["dream_tag"]))
+    return records.set_column(column, records.schema.field(column), pc.if_else(own, tag, records["dream_tag"]))
 
 
 def without_positions(records: pa.Table) -> pa.Table:

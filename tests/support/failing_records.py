@@ -32,13 +32,13 @@ def act(
     if came is not None:
         came["cause_variable"] = cause
     observed = {"anomaly_score": when.score, "gas_hour_ratio": when.gas} | seen
-    said = {"actions": [sent], "outcome": came, "regime": when.regime, "tier": "T2"}
-    return record(golem_id, tick, observation=observed, pad=pad, **said)
+    fields = {"actions": [sent], "outcome": came, "regime": when.regime, "tier": "T2"}
+    return record(golem_id, tick, observation=observed, pad=pad, **fields)
 
 
-def check(golem_id: str, tick: int, decided: int, effect_ppm: int, **said: Any) -> dict[str, Any]:
+def check(golem_id: str, tick: int, decided: int, effect_ppm: int, **fields: Any) -> dict[str, Any]:
     """A tick that judges an act."""
-    return record(golem_id, tick, resolutions=[judged(STORM, effect_ppm, decided=decided) | said])
+    return record(golem_id, tick, resolutions=[judged(STORM, effect_ppm, decided=decided) | fields])
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -65,13 +65,13 @@ def failures(
 ) -> pa.Table:  # fmt: skip
     """Return the failures of these records."""
     records = table(rows)
-    told = failures_among(outcomes_of(records, dead, policy))
-    cycle = cycle_of(told["confirmed_tick"].to_numpy(), policy.curator.cycle_ticks)
+    result = failures_among(outcomes_of(records, dead, policy))
+    cycle = cycle_of(result["confirmed_tick"].to_numpy(), policy.curator.cycle_ticks)
     owned = owners or dict.fromkeys(records["golem_id"].unique().to_pylist(), "owner-1")
     before = [{"golem_id": g, "known": count} for g, count in (known or {}).items()]
     counted = pa.schema([("golem_id", pa.string()), ("known", pa.int64())])
     return failures_of(
-        told.append_column("cycle", pa.array(cycle, pa.int64())),
+        result.append_column("cycle", pa.array(cycle, pa.int64())),
         records,
         rules,
         pa.table({"golem_id": list(owned), "owner_id": list(owned.values())}),
@@ -80,12 +80,12 @@ def failures(
     )
 
 
-def rule(golem_id: str, structure: str, cycle: int, sign: int, confidence_ppm: int, **said: Any) -> pa.Table:
+def rule(golem_id: str, structure: str, cycle: int, sign: int, confidence_ppm: int, **fields: Any) -> pa.Table:
     """One decision of the curator about a situation."""
     row = {
         "golem_id": golem_id, "structure": structure, "cycle": cycle, "revision": 0, "seq": 1, "sign": sign,
         "status": "active", "confidence_ppm": confidence_ppm,
-    } | said  # fmt: skip
+    } | fields  # fmt: skip
     return pa.Table.from_pylist([row], schema=NO_RULES.schema)
 
 

@@ -27,7 +27,7 @@ class Forked:
         self._process.start()
         reads.close()
         says.close()
-        self.told, self.out = _file(tell, "w"), _file(hear, "r")
+        self.input, self.out = _file(tell, "w"), _file(hear, "r")
 
     @property
     def returncode(self) -> int | None:
@@ -36,8 +36,8 @@ class Forked:
 
     def go(self) -> None:
         """Write a line to its standard input."""
-        self.told.write("go\n")
-        self.told.flush()
+        self.input.write("go\n")
+        self.input.flush()
 
     def wait(self, seconds: float | None = None) -> int | None:
         """Return its exit code; None if it still runs after this many seconds."""
@@ -50,9 +50,9 @@ class Forked:
 
     def rest(self) -> str:
         """Return the rest of its output."""
-        said = self.out.read()
+        rows = self.out.read()
         self.wait()
-        return said
+        return rows
 
 
 def die() -> None:

@@ -26,23 +26,23 @@ def crossing_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = P
 
 def book_of(*rows: dict[str, Any]) -> pa.Table:
     """A playbook in which every warning is in force, and every heuristic staged."""
-    told = [(r["golem_id"], r["entry_id"], r["kind"]) for r in rows]
+    triples = [(r["golem_id"], r["entry_id"], r["kind"]) for r in rows]
     texts = pa.list_(pa.string())
     schema = pa.schema([("golem_id", pa.string()), ("cause_entries", texts), ("staged_entries", texts)])
     return pa.Table.from_pylist(
         [
             {
                 "golem_id": golem_id,
-                "cause_entries": sorted(e for g, e, kind in told if g == golem_id and kind == "warning"),
-                "staged_entries": sorted(e for g, e, kind in told if g == golem_id and kind == "heuristic"),
+                "cause_entries": sorted(e for g, e, kind in triples if g == golem_id and kind == "warning"),
+                "staged_entries": sorted(e for g, e, kind in triples if g == golem_id and kind == "heuristic"),
             }
-            for golem_id in sorted({g for g, _, _ in told})
+            for golem_id in sorted({g for g, _, _ in triples})
         ],
         schema=schema,
     )
 
 
-def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY, **said: Any) -> Bundle:
+def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY, **fields: Any) -> Bundle:
     """Return the bundle of a golem that dies with these entries at DIED."""
     known, died = grimoire(*rows), deaths(golem_id)
     crossing = crossing_of(*rows, golem_id=golem_id, policy=policy)
@@ -54,12 +54,12 @@ def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POL
         "testament": written_by(known, decisions(), died, policy).to_pylist()[0],
         "derivation_id": "derivation-1", "policy_hash": policy.hash, "source_watermark": 150,
     }  # fmt: skip
-    return pack(**(plain | said))
+    return pack(**(plain | fields))
 
 
-def candidate_of(*rows: dict[str, Any], golem_id: str = "g-1", **said: Any) -> Candidate:
+def candidate_of(*rows: dict[str, Any], golem_id: str = "g-1", **fields: Any) -> Candidate:
     """Return the candidate of that bundle, with the golem's entries at death."""
-    bundle = bundle_of(*rows, golem_id=golem_id, **said)
+    bundle = bundle_of(*rows, golem_id=golem_id, **fields)
     died = deaths(golem_id)
     facts = at_death(leave_bloodstains(grimoire(*rows), died, POLICY), died, POLICY)
     return Candidate(bundle.bundle_hash, bundle, facts[golem_id])

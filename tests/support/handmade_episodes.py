@@ -18,7 +18,7 @@ DEEDS = ("held", "re-centred the position")
 TEXTS = tuple(f"In {r} with WETH/USDC, {e}, the golem {d}." for r in REGIMES for e in EVENTS for d in DEEDS)
 
 
-def rows(which: list[int], golems: list[str], ticks: list[int], matrix: NDArray, **said: Any) -> pa.Table:
+def rows(which: list[int], golems: list[str], ticks: list[int], matrix: NDArray, **fields: Any) -> pa.Table:
     """Episodes of the texts numbered `which`; what the index does not read has any value."""
     count, texts = len(which), [TEXTS[at] for at in which]
     known: dict[str, list[Any]] = {
@@ -29,7 +29,7 @@ def rows(which: list[int], golems: list[str], ticks: list[int], matrix: NDArray,
         "text_hash": [text_hash(text) for text in texts],
         "embedder": ["a8b9d7620f31dcab"] * count,
         "vector": [matrix[at] for at in which],
-    } | said
+    } | fields
     anything = {"string": "x", "int64": 1, "double": 0.5, "bool": True}
     plain = {f.name: [anything.get(str(f.type), NOW)] * count for f in EPISODE_SCHEMA}
     return pa.table(plain | known, schema=EPISODE_SCHEMA)
@@ -49,6 +49,6 @@ def many(count: int, seed: int = 5) -> pa.Table:
     spread = centres[rng.integers(0, 40, count)] + 0.5 * rng.normal(size=(count, 384))
     vectors = (spread / np.linalg.norm(spread, axis=1, keepdims=True)).astype(np.float32)
     texts = [f"{TEXTS[at % len(TEXTS)]} Case {at}." for at in range(count)]
-    said = {"text": texts, "text_hash": [text_hash(text) for text in texts], "vector": list(vectors)}
+    by_key = {"text": texts, "text_hash": [text_hash(text) for text in texts], "vector": list(vectors)}
     golems = [f"g-{at % 5}" for at in range(count)]
-    return rows([at % len(TEXTS) for at in range(count)], golems, [*range(count)], vectors[: len(TEXTS)], **said)
+    return rows([at % len(TEXTS) for at in range(count)], golems, [*range(count)], vectors[: len(TEXTS)], **by_key)

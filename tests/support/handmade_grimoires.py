@@ -44,10 +44,13 @@ def dreamt(change: str, **parts: Any) -> Structure:
     return pattern("uniswap_v3_rebalance", **parts)._replace(source="dream", cause=change)
 
 
-def entry(golem_id: str = "g-1", about: Structure | str = "uniswap_rebalance", **said: Any) -> dict[str, Any]:
+def entry(golem_id: str = "g-1", about: Structure | str = "uniswap_rebalance", **fields: Any) -> dict[str, Any]:
     """One active insight of the golem's own, at 0.6 since ten days before DIED; `said` changes any column."""
     structure = pattern(about) if isinstance(about, str) else about
-    origin, sign = said.get("origin_golem_id", golem_id), said.get("sign", 1 if structure.source == "pattern" else 0)
+    origin, sign = (
+        fields.get("origin_golem_id", golem_id),
+        fields.get("sign", 1 if structure.source == "pattern" else 0),
+    )
     row: dict[str, Any] = {field.name: 0 for field in COUNTED_FIELDS}
     row |= {
         **structure._asdict(), "structure": structure.key, "category": structure.category, "domain": structure.domain,
@@ -58,8 +61,8 @@ def entry(golem_id: str = "g-1", about: Structure | str = "uniswap_rebalance", *
         "effect_high_ppm": 400, "evidence_count": 5, "anchor_at": DIED - 10 * DAY, "created_at": DIED - 20 * DAY,
         "validated_at": DIED - 10 * DAY, "fades_at": None,
     }  # fmt: skip
-    row |= said
-    return row | {"text": said.get("text", _text(structure, row))}
+    row |= fields
+    return row | {"text": fields.get("text", _text(structure, row))}
 
 
 def _text(structure: Structure, row: dict[str, Any]) -> str:
@@ -79,9 +82,9 @@ def grimoire(*rows: dict[str, Any], policy: Policy = POLICY) -> pa.Table:
     return with_fade_time(pa.Table.from_pylist(list(rows), schema=ENTRY_SCHEMA), policy)
 
 
-def deaths(*golem_ids: str, at: datetime = DIED, **said: Any) -> pa.Table:
+def deaths(*golem_ids: str, at: datetime = DIED, **fields: Any) -> pa.Table:
     """Return recorded deaths with the columns of votes, bottleneck and testament."""
-    plain = {"owner_id": "owner-1", "cycle": 3, "at": at, "cause": "economic", "tick": 150, "generation": 0} | said
+    plain = {"owner_id": "owner-1", "cycle": 3, "at": at, "cause": "economic", "tick": 150, "generation": 0} | fields
     schema = {
         "golem_id": pa.string(), "owner_id": pa.string(), "cycle": pa.int64(), "at": MOMENT, "cause": pa.string(),
         "tick": pa.int64(), "generation": pa.int64(),
@@ -103,10 +106,10 @@ def decisions(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(full, schema=DECISION_SCHEMA)
 
 
-def decided(operation: str, cycle: int, **said: Any) -> dict[str, Any]:
+def decided(operation: str, cycle: int, **fields: Any) -> dict[str, Any]:
     """Return a decision's row: the entry after an operation, at the close of a cycle (one per day)."""
     at = DIED - (30 - cycle) * DAY
-    return {"operation": operation, "cycle": cycle, "at": at, **entry(**{"anchor_at": at, "validated_at": at} | said)}
+    return {"operation": operation, "cycle": cycle, "at": at, **entry(**{"anchor_at": at, "validated_at": at} | fields)}
 
 
 def shuffled(table: pa.Table, seed: int) -> pa.Table:

@@ -100,7 +100,7 @@ def outcome(*, verified: bool = True, pnl_impact_micros: int = -40_000) -> dict[
 
 def record(
     golem_id: str, tick: int, *, every: timedelta = timedelta(minutes=1), observation: Mapping[str, Any] | None = None,
-    turned: bool = False, odd: bool = False, pad: tuple[float, float, float] = (0.0, 0.0, 0.0), **said: Any,
+    turned: bool = False, odd: bool = False, pad: tuple[float, float, float] = (0.0, 0.0, 0.0), **fields: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Return a quiet tick at T0. turned: the regime changed. odd: a probe was high. `said` changes any column."""
     row: dict[str, Any] = {
@@ -110,7 +110,7 @@ def record(
         "pad_after": dict(zip(("pleasure", "arousal", "dominance"), pad, strict=True)), "resolutions": [],
         "dream_tag": None,
     }  # fmt: skip
-    return row | said
+    return row | fields
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -189,25 +189,25 @@ class Life:
 
     def _row(self, tick: int) -> dict[str, Any]:
         cycle, place = divmod(tick - 1, SPAN)
-        said: dict[str, Any] = {"resolutions": self._resolutions(cycle, place, tick)}
-        said["retrieved_entries"] = [retrieved(i) for i in self._recalled()] if tick % 3 == 0 else []
+        fields: dict[str, Any] = {"resolutions": self._resolutions(cycle, place, tick)}
+        fields["retrieved_entries"] = [retrieved(i) for i in self._recalled()] if tick % 3 == 0 else []
         if place < self.episodes[cycle % len(self.episodes)]:
-            said |= _episode(tick)
+            fields |= _episode(tick)
         mood = tuple(((tick * factor) % 21 - 10) / 10 for factor in (7, 11, 4))
         levels = {"gas_gwei": 30.0 + tick % 7, "volume_micros": 4_000_000_000 + tick % 5 * 1_234_567}
-        return record(self.golem_id, tick, every=self.every, observation=levels, pad=mood, **said)  # type: ignore[arg-type]
+        return record(self.golem_id, tick, every=self.every, observation=levels, pad=mood, **fields)  # type: ignore[arg-type]
 
     def _resolutions(self, cycle: int, place: int, tick: int) -> list[dict[str, Any]]:
-        told = []
+        lines = []
         for when, story in self.plot.items():
             chapter = story[cycle] if cycle < len(story) else SILENCE
             for number in range(place, chapter.count, SPAN):
                 effect = chapter.effect_ppm + 37 * (number - chapter.count // 2)
                 decided = max(1, tick - 3)
-                told.append(
+                lines.append(
                     judged(when, effect, decided=decided, verified=chapter.verified, retrieved=self._recalled())
                 )
-        return told
+        return lines
 
     def _recalled(self) -> list[str]:
         """The entries that it may learn of its situations, and one that it never learns."""
@@ -245,7 +245,7 @@ def lives(draw: st.DrawFn, golems: int = 3) -> tuple[Life, ...]:
 def kindred(draw: st.DrawFn, golems: int = 2) -> tuple[Life, ...]:
     """Draw golems whose situations differ only in gas, and whose stories mostly agree at first."""
     every = draw(paces)
-    told = []
+    rows = []
     for number in range(draw(st.integers(1, golems))):
         begun = draw(st.sampled_from(((GOOD, GOOD), (BAD, BAD), (MILD, MILD, MILD))))
         plot = {}
@@ -253,15 +253,15 @@ def kindred(draw: st.DrawFn, golems: int = 2) -> tuple[Life, ...]:
             late = (SILENCE,) * draw(st.integers(0, 2))
             plot[when] = (*late, *begun, *draw(st.lists(st.sampled_from((*begun, *CHAPTERS)), max_size=5)))
         longest = max(len(story) for story in plot.values())
-        told.append(Life(f"g-{number}", plot, (0,), every, longest * SPAN))
-    return tuple(told)
+        rows.append(Life(f"g-{number}", plot, (0,), every, longest * SPAN))
+    return tuple(rows)
 
 
 @st.composite
 def life(draw: st.DrawFn, golem_id: str, every: timedelta) -> Life:
     """One golem's life of some cycles; the last may end early, as by death."""
-    told = draw(st.lists(st.sampled_from(SITUATIONS), min_size=1, max_size=3, unique=True))
-    plot = {when: draw(stories) for when in told}
+    drawn = draw(st.lists(st.sampled_from(SITUATIONS), min_size=1, max_size=3, unique=True))
+    plot = {when: draw(stories) for when in drawn}
     episodes = tuple(draw(st.lists(st.integers(0, SPAN), min_size=1, max_size=3)))
     longest = max(len(story) for story in plot.values())
     ticks = draw(st.integers(longest * SPAN - 2, (longest + 1) * SPAN))
@@ -270,7 +270,7 @@ def life(draw: st.DrawFn, golem_id: str, every: timedelta) -> Life:
 
 def stream(lived: Iterable[Life]) -> pa.Table:
     """All records of these lives."""
-    return table(row for one in lived for row in one.rows())
+    return table(row for item in lived for row in item.rows())
 
 
 # whole records, for logs

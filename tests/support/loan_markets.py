@@ -25,9 +25,11 @@ def reserves(bars: int, *, earned: float = 0.0, paid: float = 0.0, rate: float =
     return Reserves(*both)
 
 
-def lending(ticks: Sequence[int], *, earned: float = 0.0, paid: float = 0.0, rate: float = 0.05, **said: Any) -> Market:
+def lending(
+    ticks: Sequence[int], *, earned: float = 0.0, paid: float = 0.0, rate: float = 0.05, **fields: Any
+) -> Market:
     """A market drawn by hand that lends."""
-    return drawn_market(ticks, reserves=reserves(len(ticks), earned=earned, paid=paid, rate=rate), **said)
+    return drawn_market(ticks, reserves=reserves(len(ticks), earned=earned, paid=paid, rate=rate), **fields)
 
 
 def loan(ratio: float, collateral: str = "WETH") -> LoanGranted:

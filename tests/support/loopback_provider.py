@@ -20,7 +20,7 @@ OUTPUT_TOOL = "final_result"
 
 
 @dataclass(frozen=True)
-class Said:
+class Reply:
     """One response. arguments: of the call that carries the answer, as text; None for no call.
 
     text: said beside or instead; refusal: why nothing is said; status: of HTTP; held: no answer until the server stops;
@@ -38,9 +38,9 @@ class Said:
     usage: bool = True
 
 
-def operations(*given: Mapping[str, Any]) -> Said:
+def operations(*given: Mapping[str, Any]) -> Reply:
     """An answer with these operations."""
-    return Said(arguments=json.dumps({"operations": list(given)}))
+    return Reply(arguments=json.dumps({"operations": list(given)}))
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Loopback:
     """The provider: its prepared answers, the last repeated, and the received requests."""
 
     url: str
-    script: list[Said] = field(default_factory=list)
+    script: list[Reply] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -62,12 +62,12 @@ class Loopback:
         """How to ask it in messages."""
         return ModelSettings("anthropic", "loopback-1", self.url)
 
-    def says(self, *script: Said) -> Loopback:
+    def says(self, *script: Reply) -> Loopback:
         """Set the prepared answers, and clear the received requests."""
         self.script, self.requests = list(script), []
         return self
 
-    def next(self, request: dict[str, Any]) -> Said:
+    def next(self, request: dict[str, Any]) -> Reply:
         """Return the answer to this request."""
         self.requests.append(request)
         return self.script[min(len(self.requests), len(self.script)) - 1]
@@ -85,13 +85,13 @@ def loopback() -> Iterator[Loopback]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             provider = holder[0]
-            said = provider.next({"path": self.path, **body})
-            if said.held:
+            statement = provider.next({"path": self.path, **body})
+            if statement.held:
                 provider.stopped.wait(30)
                 return
             answer = _completion if self.path.endswith("/chat/completions") else _message
-            body = said.body if said.body is not None else json.dumps(answer(said)).encode()
-            self._send(said.status, body, len(body) // 2 if said.cut else len(body))
+            body = statement.body if statement.body is not None else json.dumps(answer(statement)).encode()
+            self._send(statement.status, body, len(body) // 2 if statement.cut else len(body))
 
         def _send(self, status: int, body: bytes, sent: int) -> None:
             self.send_response(status)
@@ -114,36 +114,37 @@ def loopback() -> Iterator[Loopback]:
         thread.join()
 
 
-Answer = Callable[[Said], dict[str, Any]]
+Answer = Callable[[Reply], dict[str, Any]]
 
 
-def _completion(said: Said) -> dict[str, Any]:
-    if said.status != 200:
+def _completion(answer: Reply) -> dict[str, Any]:
+    if answer.status != 200:
         return {"error": {"message": "the server is having a bad day", "type": "server_error"}}
-    message: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": said.refusal}
-    if said.arguments is not None:
-        function = {"name": OUTPUT_TOOL, "arguments": said.arguments}
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": answer.refusal}
+    if answer.arguments is not None:
+        function = {"name": OUTPUT_TOOL, "arguments": answer.arguments}
         message["tool_calls"] = [{"id": "call-1", "type": "function", "function": function}]
-    finish = said.finish or ("tool_calls" if said.arguments is not None else "stop")
+    finish = answer.finish or ("tool_calls" if answer.arguments is not None else "stop")
     out: dict[str, Any] = {
         "id": "completion-1", "object": "chat.completion", "created": 1_700_000_000, "model": "loopback-1",
         "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
     }  # fmt: skip
-    if said.usage:
+    if answer.usage:
         total = INPUT_TOKENS + OUTPUT_TOKENS
         out["usage"] = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": total}
     return out
 
 
-def _message(said: Said) -> dict[str, Any]:
-    if said.status != 200:
+def _message(answer: Reply) -> dict[str, Any]:
+    if answer.status != 200:
         return {"type": "error", "error": {"type": "api_error", "message": "the server is having a bad day"}}
-    content: list[dict[str, Any]] = [] if said.text is None else [{"type": "text", "text": said.text}]
-    if said.arguments is not None:
-        use = {"type": "tool_use", "id": "use-1", "name": OUTPUT_TOOL, "input": json.loads(said.arguments)}
+    content: list[dict[str, Any]] = [] if answer.text is None else [{"type": "text", "text": answer.text}]
+    if answer.arguments is not None:
+        use = {"type": "tool_use", "id": "use-1", "name": OUTPUT_TOOL, "input": json.loads(answer.arguments)}
         content.append(use)
     return {
         "id": "message-1", "type": "message", "role": "assistant", "model": "loopback-1", "content": content,
-        "stop_reason": said.finish or ("tool_use" if said.arguments is not None else "end_turn"), "stop_sequence": None,
+        "stop_reason": answer.finish or ("tool_use" if answer.arguments is not None else "end_turn"),
+        "stop_sequence": None,
         "usage": {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS},
     }  # fmt: skip

@@ -47,7 +47,7 @@ def lively_market(bars: int, seed: int = 7, spec: SyntheticSpec = LIVELY) -> Mar
     return synthetic_market(seed=seed, bars=bars, start=START, spec=spec)
 
 
-def drawn_market(ticks: Sequence[int], gas_gwei: Sequence[float] | float = 30.0, **said: Any) -> Market:
+def drawn_market(ticks: Sequence[int], gas_gwei: Sequence[float] | float = 30.0, **fields: Any) -> Market:
     """A market drawn by hand: the pool's tick at each minute, and the price of gas."""
     tick = np.array(ticks, dtype=np.int32)
     price, bars = price_of_tick(tick), len(tick)
@@ -59,7 +59,7 @@ def drawn_market(ticks: Sequence[int], gas_gwei: Sequence[float] | float = 30.0,
         "volume_usd_micros": np.full(bars, 400_000_000, np.int64), "liquidity": np.full(bars, 2e18),
         "gas_gwei": np.broadcast_to(np.asarray(gas_gwei, dtype=np.float64), bars).copy(),
     }  # fmt: skip
-    return Market(**(plain | said))
+    return Market(**(plain | fields))
 
 
 @dataclass
@@ -188,7 +188,7 @@ def _owned(entries: pa.Table | None, heir: str) -> pa.Table:
     return entries.set_column(place, entries.schema.field(place), pa.array([heir] * entries.num_rows, pa.string()))
 
 
-def rule(market: Market, regime: str, anomaly_band: str, gas_band: str, **said: Any) -> dict[str, Any]:
+def rule(market: Market, regime: str, anomaly_band: str, gas_band: str, **fields: Any) -> dict[str, Any]:
     """Return a confident heuristic to re-centre in a situation; `said` changes any column."""
     where = (market.chain, market.protocol, market.pair)
     about = Structure("pattern", *where, "uniswap_v3_rebalance", "rebalance", regime, anomaly_band, gas_band)
@@ -197,4 +197,4 @@ def rule(market: Market, regime: str, anomaly_band: str, gas_band: str, **said: 
         "created_at": START, "validated_at": START, "origin_golem_id": "g-before", "provenance": "death_testament",
         "generation": 1, "effect_mean_ppm": 900,
     }  # fmt: skip
-    return handmade_grimoires.entry("g-before", about, **(plain | said))
+    return handmade_grimoires.entry("g-before", about, **(plain | fields))

@@ -40,9 +40,11 @@ def live_until(stores: DerivationContext, tick: int | None, at: datetime) -> Non
 PLAIN: dict[str, Any] = {"why": "I was there", "cycle_seen": 0, "at": START}
 
 
-def order(golem_id: str, number: int, kind: str, entry_id: str, tick_seen: int, **said: Any) -> Order:
+def order(golem_id: str, number: int, kind: str, entry_id: str, tick_seen: int, **fields: Any) -> Order:
     """Return one override of an owner; `said` changes any field."""
-    return Order(golem_id, number, f"{golem_id}-{number}", kind, entry_id=entry_id, tick_seen=tick_seen, **PLAIN | said)
+    return Order(
+        golem_id, number, f"{golem_id}-{number}", kind, entry_id=entry_id, tick_seen=tick_seen, **PLAIN | fields
+    )
 
 
 corrections = st.fixed_dictionaries(
@@ -64,7 +66,7 @@ def orders(draw: st.DrawFn, entries: Sequence[tuple[str, str]], cycles: int, spa
         seen = draw(st.integers(seen, max(seen, span * cycles)))
         golem_id, entry_id = draw(st.sampled_from(entries))
         kind = draw(st.sampled_from(list(OVERRIDES)))
-        said = draw(corrections) if kind == "EntryCorrected" else {}
+        drawn = draw(corrections) if kind == "EntryCorrected" else {}
         at: datetime = START + timedelta(minutes=draw(st.integers(0, 3_000)))
-        out.append(order(golem_id, number, kind, entry_id, seen, at=at, **said))
+        out.append(order(golem_id, number, kind, entry_id, seen, at=at, **drawn))
     return out

@@ -33,18 +33,18 @@ def crossing(*rows: dict[str, Any]) -> pa.Table:
     return with_columns(table, generation=pa.array([at[name] for name in table["entry_id"].to_pylist()], pa.int64()))
 
 
-def claim(when: Situation | Any, sign: int = 1, **said: Any) -> dict[str, Any]:
+def claim(when: Situation | Any, sign: int = 1, **fields: Any) -> dict[str, Any]:
     """Return another golem's claim about a situation or a structure."""
     about = when.structure if isinstance(when, Situation) else when
     plain: dict[str, Any] = {"sign": sign, "generation": 1, "kind": "heuristic" if sign > 0 else "warning"}
-    return entry("g-far", about, **({**plain, "confidence_ppm": 900_000, "decay_class": "structural"} | said))
+    return entry("g-far", about, **({**plain, "confidence_ppm": 900_000, "decay_class": "structural"} | fields))
 
 
 def delivery(
-    *rows: dict[str, Any], golem_id: str = "g-1", seen: int = 0, source: str = "import", number: int = 0, **said: Any
+    *rows: dict[str, Any], golem_id: str = "g-1", seen: int = 0, source: str = "import", number: int = 0, **fields: Any
 ) -> Delivery:
     """These claims, given to a golem after a tick."""
-    arrival = Arrival(golem_id, seen, f"event-{number}", START, source, f"{number:064x}", "g-far", **said)
+    arrival = Arrival(golem_id, seen, f"event-{number}", START, source, f"{number:064x}", "g-far", **fields)
     return Delivery(arrival, crossing(*rows))
 
 
@@ -71,7 +71,7 @@ class Received:
             (e["golem_id"], e["structure"]): e for e in to_table(self.state, policy.curator, policy.decay).to_pylist()
         }
 
-    def said(self, when: Situation | Any, golem_id: str = "g-1") -> list[tuple[int, str]]:
+    def decided(self, when: Situation | Any, golem_id: str = "g-1") -> list[tuple[int, str]]:
         """Return cycle and operation of the decisions about a situation or a structure."""
         about = when.structure if isinstance(when, Situation) else when
         return [

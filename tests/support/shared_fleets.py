@@ -37,10 +37,10 @@ LONG = replace(FOUNDING, lifespan_ticks=(600, 900))
 def known() -> pa.Table:
     """Rules of an earlier golem on when to act. Later outcomes contradict one of them."""
     market = lively_market(900)
-    told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
-    told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
-    told.append(rule(market, "range_bound", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
-    return handmade_grimoires.grimoire(*told)
+    rows = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
+    rows += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
+    rows.append(rule(market, "range_bound", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
+    return handmade_grimoires.grimoire(*rows)
 
 
 @cache
@@ -54,7 +54,7 @@ def heirs() -> Lived:
 
 
 @cache
-def told(kind: str) -> Lived:
+def live_fleet(kind: str) -> Lived:
     """Return the same four golems on the same market: without entries, or with those of a cautious, wary or eager
     life.
     """
@@ -65,8 +65,8 @@ def told(kind: str) -> Lived:
         "wary": ("strained", "stretched"),
         "eager": ("stirred", "strained"),
     }[kind]
-    said = {"kind": "warning", "sign": -1} if kind in ("cautious", "wary") else {}
-    rules = [rule(market, regime, band, "normal", **said) for regime in REGIMES for band in bands]
+    fields = {"kind": "warning", "sign": -1} if kind in ("cautious", "wary") else {}
+    rules = [rule(market, regime, band, "normal", **fields) for regime in REGIMES for band in bands]
     return live(
         market, lineages=range(4), founding=LONG, inherited=handmade_grimoires.grimoire(*rules) if rules else None
     )

@@ -55,8 +55,8 @@ class Place(NamedTuple):
 
     def refused(self) -> list[QuarantineItem]:
         """Return the quarantined lines, by file and line."""
-        found = self.spool.quarantine
-        return list(found.items(found.open([]).column("item_id").to_pylist()))
+        result = self.spool.quarantine
+        return list(result.items(result.open([]).column("item_id").to_pylist()))
 
     def reasons(self) -> list[tuple[str, int, str]]:
         """Return file, line and error of the quarantined lines."""
@@ -104,7 +104,7 @@ def arrow(table: pa.Table, *, stream: bool = False, batch_rows: int | None = Non
 
 def take_altered(root: str, count: str) -> None:
     """Take this many Arrow files with three altered bytes each, and count full, partial and empty results."""
-    place, random, told = opened(Path(root)), Random(5), Counter[str]()
+    place, random, result = opened(Path(root)), Random(5), Counter[str]()
     for at in range(int(count)):
         content = bytearray(arrow(records(30, golems=3, tick=1 + 10 * at), stream=at % 2 == 0))
         for _ in range(3):
@@ -112,8 +112,8 @@ def take_altered(root: str, count: str) -> None:
         place.drop("a.arrow", bytes(content))
         (taken,) = place.take()
         assert taken.records == taken.written + taken.repeated + taken.quarantined
-        told["taken" if taken.quarantined == 0 else "in part" if taken.written else "refused"] += 1
-    print(json.dumps(told))
+        result["taken" if taken.quarantined == 0 else "in part" if taken.written else "refused"] += 1
+    print(json.dumps(result))
 
 
 def register_key(place: Place, golem_id: str) -> None:

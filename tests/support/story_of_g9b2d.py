@@ -61,7 +61,7 @@ def verdict(
 
 
 def acted(
-    score: float, *, slippage_ppm: int, gas_micros: int, pnl_micros: int, retrieved: Iterable[str] = (), **said: Any
+    score: float, *, slippage_ppm: int, gas_micros: int, pnl_micros: int, retrieved: Iterable[str] = (), **fields: Any
 ) -> dict[str, Any]:
     """Return an executed re-centring in a volatile market, with its cost."""
     sent = {
@@ -70,7 +70,7 @@ def acted(
     }  # fmt: skip
     return {
         "actions": [sent], "outcome": outcome(pnl_impact_micros=pnl_micros), "tier": "T2", "regime": "volatile",
-        "seen": {"anomaly_score": score}, "retrieved_entries": [_retrieved(entry) for entry in retrieved], **said,
+        "seen": {"anomaly_score": score}, "retrieved_entries": [_retrieved(entry) for entry in retrieved], **fields,
     }  # fmt: skip
 
 
@@ -79,15 +79,15 @@ def _retrieved(entry_id: str) -> dict[str, Any]:
     return {"entry_id": entry_id, "kind": "insight", **factors}
 
 
-def lived(golem_id: str, ticks: int, told: Ticks) -> list[dict[str, Any]]:
+def lived(golem_id: str, ticks: int, result: Ticks) -> list[dict[str, Any]]:
     """Return a life: quiet ticks, and the given ones. `seen`: observations that differ."""
     rows = []
     for tick in range(1, ticks + 1):
-        said = dict(told.get(tick, {}))
+        answer = dict(result.get(tick, {}))
         seen = MARKET | {"gas_gwei": 30.0 + tick % 3, "volume_micros": 5_000_000_000 + tick % 7 * 40_000_000}
-        seen |= said.pop("seen", {})
+        seen |= answer.pop("seen", {})
         plain = {"observed_at": at(golem_id, tick), "regime": "range_bound", "odd": tick % 40 == 0, "phase": "thriving"}
-        rows.append(record(golem_id, tick, observation=seen, **(plain | said)))
+        rows.append(record(golem_id, tick, observation=seen, **(plain | answer)))
     return rows
 
 

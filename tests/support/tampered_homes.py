@@ -167,10 +167,10 @@ def busy_writer(home: Home) -> Iterator[Callable[[int], int]]:
 
 def data_files(home: Home, golem_id: str | None = None) -> list[Path]:
     """Return the files of the cycles table with this golem, in commit order."""
-    found = [home.cycles / add["path"] for commit in commits(home) for add in adds(commit)]
+    rows = [home.cycles / add["path"] for commit in commits(home) for add in adds(commit)]
     if golem_id is None:
-        return found
-    return [path for path in found if golem_id in pq.read_table(path, columns=["golem_id"])["golem_id"].to_pylist()]
+        return rows
+    return [path for path in rows if golem_id in pq.read_table(path, columns=["golem_id"])["golem_id"].to_pylist()]
 
 
 def commits(home: Home) -> list[Path]:
@@ -226,20 +226,20 @@ def relinked(rows: list[dict[str, Any]], golem_id: str) -> list[dict[str, Any]]:
 
 
 def named(report: Report, kind: str) -> Break:
-    found = {broken.kind: broken for broken in report.breaks}
-    assert kind in found, f"of {kind} nothing is said, but {[b.sentence() for b in report.breaks]}"
-    return found[kind]
+    by_key = {broken.kind: broken for broken in report.breaks}
+    assert kind in by_key, f"of {kind} nothing is said, but {[b.sentence() for b in report.breaks]}"
+    return by_key[kind]
 
 
 def place(home: Home, path: Path) -> str:
     return path.relative_to(home.root).as_posix()
 
 
-def change(**said: Any) -> Callable[[Rows], Rows]:
+def change(**fields: Any) -> Callable[[Rows], Rows]:
     """Change the last row of a file."""
 
     def changed(rows: Rows) -> Rows:
-        rows[-1] |= said
+        rows[-1] |= fields
         return rows
 
     return changed

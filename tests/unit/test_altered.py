@@ -33,7 +33,7 @@ def test_what_is_set_to_what_it_is_gives_the_same_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "content"),
     [
         ("decay.tactical.half_life_days=14", "nearest are decay.tactical_days"),
         ("tactical_days=14", "nearest are decay.tactical_days"),
@@ -48,10 +48,10 @@ def test_what_is_set_to_what_it_is_gives_the_same_hash() -> None:
         ("log.bucket_count=4", "fixed when a home is created"),
     ],
 )
-def test_what_is_no_setting_or_no_value_is_refused_with_its_cure(text: str, said: str) -> None:
+def test_what_is_no_setting_or_no_value_is_refused_with_its_cure(text: str, content: str) -> None:
     with pytest.raises(ConfigError) as refused:
         altered(Policy(), [text])
-    assert said in str(refused.value)
+    assert content in str(refused.value)
 
 
 def test_a_file_holds_parts_with_settings() -> None:

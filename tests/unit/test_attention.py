@@ -85,10 +85,10 @@ def test_the_records_of_a_life_tell_the_attention_that_the_golem_had(life: tuple
     fleet, records = life
     assert fleet.vain.sum() > 50, "there is something to tell"
     assert (fleet.vain <= fleet.thoughts + 1e-9).all()
-    said = attended(records.select(list(THOUGHT_COLUMNS)), {g: [[0.0] * PLACES] * 2 for g in fleet.golem_ids}, POLICY)
+    answer = attended(records.select(list(THOUGHT_COLUMNS)), {g: [[0.0] * PLACES] * 2 for g in fleet.golem_ids}, POLICY)
     for i, golem_id in enumerate(fleet.golem_ids):
-        np.testing.assert_allclose(np.array(said[golem_id]["thoughts"]) / MILLI, fleet.thoughts[:, i], atol=1e-3)
-        np.testing.assert_allclose(np.array(said[golem_id]["vain"]) / MILLI, fleet.vain[:, i], atol=1e-3)
+        np.testing.assert_allclose(np.array(answer[golem_id]["thoughts"]) / MILLI, fleet.thoughts[:, i], atol=1e-3)
+        np.testing.assert_allclose(np.array(answer[golem_id]["vain"]) / MILLI, fleet.vain[:, i], atol=1e-3)
 
 
 @pytest.mark.row("INH-8", "X-5")
@@ -103,19 +103,19 @@ def test_an_heir_goes_on_from_its_predecessor_s_attention_and_its_records_tell_s
     thought = (rows["tier"].to_numpy(zero_copy_only=False) != "T0").sum()
     other = (lived(alone, TAPE, 0, 300)["tier"].to_numpy(zero_copy_only=False) != "T0").sum()
     assert thought < other, "it thinks less where its predecessor's thoughts came to nothing"
-    said = attended(rows, {g: attention_of({"attention": first[g]}) for g in heir.golem_ids}, POLICY)
+    answer = attended(rows, {g: attention_of({"attention": first[g]}) for g in heir.golem_ids}, POLICY)
     for i, golem_id in enumerate(heir.golem_ids):
-        np.testing.assert_allclose(np.array(said[golem_id]["vain"]) / MILLI, heir.vain[:, i], atol=1e-3)
+        np.testing.assert_allclose(np.array(answer[golem_id]["vain"]) / MILLI, heir.vain[:, i], atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "value",
     [None, [], {"attention": 3}, {"attention": {"thoughts": [1], "vain": [1]}},
      {"attention": {"thoughts": [-1] * PLACES, "vain": [0] * PLACES}},
      {"attention": {"thoughts": [True] * PLACES, "vain": [0] * PLACES}}],
 )  # fmt: skip
-def test_an_attention_that_cannot_be_read_is_none(said: object) -> None:
-    assert attention_of(said) == ([0.0] * PLACES, [0.0] * PLACES)
+def test_an_attention_that_cannot_be_read_is_none(value: object) -> None:
+    assert attention_of(value) == ([0.0] * PLACES, [0.0] * PLACES)
 
 
 def test_more_thoughts_in_vain_than_thoughts_are_none_in_earnest() -> None:

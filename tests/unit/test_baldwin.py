@@ -23,10 +23,10 @@ pytestmark = pytest.mark.row("INH-12")
 BASE, VOLATILE = 0.7, REGIMES.index("volatile")
 
 
-def rule(**said: Any) -> dict[str, Any]:
+def rule(**fields: Any) -> dict[str, Any]:
     """A warning against re-centring in a storm that survived three generations at 0.7."""
     plain = {"kind": "warning", "sign": -1, "generation": 3, "confidence_ppm": 700_000, "anchor_at": DIED}
-    return entry("g-1", pattern("uniswap_v3_rebalance"), **{**plain, **said})
+    return entry("g-1", pattern("uniswap_v3_rebalance"), **{**plain, **fields})
 
 
 def born(*rows: dict[str, Any], policy: Policy = POLICY) -> tuple[Default, ...]:
@@ -74,17 +74,19 @@ def test_a_default_does_not_fade_is_told_in_the_playbook_and_own_rules_move_it()
     books = Playbooks(base={"g-heir": known.base("g-heir", BASE)}, instincts={"g-heir": known.words("g-heir")})
     assert books.of("g-heir", POLICY) == (0, known.base("g-heir", BASE))
     late = int((DIED + 3_000 * DAY).timestamp() * 1_000_000)
-    mine = entry("g-heir", pattern("uniswap_v3_rebalance", regime="volatile", anomaly_band="stirred"), kind="heuristic",
-                 validations=9, decay_class="structural", confidence_ppm=900_000)  # fmt: skip
-    for rows, wanted in (((), 0.8), ((mine,), 0.5)):
+    about = pattern("uniswap_v3_rebalance", regime="volatile", anomaly_band="stirred")
+    entry_row = entry(
+        "g-heir", about, kind="heuristic", validations=9, decay_class="structural", confidence_ppm=900_000
+    )
+    for rows, wanted in (((), 0.8), ((entry_row,), 0.5)):
         state = from_table(grimoire(*rows))
         code = state.golem_code("g-heir")
-        (page,) = books.revise(state, *_one(code, 1, late), POLICY)
+        (page,) = books.revise(state, *_array_of(code, 1, late), POLICY)
         assert page["rebalance_threshold"]["volatile"] == wanted
         assert f"volatile: 0.80, by {default.entry_ids[0][:12]}" in page["markdown"]
 
 
-def _one(*numbers: int) -> Any:
+def _array_of(*numbers: int) -> Any:
     import numpy as np
 
     return [np.array([number]) for number in numbers]

@@ -10,9 +10,9 @@ import pytest
 import benchmarks
 
 
-@pytest.mark.parametrize("module", [one.name for one in pkgutil.iter_modules(benchmarks.__path__)])
+@pytest.mark.parametrize("module", [item.name for item in pkgutil.iter_modules(benchmarks.__path__)])
 def test_a_bench_finds_everything_that_it_imports(module: str) -> None:
     made = importlib.import_module(f"benchmarks.{module}")
-    assert any(getattr(one, "__module__", None) == made.__name__ for one in vars(made).values()), (
+    assert any(getattr(value, "__module__", None) == made.__name__ for value in vars(made).values()), (
         "there is something in it"
     )

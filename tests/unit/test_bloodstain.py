@@ -30,19 +30,19 @@ VOTE = {"vote_id": "a" * 24, "proposition_id": "b" * 16, "claim": "gas is dear",
 
 
 def scars(*rows: dict[str, Any]) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = scars_of(failures(rows), deaths((G, 70)), POLICY).to_pylist()
-    return told
+    table: list[dict[str, Any]] = scars_of(failures(rows), deaths((G, 70)), POLICY).to_pylist()
+    return table
 
 
 LEFT = scars(act(G, 60, status="reverted"), act(G, 61, status="reverted", when=RALLY))
 
 
-def made(**said: Any) -> dict[str, Any]:
+def made(**fields: Any) -> dict[str, Any]:
     plain = {
         "scars": LEFT, "votes": [VOTE | {"weight_tenths": 25}], "conditions": CONDITIONS, "testament_hash": "c" * 64,
         "bundle_hash": "d" * 64, "published": True,
     }  # fmt: skip
-    return bloodstain_of(DEATH, **(plain | said))
+    return bloodstain_of(DEATH, **(plain | fields))
 
 
 def test_the_same_death_has_the_same_name_and_any_other_another() -> None:
@@ -56,18 +56,18 @@ def test_the_same_death_has_the_same_name_and_any_other_another() -> None:
 
 
 def test_it_holds_what_the_death_left() -> None:
-    found = made()
-    assert [s["scar_id"] for s in found["scars"]] == [f"scar-{G}-1", f"scar-{G}-2"]
-    assert found["death_votes"] == [VOTE | {"weight": 2.5}]
-    assert (found["golem_id"], found["tick"], found["bundle_hash"]) == (G, 70, "d" * 64)
-    assert orjson.loads(orjson.dumps(found)) == found, "all of it is plain JSON"
+    result = made()
+    assert [s["scar_id"] for s in result["scars"]] == [f"scar-{G}-1", f"scar-{G}-2"]
+    assert result["death_votes"] == [VOTE | {"weight": 2.5}]
+    assert (result["golem_id"], result["tick"], result["bundle_hash"]) == (G, 70, "d" * 64)
+    assert orjson.loads(orjson.dumps(result)) == result, "all of it is plain JSON"
 
 
 def test_every_mechanism_has_public_words() -> None:
     assert set(PUBLIC_MECHANISMS) == set(MECHANISMS) - {"unexplained"}
-    said = {pattern_words(LEFT[0] | {"mechanism": m, "cause_variable": "crash"}) for m in PUBLIC_MECHANISMS}
-    assert len(said) == len(PUBLIC_MECHANISMS)
-    assert any("is hurt by a sharp fall" in words for words in said)
+    by_key = {pattern_words(LEFT[0] | {"mechanism": m, "cause_variable": "crash"}) for m in PUBLIC_MECHANISMS}
+    assert len(by_key) == len(PUBLIC_MECHANISMS)
+    assert any("is hurt by a sharp fall" in words for words in by_key)
 
 
 PRIVATE = st.fixed_dictionaries(
@@ -95,16 +95,16 @@ def test_a_canary_in_every_private_place_is_not_heard() -> None:
     rows = scars(
         act(G, 60, status="reverted", action_type=f"{canary}_leverage"), act(G, 61, status="reverted", when=STORM)
     )
-    told = [
+    lines = [
         scar | {n: canary for n, v in scar.items() if isinstance(v, str) and n not in PUBLIC_NAMES} for scar in rows
     ]
     death = DEATH | {n: canary for n, v in DEATH.items() if isinstance(v, str)}
-    found = bloodstain_of(
-        death, scars=told, votes=[dict.fromkeys(VOTE, canary) | {"weight_tenths": 25}], conditions=CONDITIONS,
+    result = bloodstain_of(
+        death, scars=lines, votes=[dict.fromkeys(VOTE, canary) | {"weight_tenths": 25}], conditions=CONDITIONS,
         testament_hash="c" * 64, bundle_hash=canary, published=True,
     )  # fmt: skip
-    assert canary not in orjson.dumps(found["echo"]).decode()
-    plain = "".join(found["echo"]["failure_patterns"]).replace("uniswap_v3", "")
+    assert canary not in orjson.dumps(result["echo"]).decode()
+    plain = "".join(result["echo"]["failure_patterns"]).replace("uniswap_v3", "")
     assert not any(letter.isdigit() for letter in plain), "no size, no threshold, no moment"
 
 

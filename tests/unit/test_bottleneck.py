@@ -14,20 +14,20 @@ EIGHT = Policy(inheritance=InheritancePolicy(budget=8))
 """Eight places: two in the first quarter, four by category."""
 
 
-def anti(name: str, **said: Any) -> dict[str, Any]:
-    return entry(about=name, kind="warning", sign=-1, is_anti_knowledge=True, anchor_at=DIED, **said)
+def anti(name: str, **fields: Any) -> dict[str, Any]:
+    return entry(about=name, kind="warning", sign=-1, is_anti_knowledge=True, anchor_at=DIED, **fields)
 
 
-def stain(name: str, **said: Any) -> dict[str, Any]:
-    return entry(about=name, kind="warning", sign=-1, is_bloodstain=True, anchor_at=DIED, **said)
+def stain(name: str, **fields: Any) -> dict[str, Any]:
+    return entry(about=name, kind="warning", sign=-1, is_bloodstain=True, anchor_at=DIED, **fields)
 
 
-def baldwin(name: str, **said: Any) -> dict[str, Any]:
-    return entry(about=name, anchor_at=DIED, **{"generation": 3, "confidence_ppm": 700_000, **said})
+def baldwin(name: str, **fields: Any) -> dict[str, Any]:
+    return entry(about=name, anchor_at=DIED, **{"generation": 3, "confidence_ppm": 700_000, **fields})
 
 
-def plain(name: str, confidence: int, **said: Any) -> dict[str, Any]:
-    return entry(about=name, anchor_at=DIED, confidence_ppm=confidence, **said)
+def plain(name: str, confidence: int, **fields: Any) -> dict[str, Any]:
+    return entry(about=name, anchor_at=DIED, confidence_ppm=confidence, **fields)
 
 
 def chosen(*rows: dict[str, Any], policy: Policy = EIGHT) -> list[tuple[str, str]]:

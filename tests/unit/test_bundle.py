@@ -36,9 +36,9 @@ ROWS = (
 
 
 def test_the_same_death_gives_the_same_bytes_in_whatever_order_its_entries_come() -> None:
-    one, other = bundle_of(*ROWS), bundle_of(*reversed(ROWS))
-    assert one.files == other.files == bundle_of(*ROWS, entries=shuffled(crossing_of(*ROWS), 2)).files
-    assert one.bundle_hash == other.bundle_hash
+    first, other = bundle_of(*ROWS), bundle_of(*reversed(ROWS))
+    assert first.files == other.files == bundle_of(*ROWS, entries=shuffled(crossing_of(*ROWS), 2)).files
+    assert first.bundle_hash == other.bundle_hash
 
 
 def test_any_other_content_has_another_name() -> None:

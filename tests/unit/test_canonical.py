@@ -33,11 +33,11 @@ COLUMNS = {
 
 
 def row_by_row(table: pa.Table) -> bytes:
-    rows = zip(*(_told(table[name]) for name in table.column_names), strict=True)
+    rows = zip(*(_plain_values(table[name]) for name in table.column_names), strict=True)
     return b"".join(canonical(dict(zip(table.column_names, row, strict=True))) for row in rows)
 
 
-def _told(column: pa.ChunkedArray) -> list[object]:
+def _plain_values(column: pa.ChunkedArray) -> list[object]:
     return column.cast(pa.string()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist()
 
 

@@ -14,10 +14,10 @@ from tests.support.handmade_grimoires import DIED, POLICY, deaths, decided, deci
 LINK = Structure("causal", "polygon", "uniswap_v3", "WETH/USDC", cause="crash", effect="gas_gwei", lag_ticks=3)
 
 
-def link(**said: Any) -> dict[str, Any]:
+def link(**fields: Any) -> dict[str, Any]:
     """An active causal link of a golem's own."""
     text = "For WETH/USDC on uniswap_v3: a sharp fall moves gas up 3 ticks later."
-    return entry(about=LINK, kind="causal_link", sign=1, text=text, **said)
+    return entry(about=LINK, kind="causal_link", sign=1, text=text, **fields)
 
 
 @pytest.mark.row("MEM-22")
@@ -38,8 +38,8 @@ def test_a_link_survives_the_way_into_working_columns_and_back_with_its_text_mad
 @pytest.mark.row("MEM-22")
 def test_a_dying_golem_says_what_causes_what() -> None:
     entries = grimoire(link())
-    (said,) = testament.testaments(
+    (testament_row,) = testament.testaments(
         entries, decisions(decided("created", 3, about=LINK)), deaths("g-1", at=DIED), POLICY
     ).to_pylist()
-    assert [item["statement"] for item in said["causes"]] == [entries["text"][0].as_py()]
-    assert said["regime"] == []
+    assert [item["statement"] for item in testament_row["causes"]] == [entries["text"][0].as_py()]
+    assert testament_row["regime"] == []

@@ -24,8 +24,8 @@ def _crashing() -> pa.Table:
     return records_of(with_crashes(noise(4_000, 2), every=250, gas_after=3))
 
 
-def _pairs(found: list[dict[str, object]]) -> set[tuple[object, ...]]:
-    return {(row["cause"], row["effect"], row["lag_ticks"], row["sign"]) for row in found}
+def _pairs(rows: list[dict[str, object]]) -> set[tuple[object, ...]]:
+    return {(row["cause"], row["effect"], row["lag_ticks"], row["sign"]) for row in rows}
 
 
 def _fleeing(world: World, *, every: int) -> World:
@@ -40,9 +40,9 @@ def _fleeing(world: World, *, every: int) -> World:
 
 @pytest.mark.row("MEM-22", "MEM-2")
 def test_gas_that_follows_a_crash_by_three_ticks_is_found_at_three_ticks_and_confirmed_later() -> None:
-    found = links(records_of(with_crashes(noise(TICKS, 1), every=500, gas_after=3)))
-    assert _pairs(found) == {("crash", "gas_gwei", 3, 1)}
-    (link,) = found
+    learned_rows = links(records_of(with_crashes(noise(TICKS, 1), every=500, gas_after=3)))
+    assert _pairs(learned_rows) == {("crash", "gas_gwei", 3, 1)}
+    (link,) = learned_rows
     assert link["confidence_ppm"] > 0.6 * PPM
     assert link["kind"] == "causal_link"
     assert link["text"] == "For WETH/USDC on uniswap_v3: a sharp fall moves gas up 3 ticks later."
@@ -51,13 +51,15 @@ def test_gas_that_follows_a_crash_by_three_ticks_is_found_at_three_ticks_and_con
 @pytest.mark.row("MEM-22")
 def test_no_link_is_trusted_above_a_half_before_evidence_that_came_after_its_finding() -> None:
     made = learned(records_of(with_crashes(noise(TICKS, 2), every=500, gas_after=3)))
-    told = [r for r in made.decisions.to_pylist() if (r["cause"], r["effect"]) == ("crash", "gas_gwei")]
-    operations = [row["operation"] for row in told]
+    selected_decisions = [r for r in made.decisions.to_pylist() if (r["cause"], r["effect"]) == ("crash", "gas_gwei")]
+    operations = [row["operation"] for row in selected_decisions]
     assert operations[0] == "staged"
     assert operations.index("staged") < operations.index("created") < operations.index("reinforced")
-    before = [row for row in told if row["cycle"] < told[operations.index("reinforced")]["cycle"]]
+    before = [
+        row for row in selected_decisions if row["cycle"] < selected_decisions[operations.index("reinforced")]["cycle"]
+    ]
     assert max(row["confidence_ppm"] for row in before) == POLICY.causal.confidence_found * PPM
-    confirmed = told[operations.index("reinforced")]
+    confirmed = selected_decisions[operations.index("reinforced")]
     assert confirmed["confidence_ppm"] >= POLICY.curator.confidence_fact * PPM
     first, last = confirmed["cause_ticks"]
     assert (first, last) == (confirmed["cycle"] * 50 - 999, confirmed["cycle"] * 50)
@@ -67,11 +69,11 @@ def test_no_link_is_trusted_above_a_half_before_evidence_that_came_after_its_fin
 def test_a_link_is_confirmed_by_as_many_later_witnesses_as_the_policy_asks() -> None:
     asked = 5
     strict = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={"confirm_witnesses": asked})})
-    told = learned(records_of(with_crashes(noise(2 * TICKS, 2), every=400, gas_after=3)), strict).decisions.to_pylist()
-    mine = [row for row in told if (row["cause"], row["effect"]) == ("crash", "gas_gwei")]
-    confirmed = next(row for row in mine if row["operation"] == "reinforced")
+    rows = learned(records_of(with_crashes(noise(2 * TICKS, 2), every=400, gas_after=3)), strict).decisions.to_pylist()
+    own_rows = [row for row in rows if (row["cause"], row["effect"]) == ("crash", "gas_gwei")]
+    confirmed = next(row for row in own_rows if row["operation"] == "reinforced")
     assert confirmed["own_count"] >= asked
-    assert max(row["own_count"] for row in mine if row["cycle"] < confirmed["cycle"]) < asked
+    assert max(row["own_count"] for row in own_rows if row["cycle"] < confirmed["cycle"]) < asked
 
 
 @pytest.mark.row("MEM-22")
@@ -86,9 +88,9 @@ def test_a_link_goes_no_further_than_fresh_evidence_carries_it(number: str, miss
     unreached = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={number: 1_000_000})})
     stages = ["staged", "created", "reinforced"]
     for policy, reached in ((POLICY, stages), (unreached, stages[: stages.index(missing)])):
-        told = learned(_crashing(), policy).decisions.to_pylist()
-        said = {row["operation"] for row in told if (row["cause"], row["effect"]) == ("crash", "gas_gwei")}
-        assert said == set(reached)
+        rows = learned(_crashing(), policy).decisions.to_pylist()
+        keys = {row["operation"] for row in rows if (row["cause"], row["effect"]) == ("crash", "gas_gwei")}
+        assert keys == set(reached)
 
 
 @pytest.mark.row("MEM-22")
@@ -97,23 +99,23 @@ def test_what_a_cause_does_at_another_of_its_lags_is_nobody_elses() -> None:
     for start in range(300, TICKS - 80, 400):
         world.gas[start + 5] += 1.5
         world.liquidity[start + 2] -= 1.0
-    found = _pairs(links(records_of(world)))
-    assert ("crash", "gas_gwei") in {(cause, effect) for cause, effect, *_ in found}
-    assert ("liquidity", "gas_gwei") not in {(cause, effect) for cause, effect, *_ in found}
+    learned_rows = _pairs(links(records_of(world)))
+    assert ("crash", "gas_gwei") in {(cause, effect) for cause, effect, *_ in learned_rows}
+    assert ("liquidity", "gas_gwei") not in {(cause, effect) for cause, effect, *_ in learned_rows}
 
 
 @pytest.mark.row("MEM-22")
 def test_what_two_effects_of_one_cause_have_in_common_is_no_link_between_them() -> None:
-    found = _pairs(links(records_of(_fleeing(noise(TICKS, 3), every=400))))
-    assert ("crash", "gas_gwei", 3, 1) in found
-    assert ("crash", "liquidity", 1, -1) in found
-    assert not {(c, e) for c, e, *_ in found} & {("liquidity", "gas_gwei"), ("gas_gwei", "liquidity")}
+    learned_rows = _pairs(links(records_of(_fleeing(noise(TICKS, 3), every=400))))
+    assert ("crash", "gas_gwei", 3, 1) in learned_rows
+    assert ("crash", "liquidity", 1, -1) in learned_rows
+    assert not {(c, e) for c, e, *_ in learned_rows} & {("liquidity", "gas_gwei"), ("gas_gwei", "liquidity")}
 
 
 @pytest.mark.row("MEM-22")
 def test_where_nothing_has_to_do_with_anything_no_more_links_are_made_than_the_bound_allows() -> None:
-    found = [len(links(records_of(noise(4_000, 50 + seed)))) for seed in range(12)]
-    assert sum(1 for count in found if count) <= max(1, round(POLICY.causal.false_discovery * len(found)))
+    rows = [len(links(records_of(noise(4_000, 50 + seed)))) for seed in range(12)]
+    assert sum(1 for count in rows if count) <= max(1, round(POLICY.causal.false_discovery * len(rows)))
 
 
 @pytest.mark.row("MEM-22")
@@ -123,12 +125,14 @@ def test_a_link_that_stops_holding_is_contradicted_and_loses_its_confidence() ->
     stopped = with_crashes(noise(2 * TICKS, 4), every=160, gas_after=3, until=stops)
     confidence = {}
     for name, world in (("lasting", lasting), ("stopped", stopped)):
-        told = [
+        selected_decisions = [
             r for r in learned(records_of(world)).decisions.to_pylist()
             if (r["cause"], r["effect"]) == ("crash", "gas_gwei") and r["cycle"] * 50 > stops + 1_000
         ]  # fmt: skip
-        confidence[name] = told[-1]["confidence_ppm"] if told[-1]["status"] == "active" else 0
-        against = sum(row["operation"] == "contradicted" for row in told)
+        confidence[name] = (
+            selected_decisions[-1]["confidence_ppm"] if selected_decisions[-1]["status"] == "active" else 0
+        )
+        against = sum(row["operation"] == "contradicted" for row in selected_decisions)
         assert (against > 0) == (name == "stopped")
     assert confidence["lasting"] > 0.9 * PPM
     assert confidence["stopped"] < 0.3 * PPM
@@ -158,9 +162,9 @@ def test_what_else_happens_while_a_crash_goes_on_moves_no_price() -> None:
     world = with_crashes(noise(6_000, 9), every=300, gas_after=None, fall=(15, 0.004))
     for start in range(300, 6_000 - 80, 300):
         world.liquidity[start : start + 14] -= 0.06
-    found = {pair[:2] for pair in _pairs(links(records_of(world)))}
-    assert ("price_excursion", "price_return") in found
-    assert ("liquidity", "price_return") not in found
+    keys = {pair[:2] for pair in _pairs(links(records_of(world)))}
+    assert ("price_excursion", "price_return") in keys
+    assert ("liquidity", "price_return") not in keys
 
 
 @pytest.mark.row("MEM-22")
@@ -178,8 +182,8 @@ def test_a_link_is_contradicted_where_fresh_evidence_rules_out_what_links_must_m
     )  # fmt: skip
     quick = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={"test_cycles": 4, "ticks_min": 200})})
     made = learned(records_of(noise(650, 8)), quick, from_table(grimoire(held)))
-    told = [row for row in made.decisions.to_pylist() if row["structure"] == about.key]
-    assert ("contradicted" in {row["operation"] for row in told}) is contradicted
+    selected_decisions = [row for row in made.decisions.to_pylist() if row["structure"] == about.key]
+    assert ("contradicted" in {row["operation"] for row in selected_decisions}) is contradicted
 
 
 @pytest.mark.row("MEM-22")

@@ -40,10 +40,10 @@ def test_rows_that_cannot_be_read_are_read_again(left: bytes, tmp_path: Path) ->
 def test_causes_of_which_nobody_can_say_that_they_were_heeded_are_heeded_again(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), NOW)
     stores = DerivationContext.open(tmp_path / "home")
-    heeded = RetractionCursor(stores, "dreams")
-    heeded.mark_handled(["event-1"])
-    assert heeded.handled_ids() == {"event-1"}
+    applied = RetractionCursor(stores, "dreams")
+    applied.mark_handled(["event-1"])
+    assert applied.handled_ids() == {"event-1"}
     (stores.projections.root / "readers" / "dreams" / "heeded.json").write_bytes(b"")
-    assert heeded.handled_ids() == set()
-    heeded.mark_handled(["event-2"])
-    assert heeded.handled_ids() == {"event-2"}
+    assert applied.handled_ids() == set()
+    applied.mark_handled(["event-2"])
+    assert applied.handled_ids() == {"event-2"}

@@ -53,15 +53,15 @@ NOT_DEAR, ANY = (STORM.structure._replace(gas_band=span) for span in ("not_dear"
 Row = dict[str, Any]
 
 
-class Told:
+class CuratedLife:
     """The curator's result for one golem's life."""
 
     def __init__(
         self, plot: dict[Situation, Sequence[Chapter]], *orders: Order, every: timedelta = INSTANT,
         state: GrimoireState | None = None, golem_id: str = "g-1",
     ) -> None:  # fmt: skip
-        told = {when: tuple(story) for when, story in plot.items()}
-        records = stream([Life(golem_id, told, (0,), every, SPAN * max(len(story) for story in told.values()))])
+        by_key = {when: tuple(story) for when, story in plot.items()}
+        records = stream([Life(golem_id, by_key, (0,), every, SPAN * max(len(story) for story in by_key.values()))])
         self.state = state or GrimoireState()
         self.made: Curation = curate(
             self.state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash=POLICY.hash, orders=orders
@@ -69,7 +69,7 @@ class Told:
         self.grimoire = to_table(self.state, POLICY.curator, POLICY.decay)
         self.decisions: list[Row] = self.made.decisions.to_pylist()
 
-    def said(self, key: str) -> list[tuple[int, str]]:
+    def decided(self, key: str) -> list[tuple[int, str]]:
         """Cycle and operation of the decisions about a structure."""
         return [(row["cycle"], row["operation"]) for row in self.decisions if row["structure"] == key]
 
@@ -92,46 +92,46 @@ def after(*more: Chapter, cheap: Sequence[Chapter] | None = None) -> dict[Situat
 
 @pytest.mark.row("MEM-4", "MEM-6")
 def test_two_rules_that_differ_in_gas_alone_and_agree_are_told_by_one() -> None:
-    told = Told(dict(BOTH))
-    assert told.status() == {"cheap": "folded", "normal": "folded", "not_dear": "active"}
-    wide, part = told.entry(NOT_DEAR.key), told.entry(SQUALL.structure.key)
+    life = CuratedLife(dict(BOTH))
+    assert life.status() == {"cheap": "folded", "normal": "folded", "not_dear": "active"}
+    wide, part = life.entry(NOT_DEAR.key), life.entry(SQUALL.structure.key)
     assert (wide["kind"], wide["sign"], wide["validations"]) == (part["kind"], part["sign"], part["validations"])
     assert " at the edge of its range and gas cheap or normal, prefer re-centring" in wide["text"]
-    (made,) = [row for row in told.decisions if row["operation"] == "generalized"]
+    (made,) = [row for row in life.decisions if row["operation"] == "generalized"]
     assert made["reason"].startswith("rules that differ in gas alone agree; it stands for them; n=8; interval ")
-    folded = [row for row in told.decisions if row["operation"] == "folded"]
+    folded = [row for row in life.decisions if row["operation"] == "folded"]
     assert {row["structure"] for row in folded} == {SQUALL.structure.key, STORM.structure.key}
     assert all(row["cause_ticks"] and row["confidence_before_ppm"] == 700_000 for row in folded)
     assert [row["cause_ticks"] for row in folded] == [made["cause_ticks"]] * 2, "the news that made them one"
-    assert fold(told.made.decisions).equals(told.grimoire)
+    assert fold(life.made.decisions).equals(life.grimoire)
 
 
 @pytest.mark.row("MEM-4")
 def test_nothing_that_supports_the_wider_rule_counts_twice() -> None:
-    told = Told(after(STRONG))
-    wide, cheap, normal = (told.entry(s.key) for s in (NOT_DEAR, SQUALL.structure, STORM.structure))
+    life = CuratedLife(after(STRONG))
+    wide, cheap, normal = (life.entry(s.key) for s in (NOT_DEAR, SQUALL.structure, STORM.structure))
     assert (cheap["own_count"], normal["own_count"]) == (12, 12)
     assert wide["own_count"] == 12, "eight of the better supported one, then each window once"
     assert wide["own_sum"] == normal["own_sum"]
-    assert told.said(NOT_DEAR.key) == [(2, "generalized"), (3, "reinforced")]
+    assert life.decided(NOT_DEAR.key) == [(2, "generalized"), (3, "reinforced")]
     assert wide["confidence_ppm"] == 800_000, "one vote a cycle, however many of its parts agree"
-    assert told.said(SQUALL.structure.key)[-2:] == [(2, "folded"), (3, "staged")]
+    assert life.decided(SQUALL.structure.key)[-2:] == [(2, "folded"), (3, "staged")]
 
 
 @pytest.mark.row("MEM-4")
 def test_the_wider_rule_begins_with_the_better_supported_of_its_parts() -> None:
     for late in (SQUALL, STORM):
-        told = Told({late: (SILENCE, STRONG, STRONG), ({SQUALL, STORM} - {late}).pop(): [STRONG] * 3})
-        assert told.said(NOT_DEAR.key) == [(3, "generalized")]
-        assert (told.entry(late.structure.key)["own_count"], told.entry(NOT_DEAR.key)["own_count"]) == (8, 12)
+        life = CuratedLife({late: (SILENCE, STRONG, STRONG), ({SQUALL, STORM} - {late}).pop(): [STRONG] * 3})
+        assert life.decided(NOT_DEAR.key) == [(3, "generalized")]
+        assert (life.entry(late.structure.key)["own_count"], life.entry(NOT_DEAR.key)["own_count"]) == (8, 12)
 
 
 @pytest.mark.row("MEM-6")
 def test_a_folded_rule_is_not_made_again_while_the_wider_one_tells_it() -> None:
-    told = Told(after(*[SILENCE] * 4, cheap=[STRONG] * 4))
-    assert [o for c, o in told.said(SQUALL.structure.key) if c > 2] == ["staged"] * 4
-    assert told.status() == {"cheap": "folded", "normal": "folded", "not_dear": "active"}
-    assert [o for _, o in told.said(NOT_DEAR.key)].count("reinforced") == 4
+    life = CuratedLife(after(*[SILENCE] * 4, cheap=[STRONG] * 4))
+    assert [o for c, o in life.decided(SQUALL.structure.key) if c > 2] == ["staged"] * 4
+    assert life.status() == {"cheap": "folded", "normal": "folded", "not_dear": "active"}
+    assert [o for _, o in life.decided(NOT_DEAR.key)].count("reinforced") == 4
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
@@ -145,28 +145,28 @@ def test_a_folded_rule_is_not_made_again_while_the_wider_one_tells_it() -> None:
     ],
 )
 def test_what_differs_stays_apart(cheap: tuple[Chapter, ...], why: str) -> None:
-    told = Told({SQUALL: cheap, STORM: BOTH[STORM]})
-    assert told.status() == {"cheap": "active", "normal": "active"}, why
+    life = CuratedLife({SQUALL: cheap, STORM: BOTH[STORM]})
+    assert life.status() == {"cheap": "active", "normal": "active"}, why
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
 def test_another_regime_or_another_band_of_the_range_separates() -> None:
     for other in (SQUALL._replace(regime="trending_up"), SQUALL._replace(score=0.95)):
-        told = Told({other: BOTH[SQUALL], STORM: BOTH[STORM]})
-        assert {row["status"] for row in told.grimoire.to_pylist() if row["gas_band"]} == {"active"}
+        life = CuratedLife({other: BOTH[SQUALL], STORM: BOTH[STORM]})
+        assert {row["status"] for row in life.grimoire.to_pylist() if row["gas_band"]} == {"active"}
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
 def test_parts_that_differ_by_now_are_rules_of_their_own_again() -> None:
-    told = Told(after(*[STRONG] * 6, cheap=[Chapter(14, -30_000)] * 6))
-    parted = [row for row in told.decisions if row["operation"] == "parted"]
+    life = CuratedLife(after(*[STRONG] * 6, cheap=[Chapter(14, -30_000)] * 6))
+    parted = [row for row in life.decisions if row["operation"] == "parted"]
     cycle = parted[0]["cycle"]
     assert [row["structure"] for row in parted if row["gas_band"] == "not_dear"] == [NOT_DEAR.key]
     assert all(row["reason"].startswith("what was told as one differs by now") for row in parted)
-    assert told.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
-    assert told.entry(STORM.structure.key)["sign"] == 1
-    assert told.entry(SQUALL.structure.key)["sign"] == -1
-    assert "folded" not in [row["operation"] for row in told.decisions if row["cycle"] >= cycle]
+    assert life.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
+    assert life.entry(STORM.structure.key)["sign"] == 1
+    assert life.entry(SQUALL.structure.key)["sign"] == -1
+    assert "folded" not in [row["operation"] for row in life.decisions if row["cycle"] >= cycle]
     normal = [row for row in parted if row["gas_band"] == "normal"]
     (wide,) = [row for row in parted if row["gas_band"] == "not_dear"]
     assert [row["confidence_ppm"] for row in normal] == [wide["confidence_ppm"]], "as sure as what stood for it"
@@ -174,9 +174,9 @@ def test_parts_that_differ_by_now_are_rules_of_their_own_again() -> None:
 
 @pytest.mark.row("MEM-4", "MEM-6")
 def test_parts_that_point_the_same_way_by_different_measures_are_parted_too() -> None:
-    told = Told(after(*[STRONG] * 8, cheap=[Chapter(14, 400)] * 8))
-    assert told.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
-    cheap, normal = (told.entry(s.structure.key) for s in (SQUALL, STORM))
+    life = CuratedLife(after(*[STRONG] * 8, cheap=[Chapter(14, 400)] * 8))
+    assert life.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
+    cheap, normal = (life.entry(s.structure.key) for s in (SQUALL, STORM))
     assert cheap["effect_high_ppm"] < normal["effect_low_ppm"], "each says what it has itself"
     assert cheap["sign"] == normal["sign"] == 1
     assert cheap["validations"] > 1, "what bore out the wider rule bore out its parts"
@@ -184,38 +184,38 @@ def test_parts_that_point_the_same_way_by_different_measures_are_parted_too() ->
 
 @pytest.mark.row("MEM-6")
 def test_three_bands_become_one_rule_a_step_at_a_time() -> None:
-    told = Told({when: [STRONG] * 3 for when in (SQUALL, STORM, GALE)})
-    assert told.status() == {
+    life = CuratedLife({when: [STRONG] * 3 for when in (SQUALL, STORM, GALE)})
+    assert life.status() == {
         "cheap": "folded", "normal": "folded", "dear": "folded", "not_dear": "pruned", "any": "active"
     }  # fmt: skip
-    assert told.said(ANY.key) == [(3, "generalized")]
-    assert told.entry(ANY.key)["own_count"] == 12
-    assert told.said(NOT_DEAR.key)[-1] == (3, "folded")
+    assert life.decided(ANY.key) == [(3, "generalized")]
+    assert life.entry(ANY.key)["own_count"] == 12
+    assert life.decided(NOT_DEAR.key)[-1] == (3, "folded")
 
 
 @pytest.mark.row("MEM-6")
 def test_what_is_forgotten_takes_its_parts_along_and_they_can_be_learned_again() -> None:
-    told = Told(after(*[SILENCE] * 12, *BOTH[STORM]), every=timedelta(days=2))
-    assert told.said(STORM.structure.key)[3:] == [(7, "pruned"), (15, "created"), (16, "reinforced"), (16, "folded")]
-    pruned = [row for row in told.decisions if row["operation"] == "pruned"]
+    life = CuratedLife(after(*[SILENCE] * 12, *BOTH[STORM]), every=timedelta(days=2))
+    assert life.decided(STORM.structure.key)[3:] == [(7, "pruned"), (15, "created"), (16, "reinforced"), (16, "folded")]
+    pruned = [row for row in life.decisions if row["operation"] == "pruned"]
     assert {row["gas_band"] for row in pruned} == {"cheap", "normal", "not_dear"}
     assert len({row["cycle"] for row in pruned}) == 1
     assert all(row["own_count"] == 0 for row in pruned)
 
 
-def owners_word(kind: str, cycle: int, **said: Any) -> Order:
+def owners_word(kind: str, cycle: int, **fields: Any) -> Order:
     """Evidence for the wider rule in a cycle."""
     rule = entry_id("g-1", NOT_DEAR.key)
-    return order("g-1", 1, f"Entry{kind}", rule, POLICY.curator.cycle_ticks * (cycle - 1), **said)
+    return order("g-1", 1, f"Entry{kind}", rule, POLICY.curator.cycle_ticks * (cycle - 1), **fields)
 
 
 @pytest.mark.row("MEM-6", "X-8")
 def test_an_owners_word_about_the_wider_rule_holds_for_its_parts() -> None:
-    gone = Told(after(SILENCE), owners_word("Retracted", 3))
+    gone = CuratedLife(after(SILENCE), owners_word("Retracted", 3))
     assert gone.status() == {"cheap": "retracted", "normal": "retracted", "not_dear": "retracted"}
-    said = [row for row in gone.decisions if row["operation"] == "retracted"]
-    assert [row["cause_event"] for row in said] == ["g-1-1"] * 3
-    turned = Told(after(SILENCE), owners_word("Corrected", 3, verdict="harms"))
+    selected_decisions = [row for row in gone.decisions if row["operation"] == "retracted"]
+    assert [row["cause_event"] for row in selected_decisions] == ["g-1-1"] * 3
+    turned = CuratedLife(after(SILENCE), owners_word("Corrected", 3, verdict="harms"))
     assert turned.entry(NOT_DEAR.key)["sign"] == -1
     assert turned.status()["not_dear"] == "active", "what was gathered for the old verdict parts nothing"
     assert {turned.entry(s.structure.key)["own_count"] for s in (SQUALL, STORM)} == {0}
@@ -224,13 +224,13 @@ def test_an_owners_word_about_the_wider_rule_holds_for_its_parts() -> None:
 @pytest.mark.row("MEM-6", "X-8")
 def test_what_is_pinned_is_not_folded() -> None:
     rule = entry_id("g-1", STORM.structure.key)
-    told = Told(dict(BOTH), order("g-1", 1, "EntryPinned", rule, POLICY.curator.cycle_ticks))
-    assert told.status() == {"cheap": "active", "normal": "active"}
+    life = CuratedLife(dict(BOTH), order("g-1", 1, "EntryPinned", rule, POLICY.curator.cycle_ticks))
+    assert life.status() == {"cheap": "active", "normal": "active"}
 
 
-def heir_of(told: Told) -> GrimoireState:
+def heir_of(life: CuratedLife) -> GrimoireState:
     """Return an heir's initial entries: the active ones, without their sums of evidence."""
-    kept = [row for row in told.grimoire.to_pylist() if row["status"] == "active" and row["gas_band"]]
+    kept = [row for row in life.grimoire.to_pylist() if row["status"] == "active" and row["gas_band"]]
     shed = dict.fromkeys(SHED_COLUMNS, 0) | {"golem_id": "g-2", "provenance": "death_testament"}
     rows = [row | shed | {"generation": row["generation"] + 1} for row in kept]
     return from_table(with_fade_time(pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA), POLICY))
@@ -238,24 +238,24 @@ def heir_of(told: Told) -> GrimoireState:
 
 @pytest.mark.row("MEM-6")
 def test_an_heirs_own_evidence_of_a_part_speaks_for_or_against_what_it_inherited() -> None:
-    ancestor = Told(dict(BOTH))
-    told = Told({SQUALL: [STRONG]}, state=heir_of(ancestor), golem_id="g-2")
-    assert told.said(NOT_DEAR.key) == [(1, "reinforced")]
-    assert told.status() == {"cheap": "folded", "not_dear": "active"}
-    told = Told({SQUALL: [WORSE]}, state=heir_of(ancestor), golem_id="g-2")
-    assert told.said(NOT_DEAR.key) == [(1, "contradicted"), (1, "parted")]
-    assert told.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
-    assert (told.entry(SQUALL.structure.key)["sign"], told.entry(STORM.structure.key)["sign"]) == (-1, 1)
-    normal = told.entry(STORM.structure.key)
+    ancestor = CuratedLife(dict(BOTH))
+    life = CuratedLife({SQUALL: [STRONG]}, state=heir_of(ancestor), golem_id="g-2")
+    assert life.decided(NOT_DEAR.key) == [(1, "reinforced")]
+    assert life.status() == {"cheap": "folded", "not_dear": "active"}
+    life = CuratedLife({SQUALL: [WORSE]}, state=heir_of(ancestor), golem_id="g-2")
+    assert life.decided(NOT_DEAR.key) == [(1, "contradicted"), (1, "parted")]
+    assert life.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
+    assert (life.entry(SQUALL.structure.key)["sign"], life.entry(STORM.structure.key)["sign"]) == (-1, 1)
+    normal = life.entry(STORM.structure.key)
     assert (normal["origin_golem_id"], normal["generation"]) == ("g-1", 1), "nothing spoke against it"
 
 
 @pytest.mark.row("MEM-6", "MEM-14")
 def test_a_folded_entry_points_at_what_stands_for_it() -> None:
-    told = Told(dict(BOTH))
-    links = links_of(told.grimoire).to_pylist()
-    wide = told.entry(NOT_DEAR.key)["entry_id"]
-    parts = {told.entry(s.structure.key)["entry_id"] for s in (SQUALL, STORM)}
+    life = CuratedLife(dict(BOTH))
+    links = links_of(life.grimoire).to_pylist()
+    wide = life.entry(NOT_DEAR.key)["entry_id"]
+    parts = {life.entry(s.structure.key)["entry_id"] for s in (SQUALL, STORM)}
     assert {(row["entry_id"], row["other_id"], row["relation"], row["across"]) for row in links} == {
         (part, wide, "told_by", "gas") for part in parts
     }
@@ -263,22 +263,22 @@ def test_a_folded_entry_points_at_what_stands_for_it() -> None:
 
 @pytest.mark.row("MEM-6")
 def test_the_wider_rule_is_known_in_every_situation_that_it_stands_for_and_in_no_other() -> None:
-    told = Told({SQUALL: [WORSE] * 2, STORM: [WORSE] * 2})
-    assert told.entry(NOT_DEAR.key)["kind"] == "warning"
-    at_us = int(told.entry(NOT_DEAR.key)["anchor_at"].timestamp() * 10**6)
-    known = recall_of(told.state, ["g-1"], at_us, EntryNames(), POLICY)
+    life = CuratedLife({SQUALL: [WORSE] * 2, STORM: [WORSE] * 2})
+    assert life.entry(NOT_DEAR.key)["kind"] == "warning"
+    at_us = int(life.entry(NOT_DEAR.key)["anchor_at"].timestamp() * 10**6)
+    known = recall_of(life.state, ["g-1"], at_us, EntryNames(), POLICY)
     barred = np.flatnonzero(known.block[:, 0] >= 0)
     assert CELL_GAS[barred].tolist() == [0, 1]
 
 
 @pytest.mark.row("MEM-6")
 def test_to_others_the_wider_rule_says_what_each_of_its_parts_would() -> None:
-    told = Told(dict(BOTH))
-    apart = Told({STORM: BOTH[STORM]}), Told({SQUALL: BOTH[SQUALL]})
-    assert set(with_claims(told.grimoire)["claim"].to_pylist()) == {
-        claim for one in apart for claim in with_claims(one.grimoire)["claim"].to_pylist()
+    life = CuratedLife(dict(BOTH))
+    apart = CuratedLife({STORM: BOTH[STORM]}), CuratedLife({SQUALL: BOTH[SQUALL]})
+    assert set(with_claims(life.grimoire)["claim"].to_pylist()) == {
+        claim for item in apart for claim in with_claims(item.grimoire)["claim"].to_pylist()
     }
-    beliefs = beliefs_at_closes(told.made.decisions, told.made.cycles, POLICY.decay)
+    beliefs = beliefs_at_closes(life.made.decisions, life.made.cycles, POLICY.decay)
     last = [row["structure"] for row in beliefs.to_pylist() if row["cycle"] == 2]
     assert sorted(last) == sorted([SQUALL.structure.key, STORM.structure.key])
 
@@ -299,16 +299,16 @@ def test_the_lineage_of_a_wider_rule_goes_down_to_the_ticks_of_its_parts(tmp_pat
     derive_curation(stores)
     (held,) = lineage_of(stores, entry_id("g-1", NOT_DEAR.key))
     assert [d["operation"] for d in held.decisions] == ["generalized"]
-    assert [one.tick for one in held.ticks] == list(range(1, 2 * SPAN + 1)), "the cycle before it was made, too"
+    assert [tick.tick for tick in held.ticks] == list(range(1, 2 * SPAN + 1)), "the cycle before it was made, too"
     (part,) = lineage_of(stores, entry_id("g-1", SQUALL.structure.key))
     assert (part.status, part.decisions[-1]["operation"]) == ("folded", "folded")
 
 
 def test_a_wider_rule_told_apart_is_one_row_a_band_and_everything_else_stays() -> None:
-    told = Told(dict(BOTH))
-    rows = split_by_band(told.grimoire.filter(pa.array([s == "active" for s in told.grimoire["status"].to_pylist()])))
+    life = CuratedLife(dict(BOTH))
+    rows = split_by_band(life.grimoire.filter(pa.array([s == "active" for s in life.grimoire["status"].to_pylist()])))
     assert rows["structure"].to_pylist() == [SQUALL.structure.key, STORM.structure.key]
     assert rows["gas_band"].to_pylist() == ["cheap", "normal"]
     assert len(set(rows["entry_id"].to_pylist())) == 1
-    plain = Told({STORM: BOTH[STORM]}).grimoire
+    plain = CuratedLife({STORM: BOTH[STORM]}).grimoire
     assert split_by_band(plain).equals(plain)

@@ -36,21 +36,21 @@ pytestmark = pytest.mark.row("MEM-5")
 examples = settings(max_examples=200, deadline=None, derandomize=True)
 
 
-def one(value: int | bool) -> NDArray[np.int64] | NDArray[np.bool_]:
+def array_of(value: int | bool) -> NDArray[np.int64] | NDArray[np.bool_]:
     return np.array([value])
 
 
 def half_life(decay_class: int, evidence: int = 1, *, bloodstain: bool = False) -> int:
-    return int(half_life_us(one(decay_class), one(evidence), one(bloodstain), DECAY)[0])
+    return int(half_life_us(array_of(decay_class), array_of(evidence), array_of(bloodstain), DECAY)[0])
 
 
 def floor(*, anti: bool = False, bloodstain: bool = False) -> int:
-    return int(floor_ppm(one(anti), one(bloodstain), DECAY)[0])
+    return int(floor_ppm(array_of(anti), array_of(bloodstain), DECAY)[0])
 
 
 def after(days: float, start: int, half: int, floored: int = 0) -> int:
     at = ANCHOR + round(days * DAY_US)
-    return int(confidence_at(one(start), one(ANCHOR), at, one(half), one(floored))[0])
+    return int(confidence_at(array_of(start), array_of(ANCHOR), at, array_of(half), array_of(floored))[0])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_each_class_halves_in_its_own_time_and_a_bloodstain_in_three_times_it(de
 def test_structural_knowledge_does_not_fade() -> None:
     assert half_life(CLASS_STRUCTURAL) == half_life(CLASS_STRUCTURAL, bloodstain=True) == FOREVER_US
     assert after(100_000, 700_000, FOREVER_US) == 700_000
-    assert fades_at_us(one(700_000), one(ANCHOR), one(FOREVER_US), one(0), LIMIT)[0] == FOREVER_US
+    assert fades_at_us(array_of(700_000), array_of(ANCHOR), array_of(FOREVER_US), array_of(0), LIMIT)[0] == FOREVER_US
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 3, 20, 5_000])
@@ -122,8 +122,8 @@ def test_nothing_was_surer_before_its_anchor() -> None:
 def test_what_stands_above_the_limit_by_its_floor_never_fades(days_to_go: int) -> None:
     at = ANCHOR + days_to_go * DAY_US
     week = half_life(CLASS_TACTICAL)
-    assert fades_at_us(one(900_000), one(at), one(week), one(300_000), LIMIT)[0] == FOREVER_US
-    assert fades_at_us(one(900_000), one(at), one(week), one(50_000), LIMIT)[0] < FOREVER_US
+    assert fades_at_us(array_of(900_000), array_of(at), array_of(week), array_of(300_000), LIMIT)[0] == FOREVER_US
+    assert fades_at_us(array_of(900_000), array_of(at), array_of(week), array_of(50_000), LIMIT)[0] < FOREVER_US
 
 
 confidences = st.one_of(st.sampled_from([0, 1, 99_999, 100_000, 100_001, 300_000, 600_000, PPM]), st.integers(0, PPM))
@@ -158,9 +158,10 @@ def test_columns_equal_their_twin(rows: list[tuple[int, int, int, bool, bool, in
 @given(st.integers(LIMIT, PPM), st.sampled_from([CLASS_REGIME, CLASS_TACTICAL, CLASS_EPHEMERAL, CLASS_FACT]))
 def test_pruning_by_fades_at_is_pruning_by_confidence(start: int, decay_class: int) -> None:
     half = half_life(decay_class, 9)
-    ends = int(fades_at_us(one(start), one(ANCHOR), one(half), one(0), LIMIT)[0])
+    ends = int(fades_at_us(array_of(start), array_of(ANCHOR), array_of(half), array_of(0), LIMIT)[0])
     just_before, then = (
-        int(confidence_at(one(start), one(ANCHOR), at, one(half), one(0))[0]) for at in (ends - 5, ends + 5)
+        int(confidence_at(array_of(start), array_of(ANCHOR), at, array_of(half), array_of(0))[0])
+        for at in (ends - 5, ends + 5)
     )
     assert then < LIMIT <= just_before
 
@@ -168,4 +169,4 @@ def test_pruning_by_fades_at_is_pruning_by_confidence(start: int, decay_class: i
 def test_what_is_below_the_limit_already_has_faded_at_its_anchor() -> None:
     week = half_life(CLASS_TACTICAL)
     for start in (0, 1, 99_999):
-        assert fades_at_us(one(start), one(ANCHOR), one(week), one(0), LIMIT)[0] == ANCHOR
+        assert fades_at_us(array_of(start), array_of(ANCHOR), array_of(week), array_of(0), LIMIT)[0] == ANCHOR

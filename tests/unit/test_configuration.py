@@ -50,7 +50,7 @@ def test_the_page_is_made_from_the_models() -> None:
 
 def test_the_documents_sections_and_keys_are_there() -> None:
     assert list(Configuration.model_fields) == ["clock", "heartbeat", "oracle", "styx", "succession", "death"]
-    told = flat(Configuration())
+    result = flat(Configuration())
     wanted = {
         "clock.gamma_min_interval_secs": 5, "clock.gamma_max_interval_secs": 15, "clock.theta_min_interval_secs": 30,
         "clock.theta_max_interval_secs": 120, "clock.delta_theta_ticks": 50,
@@ -62,7 +62,7 @@ def test_the_documents_sections_and_keys_are_there() -> None:
         "succession.budget_usdc": 50.0, "succession.strategy_drift_allowed": 0.15, "succession.inherit_grimoire": True,
         "death.reserve_min_usd": 0.3, "death.reserve_share": 0.02,
     }  # fmt: skip
-    assert {key: told[key] for key in wanted} == wanted
+    assert {key: result[key] for key in wanted} == wanted
 
 
 def test_defaults_are_the_policy_s_and_an_empty_file_changes_nothing() -> None:
@@ -85,7 +85,7 @@ def test_each_key_sets_the_setting_that_its_page_names_and_no_other(key: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "rows"),
     [
         ("[clock]\ntheta_min = 3", ["clock.theta_min = 3", "nearest", "clock.theta_min_interval_secs"]),
         ("[clok]\nx = 1", ["clok", "nearest are clock"]),
@@ -103,23 +103,23 @@ def test_each_key_sets_the_setting_that_its_page_names_and_no_other(key: str) ->
         ("[styx]\nbudget = [1]", ["styx.budget", "is a section"]),
     ],
 )
-def test_what_is_wrong_is_named_with_file_key_value_and_cure(text: str, said: list[str]) -> None:
+def test_what_is_wrong_is_named_with_file_key_value_and_cure(text: str, rows: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
         parse(text, "/some/bardo.toml").policy(Policy())
-    assert all(word in str(error.value) for word in ["/some/bardo.toml", *said]), error.value
+    assert all(word in str(error.value) for word in ["/some/bardo.toml", *rows]), error.value
 
 
 def test_a_key_that_is_left_out_stays_as_it_is_in_force() -> None:
     standing = parse("[clock]\ntheta_max_interval_secs = 300", "x").policy(Policy())
-    told = parse("[clock]\ntheta_min_interval_secs = 200", "x")
-    assert told.complete(standing).clock.theta_max_interval_secs == 300
+    parsed = parse("[clock]\ntheta_min_interval_secs = 200", "x")
+    assert parsed.complete(standing).clock.theta_max_interval_secs == 300
     with pytest.raises(ConfigError, match="is above"):
-        told.complete(Policy())
+        parsed.complete(Policy())
 
 
 def test_only_what_says_how_a_home_is_run_acts_without_an_adoption() -> None:
-    said = parse("[heartbeat]\nwrite_batch_size = 7\nbase_deliberation_threshold = 0.5", "x").complete(Policy())
-    policy = with_operations(Policy(), canonical(said))
+    parsed = parse("[heartbeat]\nwrite_batch_size = 7\nbase_deliberation_threshold = 0.5", "x").complete(Policy())
+    policy = with_operations(Policy(), canonical(parsed))
     assert policy.writer.batch_records == 7
     assert policy.hash == Policy().hash
     assert policy.gate == Policy().gate

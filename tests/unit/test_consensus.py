@@ -105,10 +105,10 @@ def test_a_vote_that_arrives_twice_counts_once() -> None:
 
 def test_sums_do_not_overflow_with_a_million_death_votes() -> None:
     many = 1_000_000
-    one = pa.Table.from_pylist([vote("a", 1.0, dead=True)], schema=VOTE_SCHEMA)
+    rows = pa.Table.from_pylist([vote("a", 1.0, dead=True)], schema=VOTE_SCHEMA)
     names = pa.array([f"v{i}" for i in range(many)])
     table = (
-        one.take(pa.array([0] * many))
+        rows.take(pa.array([0] * many))
         .set_column(0, VOTE_SCHEMA.field(0), names)
         .set_column(4, VOTE_SCHEMA.field(4), names)
     )

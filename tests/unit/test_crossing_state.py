@@ -16,7 +16,7 @@ Z = POLICY.prediction.interval_z
 
 def records(*rows: tuple[str, int, str, float, float, float]) -> pa.Table:
     """Predictions (golem, tick, quantity, expected, sigma in its unit, actual), one record each."""
-    told = [
+    expected_rows = [
         {
             "golem_id": golem, "tick": tick,
             "predictions": [
@@ -26,7 +26,7 @@ def records(*rows: tuple[str, int, str, float, float, float]) -> pa.Table:
         }
         for golem, tick, quantity, expected, sigma, actual in rows
     ]  # fmt: skip
-    return pa.Table.from_pylist(told)
+    return pa.Table.from_pylist(expected_rows)
 
 
 @pytest.mark.row("INH-8")
@@ -38,13 +38,15 @@ def test_the_last_prediction_of_each_quantity_is_brought_up_to_what_came() -> No
         ("g-2", 3, "gas", 10.0, 1.0, 10.0),
     )
     none = Attention(thoughts=[0] * PLACES, vain=[0] * PLACES)
-    said = learned(rows, {"g-1": 0.9, "g-2": 0.5, "g-3": 0.9}, dict.fromkeys(("g-1", "g-2", "g-3"), none), POLICY)
+    learned_rows = learned(
+        rows, {"g-1": 0.9, "g-2": 0.5, "g-3": 0.9}, dict.fromkeys(("g-1", "g-2", "g-3"), none), POLICY
+    )
     price = 0.9 * (4.0 / 2000.0) ** 2 + 0.1 * (10.0 / 2000.0) ** 2
-    assert said["g-1"]["forecast_variance"]["price"] == pytest.approx(price / UNIT, abs=1)
-    assert said["g-1"]["forecast_variance"]["health"] == pytest.approx((0.9 * 0.04 + 0.1 * 0.01) / UNIT, abs=1)
-    assert said["g-1"]["forecast_variance"]["gas"] is None
-    assert said["g-2"]["forecast_variance"] == {"price": None, "gas": 5_000_000_000, "health": None}
-    assert said["g-3"]["forecast_variance"] == {"price": None, "gas": None, "health": None}
+    assert learned_rows["g-1"]["forecast_variance"]["price"] == pytest.approx(price / UNIT, abs=1)
+    assert learned_rows["g-1"]["forecast_variance"]["health"] == pytest.approx((0.9 * 0.04 + 0.1 * 0.01) / UNIT, abs=1)
+    assert learned_rows["g-1"]["forecast_variance"]["gas"] is None
+    assert learned_rows["g-2"]["forecast_variance"] == {"price": None, "gas": 5_000_000_000, "health": None}
+    assert learned_rows["g-3"]["forecast_variance"] == {"price": None, "gas": None, "health": None}
 
 
 @pytest.mark.row("INH-8")
@@ -62,10 +64,10 @@ def test_an_heir_s_forecasts_begin_as_wide_as_its_predecessor_s_were() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [None, [], {"forecast_variance": 3}, {"forecast_variance": {"price": -1, "gas": True}}]
+    "value", [None, [], {"forecast_variance": 3}, {"forecast_variance": {"price": -1, "gas": True}}]
 )
-def test_a_state_that_says_nothing_usable_changes_nothing(said: object) -> None:
-    assert forecast_variances(said) == (None, None, None)
+def test_a_state_that_says_nothing_usable_changes_nothing(value: object) -> None:
+    assert forecast_variances(value) == (None, None, None)
 
 
 @pytest.mark.row("INH-8")
@@ -75,13 +77,15 @@ def test_rules_of_the_playbook_cross_as_when_they_apply_and_what_they_do() -> No
         entry(about="h", kind="heuristic", confidence_ppm=900_000),
         entry(about="i", kind="insight"),
     )
-    told = bundle_of(*rows).rows(PROCEDURES)
-    assert [(r["entry_id"], r["in_force"], r["acts"]) for r in told] == [
+    table = bundle_of(*rows).rows(PROCEDURES)
+    assert [(r["entry_id"], r["in_force"], r["acts"]) for r in table] == [
         (rows[0]["entry_id"], True, False),
         (rows[1]["entry_id"], False, True),
     ]
     crossed = {r["entry_id"]: r["confidence_ppm"] for r in bundle_of(*rows).rows(ENTRIES)}
-    assert [r["confidence_ppm"] for r in told] == [crossed[r["entry_id"]] for r in told], "as far as the heir trusts it"
+    assert [r["confidence_ppm"] for r in table] == [crossed[r["entry_id"]] for r in table], (
+        "as far as the heir trusts it"
+    )
 
 
 @pytest.mark.row("INH-8")

@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
 from bardo_pipeline.policy import CuratorPolicy, Policy
-from tests.support.curated_lives import BAD, GOOD, INSTANT, POLICY, SILENCE, STRONG, WORSE, Told, lived
+from tests.support.curated_lives import BAD, GOOD, INSTANT, POLICY, SILENCE, STRONG, WORSE, CuratedLife, lived
 from tests.support.example_count import times
 from tests.support.handmade_grimoires import entry, grimoire
 from tests.support.handmade_records import (
@@ -44,7 +44,7 @@ examples = settings(max_examples=times(20), deadline=None, derandomize=True)
 
 @pytest.mark.row("MEM-6")
 def test_the_passes_stand_in_their_order() -> None:
-    names = [one.__name__ for one in PASSES]
+    names = [step.__name__ for step in PASSES]
     assert names == [
         "apply_overrides", "carry_up_evidence", "weigh", "consolidate", "stage_additions", "distil",
         "vote_on_quarantined", "apply_proposed_votes", "promote", "phage", "learn_causal_links", "prune",
@@ -64,26 +64,26 @@ def test_a_cycle_is_fifty_ticks_and_the_phage_comes_every_hundred() -> None:
 
 @pytest.mark.row("MEM-5", "MEM-6")
 def test_an_insight_begins_at_six_tenths_and_each_cycle_that_agrees_adds_one() -> None:
-    told = lived((STORM, [GOOD] * 6))
+    life = lived((STORM, [GOOD] * 6))
     steps = [600_000, 700_000, 800_000, 900_000, 1_000_000, 1_000_000]
-    assert [c for _, o, c in told.said(STORM) if o != "promoted"] == steps
-    assert [o for _, o, _ in told.said(STORM) if o != "promoted"] == ["created"] + ["reinforced"] * 5
+    assert [c for _, o, c in life.decided(STORM) if o != "promoted"] == steps
+    assert [o for _, o, _ in life.decided(STORM) if o != "promoted"] == ["created"] + ["reinforced"] * 5
 
 
 @pytest.mark.row("MEM-5", "MEM-6")
 def test_each_cycle_that_disagrees_takes_fifteen_hundredths_down_to_nothing() -> None:
     policy = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"prune_confidence": 0.0})})
-    told = lived((STORM, [GOOD, *[WORSE] * 8]), policy=policy)
-    falls = [c for _, o, c in told.said(STORM) if o == "contradicted"]
+    life = lived((STORM, [GOOD, *[WORSE] * 8]), policy=policy)
+    falls = [c for _, o, c in life.decided(STORM) if o == "contradicted"]
     assert falls[:5] == [450_000, 300_000, 150_000, 0, 0]
     assert falls[-1] == 0
-    assert told.entry(STORM)["contradictions"] == len(falls)
+    assert life.entry(STORM)["contradictions"] == len(falls)
 
 
 @pytest.mark.row("MEM-5")
 def test_a_vote_acts_on_what_confidence_has_become_and_not_on_what_it_was() -> None:
-    told = lived((STORM, [GOOD, SILENCE, SILENCE, GOOD]), every=timedelta(days=1))
-    last = told.of(STORM)[-1]
+    life = lived((STORM, [GOOD, SILENCE, SILENCE, GOOD]), every=timedelta(days=1))
+    last = life.of(STORM)[-1]
     assert last["operation"] == "reinforced"
     assert last["confidence_before_ppm"] == pytest.approx(600_000 * 2 ** (-12 / 14), abs=1)
     assert last["confidence_ppm"] == last["confidence_before_ppm"] + 100_000
@@ -92,8 +92,8 @@ def test_a_vote_acts_on_what_confidence_has_become_and_not_on_what_it_was() -> N
 
 @pytest.mark.row("MEM-5")
 def test_a_downvote_moves_the_anchor_and_does_not_validate() -> None:
-    told = lived((STORM, [GOOD, WORSE]), every=timedelta(hours=1))
-    created, against = told.of(STORM)[0], told.of(STORM)[-1]
+    life = lived((STORM, [GOOD, WORSE]), every=timedelta(hours=1))
+    created, against = life.of(STORM)[0], life.of(STORM)[-1]
     assert against["operation"] == "contradicted"
     assert against["anchor_at"] == against["at"] > created["at"]
     assert against["validated_at"] == created["at"]
@@ -101,9 +101,9 @@ def test_a_downvote_moves_the_anchor_and_does_not_validate() -> None:
 
 @pytest.mark.row("MEM-5")
 def test_a_quiet_grimoire_writes_nothing() -> None:
-    told = lived((STORM, [GOOD, *[SILENCE] * 6]), every=timedelta(hours=6))
-    assert [row["cycle"] for row in told.decisions] == [1]
-    assert told.made.cycles.num_rows == 7
+    life = lived((STORM, [GOOD, *[SILENCE] * 6]), every=timedelta(hours=6))
+    assert [row["cycle"] for row in life.decisions] == [1]
+    assert life.made.cycles.num_rows == 7
 
 
 # what becomes a rule
@@ -111,32 +111,32 @@ def test_a_quiet_grimoire_writes_nothing() -> None:
 
 def test_a_cluster_needs_three_decisions_an_effect_and_an_interval_beside_zero() -> None:
     for chapter in (Chapter(2, 9_000), Chapter(14, 30), Chapter(3, 300)):
-        told = lived((STORM, [chapter]))
-        assert [o for _, o, _ in told.said(STORM)] == ["staged"]
-        assert told.entry(STORM)["status"] == "candidate"
+        life = lived((STORM, [chapter]))
+        assert [o for _, o, _ in life.decided(STORM)] == ["staged"]
+        assert life.entry(STORM)["status"] == "candidate"
     assert lived((STORM, [Chapter(3, 1_500)])).entry(STORM)["status"] == "active"
 
 
 def test_a_candidate_ripens_over_cycles() -> None:
-    told = lived((STORM, [Chapter(1, 1_500)] * 3))
-    assert [o for _, o, _ in told.said(STORM)] == ["staged", "staged", "created"]
-    assert told.entry(STORM)["evidence_count"] == 3
-    assert told.of(STORM)[-1]["reason"].startswith("evidence is decisive; n=3; interval ")
+    life = lived((STORM, [Chapter(1, 1_500)] * 3))
+    assert [o for _, o, _ in life.decided(STORM)] == ["staged", "staged", "created"]
+    assert life.entry(STORM)["evidence_count"] == 3
+    assert life.of(STORM)[-1]["reason"].startswith("evidence is decisive; n=3; interval ")
 
 
 def test_the_opposite_sign_contradicts_and_another_regime_separates() -> None:
     other = STORM._replace(regime="range_bound")
-    told = lived((STORM, [SILENCE, GOOD, WORSE]), (other, [SILENCE, SILENCE, WORSE]))
-    assert [o for _, o, _ in told.said(STORM)] == ["created", "contradicted"]
-    assert [o for _, o, _ in told.said(other)] == ["created"]
-    assert (told.entry(STORM)["sign"], told.entry(other)["sign"]) == (1, -1)
+    life = lived((STORM, [SILENCE, GOOD, WORSE]), (other, [SILENCE, SILENCE, WORSE]))
+    assert [o for _, o, _ in life.decided(STORM)] == ["created", "contradicted"]
+    assert [o for _, o, _ in life.decided(other)] == ["created"]
+    assert (life.entry(STORM)["sign"], life.entry(other)["sign"]) == (1, -1)
 
 
 @pytest.mark.parametrize("part", ["regime", "score", "gas"])
 def test_every_part_of_a_situation_separates_rules(part: str) -> None:
     other = STORM._replace(**{part: getattr(LULL if part != "score" else RALLY, part)})
-    told = lived((STORM, [GOOD]), (other, [GOOD]))
-    assert {told.entry(STORM)["entry_id"]} != {told.entry(other)["entry_id"]}
+    life = lived((STORM, [GOOD]), (other, [GOOD]))
+    assert {life.entry(STORM)["entry_id"]} != {life.entry(other)["entry_id"]}
 
 
 # promotion
@@ -144,10 +144,10 @@ def test_every_part_of_a_situation_separates_rules(part: str) -> None:
 
 @pytest.mark.row("MEM-6")
 def test_what_pays_becomes_a_heuristic_and_what_harms_a_warning() -> None:
-    told = lived((STORM, [GOOD, STRONG]), (FOG, [Chapter(14, -450)] * 3), (LULL, [BAD, WORSE]))
-    found = {s: (told.entry(s)["kind"], told.entry(s)["is_anti_knowledge"]) for s in (STORM, FOG, LULL)}
-    assert found == {STORM: ("heuristic", False), FOG: ("warning", False), LULL: ("warning", True)}
-    assert told.entry(LULL)["effect_high_ppm"] <= -200 < told.entry(FOG)["effect_high_ppm"]
+    life = lived((STORM, [GOOD, STRONG]), (FOG, [Chapter(14, -450)] * 3), (LULL, [BAD, WORSE]))
+    by_key = {s: (life.entry(s)["kind"], life.entry(s)["is_anti_knowledge"]) for s in (STORM, FOG, LULL)}
+    assert by_key == {STORM: ("heuristic", False), FOG: ("warning", False), LULL: ("warning", True)}
+    assert life.entry(LULL)["effect_high_ppm"] <= -200 < life.entry(FOG)["effect_high_ppm"]
 
 
 def test_nothing_is_promoted_before_it_is_confirmed_or_while_it_is_doubtful() -> None:
@@ -167,8 +167,8 @@ AGAINST = Chapter(4, -1_500)
 def test_the_phage_tries_a_rule_at_every_second_cycle_by_all_that_was_lived_through(
     before: int, operations: list[str]
 ) -> None:
-    told = lived((STORM, [*[SILENCE] * (before - 1), GOOD, WORSE]))
-    last = [row for row in told.of(STORM) if row["cycle"] == before + 1]
+    life = lived((STORM, [*[SILENCE] * (before - 1), GOOD, WORSE]))
+    last = [row for row in life.of(STORM) if row["cycle"] == before + 1]
     assert [row["operation"] for row in last] == operations
     for row in last:
         assert row["confidence_ppm"] == row["confidence_before_ppm"] - 150_000
@@ -180,14 +180,14 @@ def test_the_phage_tries_a_rule_at_every_second_cycle_by_all_that_was_lived_thro
 def test_the_phage_believes_no_two_witnesses_against_what_was_inherited(witnesses: int, operations: list[str]) -> None:
     came = {"provenance": "death_testament", "generation": 1, "anchor_at": START, "validated_at": START}
     knows = from_table(grimoire(entry("g-1", STORM.structure, **came)))
-    told = lived((STORM, [SILENCE, Chapter(witnesses, -1_500)]), state=knows)
-    assert [row["operation"] for row in told.of(STORM)] == operations, "the cycle's own vote, and perhaps the phage's"
+    life = lived((STORM, [SILENCE, Chapter(witnesses, -1_500)]), state=knows)
+    assert [row["operation"] for row in life.of(STORM)] == operations, "the cycle's own vote, and perhaps the phage's"
 
 
 @pytest.mark.row("MEM-6")
 def test_a_bad_cycle_does_not_falsify_what_the_whole_life_bears_out() -> None:
-    told = lived((STORM, [STRONG, STRONG, STRONG, AGAINST]))
-    last = [row["operation"] for row in told.of(STORM) if row["cycle"] == 4]
+    life = lived((STORM, [STRONG, STRONG, STRONG, AGAINST]))
+    last = [row["operation"] for row in life.of(STORM) if row["cycle"] == 4]
     assert last == ["contradicted"], "the cycle's own vote, and none of the phage"
 
 
@@ -196,8 +196,8 @@ def test_the_phage_tries_only_the_weakest_and_no_facts() -> None:
     regimes = [STORM._replace(regime=regime) for regime in REGIMES]
     surest = LULL
     plots = [(when, [SILENCE, SILENCE, GOOD, WORSE]) for when in regimes]
-    told = lived(*plots, (surest, [GOOD, GOOD, GOOD, WORSE]), episodes=SPAN)
-    lost = Counter(row["structure"] for row in told.decisions if row["operation"] == "contradicted")
+    life = lived(*plots, (surest, [GOOD, GOOD, GOOD, WORSE]), episodes=SPAN)
+    lost = Counter(row["structure"] for row in life.decisions if row["operation"] == "contradicted")
     assert lost == {surest.structure.key: 1} | {when.structure.key: 2 for when in regimes}
     assert len(regimes) == POLICY.curator.phage_count
 
@@ -207,10 +207,10 @@ def test_which_of_equally_weak_rules_are_tried_depends_on_nobody_else() -> None:
     plots = dict.fromkeys(equal, (SILENCE, SILENCE, GOOD, WORSE))
     life = Life("g-1", plots, (0,), INSTANT, 4 * SPAN)
     other = Life("g-0", {when: plots[when] for when in equal[6:]}, (0,), INSTANT, 4 * SPAN)
-    alone = [r for r in Told(stream([life])).decisions if r["operation"] == "contradicted"]
+    alone = [r for r in CuratedLife(stream([life])).decisions if r["operation"] == "contradicted"]
     state = GrimoireState()
-    Told(stream([other]), state=state)
-    beside = [r for r in Told(stream([life]), state=state).decisions if r["operation"] == "contradicted"]
+    CuratedLife(stream([other]), state=state)
+    beside = [r for r in CuratedLife(stream([life]), state=state).decisions if r["operation"] == "contradicted"]
     assert len(alone) == len(equal) + POLICY.curator.phage_count
     assert beside == alone
 
@@ -218,12 +218,12 @@ def test_which_of_equally_weak_rules_are_tried_depends_on_nobody_else() -> None:
 def test_faint_or_absent_evidence_falsifies_nothing() -> None:
     faint = lived((STORM, [GOOD, SILENCE, SILENCE, Chapter(4, -20)]))
     silent = lived((STORM, [STRONG, STRONG, STRONG, SILENCE]))
-    for told in (faint, silent):
-        assert "contradicted" not in [o for _, o, _ in told.said(STORM)]
+    for result in (faint, silent):
+        assert "contradicted" not in [o for _, o, _ in result.decided(STORM)]
     turned = lived((STORM, [SILENCE, SILENCE, GOOD, Chapter(4, -1_175)]))
     mean = turned.entry(STORM)["own_sum"] / turned.entry(STORM)["own_count"]
     assert -POLICY.curator.effect_min_ppm < mean < 0, "the whole speaks against it, by next to nothing"
-    assert [o for c, o, _ in turned.said(STORM) if c == 4] == ["contradicted"], "the cycle's own vote alone"
+    assert [o for c, o, _ in turned.decided(STORM) if c == 4] == ["contradicted"], "the cycle's own vote alone"
 
 
 # pruning
@@ -231,9 +231,9 @@ def test_faint_or_absent_evidence_falsifies_nothing() -> None:
 
 @pytest.mark.row("MEM-5", "MEM-6")
 def test_what_has_faded_goes_and_can_be_learned_again() -> None:
-    told = lived((FOG, [GOOD, *[SILENCE] * 5, GOOD]), every=WEEK / SPAN)
-    assert [(c, o) for c, o, _ in told.said(FOG)] == [(1, "created"), (4, "pruned"), (7, "created")]
-    pruned, again = told.of(FOG)[1:]
+    life = lived((FOG, [GOOD, *[SILENCE] * 5, GOOD]), every=WEEK / SPAN)
+    assert [(c, o) for c, o, _ in life.decided(FOG)] == [(1, "created"), (4, "pruned"), (7, "created")]
+    pruned, again = life.of(FOG)[1:]
     assert pruned["confidence_before_ppm"] == 600_000 / 2**3
     assert pruned["own_count"] == pruned["pleasure_sum_milli"] == 0
     assert again["evidence_count"] == GOOD.count
@@ -242,25 +242,25 @@ def test_what_has_faded_goes_and_can_be_learned_again() -> None:
 
 @pytest.mark.row("MEM-5")
 def test_anti_knowledge_that_votes_have_falsified_goes_and_its_opposite_can_be_learned() -> None:
-    told = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG, STRONG, STRONG]), every=timedelta(hours=6))
-    late = [(c, o) for c, o, _ in told.said(STORM) if c > 33]
+    life = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG, STRONG, STRONG]), every=timedelta(hours=6))
+    late = [(c, o) for c, o, _ in life.decided(STORM) if c > 33]
     assert late[:4] == [(34, "contradicted"), (35, "contradicted"), (35, "demoted"), (35, "pruned")]
     assert "created" in [o for c, o in late if c > 35]
-    entry = told.entry(STORM)
+    entry = life.entry(STORM)
     assert (entry["sign"], entry["is_anti_knowledge"]) == (1, False)
 
 
 @pytest.mark.row("MEM-5")
 def test_anti_knowledge_stays_at_its_floor_until_votes_take_it_lower() -> None:
-    told = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG]), every=timedelta(hours=6))
-    entry = told.entry(STORM)
+    life = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG]), every=timedelta(hours=6))
+    entry = life.entry(STORM)
     assert entry["is_anti_knowledge"]
     assert entry["fades_at"] is None
-    last = told.of(STORM)[-1]
+    last = life.of(STORM)[-1]
     assert (last["operation"], last["cycle"]) == ("contradicted", 34)
     votes = (last["confidence_before_ppm"], last["confidence_ppm"])
     assert votes == (300_000, 150_000), "a floor binds decay, not votes"
-    assert "pruned" not in [o for _, o, _ in told.said(STORM)], "what has a floor is never pruned"
+    assert "pruned" not in [o for _, o, _ in life.decided(STORM)], "what has a floor is never pruned"
 
 
 # reports
@@ -269,31 +269,31 @@ def test_anti_knowledge_stays_at_its_floor_until_votes_take_it_lower() -> None:
 @pytest.mark.row("MEM-6")
 @examples
 @given(lives())
-def test_a_cycle_reports_what_it_pruned_promoted_and_proposed(told: tuple[Life, ...]) -> None:
-    found = Told(stream(told))
+def test_a_cycle_reports_what_it_pruned_promoted_and_proposed(lives: tuple[Life, ...]) -> None:
+    life = CuratedLife(stream(lives))
     counted: dict[tuple[str, int], Counter[str]] = {}
-    for row in found.decisions:
-        mine = counted.setdefault((row["golem_id"], row["cycle"]), Counter())
-        mine[row["operation"]] += 1
-        mine["proposed"] += (row["operation"], row["kind"]) == ("promoted", "heuristic")
-    for row in found.made.cycles.to_pylist():
-        mine = counted.get((row["golem_id"], row["cycle"]), Counter())
-        assert row["entries_pruned"] == mine["pruned"]
-        assert row["entries_promoted"] == mine["promoted"]
-        assert row["heuristics_proposed"] == mine["proposed"]
+    for row in life.decisions:
+        own = counted.setdefault((row["golem_id"], row["cycle"]), Counter())
+        own[row["operation"]] += 1
+        own["proposed"] += (row["operation"], row["kind"]) == ("promoted", "heuristic")
+    for row in life.made.cycles.to_pylist():
+        own = counted.get((row["golem_id"], row["cycle"]), Counter())
+        assert row["entries_pruned"] == own["pruned"]
+        assert row["entries_promoted"] == own["promoted"]
+        assert row["heuristics_proposed"] == own["proposed"]
         span = range(SPAN * (row["cycle"] - 1) + 1, row["tick_last"] + 1)
         assert row["record_count"] == len(span)
-    lengths = {one.golem_id: one.ticks for one in told}
-    assert found.made.cycles.num_rows == sum(-(-ticks // SPAN) for ticks in lengths.values())
+    lengths = {item.golem_id: item.ticks for item in lives}
+    assert life.made.cycles.num_rows == sum(-(-ticks // SPAN) for ticks in lengths.values())
 
 
 @pytest.mark.row("MEM-6")
 @examples
 @given(lives())
-def test_decisions_are_numbered_in_their_order_and_name_causes_of_their_cycle(told: tuple[Life, ...]) -> None:
-    found = Told(stream(told))
+def test_decisions_are_numbered_in_their_order_and_name_causes_of_their_cycle(lives: tuple[Life, ...]) -> None:
+    life = CuratedLife(stream(lives))
     at: dict[tuple[str, int], int] = {}
-    for row in found.decisions:
+    for row in life.decisions:
         key = (row["golem_id"], row["cycle"])
         assert row["seq"] == at.get(key, 0)
         at[key] = row["seq"] + 1
@@ -306,8 +306,8 @@ def test_decisions_are_numbered_in_their_order_and_name_causes_of_their_cycle(to
 
 @pytest.mark.row("MEM-6")
 def test_what_is_proposed_are_heuristics_and_neither_levels_nor_warnings() -> None:
-    told = lived((STORM, [GOOD, STRONG]), (LULL, [BAD, WORSE]), episodes=SPAN)
-    counts = [(row["entries_promoted"], row["heuristics_proposed"]) for row in told.made.cycles.to_pylist()]
+    life = lived((STORM, [GOOD, STRONG]), (LULL, [BAD, WORSE]), episodes=SPAN)
+    counts = [(row["entries_promoted"], row["heuristics_proposed"]) for row in life.made.cycles.to_pylist()]
     assert counts == [(0, 0), (2, 1)]
 
 
@@ -331,7 +331,7 @@ def test_an_entry_says_where_it_comes_from_what_it_is_about_and_how_it_felt() ->
     assert wanted <= set(ENTRY_SCHEMA.names) <= set(DECISION_SCHEMA.names) | {"golem_id"}
     mood = {"pad": (0.5, -0.25, 0.125)}
     parts = {"resolutions": [judged(STORM, 1_500)]}
-    entry = Told(table(record("g-1", tick, **mood, **parts) for tick in (1, 2, 3))).entry(STORM)
+    entry = CuratedLife(table(record("g-1", tick, **mood, **parts) for tick in (1, 2, 3))).entry(STORM)
     assert (entry["pleasure_sum_milli"], entry["arousal_sum_milli"], entry["dominance_sum_milli"]) == (1500, -750, 375)
     assert (entry["provenance"], entry["origin_golem_id"], entry["generation"]) == (PROVENANCES[0], "g-1", 0)
     assert (entry["regime"], entry["category"], entry["domain"]) == ("volatile", "rebalance_timing", "dex_lp")
@@ -346,18 +346,18 @@ def test_the_situations_of_these_tests_are_in_the_bands_that_they_say(when: Situ
 
 @pytest.mark.row("MEM-6")
 def test_news_that_speaks_against_a_rule_is_a_downvote_however_sure_the_whole_still_is() -> None:
-    told = lived((STORM, [STRONG, STRONG, AGAINST]))
-    assert told.said(STORM)[-1][1] == "contradicted"
-    assert (told.entry(STORM)["validations"], told.entry(STORM)["contradictions"]) == (1, 1)
+    life = lived((STORM, [STRONG, STRONG, AGAINST]))
+    assert life.decided(STORM)[-1][1] == "contradicted"
+    assert (life.entry(STORM)["validations"], life.entry(STORM)["contradictions"]) == (1, 1)
 
 
 @pytest.mark.row("MEM-4")
 def test_decisions_of_one_market_window_are_one_witness() -> None:
     wide = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"witness_ticks": SPAN})})
-    told = lived((STORM, [Chapter(14, 6_000)] * 3), policy=wide)
-    assert [row["own_count"] for row in told.of(STORM)] == [1, 2, 3]
-    assert [row["operation"] for row in told.of(STORM)] == ["staged", "staged", "created"]
-    assert told.entry(STORM)["effect_mean_ppm"] == pytest.approx(6_000, abs=37)
+    life = lived((STORM, [Chapter(14, 6_000)] * 3), policy=wide)
+    assert [row["own_count"] for row in life.of(STORM)] == [1, 2, 3]
+    assert [row["operation"] for row in life.of(STORM)] == ["staged", "staged", "created"]
+    assert life.entry(STORM)["effect_mean_ppm"] == pytest.approx(6_000, abs=37)
 
 
 @pytest.mark.row("MEM-4")
@@ -381,19 +381,19 @@ def test_whoever_looks_at_chance_after_every_witness_is_fooled_no_more_often_tha
 
 @pytest.mark.row("MEM-4")
 def test_what_evidence_says_otherwise_now_is_edited_and_one_reads_why() -> None:
-    told = lived((STORM, STORIES[6]))
-    last = told.of(STORM)[-1]
+    life = lived((STORM, STORIES[6]))
+    last = life.of(STORM)[-1]
     assert (last["operation"], last["cycle"]) == ("edited", 3)
-    assert last["confidence_ppm"] == told.of(STORM)[-2]["confidence_ppm"], "no vote"
-    assert "strongly" in told.of(STORM)[-2]["text"]
+    assert last["confidence_ppm"] == life.of(STORM)[-2]["confidence_ppm"], "no vote"
+    assert "strongly" in life.of(STORM)[-2]["text"]
     assert "clearly" in last["text"]
     assert last["reason"].startswith("evidence moved what it says; n=11; interval ")
 
 
 @pytest.mark.row("MEM-4")
 def test_a_vote_after_which_a_rule_reads_otherwise_is_an_edit_too() -> None:
-    told = lived((STORM, [Chapter(8, 700), Chapter(8, 700), Chapter(14, 200)]))
-    created, *last = [row for row in told.of(STORM) if row["cycle"] > 1 and row["operation"] != "promoted"]
+    life = lived((STORM, [Chapter(8, 700), Chapter(8, 700), Chapter(14, 200)]))
+    created, *last = [row for row in life.of(STORM) if row["cycle"] > 1 and row["operation"] != "promoted"]
     assert [row["operation"] for row in last] == ["reinforced", "edited"]
     assert ("strongly" in created["text"], "clearly" in last[1]["text"]) == (True, True)
     assert last[1]["cause_ticks"] == last[0]["cause_ticks"] != []
@@ -402,16 +402,16 @@ def test_a_vote_after_which_a_rule_reads_otherwise_is_an_edit_too() -> None:
 
 @pytest.mark.row("MEM-4", "MEM-6")
 def test_a_rule_that_is_contradicted_once_too_often_is_an_insight_again() -> None:
-    told = lived((STORM, [GOOD, GOOD, GOOD, WORSE, WORSE, WORSE]))
-    kinds = [(row["operation"], row["kind"]) for row in told.of(STORM) if row["operation"] in ("promoted", "demoted")]
+    life = lived((STORM, [GOOD, GOOD, GOOD, WORSE, WORSE, WORSE]))
+    kinds = [(row["operation"], row["kind"]) for row in life.of(STORM) if row["operation"] in ("promoted", "demoted")]
     assert kinds == [("promoted", "heuristic"), ("demoted", "insight")]
-    (fall,) = [row for row in told.of(STORM) if row["operation"] == "demoted"]
+    (fall,) = [row for row in life.of(STORM) if row["operation"] == "demoted"]
     assert fall["confidence_ppm"] < 500_000
     assert fall["validations"] == 0
 
 
 @pytest.mark.row("MEM-6")
 def test_a_cycle_takes_one_vote_from_a_rule_and_not_one_a_decision() -> None:
-    told = lived((STORM, [SILENCE, GOOD, WORSE]))
-    last = [row["operation"] for row in told.of(STORM) if row["cycle"] == 3]
+    life = lived((STORM, [SILENCE, GOOD, WORSE]))
+    last = [row["operation"] for row in life.of(STORM) if row["cycle"] == 3]
     assert last == ["contradicted"]

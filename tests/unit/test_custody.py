@@ -167,7 +167,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 @pytest.mark.row("EV-3")
 def test_no_leaf_can_change_unseen() -> None:
     table = records(2, golems=1, dense=True)
-    found = {content(table)}
+    fields = {content(table)}
     changes: dict[type, Callable[[Any], Any]] = {
         bool: lambda v: not v,
         int: lambda v: v + 1,
@@ -181,8 +181,8 @@ def test_no_leaf_can_change_unseen() -> None:
         for step in path[:-1]:
             place = place[step]
         place[path[-1]] = changes[type(value)](value) if type(value) in changes else value.replace(microsecond=9)
-        found.add(content(pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)))
-    assert len(found) == len(paths) + 1
+        fields.add(content(pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)))
+    assert len(fields) == len(paths) + 1
 
 
 @pytest.mark.row("EV-3")

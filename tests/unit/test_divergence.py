@@ -32,87 +32,87 @@ FRESH = {"anchor_at": DIED, "decay_class": "structural", "origin_golem_id": "g-0
 """Inherited from g-0 without decay, so confidences are as stated."""
 
 
-def received(about: Any, **said: Any) -> dict[str, Any]:
+def received(about: Any, **fields: Any) -> dict[str, Any]:
     """The first decision about an inherited entry."""
-    return decided("received", 0, about=about, **(FRESH | said))
+    return decided("received", 0, about=about, **(FRESH | fields))
 
 
-def held(about: Any, **said: Any) -> dict[str, Any]:
+def held(about: Any, **fields: Any) -> dict[str, Any]:
     """Return an inherited entry in its state at death."""
-    return entry(about=about, **(FRESH | said))
+    return entry(about=about, **(FRESH | fields))
 
 
-def own(about: Any, **said: Any) -> dict[str, Any]:
+def own(about: Any, **fields: Any) -> dict[str, Any]:
     """Return an entry that the golem learned itself."""
-    return entry(about=about, **(FRESH | {"origin_golem_id": "g-1"} | said))
+    return entry(about=about, **(FRESH | {"origin_golem_id": "g-1"} | fields))
 
 
-def apart(left: list[dict[str, Any]], told: list[dict[str, Any]], policy: Policy = POLICY, **said: int) -> Any:
+def apart(left: list[dict[str, Any]], rows: list[dict[str, Any]], policy: Policy = POLICY, **fields: int) -> Any:
     counts = pa.Table.from_pylist(
-        [{"golem_id": "g-1", "items": 10, "questions": 1, "gaps": 1} | said], schema=SENTENCE_COUNT_SCHEMA
+        [{"golem_id": "g-1", "items": 10, "questions": 1, "gaps": 1} | fields], schema=SENTENCE_COUNT_SCHEMA
     )
-    table = divergences(grimoire(*left), decisions(*told), deaths("g-1"), counts, policy)
+    table = divergences(grimoire(*left), decisions(*rows), deaths("g-1"), counts, policy)
     assert table.schema.equals(DIVERGENCE_SCHEMA)
     return table.to_pylist()[0]
 
 
 @pytest.mark.row("INH-14")
 def test_the_share_is_weighted_by_confidence_over_the_rules_of_either_side() -> None:
-    told = [received("kept", confidence_ppm=300_000), received("lost", confidence_ppm=100_000)]
+    arrivals = [received("kept", confidence_ppm=300_000), received("lost", confidence_ppm=100_000)]
     left = [held("kept", confidence_ppm=600_000), own("found", confidence_ppm=300_000)]
-    found = apart(left, told)
-    assert found["divergence_ppm"] == (100_000 + 300_000) * 1_000_000 // (600_000 + 100_000 + 300_000)
-    assert (found["inherited_count"], found["left_count"], found["novel_count"]) == (2, 2, 1)
+    verdict = apart(left, arrivals)
+    assert verdict["divergence_ppm"] == (100_000 + 300_000) * 1_000_000 // (600_000 + 100_000 + 300_000)
+    assert (verdict["inherited_count"], verdict["left_count"], verdict["novel_count"]) == (2, 2, 1)
 
 
 @pytest.mark.row("INH-14")
 def test_a_copy_is_flagged_and_one_rule_turned_is_a_difference() -> None:
-    told = [received("a"), received("b")]
+    arrivals = [received("a"), received("b")]
     assert (
-        apart([held("a"), held("b")], told)["divergence_ppm"],
-        apart([held("a"), held("b")], told)["low_divergence"],
+        apart([held("a"), held("b")], arrivals)["divergence_ppm"],
+        apart([held("a"), held("b")], arrivals)["low_divergence"],
     ) == (0, True)
-    turned = apart([held("a"), held("b", sign=-1)], told)
+    turned = apart([held("a"), held("b", sign=-1)], arrivals)
     assert (turned["divergence_ppm"], turned["low_divergence"]) == (500_000, False)
 
 
 @pytest.mark.row("INH-14")
 @pytest.mark.parametrize(("ppm", "flagged"), [(149_999, True), (150_000, False)])
 def test_the_minimum_is_a_minimum(ppm: int, flagged: bool) -> None:
-    told = [received("kept", confidence_ppm=1_000_000 - ppm)]
-    found = apart([held("kept", confidence_ppm=1_000_000 - ppm), own("new", confidence_ppm=ppm)], told)
-    assert (found["divergence_ppm"], found["low_divergence"]) == (ppm, flagged)
-    assert ("divergence" in found["shortfalls"]) == flagged
+    arrivals = [received("kept", confidence_ppm=1_000_000 - ppm)]
+    verdict = apart([held("kept", confidence_ppm=1_000_000 - ppm), own("new", confidence_ppm=ppm)], arrivals)
+    assert (verdict["divergence_ppm"], verdict["low_divergence"]) == (ppm, flagged)
+    assert ("divergence" in verdict["shortfalls"]) == flagged
 
 
 @pytest.mark.row("INH-14")
 def test_a_founder_is_asked_for_gaps_and_questions_alone() -> None:
-    found = apart([own("found")], [decided("created", 1, about="found")], gaps=0, questions=0)
-    assert found["divergence_ppm"] is None
-    assert not found["low_divergence"]
-    assert found["shortfalls"] == ["explicit_gaps", "question_ratio"]
-    assert "inherited nothing" in divergence_words(found)
+    verdict = apart([own("found")], [decided("created", 1, about="found")], gaps=0, questions=0)
+    assert verdict["divergence_ppm"] is None
+    assert not verdict["low_divergence"]
+    assert verdict["shortfalls"] == ["explicit_gaps", "question_ratio"]
+    assert "inherited nothing" in divergence_words(verdict)
 
 
 @pytest.mark.row("INH-14")
 def test_who_was_given_facts_and_learned_no_rule_transformed_nothing() -> None:
     fact = baseline("gas_price")
-    found = apart([held(fact)], [received(fact)])
-    assert (found["divergence_ppm"], found["low_divergence"], found["novel_count"]) == (0, True, 0)
+    verdict = apart([held(fact)], [received(fact)])
+    assert (verdict["divergence_ppm"], verdict["low_divergence"], verdict["novel_count"]) == (0, True, 0)
 
 
 @pytest.mark.row("INH-14")
 def test_a_rule_that_was_only_acted_on_or_told_wider_is_the_same_rule() -> None:
-    told = [received(pattern("t", gas_band=band)) for band in ("cheap", "normal")]
+    arrivals = [received(pattern("t", gas_band=band)) for band in ("cheap", "normal")]
     wide = own(pattern("t", gas_band="not_dear"), kind="heuristic")
     folded = [held(pattern("t", gas_band=band), status="folded") for band in ("cheap", "normal")]
-    found = apart([wide, *folded], told)
-    assert (found["divergence_ppm"], found["novel_count"], found["forgotten_count"]) == (0, 0, 0)
+    verdict = apart([wide, *folded], arrivals)
+    assert (verdict["divergence_ppm"], verdict["novel_count"], verdict["forgotten_count"]) == (0, 0, 0)
 
 
 @pytest.mark.row("INH-14")
 @pytest.mark.parametrize(
-    ("operation", "said", "how"),
+    ("operation", "row", "how"),
     [
         ("contradicted", {"contradictions": 2, "validations": 1}, "contradicted"),
         ("contradicted", {"status": "pruned"}, "pruned"),
@@ -120,11 +120,11 @@ def test_a_rule_that_was_only_acted_on_or_told_wider_is_the_same_rule() -> None:
         ("corrected", {"sign": -1}, "turned"),
     ],
 )
-def test_an_invalidated_entry_names_the_decision_against_it(operation: str, said: dict[str, Any], how: str) -> None:
-    against = decided(operation, 4, about="a", **(FRESH | said), reason="it was not so", cause_ticks=[170, 190])
-    told = [received("a"), against, decided("pruned", 6, about="a", **(FRESH | said))]
-    (one,) = apart([held("a", **said)], told)["invalidated"]
-    assert one == {
+def test_an_invalidated_entry_names_the_decision_against_it(operation: str, row: dict[str, Any], how: str) -> None:
+    against = decided(operation, 4, about="a", **(FRESH | row), reason="it was not so", cause_ticks=[170, 190])
+    arrivals = [received("a"), against, decided("pruned", 6, about="a", **(FRESH | row))]
+    (item,) = apart([held("a", **row)], arrivals)["invalidated"]
+    assert item == {
         "entry_id": against["entry_id"], "how": how, "text": against["text"], "cycle": 4, "seq": 1,
         "reason": "it was not so", "ticks": [170, 190],
     }  # fmt: skip
@@ -132,47 +132,47 @@ def test_an_invalidated_entry_names_the_decision_against_it(operation: str, said
 
 @pytest.mark.row("INH-14")
 def test_what_merely_faded_is_forgotten_and_what_recovered_stands() -> None:
-    told = [
+    arrivals = [
         received("faded"), received("recovered"),
         decided("pruned", 5, about="faded", **FRESH, status="pruned"),
         decided("contradicted", 2, about="recovered", **FRESH, contradictions=1),
         decided("reinforced", 3, about="recovered", **FRESH, contradictions=1, validations=2),
     ]  # fmt: skip
-    found = apart([held("faded", status="pruned"), held("recovered")], told)
-    assert found["invalidated"] == []
-    assert found["forgotten_count"] == 1
+    verdict = apart([held("faded", status="pruned"), held("recovered")], arrivals)
+    assert verdict["invalidated"] == []
+    assert verdict["forgotten_count"] == 1
 
 
 @pytest.mark.row("INH-14")
 def test_what_was_pruned_and_learned_again_is_told_apart() -> None:
-    told = [
+    arrivals = [
         received("a"),
         decided("contradicted", 2, about="a", **FRESH, status="pruned"),
         decided("created", 9, about="a", **(FRESH | {"origin_golem_id": "g-1", "sign": -1})),
     ]
-    found = apart([own("a", sign=-1)], told)
-    assert [one["how"] for one in found["invalidated"]] == ["pruned"]
-    assert (found["novel_count"], found["divergence_ppm"]) == (1, 1_000_000)
+    verdict = apart([own("a", sign=-1)], arrivals)
+    assert [item["how"] for item in verdict["invalidated"]] == ["pruned"]
+    assert (verdict["novel_count"], verdict["divergence_ppm"]) == (1, 1_000_000)
 
 
 @pytest.mark.row("INH-14")
 def test_each_minimum_is_missed_alone() -> None:
-    told = [received(name) for name in "abc"]
+    arrivals = [received(name) for name in "abc"]
     against = [decided("contradicted", 2, about=n, **FRESH, status="pruned") for n in "abc"]
     left = [held(n, status="pruned") for n in "abc"] + [own(f"n{i}") for i in range(5)]
-    assert apart(left, told + against)["shortfalls"] == []
-    assert apart(left[:-1], told + against)["shortfalls"] == ["novel_entries"]
-    assert apart(left, told + against[1:])["shortfalls"] == ["invalidated_entries"]
-    assert apart(left, told + against, gaps=0)["shortfalls"] == ["explicit_gaps"]
-    assert apart(left, told + against, items=11)["shortfalls"] == ["question_ratio"]
+    assert apart(left, arrivals + against)["shortfalls"] == []
+    assert apart(left[:-1], arrivals + against)["shortfalls"] == ["novel_entries"]
+    assert apart(left, arrivals + against[1:])["shortfalls"] == ["invalidated_entries"]
+    assert apart(left, arrivals + against, gaps=0)["shortfalls"] == ["explicit_gaps"]
+    assert apart(left, arrivals + against, items=11)["shortfalls"] == ["question_ratio"]
     milder = Policy(divergence=DivergencePolicy(novel_min=4))
-    assert apart(left[:-1], told + against, milder)["shortfalls"] == []
+    assert apart(left[:-1], arrivals + against, milder)["shortfalls"] == []
 
 
 @pytest.mark.row("INH-14")
 def test_the_testament_and_the_manifest_say_it() -> None:
-    told = decisions(received("a"), received("b"))
-    row = written_by(grimoire(held("a"), held("b")), told, deaths("g-1"), POLICY).to_pylist()[0]
+    decided_rows = decisions(received("a"), received("b"))
+    row = written_by(grimoire(held("a"), held("b")), decided_rows, deaths("g-1"), POLICY).to_pylist()[0]
     assert row["low_divergence"]
     assert "low_divergence" in row["markdown"]
     assert "I inherited 2 entries and leave 2, 0 of them new" in row["markdown"]

@@ -33,8 +33,8 @@ from bardo_pipeline.retrieval.situation import Decision, Situation
 def commands(group: Any, name: str = "bardo") -> Iterator[tuple[str, Any]]:
     """Every command, with the words that call it."""
     inside = getattr(group, "commands", {})
-    for word, one in inside.items():
-        yield from commands(one, f"{name} {word}")
+    for word, first in inside.items():
+        yield from commands(first, f"{name} {word}")
     if not inside:
         yield name, group
 
@@ -42,18 +42,18 @@ def commands(group: Any, name: str = "bardo") -> Iterator[tuple[str, Any]]:
 def test_every_command_goes_by_the_embedder_in_force_unless_it_is_told_another() -> None:
     asked = [
         (name, option.default)
-        for name, one in commands(typer.main.get_command(app))
-        for option in one.params
+        for name, first in commands(typer.main.get_command(app))
+        for option in first.params
         if option.name == "embedder"
     ]
     assert {"bardo ask", "bardo dreams", "bardo propose", "bardo search"} <= {name for name, _ in asked}
     assert [name for name, default in asked if default is not None] == []
 
 
-@pytest.mark.parametrize("said", ["yesterday", "", "0001-01-01T00:00:00+23:00", "2026-13-01"])
-def test_what_is_no_moment_is_refused(said: str) -> None:
+@pytest.mark.parametrize("text", ["yesterday", "", "0001-01-01T00:00:00+23:00", "2026-13-01"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--at .* is not an ISO 8601 moment"):
-        moment_of(said, "--at")
+        moment_of(text, "--at")
     assert moment_of("2026-01-02T12:00", "--at").isoformat() == "2026-01-02T12:00:00+00:00"
     assert moment_of("2026-01-02T12:00+02:00", "--at").isoformat() == "2026-01-02T10:00:00+00:00"
 
@@ -70,8 +70,8 @@ def test_a_loan_needs_a_market_that_lends_and_is_part_of_a_run_s_name() -> None:
     stores: Any = SimpleNamespace(derivation_id="d", policy=Policy())
     market = flat_market(bars=60, start=datetime(2026, 1, 1, tzinfo=UTC))
     plain, *others = (
-        run_name(RunSettings(loan=one), market, stores)
-        for one in (None, loan, loan_of(0.6, "USDC"), loan_of(0.5, "WETH"))
+        run_name(RunSettings(loan=item), market, stores)
+        for item in (None, loan, loan_of(0.6, "USDC"), loan_of(0.5, "WETH"))
     )
     assert len({plain, *others}) == 4
 
@@ -84,12 +84,12 @@ def test_words_that_are_not_utf8_are_refused_and_named() -> None:
 
 @pytest.mark.row("MEM-9", "MEM-10")
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("question", "text"),
     [("", "say what to look for"), (" \n\t", "say what to look for"), ("x" * 101, "at most 100 are read"),
      ("é" * 51, "102 bytes"), ("\ud800", "no Unicode")],
 )  # fmt: skip
-def test_a_question_of_nothing_of_too_much_or_of_no_unicode_is_refused(question: str, said: str) -> None:
-    with pytest.raises(QueryError, match=said):
+def test_a_question_of_nothing_of_too_much_or_of_no_unicode_is_refused(question: str, text: str) -> None:
+    with pytest.raises(QueryError, match=text):
         check_question(question, 100)
     assert check_question("  e\u0301 ", 100) == "é", "as it is embedded"
 
@@ -98,12 +98,12 @@ def test_a_question_of_nothing_of_too_much_or_of_no_unicode_is_refused(question:
 def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
     nothing = Grimoire("g", 0, 0, datetime(2026, 1, 1, tzinfo=UTC), None, ENTRY_SCHEMA.empty_table())
     plain: dict[str, Any] = {"status": "active", "kind": None, "text": None, "confidence_min": 0.0, "pinned": False}
-    for wrong, said in (
+    for wrong, message in (
         ({"status": "gone"}, "--status 'gone' is none of"),
         ({"kind": "rule"}, "--kind 'rule' is none of insight"),
         ({"confidence_min": float("nan")}, "a confidence is between 0 and 1, not nan"),
     ):
-        with pytest.raises(QueryError, match=said):
+        with pytest.raises(QueryError, match=message):
             select_entries(nothing, **(plain | wrong))
 
 
@@ -123,7 +123,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.M
     decision = Decision(False, "of [/protocol] only 3 % of the levels are known")
     where = GolemMoment("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
     ask_and_search._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
-    said = paper.getvalue()
+    answer = paper.getvalue()
     for name in (
         "golem [/b]",
         "[red]",
@@ -132,4 +132,4 @@ def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.M
         "[/protocol]",
         "no cycle is derived yet",
     ):
-        assert name in said
+        assert name in answer

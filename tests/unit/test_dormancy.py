@@ -32,10 +32,10 @@ def test_nobody_crosses_or_stays_behind_for_its_regime(regimes: list[str], seed:
     trusted = np.random.default_rng(seed).permutation(8) * 100_000 + 50_000
     about = [pattern(f"t{i}") for i in range(8)]
 
-    def crossing(told: list[str]) -> list[str]:
+    def crossing(items: list[str]) -> list[str]:
         rows = [
             entry("g-1", s, regime=regime, confidence_ppm=int(c), anchor_at=DIED)
-            for s, regime, c in zip(about, told, trusted, strict=True)
+            for s, regime, c in zip(about, items, trusted, strict=True)
         ]
         return list(bottleneck(grimoire(*rows), deaths("g-1"), TIGHT)["tool"].to_pylist())
 
@@ -50,14 +50,14 @@ def test_an_heir_in_a_bull_market_keeps_what_was_learned_in_a_storm_until_the_st
     assert {regime: row["status"] for regime, row in held.items()} == {"volatile": "active", "trending_up": "active"}
     book = Grimoire(heirs, np.eye(2, 8, dtype=np.float32), np.arange(2), POLICY)
 
-    def found(where: Situation) -> dict[str, int]:
+    def scores(where: Situation) -> dict[str, int]:
         hits = book.retrieve(np.ones(8, np.float32), where, 2, may_skip=False).hits.to_pylist()
         return {hit["regime"]: hit["score_ppm"] for hit in hits}
 
-    bull, back = found(BULL), found(replace(BULL, regime="volatile"))
+    bull, back = scores(BULL), scores(replace(BULL, regime="volatile"))
     assert set(bull) == {"trending_up"}
     assert set(back) == {"volatile"}
-    assert back["volatile"] == found(replace(BULL, regime=None))["volatile"], "nothing of it is lost while it sleeps"
+    assert back["volatile"] == scores(replace(BULL, regime=None))["volatile"], "nothing of it is lost while it sleeps"
 
 
 def test_it_falls_asleep_and_wakes_bit_by_bit_while_regimes_change() -> None:

@@ -99,16 +99,16 @@ def test_an_import_queues_a_pass() -> None:
 def test_who_thinks_or_acts_at_the_end_of_a_cycle_is_not_idle() -> None:
     life = {"economic": 1.0, "epistemic": 1.0, "stochastic": 1.0, "composite": 1.0}
 
-    def idle(last: int = 50, composite: float = 1.0, **said: object) -> bool:
+    def idle(last: int = 50, composite: float = 1.0, **fields: object) -> bool:
         rows = [tick_record("g-0", t) | {"vitality": life | {"composite": composite}} for t in range(1, last + 1)]
-        at = said.pop("at", 45)
+        at = fields.pop("at", 45)
         assert isinstance(at, int)
-        rows[at - 1] |= said
+        rows[at - 1] |= fields
         rows[6]["dream_tag"] = "why?"
         columns = table(rows).append_column("vitality", [[r["vitality"] for r in rows]])
-        found = replay_selection.cycles_of(columns, np.zeros(last, np.int64), np.ones(last, np.int64), POLICY)
-        assert found.tags.tolist() == [1]
-        return bool(found.idle[0])
+        result = replay_selection.cycles_of(columns, np.zeros(last, np.int64), np.ones(last, np.int64), POLICY)
+        assert result.tags.tolist() == [1]
+        return bool(result.idle[0])
 
     assert idle()
     assert not idle(tier="T1")
@@ -134,8 +134,8 @@ class Night:
     def dream(self, days: float, *, lived: tuple[int, ...] = (), failed: tuple[int, ...] = ()) -> list[str]:
         """Dream after this many days, with these effects and failures since, and return the changes."""
         self.day, begun, self.tick = self.day + days, self.tick, self.tick + 1_000
-        one = [np.array([x], np.int64) for x in (0, self.tick // 50, self.tick, round(self.day * DAY_US))]
-        dreamers, before = Dreamers(*one), len(self.state.log)
+        rows = [np.array([x], np.int64) for x in (0, self.tick // 50, self.tick, round(self.day * DAY_US))]
+        dreamers, before = Dreamers(*rows), len(self.state.log)
         for effects, meet in ((lived, hyp.judge), (failed, hyp.stage)):
             n, at = len(effects), begun + 1 + 40 * np.arange(len(effects))
             judged = np.full(n, round(self.day * DAY_US) - 1)
@@ -202,9 +202,9 @@ def test_what_was_lived_before_the_dream_confirms_nothing() -> None:
     dreamers = Dreamers(*(np.array([x], np.int64) for x in (0, 21, 1_050, round(1.2 * DAY_US))))
     judged = np.full(3, round(1.1 * DAY_US))
     evidence = Evidence(zeros, zeros + night.key, np.array([1_500] * 3), at, at + 30, judged)
-    told = len(night.state.log)
+    result = len(night.state.log)
     hyp.judge(night.state, dreamers, evidence, POLICY)
-    assert len(night.state.log) == told
+    assert len(night.state.log) == result
     hyp.judge(night.state, dreamers, replace(evidence, decided=at + 61), POLICY)
     assert hyp.OPERATIONS[int(night.state.log[-1]["operation"][0])] == "confirmed"
 
@@ -239,8 +239,8 @@ def test_confirmed_it_fades_at_half_the_rate_of_its_class() -> None:
 def test_it_is_offered_to_the_clade_once_from_a_half_on() -> None:
     night = staged()
     night.dream(1, lived=(1_400, 1_500, 1_600))
-    told = [night.dream(0.1, lived=(1_500,)) for _ in range(4)]
-    assert told == [["reinforced"], ["reinforced"], ["reinforced", "pushed"], ["reinforced"]]
+    lines = [night.dream(0.1, lived=(1_500,)) for _ in range(4)]
+    assert lines == [["reinforced"], ["reinforced"], ["reinforced", "pushed"], ["reinforced"]]
     assert night.row()["confidence_ppm"] > 500_000
     rows = to_table(night.state, POLICY, "p").to_pylist()
     assert [r["operation"] for r in rows if r["confidence_ppm"] >= 500_000] == ["reinforced", "pushed", "reinforced"]
@@ -267,9 +267,9 @@ def test_witnesses_that_were_forgotten_are_not_recalled() -> None:
     night = Night()
     night.dream(1, failed=(1_500, 1_700))
     night.dream(14.5, failed=(1_600,))
-    told = to_table(night.state, POLICY, "p")
-    assert len(set(told["hypothesis_id"].to_pylist())) == 2
-    again = load_hypotheses(told, ["g-0"])
+    result = to_table(night.state, POLICY, "p")
+    assert len(set(result["hypothesis_id"].to_pylist())) == 2
+    again = load_hypotheses(result, ["g-0"])
     assert {name: values.tolist() for name, values in again.columns.items()} == {
         name: values.tolist() for name, values in night.state.columns.items()
     }
@@ -282,8 +282,8 @@ def test_a_hypothesis_told_and_recalled_goes_on_as_if_it_had_been_kept() -> None
     again = Night()
     again.state = load_hypotheses(to_table(night.state, POLICY, "p"), ["g-0"])
     again.day, again.tick = night.day, night.tick
-    for one in (night, again):
-        assert one.dream(2, lived=(1_400, 1_600)) == ["confirmed"]
+    for item in (night, again):
+        assert item.dream(2, lived=(1_400, 1_600)) == ["confirmed"]
     drop = ("seq", "cause_ticks")
     assert {k: v for k, v in night.row().items() if k not in drop} == {
         k: v for k, v in again.row().items() if k not in drop

@@ -31,8 +31,8 @@ def turned(recorded: NDArray[np.float32], distance: float, which: int = 0) -> ND
 
 
 def judged(today: NDArray[np.float32], *, norm: int = 500_000, first: int | None = 500_000) -> tuple[str, int]:
-    found = drift_of(vectors(), today, norm_variance_ppm=norm, norm_first_ppm=first, policy=POLICY)
-    return found.verdict, len(found.says)
+    drift = drift_of(vectors(), today, norm_variance_ppm=norm, norm_first_ppm=first, policy=POLICY)
+    return drift.verdict, len(drift.says)
 
 
 @pytest.mark.row("MEM-12")
@@ -55,9 +55,9 @@ def test_the_bands_of_neighbours_are_the_canons(swapped: int, verdict: str) -> N
         today[at] = -recorded[at]
     loose = EmbeddingPolicy(distance_warning=1.0, distance_critical=1.0)
     policy = loose.model_copy(update={"distance_warning": 3.0, "distance_critical": 3.0})
-    found = drift_of(recorded, today, norm_variance_ppm=1, norm_first_ppm=1, policy=policy)
-    assert found.verdict == verdict, found
-    assert found.neighbours_ppm <= PPM - swapped * PPM // 20 + PPM // 10
+    drift = drift_of(recorded, today, norm_variance_ppm=1, norm_first_ppm=1, policy=policy)
+    assert drift.verdict == verdict, drift
+    assert drift.neighbours_ppm <= PPM - swapped * PPM // 20 + PPM // 10
 
 
 @pytest.mark.row("MEM-12")
@@ -67,8 +67,8 @@ def test_five_neighbours_count_and_not_the_nearest_alone() -> None:
     np.fill_diagonal(cosine, -2.0)
     # each vector takes the place of its nearest neighbour, which stays its nearest
     today = recorded[np.argmax(cosine, axis=1)]
-    found = drift_of(recorded, today, norm_variance_ppm=1, norm_first_ppm=1, policy=POLICY)
-    assert PPM // 5 <= found.neighbours_ppm < PPM * 4 // 5
+    drift = drift_of(recorded, today, norm_variance_ppm=1, norm_first_ppm=1, policy=POLICY)
+    assert PPM // 5 <= drift.neighbours_ppm < PPM * 4 // 5
 
 
 @pytest.mark.row("MEM-12")
@@ -82,17 +82,17 @@ def test_lengths_that_vary_far_more_or_far_less_than_at_first_are_a_shift(norm: 
 
 @pytest.mark.row("MEM-12")
 def test_the_first_check_is_the_measure_of_later_ones() -> None:
-    found = drift_of(vectors(), vectors(), norm_variance_ppm=7, norm_first_ppm=None, policy=POLICY)
-    assert (found.verdict, found.norm_first_ppm, found.distance_max_ppm, found.says) == ("healthy", 7, 0, ())
-    assert found.neighbours_ppm == PPM
+    drift = drift_of(vectors(), vectors(), norm_variance_ppm=7, norm_first_ppm=None, policy=POLICY)
+    assert (drift.verdict, drift.norm_first_ppm, drift.distance_max_ppm, drift.says) == ("healthy", 7, 0, ())
+    assert drift.neighbours_ppm == PPM
 
 
 @pytest.mark.row("MEM-12")
 def test_a_model_that_gives_no_numbers_is_critical() -> None:
     today = vectors()
     today[4] = np.nan
-    found = drift_of(vectors(), today, norm_variance_ppm=-1, norm_first_ppm=5, policy=POLICY)
-    assert (found.verdict, found.distance_max_ppm) == ("critical", 2 * PPM)
+    drift = drift_of(vectors(), today, norm_variance_ppm=-1, norm_first_ppm=5, policy=POLICY)
+    assert (drift.verdict, drift.distance_max_ppm) == ("critical", 2 * PPM)
     assert norm_variance_of(np.array([[1.0, np.nan], [1.0, 2.0]])) == -1
 
 
@@ -100,12 +100,12 @@ def test_a_model_that_gives_no_numbers_is_critical() -> None:
 def test_each_measure_that_left_its_band_is_said_and_no_other(seed: int, share: float) -> None:
     recorded = vectors(seed)
     noise = np.random.default_rng(seed + 1).normal(size=recorded.shape) * share
-    found = drift_of(recorded, unit(recorded + noise), norm_variance_ppm=9, norm_first_ppm=9, policy=POLICY)
-    assert (found.verdict == "healthy") == (not found.says)
-    assert 0 <= found.distance_mean_ppm <= found.distance_max_ppm <= 2 * PPM
-    assert 0 <= found.neighbours_ppm <= PPM
-    far = found.distance_max_ppm >= POLICY.distance_warning * PPM
-    assert any("away from its own" in said for said in found.says) == far
+    drift = drift_of(recorded, unit(recorded + noise), norm_variance_ppm=9, norm_first_ppm=9, policy=POLICY)
+    assert (drift.verdict == "healthy") == (not drift.says)
+    assert 0 <= drift.distance_mean_ppm <= drift.distance_max_ppm <= 2 * PPM
+    assert 0 <= drift.neighbours_ppm <= PPM
+    far = drift.distance_max_ppm >= POLICY.distance_warning * PPM
+    assert any("away from its own" in say for say in drift.says) == far
 
 
 def test_there_are_twenty_references_and_no_two_share_a_vector() -> None:

@@ -25,15 +25,15 @@ def episodes(*rows: dict[str, Any], policy: Policy = POLICY) -> pa.Table:
     return episodes_of(records, records["tick"].to_numpy() // 50 + 1, policy)
 
 
-def moved(tick: int, pnl_micros: int, **said: Any) -> dict[str, Any]:
+def moved(tick: int, pnl_micros: int, **fields: Any) -> dict[str, Any]:
     """An action that moved the golem's worth."""
     balance = {"net_asset_value_micros": WORTH}
     done = {"actions": [action()], "outcome": outcome(pnl_impact_micros=pnl_micros)}
-    return record("g-1", tick, tier="T1", observation=balance, **(done | said))
+    return record("g-1", tick, tier="T1", observation=balance, **(done | fields))
 
 
-def one(pnl_micros: int, **said: Any) -> dict[str, Any]:
-    (row,) = episodes(moved(1, pnl_micros, **said)).to_pylist()
+def single_episode(pnl_micros: int, **fields: Any) -> dict[str, Any]:
+    (row,) = episodes(moved(1, pnl_micros, **fields)).to_pylist()
     return row
 
 
@@ -47,21 +47,21 @@ def one(pnl_micros: int, **said: Any) -> dict[str, Any]:
     ids=["action", "anomaly", "regime change", "T1", "T2"],
 )
 def test_each_reason_alone_makes_an_episode(reason: dict[str, Any]) -> None:
-    found = episodes(record("g-1", 1), record("g-1", 2, **reason), record("g-2", 60))
-    assert found["episode_id"].to_pylist() == ["g-1:2"]
-    assert (found["golem_id"][0].as_py(), found["tick"][0].as_py(), found["cycle"][0].as_py()) == ("g-1", 2, 1)
+    derived = episodes(record("g-1", 1), record("g-1", 2, **reason), record("g-2", 60))
+    assert derived["episode_id"].to_pylist() == ["g-1:2"]
+    assert (derived["golem_id"][0].as_py(), derived["tick"][0].as_py(), derived["cycle"][0].as_py()) == ("g-1", 2, 1)
 
 
 @pytest.mark.row("MEM-1")
 def test_a_quiet_tick_is_no_episode() -> None:
-    found = episodes(record("g-1", 1), record("g-1", 2, observation={"gas_hour_ratio": 9.0}), record("g-1", 3))
-    assert found.num_rows == 0
-    assert found.column_names == [name for name in EPISODE_SCHEMA.names if name not in TEXT_FIELDS]
+    derived = episodes(record("g-1", 1), record("g-1", 2, observation={"gas_hour_ratio": 9.0}), record("g-1", 3))
+    assert derived.num_rows == 0
+    assert derived.column_names == [name for name in EPISODE_SCHEMA.names if name not in TEXT_FIELDS]
 
 
 @pytest.mark.row("MEM-1")
 def test_an_episode_carries_what_the_record_says() -> None:
-    row = one(-40_000, prediction_error=0.37, pad_after={"pleasure": 0.1, "arousal": -0.2, "dominance": 0.3})
+    row = single_episode(-40_000, prediction_error=0.37, pad_after={"pleasure": 0.1, "arousal": -0.2, "dominance": 0.3})
     assert (row["chain"], row["protocol"], row["pair"]) == ("polygon", "uniswap_v3", "WETH/USDC")
     assert (row["value_micros"], row["gas_cost_micros"], row["pnl_impact_micros"]) == (48_000_000, 9_000, -40_000)
     assert (row["action_type"], row["action_status"], row["tier"]) == ("rebalance", "executed", "T1")
@@ -69,7 +69,7 @@ def test_an_episode_carries_what_the_record_says() -> None:
     assert row["curiosity"] == 0.37
     assert row["at"] == START + timedelta(minutes=1)
     assert row["verified"]
-    assert not one(-40_000, outcome=outcome(verified=False))["verified"]
+    assert not single_episode(-40_000, outcome=outcome(verified=False))["verified"]
 
 
 # what it weighs (canon 14)
@@ -94,14 +94,14 @@ def test_an_episode_carries_what_the_record_says() -> None:
 def test_importance_is_what_was_won_or_lost_over_two_percent_of_the_balance(
     pnl_micros: int, importance: float, tier: str
 ) -> None:
-    row = one(pnl_micros)
+    row = single_episode(pnl_micros)
     assert row["importance"] == pytest.approx(importance, abs=1e-12)
     assert row["importance_tier"] == tier
 
 
 @pytest.mark.row("MEM-1")
 def test_where_nothing_was_done_nothing_weighs() -> None:
-    assert one(0, actions=[], outcome=None)["importance"] == 0.0
+    assert single_episode(0, actions=[], outcome=None)["importance"] == 0.0
 
 
 # when it may go (canon 14, TOOLS)
@@ -118,7 +118,7 @@ def test_where_nothing_was_done_nothing_weighs() -> None:
     ],
 )
 def test_an_episode_may_go_when_a_twentieth_of_it_is_retained(pnl_micros: int, tier: str, days: float) -> None:
-    row = one(pnl_micros)
+    row = single_episode(pnl_micros)
     strength = getattr(POLICY.decay, f"{tier}_days")
     age = (row["may_go_at"] - row["at"]) / timedelta(days=1)
     assert row["importance_tier"] == tier
@@ -131,9 +131,9 @@ def test_an_episode_may_go_when_a_twentieth_of_it_is_retained(pnl_micros: int, t
 
 @pytest.mark.row("MEM-5")
 def test_rows_of_several_tiers_keep_their_own_moments() -> None:
-    found = episodes(*(moved(t, pnl) for t, pnl in enumerate((900_000, 0, 700_000, 500_000, 0), start=1)))
+    derived = episodes(*(moved(t, pnl) for t, pnl in enumerate((900_000, 0, 700_000, 500_000, 0), start=1)))
     expected = {tier: getattr(POLICY.decay, f"{tier}_days") for tier in IMPORTANCE_TIERS}
-    for row in found.to_pylist():
+    for row in derived.to_pylist():
         wait = timedelta(days=expected[row["importance_tier"]] * np.log(20))
         assert abs(row["may_go_at"] - row["at"] - wait) <= timedelta(microseconds=2)
 
@@ -155,4 +155,4 @@ def test_what_retains_everything_may_go_at_once() -> None:
 @pytest.mark.row("MEM-5")
 def test_no_moment_lies_beyond_the_calendar() -> None:
     late = MOST - timedelta(days=1)
-    assert one(900_000, observed_at=late)["may_go_at"] == MOST
+    assert single_episode(900_000, observed_at=late)["may_go_at"] == MOST

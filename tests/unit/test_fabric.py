@@ -56,7 +56,7 @@ PIPELINE = {
 }
 
 
-def told(*rows: dict, before: pa.Table | None = None) -> list[GolemEvent]:
+def events_of(*rows: dict, before: pa.Table | None = None) -> list[GolemEvent]:
     """The events of records made by hand."""
     table = by_path(full({"golem_id": "g", "tick": at + 1, "observed_at": START, **r} for at, r in enumerate(rows)))
     neighbours = table.slice(0, 0).select(NEIGHBOUR_COLUMNS) if before is None else before
@@ -68,8 +68,8 @@ def events(emitted: Emitted) -> list[GolemEvent]:
     return [event for _, event in emitted.events()]
 
 
-def named(found: list[GolemEvent], name: str) -> list[dict]:
-    return [event.payload.model_dump() for event in found if event.name == name]
+def named(rows: list[GolemEvent], name: str) -> list[dict]:
+    return [event.payload.model_dump() for event in rows if event.name == name]
 
 
 def test_every_name_of_the_documents_carries_the_fields_that_they_give_it() -> None:
@@ -102,41 +102,43 @@ def test_every_part_of_a_record_is_told_but_who_wrote_it_and_what_is_private() -
 
 
 def test_a_heartbeat_is_told_from_its_record() -> None:
-    (tick,) = named(told({"tier": "T1", "prediction_error": 0.4, "deliberation_threshold": 0.3}), "heartbeat:tick")
+    (tick,) = named(events_of({"tier": "T1", "prediction_error": 0.4, "deliberation_threshold": 0.3}), "heartbeat:tick")
     assert (tick["tick"], tick["tier"], tick["prediction_error"], tick["threshold"]) == (1, "T1", 0.4, 0.3)
-    (done,) = named(told({"actions": [action(), action("blocked")], "pipeline": PIPELINE}), "heartbeat:complete")
+    (done,) = named(events_of({"actions": [action(), action("blocked")], "pipeline": PIPELINE}), "heartbeat:complete")
     assert (done["duration_ms"], done["actions_taken"]) == (12, 2)
-    assert named(told({}), "heartbeat:complete")[0]["duration_ms"] is None
+    assert named(events_of({}), "heartbeat:complete")[0]["duration_ms"] is None
 
 
 def test_a_suppressed_tick_says_when_the_next_one_is_due() -> None:
-    found = named(
-        told({"tier": "suppress", "tick_interval_seconds": 90, "gating_reason": "dying"}), "heartbeat:suppress"
+    breaks = named(
+        events_of({"tier": "suppress", "tick_interval_seconds": 90, "gating_reason": "dying"}), "heartbeat:suppress"
     )
-    assert found[0]["reason"] == "dying"
-    assert (found[0]["next_scheduled"] - START).total_seconds() == 90
-    assert not named(told({"tier": "T0"}), "heartbeat:suppress")
+    assert breaks[0]["reason"] == "dying"
+    assert (breaks[0]["next_scheduled"] - START).total_seconds() == 90
+    assert not named(events_of({"tier": "T0"}), "heartbeat:suppress")
 
 
 def test_the_queue_warns_from_depth_two_on_and_dropped_ticks_say_whether_the_golem_dreamt() -> None:
-    found = told(
+    result = events_of(
         {"pipeline": PIPELINE | {"queue_depth": 1}},
         {"pipeline": PIPELINE | {"queue_depth": 2, "ticks_dropped": 1}},
         {"pipeline": PIPELINE | {"queue_depth": 3, "ticks_dropped": 4, "dropped_while_dreaming": True}},
     )
-    assert [w["queue_depth"] for w in named(found, "heartbeat:queue_warning")] == [2, 3]
-    assert [(d["dropped"], d["during_dream"]) for d in named(found, "heartbeat:tick_dropped")] == [
+    assert [w["queue_depth"] for w in named(result, "heartbeat:queue_warning")] == [2, 3]
+    assert [(d["dropped"], d["during_dream"]) for d in named(result, "heartbeat:tick_dropped")] == [
         (1, False),
         (4, True),
     ]
-    (asleep,) = [event for event in found if event.name == "heartbeat:tick_dropped_during_dream"]
+    (asleep,) = [event for event in result if event.name == "heartbeat:tick_dropped_during_dream"]
     assert (asleep.category, asleep.tick, asleep.payload.model_dump()["dropped"]) == ("dream", 3, 4)
 
 
 def test_a_steer_is_told_with_the_state_in_which_it_met_the_tick() -> None:
     steer = {"intervention_id": "i-1", "kind": "steer", "severity": "high", "intent": "sell"}
-    found = told({"active_interventions": [steer], "pipeline": PIPELINE | {"steer_state": "deciding:interrupted"}})
-    assert named(found, "heartbeat:steer_received") == [
+    result = events_of(
+        {"active_interventions": [steer], "pipeline": PIPELINE | {"steer_state": "deciding:interrupted"}}
+    )
+    assert named(result, "heartbeat:steer_received") == [
         {"steer_id": "i-1", "fsm_state": "deciding:interrupted", "severity": "high", "kind": "steer"}
     ]
 
@@ -144,18 +146,18 @@ def test_a_steer_is_told_with_the_state_in_which_it_met_the_tick() -> None:
 def test_tools_are_told_as_the_runtime_tells_them_and_else_from_what_was_done() -> None:
     run = {"tool": "memory_consolidate", "params_hash": "ab12", "steps": ["Clustering", "Running decay pass"],
            "success": True, "duration_ms": 900, "result_summary": "2 insights created"}  # fmt: skip
-    found = told({"pipeline": PIPELINE | {"tool_runs": [run]}, "actions": [action()]})
-    assert named(found, "tool:start") == [{"tool_name": "memory_consolidate", "params_hash": "ab12", "tick": 1}]
-    assert [step["step"] for step in named(found, "tool:update")] == run["steps"]
-    assert named(found, "tool:end")[0]["result_summary"] == "2 insights created"
-    silent = told({"actions": [action(), action("reverted")]})
+    result = events_of({"pipeline": PIPELINE | {"tool_runs": [run]}, "actions": [action()]})
+    assert named(result, "tool:start") == [{"tool_name": "memory_consolidate", "params_hash": "ab12", "tick": 1}]
+    assert [step["step"] for step in named(result, "tool:update")] == run["steps"]
+    assert named(result, "tool:end")[0]["result_summary"] == "2 insights created"
+    silent = events_of({"actions": [action(), action("reverted")]})
     assert [(t["params_hash"], t["tick"]) for t in named(silent, "tool:start")] == [(None, 1), (None, 1)]
     assert [(t["success"], t["duration_ms"]) for t in named(silent, "tool:end")] == [(True, None), (False, None)]
 
 
 def test_an_action_is_told_by_what_became_of_it() -> None:
-    found = told({"actions": [action(), action("reverted"), action("blocked"), action("deferred")]})
-    names = [event.name for event in found if event.name.startswith("action:")]
+    result = events_of({"actions": [action(), action("reverted"), action("blocked"), action("deferred")]})
+    names = [event.name for event in result if event.name.startswith("action:")]
     assert sorted(names) == ["action:blocked", "action:deferred", "action:executed", "action:failed"]
 
 
@@ -167,24 +169,24 @@ def test_a_change_from_one_tick_to_the_next_is_told_once_whichever_record_came_l
     for early, late in ((first, second), (second, first)):
         alone = events(record_events(early, none, tier, policy=FabricPolicy(), window=500))
         assert not named(alone, "mortality:phase_transition")
-        found = events(record_events(late, early.select(NEIGHBOUR_COLUMNS), tier, policy=FabricPolicy(), window=500))
-        (change,) = [event for event in found if event.name == "mortality:phase_transition"]
+        result = events(record_events(late, early.select(NEIGHBOUR_COLUMNS), tier, policy=FabricPolicy(), window=500))
+        (change,) = [event for event in result if event.name == "mortality:phase_transition"]
         assert (change.tick, change.payload.model_dump()) == (2, {"before": "stable", "after": "declining"})
-        assert not named(found, "heartbeat:regime_shift")
+        assert not named(result, "heartbeat:regime_shift")
 
 
 def test_accuracy_is_told_once_a_curator_cycle() -> None:
     table = by_path(full({"golem_id": "g", "tick": t, "observed_at": START} for t in range(1, 101)))
     none, tiers = table.slice(0, 0).select(NEIGHBOUR_COLUMNS), pa.array(["routine"] * 100)
-    found = events(record_events(table, none, tiers, policy=FabricPolicy(), window=500))
-    assert [event.tick for event in found if event.name == "AccuracyUpdated"] == [50, 100]
+    result = events(record_events(table, none, tiers, policy=FabricPolicy(), window=500))
+    assert [event.tick for event in result if event.name == "AccuracyUpdated"] == [50, 100]
 
 
 def test_ids_are_of_the_cause_and_no_two_events_share_one() -> None:
     rows = [{"golem_id": g, "tick": t, "actions": [action(), action()]} for g in ("a", "a/1", "1.0/a") for t in (1, 11)]
-    found = told(*rows)
-    assert len({event.event_id for event in found}) == len(found)
-    assert {event.event_id for event in told(*rows)} == {event.event_id for event in found}
+    result = events_of(*rows)
+    assert len({event.event_id for event in result}) == len(result)
+    assert {event.event_id for event in events_of(*rows)} == {event.event_id for event in result}
 
 
 def test_life_events_keep_their_names_and_payloads_and_an_import_is_told_beside() -> None:
@@ -198,16 +200,16 @@ def test_life_events_keep_their_names_and_payloads_and_an_import_is_told_beside(
         life_event("h", START, Received(source="succession", from_golem_id="g", content_hash="c1", entry_count=5)),
     ]
     imported = {"episodes": 64, "insights": 5, "strategies": 0, "confidence_override": None, "content_hash": "c1"}
-    found = {e.name: e for e in events(life_events(to_table(given, LIFE_SCHEMA), [imported]))}
-    assert found["DeathDeclared"].payload == died
-    assert [found[n].tick for n in ("DeathDeclared", "OwnerSteered", "RecordStruck", "KnowledgeReceived")] == [
+    by_key = {e.name: e for e in events(life_events(to_table(given, LIFE_SCHEMA), [imported]))}
+    assert by_key["DeathDeclared"].payload == died
+    assert [by_key[n].tick for n in ("DeathDeclared", "OwnerSteered", "RecordStruck", "KnowledgeReceived")] == [
         9,
         4,
         7,
         None,
     ]
-    assert found["grimoire:import_complete"].payload.model_dump() == imported
-    assert found["dream:import_hook"].category == "dream"
+    assert by_key["grimoire:import_complete"].payload.model_dump() == imported
+    assert by_key["dream:import_hook"].category == "dream"
 
 
 def test_what_is_private_is_in_no_event() -> None:

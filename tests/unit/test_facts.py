@@ -3,39 +3,46 @@
 import pytest
 from hypothesis import given, settings
 
-from tests.support.curated_lives import INSTANT, Row, Told
+from tests.support.curated_lives import INSTANT, CuratedLife, Row
 from tests.support.example_count import times
 from tests.support.handmade_records import SPAN, Life, action, lives, outcome, record, table
 
 examples = settings(max_examples=times(20), deadline=None, derandomize=True)
 
 
-def noted(*counts: int) -> Told:
+def noted(*counts: int) -> CuratedLife:
     """One golem, so many episodes in each cycle."""
     rows = [
         record("g-1", SPAN * cycle + place + 1, every=INSTANT, odd=place < count)
         for cycle, count in enumerate(counts)
         for place in range(SPAN)
     ]
-    return Told(table(rows))
+    return CuratedLife(table(rows))
 
 
 @pytest.mark.row("MEM-5", "MEM-6")
 def test_three_episodes_make_a_fact_and_three_more_confirm_it() -> None:
-    told = noted(2, 1, 3, 4)
-    said = [(r["cycle"], r["operation"], r["confidence_ppm"]) for r in told.decisions if r["metric"] == "gas_price"]
-    assert said == [(1, "staged", 0), (2, "created", 700_000), (3, "reinforced", 800_000), (4, "reinforced", 900_000)]
+    entries = noted(2, 1, 3, 4)
+    triples = [
+        (r["cycle"], r["operation"], r["confidence_ppm"]) for r in entries.decisions if r["metric"] == "gas_price"
+    ]
+    assert triples == [
+        (1, "staged", 0),
+        (2, "created", 700_000),
+        (3, "reinforced", 800_000),
+        (4, "reinforced", 900_000),
+    ]
 
 
-def metered(*levels: float) -> Told:
+def metered(*levels: float) -> CuratedLife:
     """One golem, four episodes a cycle, at each cycle's price of gas."""
     ticks = enumerate(({"gas_gwei": gas} for gas in levels for _ in range(SPAN)), 1)
-    return Told(table(record("g-1", tick, odd=True, every=INSTANT, observation=seen) for tick, seen in ticks))
+    return CuratedLife(table(record("g-1", tick, odd=True, every=INSTANT, observation=seen) for tick, seen in ticks))
 
 
 def test_a_fact_states_the_mean_and_how_far_episodes_lie_from_it_however_many_there_are() -> None:
     rows = [record("g-1", tick, odd=True, observation={"gas_gwei": gas}) for tick, gas in enumerate((10, 20, 60), 1)]
-    fact = Told(table(rows)).metric("gas_price")
+    fact = CuratedLife(table(rows)).metric("gas_price")
     spread = ((3 * 15.0**2 + 20**2 + 10**2 + 30**2) / (3 + 2)) ** 0.5 * 1000
     assert fact["effect_mean_ppm"] == 30_000
     assert (fact["effect_low_ppm"], fact["effect_high_ppm"]) == (round(30_000 - spread), round(30_000 + spread))
@@ -45,37 +52,39 @@ def test_a_fact_states_the_mean_and_how_far_episodes_lie_from_it_however_many_th
 
 @pytest.mark.row("MEM-2", "MEM-5")
 def test_a_level_that_is_not_usual_contradicts_a_fact_and_what_has_changed_for_good_is_learned_anew() -> None:
-    said = [(r["operation"], r["confidence_ppm"]) for r in metered(30, 31, 300).decisions if r["metric"] == "gas_price"]
-    assert said == [("created", 700_000), ("reinforced", 800_000), ("contradicted", 650_000)]
-    told = metered(*[30.0] * 200, *[900.0] * 12)
-    assert "pruned" in {r["operation"] for r in told.decisions if r["metric"] == "gas_price"}
-    assert told.metric("gas_price")["effect_mean_ppm"] == 900_000
+    pairs = [
+        (r["operation"], r["confidence_ppm"]) for r in metered(30, 31, 300).decisions if r["metric"] == "gas_price"
+    ]
+    assert pairs == [("created", 700_000), ("reinforced", 800_000), ("contradicted", 650_000)]
+    entries = metered(*[30.0] * 200, *[900.0] * 12)
+    assert "pruned" in {r["operation"] for r in entries.decisions if r["metric"] == "gas_price"}
+    assert entries.metric("gas_price")["effect_mean_ppm"] == 900_000
 
 
 @pytest.mark.row("MEM-1")
 def test_what_acting_costs_on_a_dear_chain_is_not_cut_off_at_what_it_costs_on_a_cheap_one() -> None:
-    said = {"tier": "T1", "actions": [action(gas_cost_micros=56_000_000)], "outcome": outcome()}
-    told = Told(table(record("g-1", tick, observation={"gas_gwei": 1e300}, **said) for tick in (1, 2, 3)))
-    assert told.metric("gas_cost")["effect_mean_ppm"] == 56_000_000
-    assert "cost about 56 dollars of gas" in told.metric("gas_cost")["text"]
-    assert told.metric("gas_price")["effect_mean_ppm"] == 10**8
+    fields = {"tier": "T1", "actions": [action(gas_cost_micros=56_000_000)], "outcome": outcome()}
+    life = CuratedLife(table(record("g-1", tick, observation={"gas_gwei": 1e300}, **fields) for tick in (1, 2, 3)))
+    assert life.metric("gas_cost")["effect_mean_ppm"] == 56_000_000
+    assert "cost about 56 dollars of gas" in life.metric("gas_cost")["text"]
+    assert life.metric("gas_price")["effect_mean_ppm"] == 10**8
 
 
 @pytest.mark.row("MEM-1")
 def test_names_that_hold_separators_are_markets_of_their_own() -> None:
     names = [("a\x1fb", "c", "d"), ("a", "b\x1fc", "d"), ("a|b", "c", "d"), ("a", "b|c", "d"), ("a", "-", "d\\")]
     seen = [{"chain": chain, "protocol": protocol, "pair": pair} for chain, protocol, pair in names for _ in range(3)]
-    told = Told(table(record("g-1", tick, odd=True, observation=market) for tick, market in enumerate(seen, 1)))
-    known = {(row["chain"], row["protocol"], row["pair"]) for row in told.entries}
+    life = CuratedLife(table(record("g-1", tick, odd=True, observation=market) for tick, market in enumerate(seen, 1)))
+    known = {(row["chain"], row["protocol"], row["pair"]) for row in life.entries}
     assert known == set(names)
-    assert len({row["structure"] for row in told.entries}) == len({row["entry_id"] for row in told.entries}) == 10
+    assert len({row["structure"] for row in life.entries}) == len({row["entry_id"] for row in life.entries}) == 10
 
 
 def test_less_evidence_than_a_fact_needs_is_kept_and_votes_nothing() -> None:
-    told = noted(3, 1, 2, 0)
-    assert [r["operation"] for r in told.decisions if r["metric"] == "gas_price"] == ["created", "staged", "staged"]
-    assert (told.metric("gas_price")["own_count"], told.metric("gas_price")["evidence_count"]) == (6, 3)
-    assert told.metric("gas_price")["confidence_ppm"] == 700_000
+    entries = noted(3, 1, 2, 0)
+    assert [r["operation"] for r in entries.decisions if r["metric"] == "gas_price"] == ["created", "staged", "staged"]
+    assert (entries.metric("gas_price")["own_count"], entries.metric("gas_price")["evidence_count"]) == (6, 3)
+    assert entries.metric("gas_price")["confidence_ppm"] == 700_000
 
 
 # what takes part
@@ -92,9 +101,9 @@ def _quietened(row: Row) -> Row:
 @pytest.mark.row("MEM-1")
 @examples
 @given(lives())
-def test_only_verified_episodes_take_part(told: tuple[Life, ...]) -> None:
-    rows = [row for one in told for row in one.rows()]
-    whole, verified = Told(table(rows)), Told(table(map(_quietened, rows)))
+def test_only_verified_episodes_take_part(lives: tuple[Life, ...]) -> None:
+    rows = [row for item in lives for row in item.rows()]
+    whole, verified = CuratedLife(table(rows)), CuratedLife(table(map(_quietened, rows)))
     assert whole.decisions == verified.decisions
     assert whole.entries == verified.entries
     assert whole.made.playbooks.equals(verified.made.playbooks)
@@ -103,20 +112,20 @@ def test_only_verified_episodes_take_part(told: tuple[Life, ...]) -> None:
 @pytest.mark.row("MEM-1")
 @pytest.mark.parametrize("verified", [True, False])
 def test_an_action_teaches_its_cost_only_when_its_outcome_is_verified(verified: bool) -> None:
-    said = {"tier": "T1", "actions": [action()], "outcome": outcome(verified=verified)}
-    told = Told(table(record("g-1", tick, **said) for tick in (1, 2, 3)))
-    metrics = {row["metric"] for row in told.entries}
+    fields = {"tier": "T1", "actions": [action()], "outcome": outcome(verified=verified)}
+    life = CuratedLife(table(record("g-1", tick, **fields) for tick in (1, 2, 3)))
+    metrics = {row["metric"] for row in life.entries}
     assert metrics == ({"gas_price", "pool_volume", "slippage", "gas_cost"} if verified else set())
 
 
 @pytest.mark.row("MEM-1")
 def test_an_action_of_which_no_outcome_is_told_yet_teaches_nothing() -> None:
-    told = Told(table(record("g-1", tick, tier="T1", actions=[action()], outcome=None) for tick in (1, 2, 3)))
-    assert told.entries == []
+    life = CuratedLife(table(record("g-1", tick, tier="T1", actions=[action()], outcome=None) for tick in (1, 2, 3)))
+    assert life.entries == []
 
 
 @pytest.mark.row("MEM-1")
 @pytest.mark.parametrize("status", ["blocked", "deferred", "reverted"])
 def test_what_was_not_executed_teaches_no_cost(status: str) -> None:
-    told = Told(table(record("g-1", tick, tier="T1", actions=[action(status)]) for tick in (1, 2, 3)))
-    assert {row["metric"] for row in told.entries} == {"gas_price", "pool_volume"}
+    life = CuratedLife(table(record("g-1", tick, tier="T1", actions=[action(status)]) for tick in (1, 2, 3)))
+    assert {row["metric"] for row in life.entries} == {"gas_price", "pool_volume"}

@@ -33,10 +33,10 @@ REVERTS = Structure(
 )
 
 
-def link(golem_id: str = "g-1", **said: Any) -> dict[str, Any]:
+def link(golem_id: str = "g-1", **fields: Any) -> dict[str, Any]:
     """Return a link: a price above its mean falls by a tenth of its spread per percent."""
     plain = {"kind": "causal_link", "sign": -1, "confidence_ppm": 900_000, "effect_mean_ppm": -100_000, "text": "-"}
-    return entry(golem_id, REVERTS, **{**plain, "anchor_at": DIED, "evidence_count": 9, **said})
+    return entry(golem_id, REVERTS, **{**plain, "anchor_at": DIED, "evidence_count": 9, **fields})
 
 
 def newborn(golems: int) -> Fleet:
@@ -65,9 +65,9 @@ def test_a_tape_tells_the_variables_that_records_of_it_tell() -> None:
     start = int(tick_of_price(np.array([2_000.0]))[0])
     market = drawn_market((start + np.rint(steps)).astype(int).tolist())
     records = live(market).records
-    mine = records.filter(np.equal(np.array(records["golem_id"].to_pylist()), records["golem_id"][0].as_py()))
-    told = standardised(readings(mine), np.arange(mine.num_rows), POLICY.causal)
-    assert np.array_equal(told, tape_of(market, POLICY).readings[: mine.num_rows])
+    rows = records.filter(np.equal(np.array(records["golem_id"].to_pylist()), records["golem_id"][0].as_py()))
+    result = standardised(readings(rows), np.arange(rows.num_rows), POLICY.causal)
+    assert np.array_equal(result, tape_of(market, POLICY).readings[: rows.num_rows])
 
 
 @pytest.mark.row("MEM-22")
@@ -76,11 +76,11 @@ def test_a_trusted_link_moves_the_expected_price_against_the_excursion_and_an_un
     state = from_table(grimoire(link("g-1"), link("g-2", confidence_ppm=500_000)))
     foresight = foresight_of(state, ["g-2", "g-1"], NOW, POLICY)
     t = 204
-    told = tape.readings[t, PRICE_EXCURSION]
-    assert abs(told) > SCALE
+    result = tape.readings[t, PRICE_EXCURSION]
+    assert abs(result) > SCALE
     shift = foresight.shift(tape, t)
     assert shift[0] == 0.0
-    assert shift[1] == pytest.approx(-0.1 * told / SCALE)
+    assert shift[1] == pytest.approx(-0.1 * result / SCALE)
     assert foresight.knows.tolist() == [False, True]
 
 

@@ -26,7 +26,7 @@ NO = np.array([False])
 NAN = float("nan")
 
 
-def one(value: float) -> NDArray[np.float64]:
+def array_of(value: float) -> NDArray[np.float64]:
     return np.array([value])
 
 
@@ -40,11 +40,11 @@ def error(
     anomalies: int = 0,
 ) -> tuple[float, dict[str, float]]:
     total, sources = prediction_error(
-        one(expected),
-        one(price),
+        array_of(expected),
+        array_of(price),
         np.array([changed]),
-        one(health),
-        one(threat),
+        array_of(health),
+        array_of(threat),
         np.array([interventions]),
         np.array([anomalies]),
         POLICY,
@@ -123,7 +123,7 @@ def test_without_an_oracle_the_largest_signal_counts(
     changed: bool, health: float, threat: float, anomalies: int, largest: float
 ) -> None:
     total, sources = prediction_error_fallback(
-        np.array([changed]), one(health), one(threat), np.array([anomalies]), POLICY
+        np.array([changed]), array_of(health), array_of(threat), np.array([anomalies]), POLICY
     )
     assert total[0] == pytest.approx(largest)
     assert np.nanmax(sources[:, 0]) == total[0]
@@ -132,7 +132,9 @@ def test_without_an_oracle_the_largest_signal_counts(
 
 @pytest.mark.row("HB-3")
 def test_the_canons_vector() -> None:
-    assert adaptive_threshold(one(0.6), one(0.4), one(0.5), POLICY)[0] == pytest.approx(0.3036, abs=1e-12)
+    assert adaptive_threshold(array_of(0.6), array_of(0.4), array_of(0.5), POLICY)[0] == pytest.approx(
+        0.3036, abs=1e-12
+    )
 
 
 @pytest.mark.row("HB-3")
@@ -145,7 +147,7 @@ def test_calm_never_lowers_the_threshold() -> None:
 @pytest.mark.parametrize(("base", "expected"), [(0.01, 0.05), (0.3, 0.45), (0.7, 0.8)])
 def test_the_threshold_stays_between_its_bounds(base: float, expected: float) -> None:
     policy = Policy(gate=GatePolicy(base_threshold=base))
-    assert adaptive_threshold(one(1.0), one(0.0), one(1.0), policy)[0] == pytest.approx(expected)
+    assert adaptive_threshold(array_of(1.0), array_of(0.0), array_of(1.0), policy)[0] == pytest.approx(expected)
 
 
 @pytest.mark.row("HB-4")
@@ -173,7 +175,9 @@ def test_tiers_begin_at_theta_and_at_twice_theta() -> None:
 def test_what_is_forced_is_deliberated_whatever_the_surprise(
     steer: bool, transition: bool, birth: bool, named: int, surprise: float
 ) -> None:
-    tier, forced = gate(one(surprise), one(0.3), np.array([steer]), np.array([transition]), np.array([birth]), POLICY)
+    tier, forced = gate(
+        array_of(surprise), array_of(0.3), np.array([steer]), np.array([transition]), np.array([birth]), POLICY
+    )
     assert TIERS[tier[0]] == "T2"
     assert FORCES[forced[0]] == FORCES[named]
 

@@ -76,9 +76,9 @@ def test_intake_counts_what_was_taken_lately_whatever_lies_before(home: Home) ->
         for number, age in enumerate(moments):
             rows = records(10, golems=2, tick=5 * number + 1)
             log.append(rows, writer="w", segment=number, recorded_at=NOW - age)
-        found = intake(log, NOW)
-    assert (found.minute, found.hour, found.day) == (10, 20, 30)
-    assert found.recorded_at == NOW - moments[-1]
+        result = intake(log, NOW)
+    assert (result.minute, result.hour, result.day) == (10, 20, 30)
+    assert result.recorded_at == NOW - moments[-1]
 
 
 def test_intake_looks_as_far_back_as_a_day_needs(home: Home) -> None:
@@ -93,8 +93,8 @@ def test_files_that_wait_are_counted_with_the_age_of_the_oldest(home: Home) -> N
     aged(home.spool / "one.jsonl", timedelta(minutes=2))
     aged(home.spool / "two.jsonl", timedelta(minutes=7))
     aged(home.spool / ".half.jsonl", timedelta(minutes=9))
-    found = spool(home, NOW)
-    assert (found.files, found.bytes, found.oldest_seconds) == (2, 8, 420.0)
+    result = spool(home, NOW)
+    assert (result.files, result.bytes, result.oldest_seconds) == (2, 8, 420.0)
     assert backlog([home.spool / "gone.jsonl"], NOW).files == 0, "what was taken meanwhile does not wait"
 
 
@@ -107,10 +107,10 @@ def test_a_journal_is_as_deep_as_what_was_acknowledged_and_not_drained(home: Hom
         lines = [line_of("g-1", tick) for tick in (1, 2, 3)]
         for line in lines:
             writer.append(line)
-        (found,) = journals(home, NOW + timedelta(seconds=90), Policy().writer)
-        assert (found.writer, found.alive) == ("runtime-1", True)
-        assert (found.depth.files, found.depth.oldest_seconds) == (1, 90.0)
-        assert 0 < found.depth.bytes - sum(map(len, lines)) < 3 * 200
+        (result,) = journals(home, NOW + timedelta(seconds=90), Policy().writer)
+        assert (result.writer, result.alive) == ("runtime-1", True)
+        assert (result.depth.files, result.depth.oldest_seconds) == (1, 90.0)
+        assert 0 < result.depth.bytes - sum(map(len, lines)) < 3 * 200
     assert journals(home, NOW, Policy().writer) == [], "closing drained it"
 
 
@@ -139,8 +139,8 @@ def test_quarantine_is_measured_against_a_day_s_records(home: Home) -> None:
     box = Quarantine(home)
     box.put([item(1)], NOW - timedelta(days=2))
     box.put([item(2), item(3)], NOW - timedelta(hours=1))
-    found = quarantined(home, 98, NOW)
-    assert (found.open, found.day, found.day_share) == (3, 2, 0.02)
+    result = quarantined(home, 98, NOW)
+    assert (result.open, result.day, result.day_share) == (3, 2, 0.02)
     box.rule([item(2).item_id], "dropped", at=NOW, why="noise")
     assert quarantined(home, 98, NOW).day == 1
 

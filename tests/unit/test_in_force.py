@@ -58,19 +58,19 @@ def days(count: float) -> Policy:
 
 
 def test_a_home_that_adopted_nothing_follows_the_program() -> None:
-    found = in_force(table())
-    assert (found.policy, found.embedder, found.frozen) == (Policy(), "minilm", None)
-    assert found.derivation_id == derivation_id(Policy(), MINILM)
+    state = in_force(table())
+    assert (state.policy, state.embedder, state.frozen) == (Policy(), "minilm", None)
+    assert state.derivation_id == derivation_id(Policy(), MINILM)
     assert in_force(table(), "nomic").derivation_id == derivation_id(Policy(), NOMIC)
 
 
 @settings(max_examples=times(25), deadline=None)
 @given(st.permutations(range(5)))
 def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) -> None:
-    found = in_force(table(*(adoption(days(10 + i), i) for i in order)))
-    assert found.policy == days(14)
-    assert found.derivation_id == derivation_id(days(14), MINILM)
-    assert found.frozen is None
+    state = in_force(table(*(adoption(days(10 + i), i) for i in order)))
+    assert state.policy == days(14)
+    assert state.derivation_id == derivation_id(days(14), MINILM)
+    assert state.frozen is None
     assert [a.policy_hash for a in adoptions_of(table(*(adoption(days(10 + i), i) for i in order)))] == [
         days(10 + i).hash for i in range(5)
     ]
@@ -92,40 +92,40 @@ def test_an_adoption_brings_its_embedder_and_another_one_has_its_own_derivation_
 
 
 def test_what_another_edition_of_the_passes_made_is_frozen_and_the_cure_is_named() -> None:
-    found = in_force(table(adoption(days(14), 1, edition="older")))
-    assert found.derivation_id == identity_of(days(14).hash, "older", MINILM)
-    assert found.policy == days(14)
-    assert found.frozen is not None
-    assert "edition older" in found.frozen
-    assert f"bardo adopt {derivation_id(days(14), MINILM)}" in found.frozen
+    state = in_force(table(adoption(days(14), 1, edition="older")))
+    assert state.derivation_id == identity_of(days(14).hash, "older", MINILM)
+    assert state.policy == days(14)
+    assert state.frozen is not None
+    assert "edition older" in state.frozen
+    assert f"bardo adopt {derivation_id(days(14), MINILM)}" in state.frozen
 
 
 def test_a_policy_of_another_version_is_understood_as_far_as_it_goes_and_frozen() -> None:
-    told = orjson.loads(days(14).content)
-    told["decay"]["an_old_setting"] = 3
-    del told["decay"]["ephemeral_days"]
-    told["an_old_part"] = {"x": 1}
-    event = adoption(days(14), 1, content=orjson.dumps(told).decode())
+    document = orjson.loads(days(14).content)
+    document["decay"]["an_old_setting"] = 3
+    del document["decay"]["ephemeral_days"]
+    document["an_old_part"] = {"x": 1}
+    event = adoption(days(14), 1, content=orjson.dumps(document).decode())
     assert event.adopted is not None
     renamed = event.adopted.model_copy(update={"policy_hash": "another", "derivation_id": "another-id"})
-    found = in_force(table(life_event(EVERY_GOLEM, START, renamed)))
-    assert found.policy == days(14)
-    assert (found.derivation_id, found.frozen is None) == ("another-id", False)
+    state = in_force(table(life_event(EVERY_GOLEM, START, renamed)))
+    assert state.policy == days(14)
+    assert (state.derivation_id, state.frozen is None) == ("another-id", False)
 
 
 def test_a_value_that_is_not_allowed_any_more_is_a_typed_error() -> None:
-    told = orjson.loads(days(14).content)
-    told["decay"]["tactical_days"] = -1
+    document = orjson.loads(days(14).content)
+    document["decay"]["tactical_days"] = -1
     with pytest.raises(DerivationError, match="tactical_days"):
-        in_force(table(adoption(days(14), 1, content=orjson.dumps(told).decode())))
+        in_force(table(adoption(days(14), 1, content=orjson.dumps(document).decode())))
 
 
 def test_every_command_goes_by_what_is_in_force_unless_it_is_told_otherwise() -> None:
     def embedders(command: click.Command, name: str) -> Iterator[tuple[str, object]]:
-        for below, one in getattr(command, "commands", {}).items():
-            yield from embedders(one, f"{name} {below}")
+        for below, first in getattr(command, "commands", {}).items():
+            yield from embedders(first, f"{name} {below}")
         yield from ((name, option.default) for option in command.params if option.name == "embedder")
 
-    found = dict(embedders(get_command(app), "bardo"))
-    assert {"bardo dreams", "bardo propose", "bardo ask"} <= found.keys()
-    assert [name for name, default in found.items() if default is not None] == []
+    result = dict(embedders(get_command(app), "bardo"))
+    assert {"bardo dreams", "bardo propose", "bardo ask"} <= result.keys()
+    assert [name for name, default in result.items() if default is not None] == []

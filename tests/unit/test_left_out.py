@@ -49,11 +49,11 @@ events = st.one_of(
 )
 
 
-def told_one_by_one(said: Sequence[LifeEvent], golem_id: str) -> tuple[set[int], set[str]]:
+def told_one_by_one(life_events: Sequence[LifeEvent], golem_id: str) -> tuple[set[int], set[str]]:
     """The same by sets, one event after the other."""
     ticks: set[int] = set()
     entries: set[str] = set()
-    for event in said:
+    for event in life_events:
         if event.golem_id == golem_id:
             if event.struck is not None:
                 ticks.add(event.struck.tick)
@@ -66,12 +66,12 @@ def told_one_by_one(said: Sequence[LifeEvent], golem_id: str) -> tuple[set[int],
 
 @pytest.mark.row("X-4", "EV-8")
 @given(st.lists(events, max_size=8), st.data())
-def test_it_is_the_union_of_what_its_events_leave_out(said: list[LifeEvent], data: st.DataObject) -> None:
+def test_it_is_the_union_of_what_its_events_leave_out(events: list[LifeEvent], data: st.DataObject) -> None:
     left = left_out(
-        data.draw(st.permutations(said)) + data.draw(st.lists(st.sampled_from(said), max_size=3)) if said else []
+        data.draw(st.permutations(events)) + data.draw(st.lists(st.sampled_from(events), max_size=3)) if events else []
     )
     for golem_id in (*GOLEMS, "g-unheard"):
-        ticks, entries = told_one_by_one(said, golem_id)
+        ticks, entries = told_one_by_one(events, golem_id)
         assert out_of(left, golem_id, range(1, 60)) == sorted(ticks)
         assert left.entries(golem_id) == entries
         cycles = np.arange(0, 16)

@@ -23,21 +23,27 @@ CALM, FALLEN, CRASHED = CENTRE, CENTRE + 600, CENTRE + 1_300
 """Ticks of the pool: 5.8 % and 12.2 % below where loans are taken."""
 
 
-def one(*values: float) -> np.ndarray:
+def array_of(*values: float) -> np.ndarray:
     return np.array(values)
 
 
 @pytest.mark.row("HB-13")
 def test_health_is_collateral_times_threshold_over_debt() -> None:
     # 2,000 dollars of WETH bear 1,650: for 1,000 owed that is 1.65 times, for 1,650 once
-    health = health_of(one(2_000, 2_000, 2_000, 0, 500), one(1_000, 1_650, 0, 0, 1), one(*[0.825] * 5), RULES)
+    health = health_of(
+        array_of(2_000, 2_000, 2_000, 0, 500), array_of(1_000, 1_650, 0, 0, 1), array_of(*[0.825] * 5), RULES
+    )
     np.testing.assert_allclose(health, [1.65, 1.0, RULES.health_free, np.nan, RULES.health_free])
 
 
 @pytest.mark.row("KAT-1")
 def test_a_liquidation_repays_half_or_all_of_the_debt_and_never_more_than_the_collateral_is_worth() -> None:
-    collateral, debt, health = one(1_000, 1_000, 1_000, 1_000), one(850, 870, 1_000, 800), one(0.97, 0.94, 0.82, 1.03)
-    seized = liquidation(collateral, debt, health, one(*[0.05] * 4), RULES)
+    collateral, debt, health = (
+        array_of(1_000, 1_000, 1_000, 1_000),
+        array_of(850, 870, 1_000, 800),
+        array_of(0.97, 0.94, 0.82, 1.03),
+    )
+    seized = liquidation(collateral, debt, health, array_of(*[0.05] * 4), RULES)
     np.testing.assert_allclose(seized.repaid, [425, 870, 1_000 / 1.05, 0])
     np.testing.assert_allclose(seized.taken, [446.25, 913.5, 1_000, 0])
     assert seized.emptied.tolist() == [False, False, True, False]
@@ -59,18 +65,18 @@ def test_a_loan_begins_at_the_health_that_its_ratio_gives_and_is_put_to_work() -
 @pytest.mark.row("HB-13", "HB-2")
 def test_the_health_of_a_loan_is_what_the_probe_the_forecast_and_the_surprise_see() -> None:
     rows = indebted(lending([CALM] * 10 + [CALM + 250] * 10), 0.75).records.to_pylist()
-    said = [next(p for p in row["probe_results"] if p["probe"] == "position_health") for row in rows[1:]]
+    answer = [next(p for p in row["probe_results"] if p["probe"] == "position_health") for row in rows[1:]]
     weakest = [min(p["health_factor"] for p in row["observation"]["positions"]) for row in rows[1:]]
-    assert [p["value"] for p in said] == weakest
-    assert {p["severity"] for p in said} == {"high"}
+    assert [p["value"] for p in answer] == weakest
+    assert {p["severity"] for p in answer} == {"high"}
     assert weakest[0] == loan_of(rows[1])["health_factor"]
-    told = [next(p for p in row["predictions"] if p["quantity"] == "health") for row in rows[2:]]
-    assert [p["actual"] for p in told] == weakest[1:]
+    lines = [next(p for p in row["predictions"] if p["quantity"] == "health") for row in rows[2:]]
+    assert [p["actual"] for p in lines] == weakest[1:]
 
 
-def crash(ratio: float, after: int = CRASHED, collateral: str = "WETH", **said: Any) -> list[Any]:
+def crash(ratio: float, after: int = CRASHED, collateral: str = "WETH", **fields: Any) -> list[Any]:
     """Records of a golem whose collateral falls in one bar, and stays there."""
-    return indebted(lending([CALM] * 10 + [after] * 30, **said), ratio, collateral).records.to_pylist()
+    return indebted(lending([CALM] * 10 + [after] * 30, **fields), ratio, collateral).records.to_pylist()
 
 
 @pytest.mark.row("KAT-1")
@@ -98,8 +104,8 @@ def test_a_debt_beyond_its_collateral_is_the_protocol_s_loss_and_nobody_borrows_
     assert [act[1:3] for act in done(rows)] == [("borrow", "executed"), ("liquidated", "executed")]
     place = next(i for i, row in enumerate(rows) if any(act[1] == "liquidated" for act in done([row])))
     assert [act["action_type"] for act in rows[0]["actions"]] == ["borrow", "add_liquidity"]
-    told = [(act["action_type"], act["status"], act["block_reason"]) for act in rows[place]["actions"]]
-    assert told[1:] == [("remove_liquidity", "deferred", "its loan is being liquidated")]
+    triples = [(act["action_type"], act["status"], act["block_reason"]) for act in rows[place]["actions"]]
+    assert triples[1:] == [("remove_liquidity", "deferred", "its loan is being liquidated")]
     assert [call["action_type"] for call in rows[place]["deliberation"]["tool_calls"]] == ["remove_liquidity"]
     assert not any(loan_of(row) for row in rows[place:])
     assert all(row["observation"]["net_asset_value_micros"] > 0 for row in rows)

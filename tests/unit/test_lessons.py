@@ -29,12 +29,12 @@ pytestmark = pytest.mark.row("MEM-16")
 GOOD, BAD = (1_400, 1_500, 1_600), (-9_000,) * 5
 
 
-def told(night: Night) -> pa.Table:
+def hypotheses_of(night: Night) -> pa.Table:
     return to_table(night.state, POLICY, "p")
 
 
 def lessons(night: Night, *orders: Order) -> list[dict]:
-    return lessons_of(told(night), orders, POLICY).to_pylist()
+    return lessons_of(hypotheses_of(night), orders, POLICY).to_pylist()
 
 
 def lesson(night: Night, *orders: Order) -> dict:
@@ -43,7 +43,7 @@ def lesson(night: Night, *orders: Order) -> dict:
 
 
 def decided(night: Night, *orders: Order) -> list[dict]:
-    return lesson_decisions(told(night), orders, POLICY).to_pylist()
+    return lesson_decisions(hypotheses_of(night), orders, POLICY).to_pylist()
 
 
 def confirmed(days: float = 1) -> Night:
@@ -95,7 +95,7 @@ def test_its_decisions_lead_back_to_the_failures_and_the_outcomes() -> None:
 
 def test_it_fades_at_half_the_rate_of_its_class_and_has_no_floor() -> None:
     night = confirmed()
-    entries = lessons_of(told(night), (), POLICY)
+    entries = lessons_of(hypotheses_of(night), (), POLICY)
     assert entries["decay_class"].to_pylist() == ["regime_conditional"]
     twice = 2 * POLICY.decay.regime_conditional_days
     assert half_life_of(entries, POLICY.decay).tolist() == [round(twice * DAY_US)]
@@ -127,10 +127,10 @@ def test_from_a_half_on_it_crosses_to_the_clade_and_not_before_or_after() -> Non
     night = confirmed()
 
     def gate() -> tuple[str, bool, bool, str]:
-        entries = lessons_of(told(night), (), POLICY)
+        entries = lessons_of(hypotheses_of(night), (), POLICY)
         (row,) = crossings_of(entries, POLICY).to_pylist()
-        heard = dreams_that_cross(entries, POLICY).to_pylist()[0]
-        return row["gate"], row["crosses"], heard, row["reason"]
+        received = dreams_that_cross(entries, POLICY).to_pylist()[0]
+        return row["gate"], row["crosses"], received, row["reason"]
 
     assert gate() == ("validation", False, False, "confidence is below what a dream needs")
     while lesson(night)["confidence_ppm"] < POLICY.dreams.clade_confidence * 1e6:
@@ -159,7 +159,7 @@ def test_as_of_any_moment_lessons_are_the_fold_of_what_had_been_decided() -> Non
     night = confirmed()
     for lived in ((1_500,), (1_500,), (1_500,), BAD, BAD, BAD):
         night.dream(0.5, lived=lived)
-    rows, decisions = told(night), lesson_decisions(told(night), (), POLICY)
+    rows, decisions = hypotheses_of(night), lesson_decisions(hypotheses_of(night), (), POLICY)
     moments = sorted(set(rows["at"].to_pylist()))
     assert len(moments) == 8
     for at in moments:
@@ -173,10 +173,10 @@ def test_as_of_any_moment_lessons_are_the_fold_of_what_had_been_decided() -> Non
 
 def test_a_dreams_structure_is_not_that_of_the_rule_about_acting_there() -> None:
     about = [WHERE, *(WHERE._replace(source="dream", cause=change) for change in CHANGES)]
-    assert len({one.key for one in about}) == len(about) == 6
-    assert {one.category for one in about[1:]} == {"rebalance_timing", "range_selection", "gas_timing"}
+    assert len({item.key for item in about}) == len(about) == 6
+    assert {item.category for item in about[1:]} == {"rebalance_timing", "range_selection", "gas_timing"}
     assert set(CHANGES) == set(CHANGE_WORDS) == set(CHANGE_CATEGORY)
-    assert all(isinstance(one, Structure) and one.decay_class == WHERE.decay_class for one in about)
+    assert all(isinstance(item, Structure) and item.decay_class == WHERE.decay_class for item in about)
     assert set(OPERATIONS) - set(MEANING) == {"refuted", "expired"}, "which nothing that was confirmed can be"
 
 
@@ -192,9 +192,9 @@ def test_its_owner_can_pin_it_unpin_it_and_take_it_out() -> None:
     assert (row["status"], row["pinned_ppm"]) == ("active", 300_000)
     held = grimoire(row)
     assert confidence_of(held, round((night.day + 400) * DAY_US), POLICY.decay).tolist() == [row["confidence_ppm"]]
-    said = decided(night, pinned)
-    assert [d["operation"] for d in said] == ["staged", "created", "pinned", "contradicted", "contradicted"]
-    assert (said[2]["cause_event"], said[2]["reason"]) == ("g-0-1", "its owner pinned it: I was there")
+    decided_rows = decided(night, pinned)
+    assert [d["operation"] for d in decided_rows] == ["staged", "created", "pinned", "contradicted", "contradicted"]
+    assert (decided_rows[2]["cause_event"], decided_rows[2]["reason"]) == ("g-0-1", "its owner pinned it: I was there")
     free = order("g-0", 2, "EntryUnpinned", name, night.tick, at=day(night))
     assert lesson(night, pinned, free)["pinned_ppm"] == 0
     out = order("g-0", 2, "EntryRetracted", name, tick, at=day(night))

@@ -53,18 +53,18 @@ def shelves(
     return made
 
 
-def shelf(*rows: dict[str, Any], **said: Any) -> list[dict[str, Any]]:
-    return shelves(*rows, **said).library.to_pylist()
+def shelf(*rows: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
+    return shelves(*rows, **fields).library.to_pylist()
 
 
-def sure(golem: str, about: Any, confidence: float, **said: Any) -> dict[str, Any]:
+def sure(golem: str, about: Any, confidence: float, **fields: Any) -> dict[str, Any]:
     """An entry that has this confidence at death."""
-    return entry(golem, about, confidence_ppm=round(confidence * 1e6), anchor_at=DIED, **said)
+    return entry(golem, about, confidence_ppm=round(confidence * 1e6), anchor_at=DIED, **fields)
 
 
-def borne_out(golem: str, about: Any, *, origin: str = "", **said: Any) -> dict[str, Any]:
+def borne_out(golem: str, about: Any, *, origin: str = "", **fields: Any) -> dict[str, Any]:
     """Return an entry that the golem's own outcomes confirm."""
-    return entry(golem, about, origin_golem_id=origin or golem, **({"own_count": 4, "validations": 2} | said))
+    return entry(golem, about, origin_golem_id=origin or golem, **({"own_count": 4, "validations": 2} | fields))
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,12 @@ def test_five_independent_lineages_that_were_equipped_make_it_a_default_of_its_a
     rows = [borne_out(f"g-{i}", rule, origin="g-0") for i in range(1, 7)]
 
     def default(lineages: dict[int, str], given: range) -> tuple[bool, int, str]:
-        told = [
+        expected_rows = [
             {**life, "lineage_id": lineages.get(i, f"line {i}")}
             for i, life in enumerate(lives(*[f"g-{i}" for i in range(1, 7)]))
         ]
         kits = [{"golem_id": f"g-{i}", "structure": rule.key} for i in given]
-        (row,) = shelf(*rows, owners=told, equipped=kits)
+        (row,) = shelf(*rows, owners=expected_rows, equipped=kits)
         return row["is_default"], row["equipped_lineage_count"], row["archetype"]
 
     assert default({}, range(1, 5)) == (False, 4, "uniswap_v3 USDC/WETH")

@@ -31,20 +31,20 @@ def lives(ticks: list[int], returns: list[float] | None = None, golems: int = 2)
 
 @pytest.mark.row("X-5")
 def test_a_gain_of_life_is_the_median_of_the_pairs_ratios() -> None:
-    found = gain(lives([120, 150, 90, 130]), lives([100, 100, 100, 100]), ("a", "b"), LIFETIME, 0, POLICY.worth)
-    assert found.median == pytest.approx(0.25)
-    assert found.mean == pytest.approx(0.225)
-    assert (found.wins, found.ties) == (0.75, 0.0)
-    assert found.low <= found.median <= found.high
+    result = gain(lives([120, 150, 90, 130]), lives([100, 100, 100, 100]), ("a", "b"), LIFETIME, 0, POLICY.worth)
+    assert result.median == pytest.approx(0.25)
+    assert result.mean == pytest.approx(0.225)
+    assert (result.wins, result.ties) == (0.75, 0.0)
+    assert result.low <= result.median <= result.high
 
 
 @pytest.mark.row("X-5")
 def test_an_interval_is_over_markets_so_that_many_golems_of_one_market_prove_nothing() -> None:
-    one = np.repeat([0.5, -0.4, 0.6], 50)
-    low, high = interval(one, np.repeat([0, 1, 2], 50), 0, 400)
+    column = np.repeat([0.5, -0.4, 0.6], 50)
+    low, high = interval(column, np.repeat([0, 1, 2], 50), 0, 400)
     assert low < 0 < high, "a hundred and fifty golems, but three markets"
-    assert interval(one, np.repeat([0, 1, 2], 50), 0, 400) == (low, high), "the same draws"
-    assert interval(one[:100], np.zeros(100, np.int64), 0, 400) == (-0.4, 0.5), "one market proves nothing at all"
+    assert interval(column, np.repeat([0, 1, 2], 50), 0, 400) == (low, high), "the same draws"
+    assert interval(column[:100], np.zeros(100, np.int64), 0, 400) == (-0.4, 0.5), "one market proves nothing at all"
     assert interval(np.full(40, 0.3), np.arange(40), 1, 400) == (0.3, 0.3)
 
 
@@ -57,8 +57,8 @@ def test_an_interval_is_over_markets_so_that_many_golems_of_one_market_prove_not
 def test_bounds_are_kept_by_who_surely_lives_longer(heirs: int, clones: int, kept: list[bool]) -> None:
     lived = {HEIRS: lives([heirs] * 8), ORPHANS: lives([100] * 8), CLONES: lives([clones] * 8),
              TOTAL_RECALL: lives([100] * 8)}  # fmt: skip
-    found = lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)
-    assert [bound.kept for bound in found] == kept
+    result = lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)
+    assert [bound.kept for bound in result] == kept
 
 
 @pytest.mark.row("X-5")
@@ -112,13 +112,13 @@ def test_what_a_clone_inherits_never_fades_and_an_heir_s_does() -> None:
 
 @pytest.mark.row("X-5")
 def test_conditions_differ_in_what_they_know_alone() -> None:
-    told = live_synthetic(Descent(seed=3, golems=2, days=1, judged_days=1, ancestors=1), POLICY)
-    assert told.known[ORPHANS] == 0 < told.known[HEIRS] <= told.known[CLONES] <= told.known[TOTAL_RECALL]
-    heirs, orphans = told.lives[HEIRS], told.lives[ORPHANS]
+    result = live_synthetic(Descent(seed=3, golems=2, days=1, judged_days=1, ancestors=1), POLICY)
+    assert result.known[ORPHANS] == 0 < result.known[HEIRS] <= result.known[CLONES] <= result.known[TOTAL_RECALL]
+    heirs, orphans = result.lives[HEIRS], result.lives[ORPHANS]
     np.testing.assert_array_equal(heirs.first_worth, orphans.first_worth)
     assert set(heirs.golem_ids).isdisjoint(orphans.golem_ids)
     assert (heirs.ticks > 500).all()
-    report = graded([told, told], POLICY)
+    report = graded([result, result], POLICY)
     assert report.lived[HEIRS].market.tolist() == [0, 0, 1, 1]
     np.testing.assert_array_equal(report.lived[HEIRS].ticks, np.tile(heirs.ticks, 2))
 

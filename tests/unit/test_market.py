@@ -103,11 +103,11 @@ def test_a_slice_beyond_the_bars_is_refused(market: Market, start: int, stop: in
 
 
 def test_the_arrays_cannot_be_written_and_the_givers_stay_writable() -> None:
-    mine = np.full(4, 30.0)
-    market = replace(flat_market(bars=4, start=START), gas_gwei=mine)
+    column = np.full(4, 30.0)
+    market = replace(flat_market(bars=4, start=START), gas_gwei=column)
     with pytest.raises(ValueError, match="read-only"):
         market.gas_gwei[0] = 1.0
-    assert mine.flags.writeable
+    assert column.flags.writeable
 
 
 def test_the_hash_covers_every_array_and_parameter_but_not_the_truths(market: Market) -> None:

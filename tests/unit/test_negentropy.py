@@ -22,15 +22,15 @@ LASTING = {"decay_class": "structural", "kind": "heuristic"}
 A, B, C = (pattern("t", regime=regime) for regime in ("volatile", "calm", "unknown"))
 
 
-def rule(about: Any, sign: int, cycle: int = 0, operation: str = "created", **said: Any) -> dict[str, Any]:
-    return decided(operation, cycle, about=about, sign=sign, **(LASTING | {"confidence_ppm": 800_000} | said))
+def rule(about: Any, sign: int, cycle: int = 0, operation: str = "created", **fields: Any) -> dict[str, Any]:
+    return decided(operation, cycle, about=about, sign=sign, **(LASTING | {"confidence_ppm": 800_000} | fields))
 
 
 def outcome(about: Any, hours: int, effect: int, golem_id: str = "g-1") -> dict[str, Any]:
     return {"golem_id": golem_id, "structure": about.key, "at": BORN + hours * HOUR, "effect_ppm": effect}
 
 
-def told(rows: list[dict[str, Any]]) -> pa.Table:
+def outcome_table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=OUTCOME_SCHEMA)
 
 
@@ -42,7 +42,7 @@ LESSONS = [rule(A, 1), rule(B, -1)]
 
 def order(rules: list[dict[str, Any]], life: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """Return the order (at most 1) and the other columns of the single golem."""
-    table = order_of_golems(decisions(*rules), told(LIFE if life is None else life), POLICY)
+    table = order_of_golems(decisions(*rules), outcome_table(LIFE if life is None else life), POLICY)
     assert table.schema.equals(ORDER_SCHEMA)
     (row,) = table.to_pylist()
     gain = row["count_ubits"] - row["known_ubits"]
@@ -52,10 +52,10 @@ def order(rules: list[dict[str, Any]], life: list[dict[str, Any]] | None = None)
 @pytest.mark.row("INH-15")
 def test_who_knows_nothing_has_no_order_and_lessons_make_it() -> None:
     assert order([])["order"] == 0.0
-    found = order(LESSONS)
-    assert found["order"] > 0.65
-    assert (found["judged_count"], found["spoken_count"], found["rule_count"]) == (40, 40, 2)
-    assert order(LESSONS[:1])["order"] < found["order"]
+    result = order(LESSONS)
+    assert result["order"] > 0.65
+    assert (result["judged_count"], result["spoken_count"], result["rule_count"]) == (40, 40, 2)
+    assert order(LESSONS[:1])["order"] < result["order"]
 
 
 @pytest.mark.row("INH-15")
@@ -107,18 +107,18 @@ def test_a_rule_never_counts_for_its_own_evidence_nor_after_it_is_gone() -> None
 
 @pytest.mark.row("INH-15")
 def test_what_was_inherited_is_told_apart() -> None:
-    found = order([rule(A, 1, generation=1, origin_golem_id="g-0"), rule(B, -1)])
-    assert 0 < found["inherited_ubits"] < found["count_ubits"] - found["known_ubits"]
+    result = order([rule(A, 1, generation=1, origin_golem_id="g-0"), rule(B, -1)])
+    assert 0 < result["inherited_ubits"] < result["count_ubits"] - result["known_ubits"]
 
 
 @pytest.mark.row("INH-15")
 def test_a_lineage_that_learns_gains_order_and_one_that_piles_up_does_not() -> None:
     golems = [(f"g-{g}{i}", g) for g in range(3) for i in range(4)]
-    life = [one | {"golem_id": name} for name, _ in golems for one in LIFE]
+    life = [item | {"golem_id": name} for name, _ in golems for item in LIFE]
 
     def orders(rules_of: Any) -> pa.Table:
         rows = [r | {"golem_id": name} for name, generation in golems for r in rules_of(generation)]
-        return order_of_golems(decisions(*rows), told(life), POLICY)
+        return order_of_golems(decisions(*rows), outcome_table(life), POLICY)
 
     generations = [generation for _, generation in golems]
     learning = orders(lambda g: [rule(A, 1, confidence_ppm=300_000 * (g + 1)), *([rule(B, -1)] if g else [])])
@@ -166,6 +166,6 @@ def test_order_equals_its_twin_in_whatever_order_rows_come(
     life: tuple[list[dict[str, Any]], list[dict[str, Any]]], seed: int
 ) -> None:
     table = decisions(*life[0])
-    found = order_of_golems(shuffled(table, seed), shuffled(told(life[1]), seed), POLICY).to_pylist()
-    event(f"spoke: {any(row['spoken_count'] for row in found)}")
-    assert {row.pop("golem_id"): row for row in found} == order_by_row(table.to_pylist(), life[1], POLICY)
+    rows = order_of_golems(shuffled(table, seed), shuffled(outcome_table(life[1]), seed), POLICY).to_pylist()
+    event(f"spoke: {any(row['spoken_count'] for row in rows)}")
+    assert {row.pop("golem_id"): row for row in rows} == order_by_row(table.to_pylist(), life[1], POLICY)

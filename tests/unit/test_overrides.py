@@ -37,13 +37,13 @@ WEEK = timedelta(days=7)
 Row = dict[str, Any]
 
 
-def word(kind: str, cycle: int, number: int = 1, *, every: timedelta = WEEK / SPAN, **said: Any) -> Order:
+def word(kind: str, cycle: int, number: int = 1, *, every: timedelta = WEEK / SPAN, **fields: Any) -> Order:
     """An override of the storm's rule at the beginning of a cycle."""
     at = START + SPAN * (cycle - 1) * every
-    return order("g-1", number, f"Entry{kind}", RULE, CYCLE * (cycle - 1), at=at, **said)
+    return order("g-1", number, f"Entry{kind}", RULE, CYCLE * (cycle - 1), at=at, **fields)
 
 
-def told(story: Sequence[Chapter], *orders: Order, every: timedelta = WEEK / SPAN) -> tuple[list[Row], Row]:
+def decide_storm(story: Sequence[Chapter], *orders: Order, every: timedelta = WEEK / SPAN) -> tuple[list[Row], Row]:
     """Return the decisions about the storm's rule, and its present state, after a life of several weeks."""
     records = stream([Life("g-1", {STORM: tuple(story)}, (0,), every, SPAN * len(story))])
     state = GrimoireState()
@@ -62,9 +62,9 @@ def operations(decided: list[Row]) -> list[tuple[int, str]]:
 
 @pytest.mark.row("X-8")
 def test_what_is_pinned_neither_fades_nor_is_pruned() -> None:
-    loose, _ = told([GOOD, *[SILENCE] * 8])
+    loose, _ = decide_storm([GOOD, *[SILENCE] * 8])
     assert loose[-1]["operation"] == "pruned"
-    decided, entry = told([GOOD, *[SILENCE] * 8], word("Pinned", 2))
+    decided, entry = decide_storm([GOOD, *[SILENCE] * 8], word("Pinned", 2))
     assert operations(decided) == [(1, "created"), (2, "pinned")]
     assert (decided[1]["reason"], decided[1]["cause_event"]) == ("its owner pinned it: I was there", "g-1-1")
     assert decided[1]["cause_ticks"] == []
@@ -80,7 +80,7 @@ def _bare(entry: Row) -> Row:
 @pytest.mark.row("X-8")
 def test_evidence_goes_through_a_pin_and_still_nothing_prunes_it() -> None:
     against = [STRONG, *[WORSE] * 12]
-    decided, entry = told(against, word("Pinned", 2), every=timedelta(minutes=1))
+    decided, entry = decide_storm(against, word("Pinned", 2), every=timedelta(minutes=1))
     assert "contradicted" in {row["operation"] for row in decided}
     assert entry["confidence_ppm"] < 50_000 < entry["pinned_ppm"]
     assert entry["status"] == "active"
@@ -89,7 +89,7 @@ def test_evidence_goes_through_a_pin_and_still_nothing_prunes_it() -> None:
 @pytest.mark.row("X-8")
 def test_what_is_unpinned_fades_from_there_on() -> None:
     story = [GOOD, *[SILENCE] * 7]
-    decided, entry = told(story, word("Pinned", 2), word("Unpinned", 5, 2))
+    decided, entry = decide_storm(story, word("Pinned", 2), word("Unpinned", 5, 2))
     assert operations(decided)[:3] == [(1, "created"), (2, "pinned"), (5, "unpinned")]
     assert decided[2]["confidence_ppm"] == 600_000, "not as if it had faded all the while"
     assert decided[2]["anchor_at"] == decided[2]["at"]
@@ -102,8 +102,8 @@ def test_what_is_unpinned_fades_from_there_on() -> None:
 @pytest.mark.row("X-8")
 def test_what_is_retracted_comes_back_by_later_evidence_alone() -> None:
     instant = timedelta(milliseconds=1)
-    one = Chapter(1, 1_500)
-    gone, entry = told([GOOD, GOOD, one, one], word("Retracted", 2, every=instant), every=instant)
+    item = Chapter(1, 1_500)
+    gone, entry = decide_storm([GOOD, GOOD, item, item], word("Retracted", 2, every=instant), every=instant)
     place = operations(gone).index((2, "retracted"))
     assert operations(gone)[:2] == [(1, "created"), (2, "reinforced")], "what the cycle still said of it"
     assert gone[place]["confidence_before_ppm"] == gone[place]["confidence_ppm"] > 600_000
@@ -112,7 +112,7 @@ def test_what_is_retracted_comes_back_by_later_evidence_alone() -> None:
         "two are no cluster, older ones do not count"
     )
     assert (entry["status"], entry["own_count"], entry["pinned_ppm"]) == ("retracted", 2, 0)
-    back, entry = told([GOOD, GOOD, one, one, one], word("Retracted", 2, every=instant), every=instant)
+    back, entry = decide_storm([GOOD, GOOD, item, item, item], word("Retracted", 2, every=instant), every=instant)
     assert operations(back)[-1] == (5, "created")
     assert (entry["status"], entry["evidence_count"], entry["confidence_ppm"]) == ("active", 3, 600_000)
 
@@ -124,19 +124,21 @@ def test_whatever_else_is_said_in_its_cycle_a_retraction_holds() -> None:
         word("Retracted", 2, 1, every=instant), word("Pinned", 2, 2, every=instant),
         word("Corrected", 2, 3, every=instant, confidence=1.0),
     )  # fmt: skip
-    decided, entry = told([GOOD, SILENCE, SILENCE], *words, every=instant)
+    decided, entry = decide_storm([GOOD, SILENCE, SILENCE], *words, every=instant)
     assert operations(decided)[1:] == [(2, "pinned"), (2, "corrected"), (2, "retracted")]
     assert (entry["status"], entry["pinned_ppm"]) == ("retracted", 0)
 
 
 @pytest.mark.row("X-8")
 def test_a_correction_puts_the_owners_confidence_and_pace_in_place_of_what_was_known() -> None:
-    decided, entry = told([GOOD, SILENCE, SILENCE], word("Corrected", 2, confidence=0.9, decay_class="ephemeral"))
+    decided, entry = decide_storm(
+        [GOOD, SILENCE, SILENCE], word("Corrected", 2, confidence=0.9, decay_class="ephemeral")
+    )
     assert operations(decided) == [(1, "created"), (2, "corrected"), (3, "pruned")], "a day's half-life, and a week"
     assert (decided[1]["confidence_ppm"], decided[1]["anchor_at"]) == (900_000, decided[1]["at"])
     assert decided[1]["decay_class"] == "ephemeral"
     assert entry["decay_class"] == "ephemeral"
-    decided, _ = told([GOOD, SILENCE], word("Corrected", 2, decay_class="structural"))
+    decided, _ = decide_storm([GOOD, SILENCE], word("Corrected", 2, decay_class="structural"))
     faded = decided[1]["confidence_before_ppm"]
     assert faded < 600_000
     assert (decided[1]["confidence_ppm"], decided[1]["fades_at"]) == (faded, None), "what faded until then is gone"
@@ -144,7 +146,7 @@ def test_a_correction_puts_the_owners_confidence_and_pace_in_place_of_what_was_k
 
 @pytest.mark.row("X-8")
 def test_a_pin_follows_a_corrected_confidence() -> None:
-    decided, entry = told([GOOD, *[SILENCE] * 6], word("Pinned", 2), word("Corrected", 3, 2, confidence=0.3))
+    decided, entry = decide_storm([GOOD, *[SILENCE] * 6], word("Pinned", 2), word("Corrected", 3, 2, confidence=0.3))
     assert [row["pinned_ppm"] for row in decided] == [0, 600_000, 300_000]
     assert entry["status"] == "active"
 
@@ -159,16 +161,16 @@ def test_a_verdict_stands_against_what_was_gathered_for_the_old_one(
 ) -> None:
     minute = timedelta(minutes=1)
     story = [STRONG, STRONG, STRONG, STRONG]
-    before, rule = told(story, every=minute)
+    before, rule = decide_storm(story, every=minute)
     assert (rule["sign"], rule["kind"]) == (1, "heuristic"), before
-    said = word("Corrected", 5, every=minute, verdict=verdict, confidence=0.8)
-    decided, entry = told([*story, SILENCE], said, every=minute)
+    orders = word("Corrected", 5, every=minute, verdict=verdict, confidence=0.8)
+    decided, entry = decide_storm([*story, SILENCE], orders, every=minute)
     assert (entry["sign"], entry["kind"], entry["is_anti_knowledge"]) == (sign, kind, anti)
     assert entry["confidence_ppm"] == 800_000
     turned = sign < 0
     assert (entry["own_count"] == entry["validations"] == entry["effect_mean_ppm"] == 0) is turned
     assert ("do not act" in entry["text"]) is turned
-    decided, entry = told([*story, SILENCE, Chapter(3, -4_000)], said, every=minute)
+    decided, entry = decide_storm([*story, SILENCE, Chapter(3, -4_000)], orders, every=minute)
     if turned:
         said_last = [row["operation"] for row in decided if row["cycle"] == decided[-1]["cycle"]]
         assert "reinforced" in said_last, "the old evidence does not outweigh the new"
@@ -176,8 +178,8 @@ def test_a_verdict_stands_against_what_was_gathered_for_the_old_one(
 
 @pytest.mark.row("X-8")
 def test_an_entry_that_is_not_there_is_nothing_to_say_something_of() -> None:
-    quiet, _ = told([GOOD, SILENCE], every=timedelta(minutes=1))
-    early, _ = told([GOOD, SILENCE], word("Retracted", 1), every=timedelta(minutes=1))
+    quiet, _ = decide_storm([GOOD, SILENCE], every=timedelta(minutes=1))
+    early, _ = decide_storm([GOOD, SILENCE], word("Retracted", 1), every=timedelta(minutes=1))
     assert early == quiet, "in its first cycle nobody had seen it"
 
 
@@ -185,10 +187,10 @@ def test_an_entry_that_is_not_there_is_nothing_to_say_something_of() -> None:
 def test_a_cycle_without_records_is_closed_by_what_was_said_in_it() -> None:
     records = stream([Life("g-1", {STORM: (GOOD,)}, (0,), timedelta(minutes=1), SPAN)])
     state = GrimoireState()
-    said = (word("Retracted", 3, every=timedelta(minutes=1)),)
-    made = curate(state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash="p", orders=said)
+    orders = (word("Retracted", 3, every=timedelta(minutes=1)),)
+    made = curate(state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash="p", orders=orders)
     assert made.decisions["operation"].to_pylist()[-1] == "retracted"
-    assert made.decisions["at"][-1].as_py() == said[0].at
+    assert made.decisions["at"][-1].as_py() == orders[0].at
     assert made.cycles["cycle"].to_pylist() == [1], "nobody lived it"
 
 
@@ -214,7 +216,7 @@ PLACE = {"number": 1, "entry_id": RULE, "tick_seen": 7, "cycle_seen": 0, "why": 
 
 @pytest.mark.row("X-8")
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "text"),
     [
         ({"confidence": 1.7}, "confidence"),
         ({"confidence": -0.1}, "confidence"),
@@ -228,8 +230,8 @@ PLACE = {"number": 1, "entry_id": RULE, "tick_seen": 7, "cycle_seen": 0, "why": 
         ({"confidence": 0.4, "sign": 1}, "sign"),
     ],
 )
-def test_a_correction_out_of_its_range_is_none(wrong: Row, said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_a_correction_out_of_its_range_is_none(wrong: Row, text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
         Corrected.model_validate(PLACE | wrong)
 
 
@@ -240,13 +242,13 @@ def test_overrides_are_read_from_events_in_whatever_order_and_however_often_they
         Unpinned(**PLACE | {"number": 3, "tick_seen": 120}), Retracted(**PLACE | {"number": 4, "tick_seen": 149}),
     ]  # fmt: skip
     events = [life_event(golem, START, payload) for golem in ("g-2", "g-1") for payload in payloads]
-    found = Overrides.of(events_table(events, LIFE_SCHEMA))
-    assert found == Overrides.of(events_table([*reversed(events), *events], LIFE_SCHEMA))
-    assert [order.golem_id for order in found.events] == ["g-1"] * 4 + ["g-2"] * 4
-    assert [order.kind for order in found.of_golem("g-1")] == [
+    result = Overrides.of(events_table(events, LIFE_SCHEMA))
+    assert result == Overrides.of(events_table([*reversed(events), *events], LIFE_SCHEMA))
+    assert [order.golem_id for order in result.events] == ["g-1"] * 4 + ["g-2"] * 4
+    assert [order.kind for order in result.of_golem("g-1")] == [
         "EntryPinned", "EntryCorrected", "EntryUnpinned", "EntryRetracted",
     ]  # fmt: skip
-    assert (found.events[1].confidence, found.events[1].note) == (0.5, "n")
-    assert [order.number for order in found.due({"g-1": 1}, {"g-1": 3, "g-3": 9}, 50)] == [3, 4]
-    assert [order.number for order in found.due({}, {"g-1": 2}, 50)] == [1, 2]
-    assert [order.number for order in found.due({}, {"g-1": 6}, 20)] == [1, 2]
+    assert (result.events[1].confidence, result.events[1].note) == (0.5, "n")
+    assert [order.number for order in result.due({"g-1": 1}, {"g-1": 3, "g-3": 9}, 50)] == [3, 4]
+    assert [order.number for order in result.due({}, {"g-1": 2}, 50)] == [1, 2]
+    assert [order.number for order in result.due({}, {"g-1": 6}, 20)] == [1, 2]

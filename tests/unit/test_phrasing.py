@@ -146,8 +146,8 @@ def test_no_derived_sentence_says_what_another_says() -> None:
     """Two derived sentences that differ in one word of the vocabulary have different claims."""
     sentences = derived()
     assert len(set(sentences)) == len(sentences)
-    assert all(fault_of(one, one) is None for one in sentences)
-    assert not [(one, two) for one, two in pairwise(sentences) if fault_of(one, two) is None]
+    assert all(fault_of(sentence, sentence) is None for sentence in sentences)
+    assert not [(sentence, two) for sentence, two in pairwise(sentences) if fault_of(sentence, two) is None]
 
 
 # the request, and the use of the answer
@@ -173,11 +173,11 @@ def test_the_same_sentences_are_the_same_question_and_others_are_not() -> None:
 
 
 def test_each_wording_is_judged_by_itself_and_who_is_phrased_twice_keeps_its_sentence() -> None:
-    said = [(2, DEATH.replace(":", ",")), (1, RULE + " Always."), (7, "Whose am I?"), (3, QUESTION), (3, QUESTION)]
-    answer = Phrasing.model_validate({"sentences": [{"number": n, "wording": w} for n, w in said]})
+    rows = [(2, DEATH.replace(":", ",")), (1, RULE + " Always."), (7, "Whose am I?"), (3, QUESTION), (3, QUESTION)]
+    answer = Phrasing.model_validate({"sentences": [{"number": n, "wording": w} for n, w in rows]})
     sentences = (Sentence("worked", RULE), Sentence("failed", DEATH), Sentence("ask", QUESTION))
-    found = [(one.category, one.statement, one.fault) for one in judged(sentences, answer)]
-    assert found == [
+    triples = [(verdict.category, verdict.statement, verdict.fault) for verdict in judged(sentences, answer)]
+    assert triples == [
         ("worked", RULE, "words: always is added"), ("failed", DEATH, None),
         *[("ask", QUESTION, "the sentence is phrased more than once")] * 2,
     ]  # fmt: skip

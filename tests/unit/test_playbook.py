@@ -8,31 +8,31 @@ import pytest
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.storage.home import Home
-from tests.support.curated_lives import BAD, GOOD, POLICY, SILENCE, STRONG, WORSE, Told, lived
+from tests.support.curated_lives import BAD, GOOD, POLICY, SILENCE, STRONG, WORSE, CuratedLife, lived
 from tests.support.handmade_records import LULL, RALLY, SPAN, START, STORM, judged, record, table
 
 
-def _thresholds(told: Told) -> dict[str, float]:
-    found: dict[str, float] = told.made.playbooks.to_pylist()[-1]["rebalance_threshold"]
-    return found
+def _thresholds(life: CuratedLife) -> dict[str, float]:
+    rebalance_threshold: dict[str, float] = life.made.playbooks.to_pylist()[-1]["rebalance_threshold"]
+    return rebalance_threshold
 
 
 def test_a_heuristic_lowers_its_regimes_threshold_to_its_band_and_a_warning_lifts_it_above() -> None:
     base = POLICY.playbook.rebalance_threshold
     low, high = STORM._replace(score=0.55), LULL
-    told = lived((low, [GOOD, STRONG, STRONG]), (high, [SILENCE, BAD, WORSE]))
-    assert _thresholds(told) == dict.fromkeys(REGIMES, base) | {"volatile": 0.5, "range_bound": 0.9}
-    *_, last = told.made.playbooks.to_pylist()
+    life = lived((low, [GOOD, STRONG, STRONG]), (high, [SILENCE, BAD, WORSE]))
+    assert _thresholds(life) == dict.fromkeys(REGIMES, base) | {"volatile": 0.5, "range_bound": 0.9}
+    *_, last = life.made.playbooks.to_pylist()
     assert (last["version"], last["cycle"]) == (3, 3)
-    assert last["cause_entries"] == sorted(told.entry(s)["entry_id"] for s in (low, high))
+    assert last["cause_entries"] == sorted(life.entry(s)["entry_id"] for s in (low, high))
 
 
 @pytest.mark.row("MEM-8")
 def test_a_heuristic_is_staged_and_moves_nothing_until_it_has_proved_itself_and_a_warning_is_heeded_at_once() -> None:
     low, high = STORM._replace(score=0.55), LULL
-    told = lived((low, [GOOD, STRONG, STRONG]), (high, [BAD, WORSE]))
-    ids = {when: told.entry(when)["entry_id"] for when in (low, high)}
-    first, staged, proven = told.made.playbooks.to_pylist()
+    life = lived((low, [GOOD, STRONG, STRONG]), (high, [BAD, WORSE]))
+    ids = {when: life.entry(when)["entry_id"] for when in (low, high)}
+    first, staged, proven = life.made.playbooks.to_pylist()
     assert (first["cause_entries"], first["staged_entries"]) == ([], [])
     assert (staged["cycle"], staged["cause_entries"], staged["staged_entries"]) == (2, [ids[high]], [ids[low]])
     assert staged["rebalance_threshold"]["volatile"] == POLICY.playbook.rebalance_threshold
@@ -45,8 +45,8 @@ def test_a_heuristic_is_staged_and_moves_nothing_until_it_has_proved_itself_and_
 
 @pytest.mark.row("MEM-8")
 def test_a_staged_revision_that_does_not_prove_itself_goes_without_ever_having_moved_anything() -> None:
-    told = lived((STORM._replace(score=0.55), [GOOD, GOOD, WORSE, WORSE, WORSE]))
-    versions = told.made.playbooks.to_pylist()
+    life = lived((STORM._replace(score=0.55), [GOOD, GOOD, WORSE, WORSE, WORSE]))
+    versions = life.made.playbooks.to_pylist()
     assert [bool(row["staged_entries"]) for row in versions] == [False, True, False]
     assert {row["rebalance_threshold"]["volatile"] for row in versions} == {POLICY.playbook.rebalance_threshold}
 
@@ -58,7 +58,7 @@ def test_a_name_adds_no_lines_to_a_page_and_no_folders_to_a_home(tmp_path: Path)
         record("g-1\n# mine", tick, observation={"pair": pair}, resolutions=[judged(LULL, effect)])
         for tick, effect in enumerate([-6_000] * (3 * SPAN), 1)
     ]
-    page = Told(table(rows)).made.playbooks.to_pylist()[-1]["markdown"]
+    page = CuratedLife(table(rows)).made.playbooks.to_pylist()[-1]["markdown"]
     assert "do not act" in page
     assert [line for line in page.splitlines() if line.startswith("#")] == [
         "# PLAYBOOK of g-1 # mine", "## rebalanceThreshold", "## Rules",
@@ -74,8 +74,8 @@ def test_a_name_adds_no_lines_to_a_page_and_no_folders_to_a_home(tmp_path: Path)
 @pytest.mark.row("MEM-8")
 def test_what_was_inherited_has_proved_itself_before() -> None:
     state = GrimoireState()
-    told = lived((STORM._replace(score=0.55), [GOOD, GOOD]), state=state)
-    assert told.made.playbooks.to_pylist()[-1]["staged_entries"]
+    life = lived((STORM._replace(score=0.55), [GOOD, GOOD]), state=state)
+    assert life.made.playbooks.to_pylist()[-1]["staged_entries"]
     state["generation"][:] = 1
     heir = lived((STORM._replace(score=0.55), [SILENCE]), state=state)
     assert heir.made.playbooks.to_pylist()[-1]["staged_entries"] == []
@@ -83,15 +83,15 @@ def test_what_was_inherited_has_proved_itself_before() -> None:
 
 
 def test_a_warning_wins_over_a_heuristic_and_nothing_learned_when_gas_is_dear_counts() -> None:
-    told = lived((STORM, [GOOD, STRONG, STRONG]), (STORM._replace(gas=0.5), [BAD, WORSE]), (RALLY, [BAD, WORSE]))
-    assert _thresholds(told)["volatile"] == 0.8
-    assert _thresholds(told)["trending_up"] == POLICY.playbook.rebalance_threshold
+    life = lived((STORM, [GOOD, STRONG, STRONG]), (STORM._replace(gas=0.5), [BAD, WORSE]), (RALLY, [BAD, WORSE]))
+    assert _thresholds(life)["volatile"] == 0.8
+    assert _thresholds(life)["trending_up"] == POLICY.playbook.rebalance_threshold
 
 
 def test_a_rule_that_has_faded_lets_go_of_the_playbook() -> None:
-    told = lived((STORM._replace(score=0.55), [*[STRONG] * 4, *[SILENCE] * 4]), every=timedelta(hours=12))
-    found = [(row["cycle"], row["rebalance_threshold"]["volatile"]) for row in told.made.playbooks.to_pylist()]
-    assert found == [
+    life = lived((STORM._replace(score=0.55), [*[STRONG] * 4, *[SILENCE] * 4]), every=timedelta(hours=12))
+    pairs = [(row["cycle"], row["rebalance_threshold"]["volatile"]) for row in life.made.playbooks.to_pylist()]
+    assert pairs == [
         (1, 0.7),
         (3, 0.5),
         (8, 0.7),

@@ -82,8 +82,8 @@ def test_the_share_of_a_walk_in_range_equals_its_twin(
 ) -> None:
     lower, upper = np.array(held).T
     tick = low + width * place
-    found = share_in_range(lower, upper, low, low + width, tick)
-    assert found.tolist() == pytest.approx([twin.share_in_range(*r, low, low + width, tick) for r in held])
+    computed = share_in_range(lower, upper, low, low + width, tick)
+    assert computed.tolist() == pytest.approx([twin.share_in_range(*r, low, low + width, tick) for r in held])
 
 
 def test_only_volume_that_crossed_the_range_pays() -> None:
@@ -99,17 +99,17 @@ def test_only_volume_that_crossed_the_range_pays() -> None:
 def test_fees_equal_their_twin_and_never_exceed_those_of_the_pool(
     liquidity: float, pool: float, volume: int, fee: int, inside: float
 ) -> None:
-    found = fees_micros(np.array([liquidity]), pool, volume, fee, np.array([inside]))[0]
-    assert found == pytest.approx(twin.fees_micros(liquidity, pool, volume, fee, inside))
-    assert found <= volume * fee / 10**6
+    computed = fees_micros(np.array([liquidity]), pool, volume, fee, np.array([inside]))[0]
+    assert computed == pytest.approx(twin.fees_micros(liquidity, pool, volume, fee, inside))
+    assert computed <= volume * fee / 10**6
 
 
 @examples
 @given(st.floats(0.0, 1e11), st.floats(1e15, 1e20), ticks, st.floats(0.0, 0.05), st.floats(0.0, 0.999))
 def test_slippage_equals_its_twin(swap: float, pool: float, tick: int, span: float, luck: float) -> None:
     root = float(sqrt_price(np.array(tick)))
-    found = slippage_ppm(np.array([swap]), pool, root, 500, span, np.array([luck]))[0]
-    assert found == pytest.approx(twin.slippage_ppm(swap, pool, tick, 500, 1 + span, luck), abs=1, rel=1e-6)
+    computed = slippage_ppm(np.array([swap]), pool, root, 500, span, np.array([luck]))[0]
+    assert computed == pytest.approx(twin.slippage_ppm(swap, pool, tick, 500, 1 + span, luck), abs=1, rel=1e-6)
 
 
 def test_slippage_grows_with_the_swap_the_luck_and_the_bar() -> None:

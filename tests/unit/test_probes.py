@@ -14,14 +14,14 @@ POLICY = Policy()
 
 def quiet(golems: int = 1) -> ProbeInputs:
     """Return inputs with every source present and every probe quiet."""
-    zero, one = np.zeros(golems), np.ones(golems)
+    zero, first = np.zeros(golems), np.ones(golems)
     return ProbeInputs(
         price_change=zero,
         liquidity_change=zero,
-        health_factor=2.0 * one,
-        gas_hour_ratio=one,
-        credit_share=one,
-        rsi=50.0 * one,
+        health_factor=2.0 * first,
+        gas_hour_ratio=first,
+        credit_share=first,
+        rsi=50.0 * first,
         macd=zero,
         nav_drawdown=zero,
         kill_switch=np.zeros(golems, dtype=bool),
@@ -167,7 +167,7 @@ SENTENCES = {
 }
 
 
-def said(names: list[str], severity: list[int], value: list[float], threshold: list[float]) -> list[str | None]:
+def details(names: list[str], severity: list[int], value: list[float], threshold: list[float]) -> list[str | None]:
     code = np.array([PROBES.index(name) for name in names], dtype=np.int8)
     words: list[str | None] = detail_arrow(
         code, np.array(severity, np.int8), np.array(value), np.array(threshold)
@@ -179,22 +179,24 @@ def said(names: list[str], severity: list[int], value: list[float], threshold: l
 def test_each_probe_says_what_it_saw_whatever_the_order() -> None:
     names = [*reversed(PROBES), *PROBES]
     value, threshold, sentence = (list(column) for column in zip(*(SENTENCES[name] for name in names), strict=True))
-    assert said(names, [HIGH] * 24, value, threshold) == sentence
+    assert details(names, [HIGH] * 24, value, threshold) == sentence
 
 
 @pytest.mark.row("HB-13")
 def test_the_quiet_and_the_absent_say_nothing() -> None:
-    words = said(["price_delta"] * 4, [NONE, LOW, ABSENT, HIGH], [0.0, 0.01, np.nan, 0.5], [0.005, 0.005, np.nan, 0.02])
+    words = details(
+        ["price_delta"] * 4, [NONE, LOW, ABSENT, HIGH], [0.0, 0.01, np.nan, 0.5], [0.005, 0.005, np.nan, 0.02]
+    )
     assert words == [None, "price moved 1.00 % (limit 0.50 %)", None, "price moved 50.00 % (limit 2.00 %)"]
 
 
 def test_a_candidate_link_has_its_own_words() -> None:
-    assert said(["causal_graph"], [LOW], [1.0], [0.0]) == ["a new causal link is a candidate"]
+    assert details(["causal_graph"], [LOW], [1.0], [0.0]) == ["a new causal link is a candidate"]
 
 
 def test_no_results_have_no_words() -> None:
-    assert said([], [], [], []) == []
-    assert said(["drift_of_nothing"][:0], [], [], []) == []
+    assert details([], [], [], []) == []
+    assert details(["drift_of_nothing"][:0], [], [], []) == []
 
 
 def test_words_follow_the_probes_of_a_fleet() -> None:

@@ -28,7 +28,7 @@ RULE = entry_id("g-0", STORM.structure.key)
 Cycles = Sequence[tuple[int, ...]]
 
 
-def proposal(operation: str, seen: int, *evidence: int, about: Situation = STORM, **said: Any) -> Proposal:
+def proposal(operation: str, seen: int, *evidence: int, about: Situation = STORM, **fields: Any) -> Proposal:
     """One proposal about a situation's rule, made after a tick."""
     adds = operation == "ADD"
     plain: dict[str, Any] = {
@@ -38,24 +38,24 @@ def proposal(operation: str, seen: int, *evidence: int, about: Situation = STORM
         "situation": situation(about.structure) if adds else None, "sign": 1 if adds else None,
         "note": "mind the gas" if operation == "EDIT" else None,
     }  # fmt: skip
-    return Proposal(**plain | said)
+    return Proposal(**plain | fields)
 
 
 class Judged:
     """The results of proposals in a life."""
 
-    def __init__(self, cycles: Cycles, *said: Proposal, policy: Policy = POLICY) -> None:
+    def __init__(self, cycles: Cycles, *rows: Proposal, policy: Policy = POLICY) -> None:
         records = table(Disputed("g-0", {STORM: tuple(cycles)}).rows())
         self.state = GrimoireState()
         made = curate(
             self.state, Playbooks(), records, cycles_of(records), policy=policy, policy_hash=policy.hash,
-            proposals=said, cited=records,
+            proposals=rows, cited=records,
         )  # fmt: skip
         self.decisions = made.decisions.to_pylist()
         self.entries = {e["structure"]: e for e in to_table(self.state, policy.curator, policy.decay).to_pylist()}
 
     @property
-    def heard(self) -> list[tuple[int, str]]:
+    def reactions(self) -> list[tuple[int, str]]:
         """Cycle and operation of what followed from an event."""
         return [(row["cycle"], row["operation"]) for row in self.decisions if row["cause_event"]]
 
@@ -67,12 +67,12 @@ class Judged:
 
 def test_an_upvote_counts_where_fresh_citations_and_all_own_evidence_agree() -> None:
     vote = proposal("UPVOTE", 12, 8)
-    told = Judged([PAYS, PAYS, MIXED, SILENT], vote)
+    judged = Judged([PAYS, PAYS, MIXED, SILENT], vote)
     without = Judged([PAYS, PAYS, MIXED, SILENT])
-    assert told.heard == [(4, "reinforced")]
-    assert told.rule["validations"] == without.rule["validations"] + 1
-    assert told.rule["confidence_ppm"] > without.rule["confidence_ppm"]
-    (row,) = [row for row in told.decisions if row["cause_event"]]
+    assert judged.reactions == [(4, "reinforced")]
+    assert judged.rule["validations"] == without.rule["validations"] + 1
+    assert judged.rule["confidence_ppm"] > without.rule["confidence_ppm"]
+    (row,) = [row for row in judged.decisions if row["cause_event"]]
     assert row["cause_event"] == "event"
     assert row["cause_ticks"] == [7, 8, 9], "of the decisions taken at that tick or judged at it"
     assert row["reason"] == f"own evidence agrees; {SOURCE} proposed the upvote: so it seems"
@@ -90,60 +90,62 @@ def test_an_upvote_counts_where_fresh_citations_and_all_own_evidence_agree() -> 
     ],
 )
 def test_an_upvote_without_evidence_that_bears_it_out_stays_staged(evidence: tuple[int, ...], why: str) -> None:
-    told = Judged([PAYS, PAYS, MIXED, SILENT], proposal("UPVOTE", 12, *evidence))
+    judged = Judged([PAYS, PAYS, MIXED, SILENT], proposal("UPVOTE", 12, *evidence))
     without = Judged([PAYS, PAYS, MIXED, SILENT])
-    assert told.heard == [(4, "staged")], why
-    assert told.rule == without.rule
+    assert judged.reactions == [(4, "staged")], why
+    assert judged.rule == without.rule
 
 
 def test_an_upvote_needs_all_own_evidence_to_be_sure_and_not_only_on_its_side() -> None:
-    told = Judged([PAYS, (-7_000,) * 4, MIXED, SILENT], proposal("UPVOTE", 12, 8))
-    assert (told.rule["status"], told.rule["own_sum"] > 0) == ("active", True)
-    assert told.heard == [(4, "staged")]
+    judged = Judged([PAYS, (-7_000,) * 4, MIXED, SILENT], proposal("UPVOTE", 12, 8))
+    assert (judged.rule["status"], judged.rule["own_sum"] > 0) == ("active", True)
+    assert judged.reactions == [(4, "staged")]
 
 
 def test_a_rule_that_was_voted_on_in_this_cycle_is_not_voted_on_again() -> None:
-    assert Judged([PAYS, PAYS, MIXED, PAYS], proposal("UPVOTE", 12, 8)).heard == [(4, "staged")]
+    assert Judged([PAYS, PAYS, MIXED, PAYS], proposal("UPVOTE", 12, 8)).reactions == [(4, "staged")]
 
 
 def test_a_vote_on_next_to_nothing_is_none() -> None:
     least = round(POLICY.curator.effect_min_ppm)
-    for effect, said in ((least - 1, "staged"), (least, "reinforced")):
+    for effect, statement in ((least - 1, "staged"), (least, "reinforced")):
         # A second decision keeps the cycle itself from voting.
-        told = Judged([PAYS, PAYS, (effect, -effect, 0, 0), SILENT], proposal("UPVOTE", 12, 8))
-        assert told.heard == [(4, said)]
+        judged = Judged([PAYS, PAYS, (effect, -effect, 0, 0), SILENT], proposal("UPVOTE", 12, 8))
+        assert judged.reactions == [(4, statement)]
 
 
 def test_what_was_judged_after_it_was_proposed_cannot_be_cited() -> None:
     life = [PAYS, PAYS, MIXED, MIXED]
-    assert Judged(life, proposal("UPVOTE", 13, 12)).heard == [(4, "reinforced")]
-    assert Judged(life, proposal("UPVOTE", 12, 12)).heard == [(4, "staged")], "tick 13 judges the decision of tick 12"
+    assert Judged(life, proposal("UPVOTE", 13, 12)).reactions == [(4, "reinforced")]
+    assert Judged(life, proposal("UPVOTE", 12, 12)).reactions == [(4, "staged")], (
+        "tick 13 judges the decision of tick 12"
+    )
 
 
 def test_a_downvote_counts_where_all_own_evidence_speaks_against_the_rule_by_now() -> None:
     life = [PAYS, tuple(3 * effect for effect in HARMS), MIXED, SILENT]
-    told, without = Judged(life, proposal("DOWNVOTE", 12, 10)), Judged(life)
+    result, without = Judged(life, proposal("DOWNVOTE", 12, 10)), Judged(life)
     assert without.rule["status"] == "active"
-    assert told.heard == [(4, "contradicted")]
-    assert told.rule["contradictions"] == without.rule["contradictions"] + 1
-    assert told.rule["confidence_ppm"] < without.rule["confidence_ppm"]
-    assert Judged([PAYS, PAYS, MIXED, SILENT], proposal("DOWNVOTE", 12, 10)).heard == [(4, "staged")]
+    assert result.reactions == [(4, "contradicted")]
+    assert result.rule["contradictions"] == without.rule["contradictions"] + 1
+    assert result.rule["confidence_ppm"] < without.rule["confidence_ppm"]
+    assert Judged([PAYS, PAYS, MIXED, SILENT], proposal("DOWNVOTE", 12, 10)).reactions == [(4, "staged")]
 
 
 def test_what_is_cited_counts_once_however_often_it_is_proposed() -> None:
     votes = [proposal("UPVOTE", 12, 8, event_id=f"event-{i}") for i in range(3)]
-    assert Judged([PAYS, PAYS, MIXED, SILENT], *votes).heard == [(4, "reinforced"), (4, "staged"), (4, "staged")]
+    assert Judged([PAYS, PAYS, MIXED, SILENT], *votes).reactions == [(4, "reinforced"), (4, "staged"), (4, "staged")]
     later = proposal("UPVOTE", 16, 8, event_id="event-3")
-    told = Judged([PAYS, PAYS, MIXED, SILENT, SILENT], votes[0], later)
-    assert told.heard == [(4, "reinforced"), (5, "staged")]
+    judged = Judged([PAYS, PAYS, MIXED, SILENT, SILENT], votes[0], later)
+    assert judged.reactions == [(4, "reinforced"), (5, "staged")]
 
 
 def test_an_addition_becomes_a_rule_only_by_the_golem_s_own_evidence() -> None:
     few = [(9_000, 0, 0, 0), SILENT]
-    told = Judged(few, proposal("ADD", 4, 1))
-    assert told.heard == [(2, "staged")]
-    assert told.rule["status"] == "candidate"
-    (row,) = [row for row in told.decisions if row["cause_event"]]
+    judged = Judged(few, proposal("ADD", 4, 1))
+    assert judged.reactions == [(2, "staged")]
+    assert judged.rule["status"] == "candidate"
+    (row,) = [row for row in judged.decisions if row["cause_event"]]
     assert row["cause_ticks"] == [1]
     assert row["reason"] == f"own evidence decides; {SOURCE} proposed it: so it seems"
     nothing = Judged([SILENT, SILENT, SILENT], proposal("ADD", 4, 1, about=RALLY))
@@ -159,11 +161,11 @@ def test_an_addition_is_judged_in_its_cycle_by_what_the_golem_has_though_there_i
     records = table(Disputed("g-0", {STORM: tuple(few)}).rows())
     cycle = cycles_of(records)
 
-    def closed(number: int, policy: Policy, *said: Proposal) -> list[str]:
+    def closed(number: int, policy: Policy, *items: Proposal) -> list[str]:
         rows = records.filter(cycle == number)
         made = curate(
             state, books, rows, np.full(rows.num_rows, number), policy=policy, policy_hash=policy.hash,
-            proposals=said, cited=records,
+            proposals=items, cited=records,
         )  # fmt: skip
         return [row["operation"] for row in made.decisions.to_pylist() if row["structure"] == STORM.structure.key]
 
@@ -173,24 +175,26 @@ def test_an_addition_is_judged_in_its_cycle_by_what_the_golem_has_though_there_i
 
 
 def test_a_note_stands_beside_a_rule_and_changes_nothing() -> None:
-    told, without = Judged([PAYS, PAYS], proposal("EDIT", 4, 1)), Judged([PAYS, PAYS])
-    assert told.heard == [(2, "noted")]
-    assert told.rule == without.rule
-    assert [r["reason"] for r in told.decisions if r["cause_event"]] == [f"{SOURCE} notes: mind the gas"]
+    result, without = Judged([PAYS, PAYS], proposal("EDIT", 4, 1)), Judged([PAYS, PAYS])
+    assert result.reactions == [(2, "noted")]
+    assert result.rule == without.rule
+    assert [r["reason"] for r in result.decisions if r["cause_event"]] == [f"{SOURCE} notes: mind the gas"]
 
 
 def test_what_is_said_of_an_entry_that_the_golem_does_not_hold_comes_to_nothing() -> None:
     for operation in ("UPVOTE", "DOWNVOTE", "EDIT"):
-        told = Judged([PAYS, PAYS], proposal(operation, 4, 1, entry_id="0" * 24))
-        assert told.heard == []
-        assert told.entries == Judged([PAYS, PAYS]).entries
-        assert Judged([(9_000, 0, 0, 0), SILENT], proposal(operation, 4, 1)).heard == [], "a candidate is not voted on"
+        judged = Judged([PAYS, PAYS], proposal(operation, 4, 1, entry_id="0" * 24))
+        assert judged.reactions == []
+        assert judged.entries == Judged([PAYS, PAYS]).entries
+        assert Judged([(9_000, 0, 0, 0), SILENT], proposal(operation, 4, 1)).reactions == [], (
+            "a candidate is not voted on"
+        )
 
 
 def test_a_proposal_is_judged_when_the_cycle_of_the_next_tick_closes() -> None:
     for seen, cycle in ((8, 3), (9, 3), (11, 3), (12, 4)):
-        assert Judged([PAYS, PAYS, SILENT, SILENT], proposal("EDIT", seen, 1)).heard == [(cycle, "noted")]
-    assert Judged([PAYS, PAYS], proposal("EDIT", 8, 1)).heard == [], "its cycle has not closed"
+        assert Judged([PAYS, PAYS, SILENT, SILENT], proposal("EDIT", seen, 1)).reactions == [(cycle, "noted")]
+    assert Judged([PAYS, PAYS], proposal("EDIT", 8, 1)).reactions == [], "its cycle has not closed"
 
 
 def test_the_words_of_a_situation_are_those_of_the_entries() -> None:

@@ -36,7 +36,7 @@ def laid_out(*rows: Row, golems: list[str] | None = None, at_us: int = NOW) -> R
     return recall_of(from_table(grimoire(*rows)), golems or ["g-1"], at_us, EntryNames(), POLICY)
 
 
-def found(recall: Recall, cell: tuple[str, str, str], golem: int = 0) -> list[str]:
+def recalled_ids(recall: Recall, cell: tuple[str, str, str], golem: int = 0) -> list[str]:
     """Return the ids of the entries recalled in a situation, best first."""
     entries = recall.top[:, ALL_CELLS.index(cell), golem]
     return [recall.names.ids[recall.code[e]] for e in entries if e >= 0]
@@ -67,14 +67,14 @@ def knowledge(draw: st.DrawFn) -> list[Row]:
     rows = []
     for golem_id in ("g-1", "g-2"):
         for cell in cells[: draw(st.integers(0, 10))]:
-            said = {
+            fields = {
                 "confidence_ppm": draw(st.integers(0, 10**6)), "validations": draw(st.integers(0, 5)),
                 "contradictions": draw(st.integers(0, 5)), "is_bloodstain": draw(st.booleans()),
                 "kind": draw(st.sampled_from(["insight", "heuristic", "warning"])),
                 "sign": draw(st.sampled_from([-1, 1])),
                 "status": draw(st.sampled_from(["active", "active", "active", "candidate", "pruned"])),
             }  # fmt: skip
-            rows.append(entry(golem_id, about(cell), **said))
+            rows.append(entry(golem_id, about(cell), **fields))
         rows.append(entry(golem_id, baseline("gas_price")))
     return rows
 
@@ -85,17 +85,17 @@ def test_what_is_recalled_is_what_a_golem_that_looks_at_every_entry_would_choose
     table = grimoire(*rows)
     recall, value = laid_out(*rows, golems=["g-2", "g-1"]), worth(table)
     weights = POLICY.retrieval
-    told = list(zip(table.to_pylist(), confidence_at(table, DIED), strict=True))
+    items = list(zip(table.to_pylist(), confidence_at(table, DIED), strict=True))
     for place, golem_id in enumerate(["g-2", "g-1"]):
-        known = [(r, c) for r, c in told if r["golem_id"] == golem_id and r["status"] == "active"]
-        mine = [r for r, c in known if c >= BELIEVED]
+        known = [(r, c) for r, c in items if r["golem_id"] == golem_id and r["status"] == "active"]
+        own_known = [r for r, c in known if c >= BELIEVED]
         for cell in ALL_CELLS:
             score = {
                 r["entry_id"]: weights.semantic * likeness(r, cell) + weights.importance * value[r["entry_id"]]
-                for r in mine
+                for r in own_known
             }
-            got = found(recall, cell, place)
-            assert len(got) == len(set(got)) == min(RECALL, len(mine))
+            got = recalled_ids(recall, cell, place)
+            assert len(got) == len(set(got)) == min(RECALL, len(own_known))
             best = sorted(score.values(), reverse=True)[: len(got)]
             assert [score[i] for i in got] == pytest.approx(best, abs=2e-6)
             bars = [
@@ -127,9 +127,9 @@ def test_likeness_is_whole_only_in_exactly_the_same_situation() -> None:
 
 
 def test_a_warning_blocks_only_re_centring_in_its_situation_and_only_while_it_is_believed() -> None:
-    def blocked(**said: Any) -> set[tuple[str, str, str]]:
-        when = said.pop("about", about(HERE))
-        recall = laid_out(entry(about=when, **({"kind": "warning", "sign": -1, "confidence_ppm": 900_000} | said)))
+    def blocked(**fields: Any) -> set[tuple[str, str, str]]:
+        when = fields.pop("about", about(HERE))
+        recall = laid_out(entry(about=when, **({"kind": "warning", "sign": -1, "confidence_ppm": 900_000} | fields)))
         return {cell for i, cell in enumerate(ALL_CELLS) if recall.block[i, 0] >= 0}
 
     assert blocked() == {HERE}
@@ -142,8 +142,8 @@ def test_a_warning_blocks_only_re_centring_in_its_situation_and_only_while_it_is
 
 @pytest.mark.row("MEM-9")
 def test_what_has_faded_below_the_retrieval_threshold_is_not_put_before_its_golem() -> None:
-    def recalled(**said: Any) -> bool:
-        return bool(found(laid_out(entry(about=about(HERE), **({"anchor_at": DIED} | said))), HERE))
+    def recalled(**fields: Any) -> bool:
+        return bool(recalled_ids(laid_out(entry(about=about(HERE), **({"anchor_at": DIED} | fields))), HERE))
 
     assert recalled(confidence_ppm=500_000)
     assert not recalled(confidence_ppm=499_999)
@@ -156,16 +156,16 @@ def test_what_has_faded_below_the_retrieval_threshold_is_not_put_before_its_gole
 
 
 def test_recency_halves_with_the_entrys_own_half_life_since_it_was_validated() -> None:
-    told = [
+    rows = [
         entry(about=about(HERE), validated_at=DIED - 14 * DAY, anchor_at=DIED),
         entry(about=about(HERE, "b"), validated_at=DIED - 14 * DAY, decay_class="structural", anchor_at=DIED),
         entry(about=about(HERE, "c"), validated_at=DIED - 14 * DAY, decay_class="tactical", anchor_at=DIED),
         entry(about=about(HERE, "d"), validated_at=DIED + 1 * DAY, anchor_at=DIED),
     ]
-    recall = laid_out(*told)
+    recall = laid_out(*rows)
     recency, _ = recall.factors(recall.top[:4, 0, 0], NOW)
-    by_id = dict(zip(found(recall, ALL_CELLS[0]), recency.tolist(), strict=True))
-    assert [by_id[row["entry_id"]] for row in told] == pytest.approx([0.5, 0.5, 0.25, 1.0])
+    by_id = dict(zip(recalled_ids(recall, ALL_CELLS[0]), recency.tolist(), strict=True))
+    assert [by_id[row["entry_id"]] for row in rows] == pytest.approx([0.5, 0.5, 0.25, 1.0])
 
 
 def test_the_mood_of_an_entry_is_the_mean_of_its_evidence() -> None:

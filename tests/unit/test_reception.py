@@ -46,28 +46,28 @@ TRANSACTION = "0x" + "Ab" * 32
 
 
 def lived(plot: dict[Situation, Any], cycles: int = 8) -> pa.Table:
-    told = {when: tuple(story) for when, story in plot.items()}
-    return stream([Life("g-1", told, (0,), timedelta(minutes=1), cycles * SPAN)])
+    by_key = {when: tuple(story) for when, story in plot.items()}
+    return stream([Life("g-1", by_key, (0,), timedelta(minutes=1), cycles * SPAN)])
 
 
-def judged(*rows: dict[str, Any], held: list[dict[str, Any]] | None = None, **said: Any) -> dict[str, dict[str, Any]]:
+def judged(*rows: dict[str, Any], held: list[dict[str, Any]] | None = None, **fields: Any) -> dict[str, dict[str, Any]]:
     """Verdicts by structure."""
     arriving = crossing(*rows)
     known = grimoire(*(held or [])) if held else ENTRY_SCHEMA.empty_table()
-    found = verdicts(arriving, known, AT_US, said.pop("source", "import"), said.pop("policy", BRIEF), **said)
+    verdict = verdicts(arriving, known, AT_US, fields.pop("source", "import"), fields.pop("policy", BRIEF), **fields)
     about = dict(zip(arriving["entry_id"].to_pylist(), arriving["structure"].to_pylist(), strict=True))
-    return {about[row["entry_id"]]: row for row in found.to_pylist()}
+    return {about[row["entry_id"]]: row for row in verdict.to_pylist()}
 
 
 def test_it_waits_as_a_candidate_and_is_admitted_by_own_outcomes_alone() -> None:
-    told = Received(lived({STORM: (SILENCE, GOOD, SILENCE, GOOD, GOOD)}), delivery(claim(STORM)), policy=UNSURE)
-    assert told.said(STORM) == [
+    reception = Received(lived({STORM: (SILENCE, GOOD, SILENCE, GOOD, GOOD)}), delivery(claim(STORM)), policy=UNSURE)
+    assert reception.decided(STORM) == [
         (1, "quarantined"), (2, "borne_out"), (4, "borne_out"), (5, "borne_out"), (5, "admitted"),
     ]  # fmt: skip
-    held = told.entry(STORM)
+    held = reception.entry(STORM)
     assert (held["status"], held["provenance"], held["origin_golem_id"]) == ("active", "import", "g-far")
     assert held["validations"] == BRIEF.reception.shadow_validations
-    first, second, *_, last = (row for row in told.decisions if row["structure"] == STORM.structure.key)
+    first, second, *_, last = (row for row in reception.decisions if row["structure"] == STORM.structure.key)
     assert (first["status"], first["confidence_ppm"], first["generation"]) == ("candidate", 400_000, 1)
     assert (first["cause_event"], first["cause_bundle"]) == ("event-0", f"{0:064x}")
     assert "import from g-far" in first["reason"]
@@ -76,54 +76,56 @@ def test_it_waits_as_a_candidate_and_is_admitted_by_own_outcomes_alone() -> None
 
 
 def test_what_its_own_outcomes_speak_against_is_refused_and_the_opposite_learned_as_its_own() -> None:
-    told = Received(lived({STORM: (SILENCE, BAD, BAD, BAD, BAD, BAD)}), delivery(claim(STORM)))
-    operations = [said for _, said in told.said(STORM)]
+    reception = Received(lived({STORM: (SILENCE, BAD, BAD, BAD, BAD, BAD)}), delivery(claim(STORM)))
+    operations = [statement for _, statement in reception.decided(STORM)]
     assert operations[:2] == ["quarantined", "spoken_against"]
     assert "refused" in operations
     assert "admitted" not in operations
-    held = told.entry(STORM)
+    held = reception.entry(STORM)
     assert (held["status"], held["sign"], held["provenance"], held["origin_golem_id"]) == ("active", -1, "self", "g-1")
 
 
 def test_what_is_spoken_against_until_it_is_worth_no_place_is_refused_though_nothing_is_sure() -> None:
-    told = Received(lived({STORM: (SILENCE, BAD, BAD, BAD)}), delivery(claim(STORM)), policy=UNSURE)
-    assert told.said(STORM) == [
+    reception = Received(lived({STORM: (SILENCE, BAD, BAD, BAD)}), delivery(claim(STORM)), policy=UNSURE)
+    assert reception.decided(STORM) == [
         (1, "quarantined"), *((cycle, "spoken_against") for cycle in (2, 3, 4)), (4, "refused"),
     ]  # fmt: skip
-    assert told.entry(STORM)["status"] == "pruned"
+    assert reception.entry(STORM)["status"] == "pruned"
 
 
 def test_nothing_of_the_cycle_in_which_it_came_counts_for_it() -> None:
-    told = Received(lived({STORM: (GOOD, GOOD)}), delivery(claim(STORM), seen=2))
-    assert told.said(STORM)[:3] == [(1, "staged"), (1, "quarantined"), (2, "borne_out")]
+    reception = Received(lived({STORM: (GOOD, GOOD)}), delivery(claim(STORM), seen=2))
+    assert reception.decided(STORM)[:3] == [(1, "staged"), (1, "quarantined"), (2, "borne_out")]
 
 
 def test_while_it_waits_nothing_acts_on_it_and_it_fades() -> None:
     slow = stream([Life("g-1", {RALLY: (SILENCE,)}, (0,), timedelta(days=5), 8 * SPAN)])
-    told = Received(slow, delivery(claim(STORM, decay_class="tactical")))
-    assert [said for _, said in told.said(STORM)] == ["quarantined", "pruned"]
-    assert all(not row["cause_entries"] and not row["staged_entries"] for row in told.playbooks)
+    reception = Received(slow, delivery(claim(STORM, decay_class="tactical")))
+    assert [statement for _, statement in reception.decided(STORM)] == ["quarantined", "pruned"]
+    assert all(not row["cause_entries"] and not row["staged_entries"] for row in reception.playbooks)
     paid = delivery(claim(STORM, -1, decay_class="tactical"))
-    assert Received(slow, paid).said(STORM) == [(1, "quarantined")], "a bloodstain is never pruned (canon 7)"
+    assert Received(slow, paid).decided(STORM) == [(1, "quarantined")], "a bloodstain is never pruned (canon 7)"
 
 
 def test_what_it_holds_already_stays_as_it_is_and_says_why_the_rest_stays_out() -> None:
-    told = Received(lived({STORM: (STRONG, STRONG), RALLY: (STRONG, STRONG)}),
+    reception = Received(lived({STORM: (STRONG, STRONG), RALLY: (STRONG, STRONG)}),
                     delivery(claim(STORM, -1), claim(RALLY), claim(LULL), seen=8))  # fmt: skip
     plain = Received(lived({STORM: (STRONG, STRONG), RALLY: (STRONG, STRONG)}))
     for when, words in ((STORM, "contradicted"), (RALLY, "redundant")):
-        assert told.entry(when) == plain.entry(when)
-        (noted,) = [r for r in told.decisions if r["operation"] == "noted" and r["structure"] == when.structure.key]
+        assert reception.entry(when) == plain.entry(when)
+        (noted,) = [
+            r for r in reception.decisions if r["operation"] == "noted" and r["structure"] == when.structure.key
+        ]
         assert noted["reason"].startswith(words)
         assert (noted["cycle"], noted["cause_event"]) == (3, "event-0")
-    assert told.said(LULL) == [(3, "quarantined")]
+    assert reception.decided(LULL) == [(3, "quarantined")]
 
 
 def test_what_lies_outside_of_its_world_is_anomalous_but_for_a_replicant() -> None:
     held = [entry("g-1", when.structure) for when in (STORM, RALLY, FOG)]
-    found = judged(claim(ELSEWHERE), claim(LULL), held=held)
-    assert (found[ELSEWHERE.key]["verdict"], found[ELSEWHERE.key]["confidence_ppm"]) == ("anomalous", 0)
-    assert found[LULL.structure.key]["verdict"] == "accepted"
+    verdict = judged(claim(ELSEWHERE), claim(LULL), held=held)
+    assert (verdict[ELSEWHERE.key]["verdict"], verdict[ELSEWHERE.key]["confidence_ppm"]) == ("anomalous", 0)
+    assert verdict[LULL.structure.key]["verdict"] == "accepted"
     assert judged(claim(ELSEWHERE))[ELSEWHERE.key]["verdict"] == "accepted", "who knows nothing has no world yet"
     report = judged(claim(ELSEWHERE), held=held, source="replicant")[ELSEWHERE.key]
     assert (report["verdict"], report["confidence_ppm"]) == ("accepted", 300_000)
@@ -131,20 +133,20 @@ def test_what_lies_outside_of_its_world_is_anomalous_but_for_a_replicant() -> No
 
 def test_an_effect_far_beyond_what_it_knows_is_anomalous() -> None:
     held = [entry("g-1", STORM.structure._replace(tool=f"t{i}"), effect_mean_ppm=500) for i in range(5)]
-    found = judged(claim(LULL, effect_mean_ppm=5_001), claim(FOG, effect_mean_ppm=5_000), held=held)
-    assert found[LULL.structure.key]["verdict"] == "anomalous"
-    assert found[FOG.structure.key]["verdict"] == "accepted"
+    verdict = judged(claim(LULL, effect_mean_ppm=5_001), claim(FOG, effect_mean_ppm=5_000), held=held)
+    assert verdict[LULL.structure.key]["verdict"] == "anomalous"
+    assert verdict[FOG.structure.key]["verdict"] == "accepted"
     assert judged(claim(LULL, effect_mean_ppm=5_001), held=held[:4])[LULL.structure.key]["verdict"] == "accepted"
 
 
 @pytest.mark.row("INH-10")
 def test_where_more_comes_than_can_be_tried_the_most_surprising_goes_first() -> None:
-    one = BRIEF.model_copy(update={"reception": BRIEF.reception.model_copy(update={"entries_max": 1})})
+    item = BRIEF.model_copy(update={"reception": BRIEF.reception.model_copy(update={"entries_max": 1})})
     held = [entry("g-1", STORM.structure)]
     near, far = STORM.structure._replace(gas_band="dear"), LULL.structure
-    found = judged(claim(near), claim(far), held=held, policy=one)
-    assert {about: row["verdict"] for about, row in found.items()} == {near.key: "deferred", far.key: "accepted"}
-    assert found[far.key]["priority"] < found[near.key]["priority"]
+    verdict = judged(claim(near), claim(far), held=held, policy=item)
+    assert {about: row["verdict"] for about, row in verdict.items()} == {near.key: "deferred", far.key: "accepted"}
+    assert verdict[far.key]["priority"] < verdict[near.key]["priority"]
 
 
 def test_what_its_owner_took_out_is_not_let_in_again() -> None:
@@ -152,14 +154,14 @@ def test_what_its_owner_took_out_is_not_let_in_again() -> None:
     assert judged(claim(STORM), held=[gone])[STORM.structure.key]["reason"] == "its owner took that out"
     ends = entry("g-1", STORM.structure)["entry_id"]
     word = order("g-1", 1, "EntryRetracted", ends, 2 * SPAN)
-    told = Received(lived({STORM: (STRONG, STRONG)}), delivery(claim(STORM), seen=3 * SPAN), orders=[word])
-    assert told.entry(STORM)["status"] == "retracted"
+    reception = Received(lived({STORM: (STRONG, STRONG)}), delivery(claim(STORM), seen=3 * SPAN), orders=[word])
+    assert reception.entry(STORM)["status"] == "retracted"
 
 
 def test_own_outcomes_that_decide_on_their_own_admit_it_at_once() -> None:
-    told = Received(lived({STORM: (SILENCE, STRONG)}), delivery(claim(STORM)))
-    assert told.said(STORM) == [(1, "quarantined"), (2, "borne_out"), (2, "admitted")]
-    assert told.entry(STORM)["confidence_ppm"] == 500_000
+    reception = Received(lived({STORM: (SILENCE, STRONG)}), delivery(claim(STORM)))
+    assert reception.decided(STORM) == [(1, "quarantined"), (2, "borne_out"), (2, "admitted")]
+    assert reception.entry(STORM)["confidence_ppm"] == 500_000
 
 
 @pytest.mark.parametrize(("crossings", "import_ppm", "report_ppm"), [(1, 400_000, 300_000), (3, 289_000, 216_750)])
@@ -175,26 +177,26 @@ def test_it_enters_at_its_sources_base_less_what_each_crossing_costs(
 
 
 def test_a_rule_that_spans_gas_bands_waits_as_one_about_each() -> None:
-    told = Received(lived({RALLY: (SILENCE,)}), delivery(claim(STORM.structure._replace(gas_band="any"))))
-    waiting = {e["gas_band"] for e in told.entries.values() if e["status"] == "candidate"}
+    reception = Received(lived({RALLY: (SILENCE,)}), delivery(claim(STORM.structure._replace(gas_band="any"))))
+    waiting = {e["gas_band"] for e in reception.entries.values() if e["status"] == "candidate"}
     assert waiting == {"cheap", "normal", "dear"}
 
 
 def test_of_a_rule_that_spans_gas_bands_only_what_is_new_waits() -> None:
     plot, wide = {SQUALL: (STRONG, STRONG)}, claim(STORM.structure._replace(gas_band="any"))
-    told, plain = Received(lived(plot), delivery(wide, seen=8)), Received(lived(plot))
-    assert told.entry(SQUALL) == plain.entry(SQUALL), "what it holds is its own"
-    assert [told.said(when) for when in (STORM, GALE)] == [[(3, "quarantined")]] * 2
+    result, plain = Received(lived(plot), delivery(wide, seen=8)), Received(lived(plot))
+    assert result.entry(SQUALL) == plain.entry(SQUALL), "what it holds is its own"
+    assert [result.decided(when) for when in (STORM, GALE)] == [[(3, "quarantined")]] * 2
 
 
 @pytest.mark.row("INH-13")
 def test_a_replicants_report_keeps_what_it_was_to_find_out() -> None:
     sent = delivery(claim(STORM), source="replicant", hypothesis="re-centring pays in storms")
-    told = Received(lived({STORM: (SILENCE, GOOD, GOOD, GOOD)}), sent)
-    (first,) = [row for row in told.decisions if row["operation"] == "quarantined"]
+    reception = Received(lived({STORM: (SILENCE, GOOD, GOOD, GOOD)}), sent)
+    (first,) = [row for row in reception.decisions if row["operation"] == "quarantined"]
     assert (first["provenance"], first["confidence_ppm"]) == ("replicant", 300_000)
     assert "sent to find out: re-centring pays in storms" in first["reason"]
-    assert (told.entry(STORM)["status"], told.entry(STORM)["provenance"]) == ("active", "replicant")
+    assert (reception.entry(STORM)["status"], reception.entry(STORM)["provenance"]) == ("active", "replicant")
 
 
 def test_claims_about_the_chain_are_looked_up_and_where_there_are_none_nobody_is_asked() -> None:
@@ -216,9 +218,9 @@ def test_claims_about_the_chain_are_looked_up_and_where_there_are_none_nobody_is
     assert unproven(claims, Chain()) == (bold["entry_id"],)
     assert unproven(claims, Chain(TRANSACTION.lower())) == ()
     assert unproven(claims_of(crossing(plain)), Nobody()) == ()
-    found = judged(plain, bold, unproven=(bold["entry_id"],))
-    assert found[LULL.structure.key]["verdict"] == "unproven"
-    assert found[STORM.structure.key]["verdict"] == "accepted"
+    verdict = judged(plain, bold, unproven=(bold["entry_id"],))
+    assert verdict[LULL.structure.key]["verdict"] == "unproven"
+    assert verdict[STORM.structure.key]["verdict"] == "accepted"
 
 
 def test_what_comes_after_birth_is_recorded_with_how_it_came_and_fits_the_golem_as_it_is() -> None:
@@ -227,9 +229,9 @@ def test_what_comes_after_birth_is_recorded_with_how_it_came_and_fits_the_golem_
     came = life_event("g-1", START, Came(source="import", **what), way)
     assert came.event_id == came.content_id()
     assert came.event_id != life_event("g-1", START, Came(source="import", **what), Quarantined(tick_seen=8)).event_id
-    for source, said in (("succession", way), ("import", None)):
+    for source, statement in (("succession", way), ("import", None)):
         with pytest.raises(ValidationError, match="is quarantined, and no other knowledge is"):
-            life_event("g-1", START, Came(source=source, **what), said)  # type: ignore[arg-type]
+            life_event("g-1", START, Came(source=source, **what), statement)  # type: ignore[arg-type]
     assert LifeEvent.model_validate_json(came.model_dump_json()) == came
     check_arrivals([("g-1", way)], contiguous=lambda _: 7, death=lambda _: None)
     with pytest.raises(RegressionError, match="give it again"):

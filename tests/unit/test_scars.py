@@ -28,13 +28,13 @@ pytestmark = pytest.mark.row("KAT-1", "KAT-2")
 G, H = "g-1", "g-2"
 
 
-def told(*rows: dict[str, Any], dead: Any = ALIVE) -> list[tuple[str, str | None, int | None]]:
-    found = outcomes_of(table(rows), dead, POLICY).to_pylist()
-    return [(r["outcome_class"], r["confirmed"], r["confirmed_tick"]) for r in found]
+def outcome_classes(*rows: dict[str, Any], dead: Any = ALIVE) -> list[tuple[str, str | None, int | None]]:
+    selected = outcomes_of(table(rows), dead, POLICY).to_pylist()
+    return [(r["outcome_class"], r["confirmed"], r["confirmed_tick"]) for r in selected]
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("row", "wanted"),
     [
         ({"status": "reverted", "pnl_ppm": None}, "revert"),
         ({"slippage_ppm": 10_001}, "slippage"),
@@ -47,39 +47,39 @@ def told(*rows: dict[str, Any], dead: Any = ALIVE) -> list[tuple[str, str | None
         ({"slippage_ppm": 50_000, "verified": False}, "passed"),
     ],
 )
-def test_what_is_hard_is_sure_at_once_and_what_is_not_waits(said: dict[str, Any], wanted: str) -> None:
+def test_what_is_hard_is_sure_at_once_and_what_is_not_waits(row: dict[str, Any], wanted: str) -> None:
     at_once = wanted in ("revert", "slippage", "drawdown")
-    assert told(act(G, 5, **said)) == [(wanted, "immediate" if at_once else None, 5 if at_once else None)]
+    assert outcome_classes(act(G, 5, **row)) == [(wanted, "immediate" if at_once else None, 5 if at_once else None)]
 
 
 @pytest.mark.parametrize("pnl_ppm", [-5_000, -580])
 @pytest.mark.parametrize(("effect", "wanted"), [(-3_000, True), (-2_999, False), (40_000, False)])
 def test_the_check_after_thirty_ticks_decides(pnl_ppm: int, effect: int, wanted: bool) -> None:
     otherwise = "recovered" if pnl_ppm <= -3_000 else "passed"
-    found = told(act(G, 5, pnl_ppm=pnl_ppm), check(G, 35, 5, effect))
-    assert found == [("lasting", "deferred", 35) if wanted else (otherwise, None, None)]
+    result = outcome_classes(act(G, 5, pnl_ppm=pnl_ppm), check(G, 35, 5, effect))
+    assert result == [("lasting", "deferred", 35) if wanted else (otherwise, None, None)]
 
 
 def test_hearsay_and_what_was_not_done_condemn_nothing() -> None:
     hurt = act(G, 5, pnl_ppm=-5_000)
     for verdict in (check(G, 35, 5, -9_000, verified=False), check(G, 35, 5, -9_000, chosen="hold"),
                     check(G, 35, 4, -9_000), check(H, 35, 5, -9_000)):  # fmt: skip
-        assert told(hurt, verdict) == [("waiting", None, None)]
-    assert told(act(G, 5, status="blocked", pnl_ppm=None), act(G, 6, status="deferred", pnl_ppm=None)) == []
+        assert outcome_classes(hurt, verdict) == [("waiting", None, None)]
+    assert outcome_classes(act(G, 5, status="blocked", pnl_ppm=None), act(G, 6, status="deferred", pnl_ppm=None)) == []
 
 
 def test_death_before_the_check_makes_what_was_lost_final() -> None:
     hurt = act(G, 31, pnl_ppm=-5_000)
-    assert told(hurt, dead=ended(G, 60)) == [("lasting", "at_death", 60)]
-    assert told(hurt, dead=ended(G, 61)) == [("waiting", None, None)], "its check came, and said nothing"
-    assert told(hurt, dead=ended(H, 60)) == [("waiting", None, None)]
-    assert told(act(G, 31), dead=ended(G, 60)) == [("passed", None, None)]
+    assert outcome_classes(hurt, dead=ended(G, 60)) == [("lasting", "at_death", 60)]
+    assert outcome_classes(hurt, dead=ended(G, 61)) == [("waiting", None, None)], "its check came, and said nothing"
+    assert outcome_classes(hurt, dead=ended(H, 60)) == [("waiting", None, None)]
+    assert outcome_classes(act(G, 31), dead=ended(G, 60)) == [("passed", None, None)]
 
 
 def test_a_failure_is_told_in_words_from_its_structure() -> None:
-    found = failures([act(G, 5, pnl_ppm=-5_000), check(G, 35, 5, -6_000), act(G, 40, status="reverted")]).to_pylist()
-    assert [r["scar_id"] for r in found] == ["scar-g-1-1", "scar-g-1-2"]
-    late, hard = found
+    rows = failures([act(G, 5, pnl_ppm=-5_000), check(G, 35, 5, -6_000), act(G, 40, status="reverted")]).to_pylist()
+    assert [r["scar_id"] for r in rows] == ["scar-g-1-1", "scar-g-1-2"]
+    late, hard = rows
     assert (late["episode_id"], late["cause_ticks"], late["cycle"]) == ("g-1:5", [5, 35], 1)
     assert (late["confirmed_at"], late["at"]) == (moment(35), moment(5))
     assert late["causal_narrative"] == (
@@ -93,7 +93,7 @@ def test_a_failure_is_told_in_words_from_its_structure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "mechanism"),
+    ("row", "mechanism"),
     [
         ({"pnl_ppm": -30_000}, "unexplained"),
         ({"pnl_ppm": -30_000, "cause": "utilization"}, "cause"),
@@ -101,16 +101,16 @@ def test_a_failure_is_told_in_words_from_its_structure() -> None:
         ({"pnl_ppm": -12_000, "slippage_ppm": 11_000}, "slipped"),
     ],
 )
-def test_of_a_loss_that_nothing_explains_no_scar_is_made(said: dict[str, Any], mechanism: str) -> None:
-    found = failures([act(G, 5, **said)])
-    assert found["mechanism"].to_pylist() == [mechanism]
-    assert found["is_clear"].to_pylist() == [mechanism != "unexplained"]
-    assert scars_of(found, deaths(), POLICY).num_rows == (mechanism != "unexplained")
+def test_of_a_loss_that_nothing_explains_no_scar_is_made(row: dict[str, Any], mechanism: str) -> None:
+    derived = failures([act(G, 5, **row)])
+    assert derived["mechanism"].to_pylist() == [mechanism]
+    assert derived["is_clear"].to_pylist() == [mechanism != "unexplained"]
+    assert scars_of(derived, deaths(), POLICY).num_rows == (mechanism != "unexplained")
 
 
 def test_a_price_that_came_back_is_another_mechanism_than_a_cost() -> None:
-    (found,) = failures([act(G, 5), check(G, 35, 5, -6_000)]).to_pylist()
-    assert found["mechanism"] == "return"
+    (result,) = failures([act(G, 5), check(G, 35, 5, -6_000)]).to_pylist()
+    assert result["mechanism"] == "return"
 
 
 def test_the_tag_is_clamped_and_named_by_its_octant() -> None:
@@ -157,9 +157,9 @@ KEY = STORM.structure.key
     ],
 )
 def test_it_is_as_sure_as_the_curator_was_at_that_close(rules: Any, confidence: int) -> None:
-    found = failures(LATE, rules=rules)
-    assert found["confidence_ppm"].to_pylist() == [confidence]
-    assert scars_of(found, deaths(), POLICY).num_rows == (confidence >= 650_000)
+    derived = failures(LATE, rules=rules)
+    assert derived["confidence_ppm"].to_pylist() == [confidence]
+    assert scars_of(derived, deaths(), POLICY).num_rows == (confidence >= 650_000)
     hard = failures([act(G, 5, status="reverted")], rules=rules)
     assert hard["confidence_ppm"].to_pylist() == [700_000], "whether acting pays says nothing of what the chain refused"
 
@@ -189,8 +189,8 @@ def test_only_what_death_publishes_is_a_bloodstain_and_it_fades_three_times_slow
 
 
 def test_numbers_go_on_from_what_was_told_before() -> None:
-    found = failures([act(G, 60, status="reverted")], known={G: 2})
-    assert found["scar_id"].to_pylist() == ["scar-g-1-3"]
+    derived = failures([act(G, 60, status="reverted")], known={G: 2})
+    assert derived["scar_id"].to_pylist() == ["scar-g-1-3"]
 
 
 def test_a_golem_without_an_owner_has_no_clade() -> None:

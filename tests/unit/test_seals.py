@@ -74,9 +74,9 @@ def test_a_batch_is_sealed_as_its_records_are_one_by_one(
 
 def test_no_two_seals_share_a_nonce_whatever_differs() -> None:
     key, other = SealKey(SECRET), SealKey(SECRET[::-1])
-    said = [(key, "g", b"a", b"x"), (key, "g", b"a", b"y"), (key, "g", b"b", b"x"), (key, "h", b"a", b"x"),
+    rows = [(key, "g", b"a", b"x"), (key, "g", b"a", b"y"), (key, "g", b"b", b"x"), (key, "h", b"a", b"x"),
             (other, "g", b"a", b"x"), (key, "ga", b"", b"x"), (key, "g", b"aa", b"x")]  # fmt: skip
-    assert len({k.seal(g, place, text).nonce for k, g, place, text in said}) == len(said)
+    assert len({k.seal(g, place, text).nonce for k, g, place, text in rows}) == len(rows)
 
 
 def test_a_seal_opens_with_its_key_in_its_place_unaltered_and_not_else() -> None:
@@ -97,8 +97,8 @@ def test_a_seal_opens_with_its_key_in_its_place_unaltered_and_not_else() -> None
 
 
 def test_the_documented_seal_opens_for_ever() -> None:
-    (told,) = re.findall(r'\{"key_id":"seal-.*?\}', DOCS.read_text(), re.DOTALL)
-    sealed = Sealed.model_validate_json(told)
+    (result,) = re.findall(r'\{"key_id":"seal-.*?\}', DOCS.read_text(), re.DOTALL)
+    sealed = Sealed.model_validate_json(result)
     parts = open_parts(sealed, "g-1", 7, SealKey(SECRET))
     assert parts == PrivateParts(reasoning_summary="wait for calm", positions=())
     assert SealKey(SECRET).seal("g-1", b"tick\x007", b'{"positions":[],"reasoning_summary":"wait for calm"}') == sealed

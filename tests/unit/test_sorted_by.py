@@ -15,10 +15,10 @@ keys = st.tuples(st.sampled_from(["g-1", "g-2", "g-3"]), st.sampled_from(["a", "
 
 @some(100)
 @given(st.lists(keys, max_size=12))
-def test_rows_in_order_are_as_sorting_leaves_them(found: list[tuple[str, str]]) -> None:
-    rows = pa.table({"golem_id": [g for g, _ in found], "structure": [s for _, s in found], "at": range(len(found))})
+def test_rows_in_order_are_as_sorting_leaves_them(keys: list[tuple[str, str]]) -> None:
+    rows = pa.table({"golem_id": [g for g, _ in keys], "structure": [s for _, s in keys], "at": range(len(keys))})
     rows = rows.cast(pa.schema([("golem_id", pa.string()), ("structure", pa.string()), ("at", pa.int64())]))
     made = sorted_by(rows, KEY)
-    assert list(zip(*made.select(KEY).to_pydict().values(), strict=True)) == sorted(found)
-    assert (made is rows) == (found == sorted(found))
-    assert sorted(made["at"].to_pylist()) == list(range(len(found)))
+    assert list(zip(*made.select(KEY).to_pydict().values(), strict=True)) == sorted(keys)
+    assert (made is rows) == (keys == sorted(keys))
+    assert sorted(made["at"].to_pylist()) == list(range(len(keys)))

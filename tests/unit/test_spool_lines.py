@@ -31,11 +31,11 @@ def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.
         some = [b"\n", b"\r\n", b" ", b"\t", b"a", b"x" * random.randrange(30), b"y" * 90 + b"\n"]
         content = b"".join(random.choice(some) for _ in range(random.randrange(30)))
         monkeypatch.setattr(spool_blocks, "_LOOK_BYTES", random.randrange(1, 50))
-        found = blocks(content, random.choice([random.randrange(4, 80), random.randrange(200, 1_000)]))
-        lines = [line for block in found for line in block.lines]
+        result = blocks(content, random.choice([random.randrange(4, 80), random.randrange(200, 1_000)]))
+        lines = [line for block in result for line in block.lines]
         assert lines == [line for line in physical(content) if len(line) <= 50]
-        numbered = {number for block in found for number in block.numbers}
-        numbered |= {number for block in found for number, _ in block.long}
+        numbered = {number for block in result for number in block.numbers}
+        numbered |= {number for block in result for number, _ in block.long}
         there = (line.removesuffix(b"\r") for line in content.split(b"\n"))
         assert numbered == {number for number, line in enumerate(there, 1) if line.strip(b" \t\r")}
 
@@ -49,15 +49,15 @@ def test_blocks_are_small_at_both_ends_and_a_last_line_without_an_end_has_none_o
 
 def test_what_somebody_adds_while_a_file_is_read_belongs_to_it() -> None:
     file = io.BytesIO(b"0123456789\n" * 20)
-    found = []
+    rows = []
     for block in blocks_of(file, block_bytes=80, line_bytes_max=50, keep=kept):
-        found += block.lines
-        if len(found) < 60:
+        rows += block.lines
+        if len(rows) < 60:
             at = file.tell()
             file.seek(0, os.SEEK_END)
             file.write(b"9876543210\n" * 5)
             file.seek(at)
-    assert found[:20] == [b"0123456789"] * 20
-    assert set(found[20:]) == {b"9876543210"}
-    assert len(found) >= 60
-    assert b"\n".join([*found, b""]) == file.getvalue()
+    assert rows[:20] == [b"0123456789"] * 20
+    assert set(rows[20:]) == {b"9876543210"}
+    assert len(rows) >= 60
+    assert b"\n".join([*rows, b""]) == file.getvalue()

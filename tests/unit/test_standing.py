@@ -20,13 +20,13 @@ pytestmark = pytest.mark.row("INH-18")
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def step(name: str, outcome: str = "done", **told: Any) -> Advanced:
+def step(name: str, outcome: str = "done", **fields: Any) -> Advanced:
     """One step as it would be on record."""
-    said = dict.fromkeys(
+    answer = dict.fromkeys(
         ("due_at", "bundle_hash", "configuration", "divergence_ppm", "budget_micros", "lifespan_ticks", "place",
          "identity")
     )  # fmt: skip
-    whole = {"heir_id": "g-heir", "mode": "automatic", "attempt": 1, "why": "x", **said, **told}
+    whole = {"heir_id": "g-heir", "mode": "automatic", "attempt": 1, "why": "x", **answer, **fields}
     return Advanced.model_validate({**whole, "step": name, "outcome": outcome})
 
 
@@ -34,11 +34,11 @@ def test_steps_follow_one_another_to_the_birth() -> None:
     assert STEPS == ("exported", "compiled", "compared", "provisioned", "funded", "registered", "booted")
     done: list[Advanced] = []
     for name in STEPS:
-        standing = standings([("g", one) for one in done]).get("g", Standing({}))
+        standing = standings([("g", item) for item in done]).get("g", Standing({}))
         assert standing.next_step(NOW) == name
         assert not standing.booted
         done.append(step(name))
-    last = standings([("g", one) for one in done])["g"]
+    last = standings([("g", item) for item in done])["g"]
     assert last.booted
     assert last.next_step(NOW) is None
 
@@ -54,35 +54,35 @@ def test_provisioning_is_tried_again_at_30_120_480_seconds_and_then_hourly() -> 
     assert waits == [30, 120, 480, 3600, 3600, 3600, 3600]
     begun = [step("exported"), step("compiled"), step("compared")]
     failed = step("provisioned", "failed", due_at=NOW + timedelta(seconds=30))
-    standing = standings([("g", one) for one in [*begun, failed]])["g"]
+    standing = standings([("g", item) for item in [*begun, failed]])["g"]
     assert standing.next_step(NOW + timedelta(seconds=29)) is None
     assert standing.next_step(NOW + timedelta(seconds=30)) == "provisioned"
     assert standing.attempts("provisioned") == 1
 
 
 def test_an_identity_that_is_refused_stops_no_birth() -> None:
-    told = [step(name) for name in STEPS[:5]] + [step("registered", "failed")]
-    standing = standings([("g", one) for one in told])["g"]
+    rows = [step(name) for name in STEPS[:5]] + [step("registered", "failed")]
+    standing = standings([("g", item) for item in rows])["g"]
     assert standing.next_step(NOW) == "booted"
-    born = standings([("g", one) for one in [*told, step("booted")]])["g"]
+    born = standings([("g", item) for item in [*rows, step("booted")]])["g"]
     assert born.booted
     assert born.unregistered
     later = step("registered", attempt=2, identity="local:1")
-    assert not standings([("g", one) for one in [*told, step("booted"), later]])["g"].unregistered
+    assert not standings([("g", item) for item in [*rows, step("booted"), later]])["g"].unregistered
 
 
 def test_an_identity_that_is_refused_for_good_stops_no_birth_and_is_asked_for_no_more() -> None:
-    told = [step(name) for name in STEPS[:5]] + [step("registered", "halted")]
-    standing = standings([("g", one) for one in told])["g"]
+    rows = [step(name) for name in STEPS[:5]] + [step("registered", "halted")]
+    standing = standings([("g", item) for item in rows])["g"]
     assert standing.halted is None
     assert standing.next_step(NOW) == "booted"
-    born = standings([("g", one) for one in [*told, step("booted")]])["g"]
+    born = standings([("g", item) for item in [*rows, step("booted")]])["g"]
     assert (born.booted, born.unregistered, born.nameless) == (True, False, True)
 
 
 def test_what_an_owner_does_takes_the_place_of_what_was_begun_automatically() -> None:
-    told = [("g", step("exported")), ("g", step("compiled", "halted")), ("g", step("exported", mode="manual"))]
-    standing = standings(told)["g"]
+    rows = [("g", step("exported")), ("g", step("compiled", "halted")), ("g", step("exported", mode="manual"))]
+    standing = standings(rows)["g"]
     assert standing.halted is None
     assert standing.next_step(NOW) == "compiled"
 
@@ -100,17 +100,17 @@ def test_only_what_failed_is_due_again() -> None:
     st.randoms(use_true_random=False),
 )
 @some(50)
-def test_the_order_in_which_events_come_does_not_show(told: list[tuple[str, Any, str]], luck: Any) -> None:
+def test_the_order_in_which_events_come_does_not_show(steps: list[tuple[str, Any, str]], luck: Any) -> None:
     counts: dict[tuple[str, str], int] = {}
     events = []
-    for golem, name, outcome in told:
+    for golem, name, outcome in steps:
         counts[golem, name] = counts.get((golem, name), 0) + 1
         events.append((golem, step(name, outcome, attempt=counts[golem, name])))
     shuffled = list(events)
     luck.shuffle(shuffled)
-    found = standings(events)
-    assert found == standings(shuffled)
-    for golem, standing in found.items():
-        for one in standing.last.values():
-            assert one.attempt == counts[golem, one.step], "the highest attempt of a step is how it stands"
+    state = standings(events)
+    assert state == standings(shuffled)
+    for golem, standing in state.items():
+        for value in standing.last.values():
+            assert value.attempt == counts[golem, value.step], "the highest attempt of a step is how it stands"
         assert list(standing.last) == [s for s in STEPS if s in standing.last]

@@ -47,13 +47,13 @@ def asking(golem_id: str) -> list[dict[str, Any]]:
     return [entry(golem_id, f"open{i}", status="candidate", sign=0, **sums) for i in range(2)]
 
 
-def known(golem_id: str, count: int = 5, **said: Any) -> list[dict[str, Any]]:
+def known(golem_id: str, count: int = 5, **fields: Any) -> list[dict[str, Any]]:
     """A golem's entries: one anti-knowledge, one fact, the rest heuristics; and two questions."""
     return [
         entry(golem_id, "w", kind="warning", sign=-1, is_anti_knowledge=True),
         entry(golem_id, baseline("gas_price")),
         *(
-            entry(golem_id, f"h{i}", **({"kind": "heuristic", "confidence_ppm": 800_000} | said))
+            entry(golem_id, f"h{i}", **({"kind": "heuristic", "confidence_ppm": 800_000} | fields))
             for i in range(count - 2)
         ),
         *asking(golem_id),
@@ -79,16 +79,16 @@ def heir_of(*rows: dict[str, Any]) -> Callable[[Candidate], Candidate]:
     return lambda c: c._replace(before=bundle_of(*rows, golem_id="g-0"))
 
 
-def made_of_it(**said: int) -> Callable[[Candidate], Candidate]:
+def made_of_it(**fields: int) -> Callable[[Candidate], Candidate]:
     """Return a change of the manifest's fields about the golem's own entries."""
     whole = {"inherited_count": 5, "divergence_ppm": 150_000, "novel_count": 5, "invalidated_count": 3, "gap_count": 1,
              "question_ratio_ppm": 100_000}  # fmt: skip
-    return lambda c: altered(c, {}, divergence=whole | said)
+    return lambda c: altered(c, {}, divergence=whole | fields)
 
 
-def altered(candidate: Candidate, files: dict[str, bytes], **said: Any) -> Candidate:
+def altered(candidate: Candidate, files: dict[str, bytes], **fields: Any) -> Candidate:
     """The candidate with other files and another head, sealed as if they had been packed so."""
-    head = {n: v for n, v in candidate.bundle.manifest.items() if n not in ("files", "bundle_hash")} | said
+    head = {n: v for n, v in candidate.bundle.manifest.items() if n not in ("files", "bundle_hash")} | fields
     bundle = seal({n: candidate.bundle.files[n] for n in FILES} | files, head)
     return candidate._replace(bundle_hash=bundle.bundle_hash, bundle=bundle)
 
@@ -103,12 +103,12 @@ def rewritten(change: Callable[[Rows], Rows]) -> Callable[[Candidate], Candidate
     return spoil
 
 
-def first(**said: Any) -> Callable[[Candidate], Candidate]:
+def first(**fields: Any) -> Callable[[Candidate], Candidate]:
     """A spoiler that changes the first heuristic."""
 
     def change(rows: Rows) -> Rows:
         place = next(i for i, row in enumerate(rows) if row["kind"] == "heuristic")
-        return [row | said if i == place else row for i, row in enumerate(rows)]
+        return [row | fields if i == place else row for i, row in enumerate(rows)]
 
     return rewritten(change)
 
@@ -169,14 +169,14 @@ def judged(*candidates: Candidate, policy: Policy = SIX) -> Verdicts:
 
 
 def failures(verdicts: Verdicts) -> list[list[str]]:
-    return [[f.expectation for f in one.failed] for one in verdicts.judged]
+    return [[f.expectation for f in verdict.failed] for verdict in verdicts.judged]
 
 
 @pytest.mark.row("P-5")
 def test_every_expectation_has_a_spoiler_and_a_description() -> None:
     suite = bundle_expectations(POLICY)
-    assert [one.name for one in suite] == list(SPOILERS)
-    assert all(one.description.endswith(".") for one in suite)
+    assert [expectation.name for expectation in suite] == list(SPOILERS)
+    assert all(expectation.description.endswith(".") for expectation in suite)
 
 
 @pytest.mark.row("P-5")
@@ -185,10 +185,10 @@ def test_one_spoilt_bundle_of_many_fails_alone_and_for_that_reason_alone(name: s
     candidates = [good(g) for g in ("g-1", "g-2", "g-3")]
     candidates[1] = SPOILERS[name](candidates[1])
     verdicts = judged(*candidates)
-    severity = {one.name: one.severity for one in bundle_expectations(SIX)}[name]
+    severity = {expectation.name: expectation.severity for expectation in bundle_expectations(SIX)}[name]
     assert failures(verdicts) == [[], [name], []]
-    assert [one.passed for one in verdicts.judged] == [True, severity == "warning", True]
-    assert [one.bundle_hash for one in verdicts.judged] == [c.bundle_hash for c in candidates]
+    assert [expectation.passed for expectation in verdicts.judged] == [True, severity == "warning", True]
+    assert [expectation.bundle_hash for expectation in verdicts.judged] == [c.bundle_hash for c in candidates]
     assert verdicts.judged[1].failed[0].severity == severity
 
 
@@ -198,11 +198,15 @@ def test_all_spoilt_at_once_each_has_its_own_verdict_beside_the_good_ones() -> N
     spoilt = [(name, SPOILERS[name](intact)) for name in SPOILERS]
     given = [("", intact), *spoilt[:5], ("", good("g-2")), *spoilt[5:], ("", good("g-3"))]
     verdicts = judged(*(candidate for _, candidate in given))
-    severity = {one.name: one.severity for one in bundle_expectations(SIX)} | {"": "warning"}
+    severity = {expectation.name: expectation.severity for expectation in bundle_expectations(SIX)} | {"": "warning"}
     assert failures(verdicts) == [[name] if name else [] for name, _ in given]
-    assert [one.passed for one in verdicts.judged] == [severity[name] == "warning" for name, _ in given]
-    assert [one.bundle_hash for one in verdicts.judged] == [candidate.bundle_hash for _, candidate in given]
-    assert [one.failed[0].severity for one in verdicts.judged if one.failed] == [severity[name] for name, _ in spoilt]
+    assert [expectation.passed for expectation in verdicts.judged] == [severity[name] == "warning" for name, _ in given]
+    assert [expectation.bundle_hash for expectation in verdicts.judged] == [
+        candidate.bundle_hash for _, candidate in given
+    ]
+    assert [expectation.failed[0].severity for expectation in verdicts.judged if expectation.failed] == [
+        severity[name] for name, _ in spoilt
+    ]
 
 
 @pytest.mark.row("P-5")
@@ -235,7 +239,7 @@ def test_a_file_that_cannot_be_read_is_a_verdict_and_not_a_crash() -> None:
     verdicts = judged(*(c._replace(bundle=b) for c, b in zip(whole, broken, strict=True))).judged
     for name, verdict in zip(names, verdicts, strict=True):
         assert not verdict.passed, name
-        assert "hashes_match" in [one.expectation for one in verdict.failed], name
+        assert "hashes_match" in [item.expectation for item in verdict.failed], name
 
 
 def test_what_has_the_wrong_type_is_no_provenance() -> None:
@@ -244,9 +248,11 @@ def test_what_has_the_wrong_type_is_no_provenance() -> None:
         {"anchor_at": "yesterday"}, {"anchor_at": 5}, {"entry_id": ["x"]}, {"text": ""}, {"generation": 1.5},
     ]  # fmt: skip
     alone = first(confidence_ppm="high")(candidate_of(*known("g-1")))
-    many = [first(**said)(candidate_of(*known(f"g-{at}"), golem_id=f"g-{at}")) for at, said in enumerate(wrong)]
-    for said, found in zip([wrong[0], *wrong], failures(judged(alone)) + failures(judged(*many)), strict=True):
-        assert "provenance_complete" in found, said
+    many = [
+        first(**provenance)(candidate_of(*known(f"g-{at}"), golem_id=f"g-{at}")) for at, provenance in enumerate(wrong)
+    ]
+    for provenance, result in zip([wrong[0], *wrong], failures(judged(alone)) + failures(judged(*many)), strict=True):
+        assert "provenance_complete" in result, provenance
 
 
 def test_an_entry_that_the_dead_did_not_know_is_not_believed() -> None:
@@ -309,5 +315,5 @@ def test_what_is_read_in_bulk_is_what_is_read_row_by_row() -> None:
         bulk, rows = entry_facts(bundle, at_us, POLICY), row_by_row(bundle.rows(ENTRIES), at_us, POLICY)
         assert bulk._replace(now=bulk.now.tolist()) == rows._replace(now=rows.now.tolist())
     assert sum(bulk.missing) == 1
-    for said in ({"liquidity": 3.5}, {"origin_golem_id": None}, {"confidence_ppm": 0.5}):
-        assert first(**said)(candidate_of(*known("g-1"))).bundle.plain_entries() is None
+    for changed_fields in ({"liquidity": 3.5}, {"origin_golem_id": None}, {"confidence_ppm": 0.5}):
+        assert first(**changed_fields)(candidate_of(*known("g-1"))).bundle.plain_entries() is None

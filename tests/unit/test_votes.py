@@ -140,11 +140,11 @@ def test_the_dead_vote_without_a_gate_with_what_they_believed_at_death() -> None
 @pytest.mark.row("KAT-5")
 def test_a_death_vote_is_backed_only_by_a_recorded_death_at_its_own_moment() -> None:
     cast = death_votes(grimoire(entry(), entry("g-2")), deaths("g-1", "g-2"), POLICY)
-    mine = {c["golem_id"]: c["vote_id"] for c in cast.causes.to_pylist()}
-    assert backed_votes(*cast, deaths("g-1")).to_pylist() == [mine["g-1"]]
+    keys = {c["golem_id"]: c["vote_id"] for c in cast.causes.to_pylist()}
+    assert backed_votes(*cast, deaths("g-1")).to_pylist() == [keys["g-1"]]
     assert backed_votes(*cast, deaths("g-1", at=DIED + DAY)).to_pylist() == []
     assert backed_votes(*cast, deaths()).to_pylist() == []
-    assert backed_votes(*cast, deaths("g-1", "g-2")).to_pylist() == sorted(mine.values())
+    assert backed_votes(*cast, deaths("g-1", "g-2")).to_pylist() == sorted(keys.values())
 
 
 def test_a_public_vote_shows_neither_golem_nor_owner_nor_entry() -> None:

@@ -27,17 +27,17 @@ def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
 
 @pytest.mark.row("P-5")
 def test_a_warning_is_waived_once_for_all_who_look(stores: DerivationContext) -> None:
-    told = [one for one in bundle_failures(stores) if one.severity == "warning"]
-    assert len(told) > 2, "young golems add little to what they were given"
-    assert {one.bundle_hash for one in told} <= set(published_bundles(stores).values())
-    one = told[0]
+    selected = [failure for failure in bundle_failures(stores) if failure.severity == "warning"]
+    assert len(selected) > 2, "young golems add little to what they were given"
+    assert {failure.bundle_hash for failure in selected} <= set(published_bundles(stores).values())
+    failure = selected[0]
     before = health_of(stores, NOW).judgements
-    assert (before.warnings, before.waived) == (len(told), 0)
-    record_waiver(stores, one.bundle_hash[:20], one.expectation, "it lived for two hours", now=NOW)
+    assert (before.warnings, before.waived) == (len(selected), 0)
+    record_waiver(stores, failure.bundle_hash[:20], failure.expectation, "it lived for two hours", now=NOW)
     assert [w.why for w in bundle_failures(stores) if not w.open] == ["it lived for two hours"]
     after = health_of(stores, NOW).judgements
-    assert (after.warnings, after.waived) == (len(told), 1)
-    record_waiver(stores, one.golem_id, one.expectation, "looked again", now=NOW + timedelta(hours=1))
+    assert (after.warnings, after.waived) == (len(selected), 1)
+    record_waiver(stores, failure.golem_id, failure.expectation, "looked again", now=NOW + timedelta(hours=1))
     assert [w.why for w in bundle_failures(stores) if not w.open] == ["looked again"]
     assert stores.life("BundleWaived").num_rows == 2
     verdicts = stores.life("BundleJudged")["judged"].to_pylist()
@@ -47,15 +47,15 @@ def test_a_warning_is_waived_once_for_all_who_look(stores: DerivationContext) ->
 @pytest.mark.row("P-5")
 def test_the_check_treats_a_waived_warning_as_waived(stores: DerivationContext) -> None:
     home = LazyStores(stores.home.root)
-    found = every_warning_is_waived(home)
-    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
-    told = bundle_failures(stores)
-    assert found.metadata["open_count"].value == found.metadata["warning_count"].value == len(told)
-    for one in told:
-        record_waiver(stores, one.bundle_hash, one.expectation, "a short life", now=NOW)
+    check = every_warning_is_waived(home)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    result = bundle_failures(stores)
+    assert check.metadata["open_count"].value == check.metadata["warning_count"].value == len(result)
+    for item in result:
+        record_waiver(stores, item.bundle_hash, item.expectation, "a short life", now=NOW)
     again = every_warning_is_waived(LazyStores(stores.home.root))
     assert again.passed
-    assert (again.metadata["open_count"].value, again.metadata["waived_count"].value) == (0, len(told))
+    assert (again.metadata["open_count"].value, again.metadata["waived_count"].value) == (0, len(result))
     assert "a short life" in again.metadata["warnings"].value
 
 
@@ -69,24 +69,26 @@ def test_what_is_critical_cannot_be_waived_by_a_command_nor_by_an_event(stores: 
         record_waiver(stores, "e" * 10, "hashes_match", "I know better", now=NOW)
     forged = BundleWaived(bundle_hash="e" * 64, expectation="hashes_match", why="I know better")
     stores.log.record([life_event(golem_id, at, forged)], NOW)
-    assert all(one.bundle_hash != "e" * 64 for one in bundle_failures(stores)), "its published bundle still counts"
+    assert all(failure.bundle_hash != "e" * 64 for failure in bundle_failures(stores)), (
+        "its published bundle still counts"
+    )
     other = Judged(bundle_hash="f" * 64, passed=False, expectations=28, failed=(CRITICAL,))
     stranger = life_event("g-stranger", at, other)
     forged = BundleWaived(bundle_hash="f" * 64, expectation="hashes_match", why="I know better")
     stores.log.record([stranger, life_event("g-stranger", at, forged)], NOW)
-    (one,) = (one for one in bundle_failures(stores) if one.golem_id == "g-stranger")
-    assert (one.severity, one.open) == ("critical", True)
+    (failure,) = (failure for failure in bundle_failures(stores) if failure.golem_id == "g-stranger")
+    assert (failure.severity, failure.open) == ("critical", True)
     assert left
 
 
 @pytest.mark.row("P-5")
 def test_what_did_not_fail_and_what_nobody_knows_is_named(stores: DerivationContext) -> None:
-    one = bundle_failures(stores)[0]
-    with pytest.raises(WaiverError, match=f"did not fail 'hashes_match'; it failed .*{one.expectation}"):
-        record_waiver(stores, one.bundle_hash, "hashes_match", "why not", now=NOW)
+    item = bundle_failures(stores)[0]
+    with pytest.raises(WaiverError, match=f"did not fail 'hashes_match'; it failed .*{item.expectation}"):
+        record_waiver(stores, item.bundle_hash, "hashes_match", "why not", now=NOW)
     with pytest.raises(WaiverError, match="--why"):
-        record_waiver(stores, one.bundle_hash, one.expectation, "  ", now=NOW)
+        record_waiver(stores, item.bundle_hash, item.expectation, "  ", now=NOW)
     for target in ("g-nobody", "", "zz"):
         with pytest.raises(QueryError, match="bardo bundle checks"):
-            record_waiver(stores, target, one.expectation, "why not", now=NOW)
+            record_waiver(stores, target, item.expectation, "why not", now=NOW)
     assert stores.life("BundleWaived").num_rows == 0

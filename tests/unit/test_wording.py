@@ -67,11 +67,11 @@ def test_a_level_is_said_to_two_digits(value: float, words: str) -> None:
 
 def test_each_metric_is_said_in_its_own_unit() -> None:
     place = {"protocol": "uniswap_v3", "pair": "WETH/USDC"}
-    said = {
+    by_key = {
         metric: baseline_text(**place, metric=metric, mean=mean, low=mean - 10, high=mean + 10)
         for metric, mean in zip(BASELINE_METRICS, (32_400, 51_000, 620, 9_100), strict=True)
     }
-    assert said == {
+    assert by_key == {
         "gas_price": "While trading WETH/USDC on uniswap_v3, gas usually costs about 32 gwei (give or take 0.010).",
         "pool_volume": "WETH/USDC on uniswap_v3 usually trades about 51,000 dollars a tick (give or take 10).",
         "slippage": "Actions on WETH/USDC on uniswap_v3 usually slip about 620 ppm (give or take 10).",

@@ -51,15 +51,15 @@ def ground(*truths: PlantedTruth, after: Yardstick | None = None) -> Ground:
     return Ground(before, after or before, truths, START_US, turn, {"gas_price": (20_000.0, 90_000.0)})
 
 
-def rule(cell: int, sign: int, golem: str = "g-1", **said: Any) -> dict[str, Any]:
+def rule(cell: int, sign: int, golem: str = "g-1", **fields: Any) -> dict[str, Any]:
     regime, band, gas = cell_name(cell)
     about = pattern("uniswap_rebalance", regime=regime, anomaly_band=band, gas_band=gas)
-    return entry(golem, about, sign=sign, **said)
+    return entry(golem, about, sign=sign, **fields)
 
 
-def link(cause: str, effect: str, lag: int, sign: int, golem: str = "g-1", **said: Any) -> dict[str, Any]:
+def link(cause: str, effect: str, lag: int, sign: int, golem: str = "g-1", **fields: Any) -> dict[str, Any]:
     about = Structure("causal", "ethereum", "uniswap_v3", "USDC/WETH", cause=cause, effect=effect, lag_ticks=lag)
-    return entry(golem, about, sign=sign, text="-", **said)
+    return entry(golem, about, sign=sign, text="-", **fields)
 
 
 def level(mean: int, golem: str = "g-1") -> dict[str, Any]:
@@ -87,32 +87,32 @@ def seen(*entries: dict[str, Any], truths: tuple[PlantedTruth, ...] = (), day: i
 def test_a_perfect_grimoire_keeps_every_bound() -> None:
     both = [e for g in ("g-1", "g-2") for e in (rule(PAYS, 1, g), rule(LOSES, -1, g), level(45_000, g))]
     links = [link("crash", "gas_gwei", 5, 1, g) for g in ("g-1", "g-2")]
-    one = seen(*both, *links, truths=(GAS, DECOY))
-    assert (one.precision, one.recall, one.junk, one.decoy_confidence) == (1.0, 1.0, 0.0, 0.0)
-    found = bounds([one], None, Discoveries(100, 0, 2, 4, 0), POLICY.worth)
-    assert all(bound.kept for bound in found)
-    assert {bound.name for bound in found} == {"precision", "recall", "junk", "decoys", "null market"}
+    page = seen(*both, *links, truths=(GAS, DECOY))
+    assert (page.precision, page.recall, page.junk, page.decoy_confidence) == (1.0, 1.0, 0.0, 0.0)
+    result = bounds([page], None, Discoveries(100, 0, 2, 4, 0), POLICY.worth)
+    assert all(bound.kept for bound in result)
+    assert {bound.name for bound in result} == {"precision", "recall", "junk", "decoys", "null market"}
 
 
 @pytest.mark.row("X-5")
 def test_an_inverted_grimoire_misses_them() -> None:
-    one = seen(rule(PAYS, -1), rule(LOSES, 1), link("crash", "gas_gwei", 5, -1), level(1), truths=(GAS,))
-    assert (one.precision, one.recall, one.junk) == (0.0, 0.0, 1.0)
-    assert [b.name for b in bounds([one], None, None, POLICY.worth) if not b.kept] == ["precision", "recall", "junk"]
+    page = seen(rule(PAYS, -1), rule(LOSES, 1), link("crash", "gas_gwei", 5, -1), level(1), truths=(GAS,))
+    assert (page.precision, page.recall, page.junk) == (0.0, 0.0, 1.0)
+    assert [b.name for b in bounds([page], None, None, POLICY.worth) if not b.kept] == ["precision", "recall", "junk"]
 
 
 @pytest.mark.row("X-5")
 def test_an_empty_grimoire_is_not_right() -> None:
-    one = seen(rule(PAYS, 1, status="candidate"))
-    assert (one.precision, one.junk) == (None, None)
-    assert one.recall == 0.0
-    assert not any(b.kept for b in bounds([one], None, None, POLICY.worth) if b.name in ("precision", "recall"))
+    page = seen(rule(PAYS, 1, status="candidate"))
+    assert (page.precision, page.junk) == (None, None)
+    assert page.recall == 0.0
+    assert not any(b.kept for b in bounds([page], None, None, POLICY.worth) if b.name in ("precision", "recall"))
 
 
 @pytest.mark.row("X-5")
 def test_what_cannot_be_shown_is_not_kept() -> None:
-    one = seen(*(rule(cell, sign, g) for g in ("g-1", "g-2") for cell, sign in ((PAYS, 1), (LOSES, -1))))
-    kept = {bound.name: bound.kept for bound in bounds([one], [], Discoveries(0, 0, 0, 4, 0), POLICY.worth)}
+    page = seen(*(rule(cell, sign, g) for g in ("g-1", "g-2") for cell, sign in ((PAYS, 1), (LOSES, -1))))
+    kept = {bound.name: bound.kept for bound in bounds([page], [], Discoveries(0, 0, 0, 4, 0), POLICY.worth)}
     assert not kept["fading"], "nobody held what expired"
     assert not kept["null market"], "nothing was tested where there is nothing to find"
     assert all(kept[name] for name in ("precision", "recall", "junk", "decoys"))
@@ -121,20 +121,20 @@ def test_what_cannot_be_shown_is_not_kept() -> None:
 @pytest.mark.row("X-5")
 def test_what_was_held_for_a_while_where_there_is_nothing_is_told_beside_what_is_held() -> None:
     gone, kept, staged = rule(PAYS, 1), rule(PAYS, -1, "g-3"), rule(LOSES, -1, "g-2")
-    told = [
+    rows = [
         gone | {"operation": "created", "cycle": 1, "at": DIED},
         gone | {"operation": "pruned", "status": "pruned", "cycle": 2, "at": DIED},
         kept | {"operation": "created", "cycle": 1, "at": DIED},
         staged | {"operation": "staged", "status": "candidate", "cycle": 1, "at": DIED},
         level(45_000) | {"operation": "created", "cycle": 1, "at": DIED},
     ]
-    assert found_in(decisions(*told), 4) == Discoveries(tested=3, living=1, ever=2, golems=4, golems_with=1)
+    assert found_in(decisions(*rows), 4) == Discoveries(tested=3, living=1, ever=2, golems=4, golems_with=1)
 
 
 @pytest.mark.row("X-5")
 def test_a_golem_that_learned_nothing_counts_among_those_who_met_a_cause() -> None:
-    one = seen(link("crash", "gas_gwei", 3, 1), truths=(GAS,))
-    assert [(t.met, t.held) for t in one.recalled if t.kind == "cause"] == [(2, 1)]
+    page = seen(link("crash", "gas_gwei", 3, 1), truths=(GAS,))
+    assert [(t.met, t.held) for t in page.recalled if t.kind == "cause"] == [(2, 1)]
 
 
 @pytest.mark.row("X-5")
@@ -152,36 +152,36 @@ def test_what_is_made_after_a_truth_expired_is_wrong_and_given_no_time() -> None
 
 @pytest.mark.row("X-5")
 def test_what_no_outcome_supports_is_junk_and_costs_precision() -> None:
-    one = seen(rule(PAYS, 1), rule(OPEN, 1), rule(OPEN + 1, -1), link("volume", "volume", 1, 1))
-    assert one.precision == 0.25
-    assert one.junk == 0.75
+    page = seen(rule(PAYS, 1), rule(OPEN, 1), rule(OPEN + 1, -1), link("volume", "volume", 1, 1))
+    assert page.precision == 0.25
+    assert page.junk == 0.75
 
 
 @pytest.mark.row("X-5", "MEM-6")
 def test_a_rule_that_stands_for_several_is_judged_in_each_of_their_situations() -> None:
     regime, band, _ = cell_name(PAYS)
     wide = pattern("uniswap_rebalance", regime=regime, anomaly_band=band, gas_band="not_dear")
-    one = seen(entry("g-1", wide, sign=1))
-    assert sorted(row["verdict"] for row in one.verdicts.to_pylist()) == ["right", "unsupported"]
-    assert one.precision == 0.5
-    assert one.recall == seen(rule(PAYS, 1)).recall
+    page = seen(entry("g-1", wide, sign=1))
+    assert sorted(row["verdict"] for row in page.verdicts.to_pylist()) == ["right", "unsupported"]
+    assert page.precision == 0.5
+    assert page.recall == seen(rule(PAYS, 1)).recall
 
 
 @pytest.mark.row("X-5")
 def test_a_decoy_counts_by_its_confidence() -> None:
-    one = seen(link("volume", "gas_gwei", 2, 1, confidence_ppm=900_000, anchor_at=DIED), truths=(GAS, DECOY))
-    assert one.decoy_confidence == pytest.approx(0.9)
-    assert "decoys" in [b.name for b in bounds([one], None, None, POLICY.worth) if not b.kept]
+    page = seen(link("volume", "gas_gwei", 2, 1, confidence_ppm=900_000, anchor_at=DIED), truths=(GAS, DECOY))
+    assert page.decoy_confidence == pytest.approx(0.9)
+    assert "decoys" in [b.name for b in bounds([page], None, None, POLICY.worth) if not b.kept]
 
 
 @pytest.mark.row("X-5")
 def test_recall_asks_only_those_who_met_a_truth_often_enough() -> None:
     held = rule(PAYS, 1)
     rare = look(grimoire(held), met(("g-1", PAYS), windows=1), START_US, ground(), POLICY)
-    assert [one.met for one in rare.recalled] == [0, 0]
+    assert [item.met for item in rare.recalled] == [0, 0]
     assert rare.recall is None
     often = look(grimoire(held), met(("g-1", PAYS), ("g-2", PAYS)), START_US, ground(), POLICY)
-    assert [(one.met, one.held) for one in often.recalled] == [(2, 1), (0, 0)]
+    assert [(item.met, item.held) for item in often.recalled] == [(2, 1), (0, 0)]
     assert often.recall == 0.5
 
 
@@ -191,13 +191,13 @@ def test_a_link_without_a_regime_is_the_truth_of_each_regime() -> None:
         PlantedTruth(f"{regime}_persists", "", "past_return", "price_return", 60, regime, 1, span_bars=60, size=2.0)
         for regime in ("trending_up", "trending_down")
     )
-    one = seen(link("past_return", "price_return", 1, 1), truths=(up, down))
-    assert [t.held for t in one.recalled if t.kind == "cause"] == [1, 1]
+    page = seen(link("past_return", "price_return", 1, 1), truths=(up, down))
+    assert [t.held for t in page.recalled if t.kind == "cause"] == [1, 1]
     falls = PlantedTruth(
         "falls", "", "price_return", "gas_gwei", 3, "any", -1, span_bars=20, kind="entailed", restates=GAS.name
     )
-    told = seen(link("price_return", "gas_gwei", 2, -1), truths=(GAS, falls))
-    assert [t.held for t in told.recalled if t.kind == "cause"] == [1], "the same truth in another variable"
+    shown = seen(link("price_return", "gas_gwei", 2, -1), truths=(GAS, falls))
+    assert [t.held for t in shown.recalled if t.kind == "cause"] == [1], "the same truth in another variable"
 
 
 @pytest.mark.row("X-5")
@@ -207,8 +207,8 @@ def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
     )
     truths = (GAS, FLIGHT, DECOY, back)
 
-    def verdict(*said: Any, turned: bool = False) -> int:
-        return judge_link(*said, turned=turned, old=True, truths=truths)[0]
+    def verdict(*rows: Any, turned: bool = False) -> int:
+        return judge_link(*rows, turned=turned, old=True, truths=truths)[0]
 
     assert verdict("crash", "gas_gwei", 3, 1) == 0
     assert verdict("crash", "gas_gwei", 60, 1) == 1
@@ -228,8 +228,8 @@ def test_an_expired_truth_fades_below_retrieval_by_its_own_half_life(confidence:
     anchor = DIED - 5 * DAY
     held = grimoire(rule(PAYS, 1, confidence_ppm=confidence, anchor_at=anchor))
     looks = [look(held, met(), START_US + day * DAY_US, turned, POLICY) for day in (5, 6, 10)]
-    assert [one.count(0) for one in looks] == [1, 0, 0]
-    assert [one.count(3) for one in looks] == [0, 1, 1]
+    assert [item.count(0) for item in looks] == [1, 0, 0]
+    assert [item.count(3) for item in looks] == [0, 1, 1]
     assert looks[-1].precision is None, "what has expired is given time"
     (fade,) = fades(looks, held, turned, POLICY)
     assert fade.half_life_days == 14.0
@@ -271,26 +271,26 @@ def test_the_yardstick_counts_a_window_once_and_needs_days() -> None:
 
 def test_windows_are_counted_up_to_the_moment() -> None:
     at = [DIED + timedelta(minutes=m) for m in (0, 1, 31, 61)]
-    told = pa.table(
+    rows = pa.table(
         {
             "golem_id": ["g-1"] * 4, "regime": ["volatile"] * 4, "anomaly_band": ["broken"] * 4,
             "gas_band": ["normal"] * 4, "at": pa.array(at, MOMENT),
         }
     )  # fmt: skip
     upto = int((DIED + timedelta(minutes=40)).timestamp() * 1e6)
-    assert windows_met(told, upto, POLICY.worth)["windows"].to_pylist() == [2]
+    assert windows_met(rows, upto, POLICY.worth)["windows"].to_pylist() == [2]
 
 
 @pytest.mark.row("X-5")
 def test_questions_ask_in_other_words_for_what_is_right() -> None:
     known = grimoire(rule(PAYS, 1), rule(LOSES, 1), level(45_000), link("crash", "gas_gwei", 3, 1))
-    one = look(known, met(), START_US, ground(GAS), POLICY)
-    put = questions(known, one.verdicts)
+    evaluation = look(known, met(), START_US, ground(GAS), POLICY)
+    put = questions(known, evaluation.verdicts)
     right = {row["entry_id"]: row for row in known.to_pylist() if row["sign"] != 1 or row["source"] != "pattern"}
     assert len(put) == 3
     assert set(right) <= {q.entry_id for q in put}
     assert all(q.words not in known["text"].to_pylist() for q in put)
     assert words_for(link("crash", "gas_gwei", 3, 1)) == "After the price has crashed, what happens to the gas price?"
-    told = score_answers([1, 2, None, 9], 5)
-    assert (told.hit_rate, told.reciprocal_rank) == (0.5, 0.375)
+    result = score_answers([1, 2, None, 9], 5)
+    assert (result.hit_rate, result.reciprocal_rank) == (0.5, 0.375)
     assert score_answers([], 5).hit_rate is None

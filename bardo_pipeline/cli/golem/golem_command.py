@@ -73,7 +73,7 @@ def observe_golems(
         curate_and_complete_deaths(stores, now=moment)
     for phases in phases_of(stores, declared).values():
         if phases[-1].kind == "LegacyLeft":
-            say(phases[-1].said["notice"])
+            say(phases[-1].payload["notice"])
 
 
 @app.command("notices")
@@ -110,15 +110,15 @@ def death(
         fact = "is dead, but the death job has not processed it yet" if dead else "has no death on record"
         raise QueryError(f"golem {golem} {fact}: `bardo graveyard` lists dead golems")
     rows = [
-        (PHASE_WORDS[p.kind], _result(p), f"${p.said['cost_micros'] / 1e6:.4f}",
-         f"${(p.said['reserve_micros'] - p.said['spent_micros']) / 1e6:.4f}")
+        (PHASE_WORDS[p.kind], _result(p), f"${p.payload['cost_micros'] / 1e6:.4f}",
+         f"${(p.payload['reserve_micros'] - p.payload['spent_micros']) / 1e6:.4f}")
         for p in phases
     ]  # fmt: skip
     print_table(f"How {golem} died", ["phase", "what it did", "cost", "left of the reserve"], rows)
 
 
 def _result(phase: Phase) -> str:
-    payload = phase.said
+    payload = phase.payload
     match phase.kind:
         case "DeathAccepted":
             return f"dies at tick {payload['tick']:,} ({payload['cause']}); means for the {payload['means']} death"

@@ -98,7 +98,7 @@ def _outcome(predecessor: deaths.DeadGolem, request: deaths.HeirRequest, *, dry_
     )
 
 
-def found(
+def found_golem(
     like: Annotated[str, typer.Option("--like", help="Dead golem whose market and owner the new golem gets.")],
     budget: Annotated[float, typer.Option(min=0.01, help="Initial capital in dollars.")] = 50.0,
     lifespan: Lifespan = None,

@@ -108,10 +108,10 @@ def _test(state: GrimoireState, wave: CycleBatch, units: list[_Unit], policy: Po
         for links in (active, staged):
             if (links.rows >= 0).any():
                 test.add_scores(links, granger.score_links(old_base, task, links.columns, fresh), scorable, spread)
-        found = granger.find_causes(base, task, active.columns, rules)
-        test.judge_active(active, found)
-        test.judge_staged(staged, found, searchable)
-        test.stage(active, found, searchable, base)
+        fitted = granger.find_causes(base, task, active.columns, rules)
+        test.judge_active(active, fitted)
+        test.judge_staged(staged, fitted, searchable)
+        test.stage(active, fitted, searchable, base)
 
 
 class _Test:
@@ -187,7 +187,7 @@ class _Test:
         sigmas_min = rules.effect_min * np.sqrt(int(self.state["own_sumsq"][row]) / SCALE)
         return bool(total_sigmas + rules.missed_sigma < sigmas_min)
 
-    def judge_active(self, links: _Links, found: granger.Causes) -> None:
+    def judge_active(self, links: _Links, causes: granger.Causes) -> None:
         """Vote on active links by fresh evidence alone."""
         state, rules, curator = self.state, self.policy.causal, self.policy.curator
         decided: dict[int, list[tuple[int, int]]] = {STAGED: [], REINFORCED: [], CONTRADICTED: []}
@@ -196,7 +196,7 @@ class _Test:
             if row not in self.evidence:
                 continue
             sigmas, expected, total_sigmas = self.evidence[row]
-            self._restate(row, found, unit, place)
+            self._restate(row, causes, unit, place)
             missed = expected >= rules.missed_sigma and sigmas < expected * rules.missed_share
             sure = total_sigmas >= rules.confirm_sigma and state["own_count"][row] >= rules.confirm_witnesses
             if sigmas >= rules.witness_sigma and sure:
@@ -216,7 +216,7 @@ class _Test:
                 vote(state, rows, before - ppm(curator.downvote), at, "contradictions")
             self._note(operation, pairs, before)
 
-    def judge_staged(self, links: _Links, found: granger.Causes, searchable: BoolArray) -> None:
+    def judge_staged(self, links: _Links, causes: granger.Causes, searchable: BoolArray) -> None:
         """Turn staged links into entries, keep them staged, or drop them if the search no longer finds them.
 
         A link with contradictions needs `confirm_sigma` to return, because the moments still contain its old evidence.
@@ -226,8 +226,8 @@ class _Test:
         staged: list[tuple[int, int]] = []
         for unit, place in links.places():
             row, column = int(links.rows[unit, place]), int(links.columns[unit, place])
-            at = np.flatnonzero(found.column[unit] == column)
-            is_found = bool(len(at)) and searchable[unit] and np.sign(found.weight[unit, at[0]]) == state["sign"][row]
+            at = np.flatnonzero(causes.column[unit] == column)
+            is_found = bool(len(at)) and searchable[unit] and np.sign(causes.weight[unit, at[0]]) == state["sign"][row]
             received = bool(is_quarantined(state, np.array([row]))[0])
             if received and not searchable[unit]:
                 staged.append((row, unit))
@@ -238,7 +238,7 @@ class _Test:
                     state[name][row] = 0
                 staged.append((row, unit))
             elif row in self.evidence:
-                self._restate(row, found, unit, int(at[0]))
+                self._restate(row, causes, unit, int(at[0]))
                 sigmas_min = rules.confirm_sigma if state["contradictions"][row] > 0 else rules.found_sigma
                 supported = self.evidence[row][2] >= sigmas_min and state["own_count"][row] >= 1
                 (created if supported else staged).append((row, unit))
@@ -248,18 +248,18 @@ class _Test:
         self._note(STAGED, staged)
         self._note(CREATED, created)
 
-    def stage(self, active: _Links, found: granger.Causes, searchable: BoolArray, base: granger.Regression) -> None:
+    def stage(self, active: _Links, causes: granger.Causes, searchable: BoolArray, base: granger.Regression) -> None:
         """Stage the found links that are not active yet and whose sigmas and weight are large enough."""
         limits, effect = granger.critical_sigmas(self.policy.causal), CAUSAL_VARIABLES[self.task.effect]
         spread = granger.spread_of(base, self.task)
         wanted: list[tuple[int, int, int]] = []
-        for unit, place in zip(*np.nonzero(found.column >= 0), strict=True):
-            count = int((found.column[unit] >= 0).sum())
+        for unit, place in zip(*np.nonzero(causes.column >= 0), strict=True):
+            count = int((causes.column[unit] >= 0).sum())
             is_active = active.columns[unit, place] >= 0 if place < active.columns.shape[1] else False
-            weak = abs(found.sigmas[unit, place]) < limits[min(count, len(limits)) - 1]
-            small = abs(found.weight[unit, place]) < self.policy.causal.effect_min * spread[unit]
+            weak = abs(causes.sigmas[unit, place]) < limits[min(count, len(limits)) - 1]
+            small = abs(causes.weight[unit, place]) < self.policy.causal.effect_min * spread[unit]
             if searchable[unit] and not is_active and not weak and not small:
-                column = self.task.cause(int(found.column[unit, place]))
+                column = self.task.cause(int(causes.column[unit, place]))
                 cause = CAUSAL_VARIABLES[column.variable]
                 plain = Structure("causal", *self.units[unit].key[1])
                 structure = plain._replace(cause=cause, effect=effect, lag_ticks=column.lag)
@@ -273,8 +273,8 @@ class _Test:
         for row, (unit, place, _) in zip(self.state.find(golem, codes).tolist(), wanted, strict=True):
             status, sign = int(self.state["status"][row]), int(self.state["sign"][row])
             if status in (PRUNED, RETRACTED) or (status == CANDIDATE and sign == 0):
-                self._reset(row, int(np.sign(found.weight[unit, place])))
-                self._restate(row, found, unit, place)
+                self._reset(row, int(np.sign(causes.weight[unit, place])))
+                self._restate(row, causes, unit, place)
                 staged.append((row, unit))
         self._note(STAGED, staged)
 
@@ -286,9 +286,9 @@ class _Test:
         for name, value in (*((n, 0) for n in OWN), ("status", CANDIDATE), ("kind", CAUSAL_LINK), ("sign", sign)):
             state[name][row] = value
 
-    def _restate(self, row: int, found: granger.Causes, unit: int, place: int) -> None:
+    def _restate(self, row: int, causes: granger.Causes, unit: int, place: int) -> None:
         """Set the stated effect of a link from all evidence so far."""
-        weight, error = float(found.weight[unit, place]), float(found.error[unit, place])
+        weight, error = float(causes.weight[unit, place]), float(causes.error[unit, place])
         if not np.isfinite(weight) or not np.isfinite(error):
             return
         half = self.policy.curator.interval_z * error

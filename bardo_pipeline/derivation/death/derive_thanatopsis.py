@@ -51,11 +51,11 @@ _LAST_SEEN = ("golem_id", "tick", "observation.positions", "observation.idle_mic
 
 
 class Phase(NamedTuple):
-    """A recorded phase; `said` is the content of its event."""
+    """A recorded phase of dying with the payload of its event."""
 
     kind: str
     event_id: str
-    said: dict[str, Any]
+    payload: dict[str, Any]
 
 
 def phases_of(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
@@ -146,7 +146,7 @@ class _Due:
         self.died = {g: row["died"] for g, row in ends.items()}
         self._at = {g: row["observed_at"] for g, row in ends.items()}
         self._follows = {g: passed[g][-1].event_id if phase else ends[g]["event_id"] for g in self.golems}
-        self._spent = {g: passed[g][-1].said["spent_micros"] if phase else 0 for g in self.golems}
+        self._spent = {g: passed[g][-1].payload["spent_micros"] if phase else 0 for g in self.golems}
 
     def restrict(self, golems: Collection[str]) -> None:
         """Drop the due golems that are not among these."""

@@ -159,7 +159,7 @@ class PhrasedTestament:
     """
 
     by: str
-    said: Mapping[str, list[tuple[str, str]]]
+    wordings: Mapping[str, list[tuple[str, str]]]
     refused: tuple[Wording, ...]
 
     @property
@@ -167,7 +167,7 @@ class PhrasedTestament:
         """The testament as a Markdown page with the accepted wordings."""
         parts = [
             f"## {CATEGORIES[name]}\n\n" + "".join(f"- {text}\n" for _, text in items)
-            for name, items in self.said.items()
+            for name, items in self.wordings.items()
             if items
         ]
         return "\n".join(parts)
@@ -175,7 +175,7 @@ class PhrasedTestament:
     @property
     def facts(self) -> dict[str, Any]:
         """All fields, for JSON."""
-        return {"by": self.by, "said": self.said, "refused": [wording.model_dump() for wording in self.refused]}
+        return {"by": self.by, "said": self.wordings, "refused": [wording.model_dump() for wording in self.refused]}
 
 
 def phrased_testament(

@@ -147,5 +147,5 @@ def _passing_episodes(
     return rows.filter(pa.array(is_kept))
 
 
-def _hashes(found: pa.Table) -> pa.Array:
-    return pa.array([text_hash(text) for text in found["text"].to_pylist()], pa.string())
+def _hashes(hits: pa.Table) -> pa.Array:
+    return pa.array([text_hash(text) for text in hits["text"].to_pylist()], pa.string())
