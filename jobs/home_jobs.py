@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_co
 from bardo_pipeline.derivation.succession.succeed import run_due_successions
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import CustodyError, FingerprintMismatch
-from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
+from bardo_pipeline.gateway.model_request import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.retention import disk_bytes
 from bardo_pipeline.storage.verification.verify import verify

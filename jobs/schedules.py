@@ -12,7 +12,7 @@ from assets.resources import LazyStores
 from bardo_pipeline.derivation.curation.request_proposals import living_golems
 from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.errors import NoHomeError
-from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
+from bardo_pipeline.gateway.model_request import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
 from jobs.asset_jobs import curator_job, dream_job, pending_work
 from jobs.home_jobs import drift_job, maintenance_job, proposal_job, verification_job

@@ -7,8 +7,10 @@ Source: MEM-4; architecture ("What is an event": answers of a model).
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,15 @@ from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import Outcome, ProposedOperation
-from bardo_pipeline.gateway.model_prices import cost_micros, most_micros
-from bardo_pipeline.gateway.model_settings import URL, ModelSettings
 from bardo_pipeline.policy import GatewayPolicy
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model
+
+MODEL, URL = "BARDO_MODEL", "BARDO_MODEL_URL"
+"""Environment variables that name the model and the address of its provider; without MODEL no model is used."""
 
 ANSWER_LENGTH_MAX = 65_536
 
@@ -32,6 +35,37 @@ _SECRET, _SECRET_LENGTH_MIN = ("_KEY", "_TOKEN", "_SECRET"), 8
 
 _TRIPPED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """Errors that a provider's library raises if a response is JSON but not a valid message."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """provider, model: pydantic-ai names (`openai-chat`, `anthropic`). url: overrides the provider's own."""
+
+    provider: str
+    model: str
+    url: str | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> ModelSettings | None:
+        """Read the settings; None if BARDO_MODEL is not set. Raises ConfigError if it is not PROVIDER:MODEL."""
+        value = environment.get(MODEL, "").strip()
+        if not value:
+            return None
+        provider, _, model = value.partition(":")
+        if not provider or not model:
+            raise ConfigError(f"{MODEL} {value!r} is not PROVIDER:MODEL: for example anthropic:claude-haiku-4-5")
+        return cls(provider, model, environment.get(URL, "").strip() or None)
+
+    @classmethod
+    def wanted(cls, environment: Mapping[str, str]) -> ModelSettings:
+        """Read the settings of a required model. Raises ConfigError if BARDO_MODEL is not set."""
+        settings = cls.of(environment)
+        if settings is None:
+            raise ConfigError(
+                f"no language model is configured: set {MODEL} to PROVIDER:MODEL (and the provider's key, "
+                f"{URL} for another address)"
+            )
+        return settings
 
 
 @dataclass(frozen=True)
@@ -213,6 +247,25 @@ def _usage(
         "output_tokens": output_tokens,
         "cost_micros": max(counted, most_micros(settings, prompt.size_bytes, policy)) if uncounted else counted,
     }
+
+
+def cost_micros(settings: ModelSettings, input_tokens: int, output_tokens: int, policy: GatewayPolicy) -> int:
+    """Return the price of these token counts, rounded up."""
+    from genai_prices import Usage, calc_price
+
+    try:
+        usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+        dollars = calc_price(usage, settings.model, provider_id=settings.provider.partition("-")[0]).total_price
+        return math.ceil(dollars * 1_000_000)
+    except LookupError:
+        return math.ceil(input_tokens * policy.input_micros_per_token + output_tokens * policy.output_micros_per_token)
+
+
+def most_micros(settings: ModelSettings, prompt_bytes: int, policy: GatewayPolicy) -> int:
+    """Return the maximum price of one question: all corrections, each answer of maximum length, no HTTP retries."""
+    input_tokens, output_tokens = math.ceil(prompt_bytes / policy.bytes_per_token), policy.output_tokens_max
+    rounds = range(policy.corrections_max + 1)
+    return sum(cost_micros(settings, input_tokens + 2 * output_tokens * n, output_tokens, policy) for n in rounds)
 
 
 def _clip(text: str) -> str:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
 from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
 from bardo_pipeline.inheritance.divergence import divergence_counts
@@ -75,6 +77,17 @@ holds."""
 
 LINK_COLUMNS = ("entry_id", "other_id", "relation", "across", "strength_ppm")
 """One row per link between crossing entries; strengths are computed after the crossing."""
+
+
+_PROCEDURES = """
+    with playbook_rules as (
+        select golem_id, unnest(cause_entries) as entry_id, true as in_force from books
+        union all select golem_id, unnest(staged_entries), false from books
+    )
+    select golem_id, entry_id, in_force, regime, anomaly_band, gas_band, action_type, kind = 'heuristic' as acts,
+        confidence_ppm
+    from crossing join playbook_rules using (golem_id, entry_id) order by golem_id, in_force desc, entry_id
+"""
 
 
 @dataclass(frozen=True)
@@ -201,6 +214,16 @@ def pack(
     return seal(files, head if left_out is None else {**head, "left_out": left_out})
 
 
+def procedures_of(crossing: pa.Table, books: pa.Table) -> pa.Table:
+    """Return golem_id and PROCEDURE_COLUMNS of the crossing rules in a playbook, by golem, rules in force first.
+
+    crossing: attenuated entries. books: the last playbook of each golem (golem_id, cause_entries, staged_entries).
+    A warning raises the threshold of its regime (the golem holds), a heuristic lowers it (the golem acts).
+    """
+    names = ["golem_id", "entry_id", "kind", "regime", "anomaly_band", "gas_band", "action_type", "confidence_ppm"]
+    return query_tables(_PROCEDURES, crossing=crossing.select(names), books=books)
+
+
 def seal(files: Mapping[str, bytes], head: Mapping[str, Any]) -> Bundle:
     """Add the manifest: the head, size, rows and hash of each file, and the bundle hash."""
     manifest = orjson.loads(canonical({**head, "files": {name: _listing(name, data) for name, data in files.items()}}))
@@ -262,3 +285,39 @@ def sha256(data: bytes) -> str:
 def _listing(name: str, data: bytes) -> dict[str, Any]:
     rows = data.count(b"\n") if name.endswith(".jsonl") else None
     return {"bytes": len(data), "rows": rows, "sha256": sha256(data)}
+
+
+class Root(NamedTuple):
+    """A golem from whose stream entries of a bundle were derived. entries: CROSSING_SCHEMA. source_watermark: the last
+    tick that they can depend on. made_without: the records retracted when they were packed."""
+
+    golem_id: str
+    entries: pa.Table
+    source_watermark: int
+    made_without: LeftOut
+
+
+def root_listing(golem_id: str, entry_ids: list[str], source_watermark: int, left: LeftOut) -> dict[str, Any]:
+    """Return the JSON object of a root in a kit's manifest (`roots_of` reads it)."""
+    return {
+        "golem_id": golem_id, "entry_ids": sorted(entry_ids), "source_watermark": source_watermark,
+        "left_out": left.listing(golem_id),
+    }  # fmt: skip
+
+
+def roots_of(bundle: Bundle) -> dict[str, Root]:
+    """Return golem -> root for a bundle that this home made."""
+    entries, manifest = bundle.entries(), bundle.manifest
+    if "kit" not in manifest:
+        return {bundle.golem_id: _root(manifest, entries)}
+    ids = entries["entry_id"]
+    return {
+        root["golem_id"]: _root(root, entries.filter(pc.is_in(ids, value_set=pa.array(root["entry_ids"], pa.string()))))
+        for root in manifest["kit"]["roots"]
+    }
+
+
+def _root(listing: Mapping[str, Any], entries: pa.Table) -> Root:
+    golem_id = listing["golem_id"]
+    made_without = LeftOut.listed(golem_id, listing.get("left_out"))
+    return Root(golem_id, entries, int(listing["source_watermark"]), made_without)

@@ -7,9 +7,9 @@ Source: INH-7 ("checked before it is published and again before it is used"); ca
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import orjson
 import pyarrow as pa
@@ -86,7 +86,7 @@ _RANGES = {f.name: (-WHOLE_MAX, WHOLE_MAX) for f in CROSSING_SCHEMA if pa.types.
     "evidence_count": (0, WHOLE_MAX), "lag_ticks": (0, WHOLE_MAX), "sign": (-1, 1),
 }  # fmt: skip
 _MOMENTS = tuple(f.name for f in CROSSING_SCHEMA if pa.types.is_timestamp(f.type))
-_HASH = re.compile(r"[0-9a-f]{64}")
+_HASH, _TRANSACTION = re.compile(r"[0-9a-f]{64}"), re.compile(r"0x[0-9a-fA-F]{64}")
 _ABOUT = ((LINKS, LINK_COLUMNS, ("entry_id", "other_id")), (PROCEDURES, PROCEDURE_COLUMNS, ("entry_id",)))
 
 
@@ -236,3 +236,32 @@ def is_hash(text: str) -> bool:
 def file_names() -> frozenset[str]:
     """Return every permitted file name of a bundle."""
     return frozenset({*FILES, MANIFEST, SIGNATURE})
+
+
+class Claim(NamedTuple):
+    """An entry's claim that a transaction exists; tx_hash is in lower case."""
+
+    entry_id: str
+    tx_hash: str
+
+
+class ChainCheck(Protocol):
+    """Looks up transactions on a chain."""
+
+    def known(self, tx_hashes: Collection[str]) -> set[str]:
+        """Return the given hashes (lower case) that exist on the chain."""
+        ...
+
+
+def claims_of(entries: pa.Table) -> tuple[Claim, ...]:
+    """Return the transactions named by these entries (entry_id, text), sorted by entry and hash."""
+    rows = zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True)
+    return tuple(sorted({Claim(entry, tx.lower()) for entry, text in rows for tx in _TRANSACTION.findall(text)}))
+
+
+def unproven(claims: Collection[Claim], chain: ChainCheck) -> tuple[str, ...]:
+    """Return the sorted ids of entries with a transaction that does not exist. Without claims, no lookup is made."""
+    if not claims:
+        return ()
+    confirmed = chain.known({claim.tx_hash for claim in claims})
+    return tuple(sorted({claim.entry_id for claim in claims if claim.tx_hash not in confirmed}))

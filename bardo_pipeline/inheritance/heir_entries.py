@@ -1,6 +1,6 @@
-"""Turns a bundle into the heir's first entries and first decisions. Pure.
+"""Turns a bundle into the heir's first entries, decisions and defaults. Pure.
 
-Source: INH S12, S13; canon 2, 3; architecture ("an heir's fold starts from the recorded bundle").
+Source: INH S7.5, S12, S13; canon 2, 3, 10; architecture ("an heir's fold starts from the recorded bundle").
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.playbook import entry_ids, threshold_rules, thresholds
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
+from bardo_pipeline.curator.state.grimoire_state import from_table
+from bardo_pipeline.events.life.inherited_defaults import Default
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.confidence import attenuated, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.bundle_files import Bundle
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, with_fade_time
@@ -79,3 +84,39 @@ def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_ha
 
 def _same(word: str, count: int) -> pa.Array:
     return pa.array([word], pa.string()).take(pa.array(np.zeros(count, np.int64)))
+
+
+def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy: Policy) -> tuple[Default, ...]:
+    """Return one Default per regime whose threshold the inherited rules move, in the order of REGIMES.
+
+    A default needs no retrieval and does not decay (Baldwin effect). The rule also crosses as an entry, so the heir's
+    own outcomes still confirm or contradict it and move the threshold.
+    A rule qualifies if it survived more than `baldwin_generation` crossings with `baldwin_confidence` at death.
+    With `weismann = "reset"` no rule qualifies, because the confidence at death is lost.
+
+    Parameters
+    ----------
+    inherited : pa.Table, ENTRY_SCHEMA, the entries of one heir at birth
+    died_at : datetime, time of the crossing
+    threshold : float, the heir's own threshold from its traits
+    """
+    rules = policy.inheritance
+    if not inherited.num_rows or rules.weismann == "reset":
+        return ()
+    state = from_table(inherited)
+    rows = threshold_rules(state)
+    at_us = round(died_at.timestamp() * 1_000_000)
+    least = int(attenuated(np.array([ppm(rules.baldwin_confidence)]), rules.attenuation)[0])
+    is_confident = state.confidence_at(rows, at_us, policy.decay) >= least
+    rows = rows[is_confident & (state["generation"][rows] > rules.baldwin_generation)]
+    if not len(rows):
+        return ()
+    base = np.full((1, len(REGIMES)), threshold)
+    new_thresholds = thresholds(state, state["golem"][rows[:1]], rows, base, policy)[0].tolist()
+    regime = state.structures.bands()[0][state["structure"][rows]]
+    names = np.array(entry_ids(state, rows), dtype=object)
+    return tuple(
+        Default(regime=name, rebalance_threshold=new_thresholds[i], entry_ids=tuple(sorted(names[regime == i])))
+        for i, name in enumerate(REGIMES)
+        if new_thresholds[i] != threshold
+    )

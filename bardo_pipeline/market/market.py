@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.quality.market_truths import PlantedTruth
+from bardo_pipeline.quality.true_effects import PlantedTruth
 
 FloatBars = NDArray[np.float64]
 IntBars = NDArray[np.int64]

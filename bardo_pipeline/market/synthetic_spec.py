@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.quality.market_truths import PlantedTruth
+from bardo_pipeline.quality.true_effects import PlantedTruth
 
 
 @dataclass(frozen=True)

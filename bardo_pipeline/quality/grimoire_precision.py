@@ -20,8 +20,7 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy, WorthPolicy
-from bardo_pipeline.quality.market_truths import PlantedTruth
-from bardo_pipeline.quality.true_effects import Yardstick, cell_name, cells_of
+from bardo_pipeline.quality.true_effects import PlantedTruth, Yardstick, cell_name, cells_of
 
 VERDICTS = ("right", "wrong", "unsupported", "expired", "decoy")
 RIGHT, WRONG, UNSUPPORTED, EXPIRED, DECOY = range(5)

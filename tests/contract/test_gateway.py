@@ -28,9 +28,7 @@ from bardo_pipeline.errors import (
     UnreachableError,
 )
 from bardo_pipeline.events.life.events import Gap, life_event
-from bardo_pipeline.gateway.model_prices import cost_micros, most_micros
-from bardo_pipeline.gateway.model_request import ask
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings, ask, cost_micros, most_micros
 from bardo_pipeline.policy import GatewayPolicy
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import BRIEF, beside, birth_of, derive_all, fingerprints, stores_at, with_hashes

@@ -24,8 +24,7 @@ from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import AnswerError, CostCapError, GatewayError, QueryError, RefusalError, UnreachableError
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.proposal_events import Phrased, Wording
-from bardo_pipeline.gateway.model_prices import most_micros
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings, most_micros
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import GatewayPolicy, Policy
 from tests.conftest import NOW, copy_home

@@ -14,8 +14,7 @@ from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose, propose_all, question
 from bardo_pipeline.derivation.death.testament_phrasing import phrasing_requests
-from bardo_pipeline.gateway.model_prices import most_micros
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings, most_micros
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from bardo_pipeline.derivation.death.silence import LAST_TICK_SCHEMA, SILENT_SCHEMA, silent_golems
 from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, Accepted, Bequeathed, Reflected, Settled
 from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_costs, reflection_costs
-from bardo_pipeline.mortality.silence_limit import LAST_TICK_SCHEMA, SILENT_SCHEMA, silent_golems
 from bardo_pipeline.policy import Policy
 from tests.doubles.memory_event_log import MemoryEventLog
 from tests.reference.dying import costs_by_row, silent_by_row

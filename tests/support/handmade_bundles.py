@@ -9,8 +9,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.legacy.bundle_metrics import Candidate, at_death
 from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.bundle_files import Bundle, pack
-from bardo_pipeline.inheritance.playbook_rules import procedures_of
+from bardo_pipeline.inheritance.bundle_files import Bundle, pack, procedures_of
 from bardo_pipeline.inheritance.testament import testaments as written_by
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.policy import Policy

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings
 
 INPUT_TOKENS, OUTPUT_TOKENS = 1_000, 100
 OUTPUT_TOOL = "final_result"

@@ -12,8 +12,7 @@ from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.inherited_defaults import Default, DefaultsInherited, Instincts
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.inheritance.baldwin import defaults_of
-from bardo_pipeline.inheritance.heir_entries import inherited_entries
+from bardo_pipeline.inheritance.heir_entries import defaults_of, inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy
 from tests.support.handmade_bundles import bundle_of
 from tests.support.handmade_grimoires import DAY, DIED, POLICY, entry, grimoire, pattern

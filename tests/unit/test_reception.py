@@ -15,7 +15,7 @@ from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.events import Received as Came
 from bardo_pipeline.events.life.received_knowledge import Quarantined, check_arrivals
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.inheritance.chain_claims import Claim, claims_of, unproven
+from bardo_pipeline.inheritance.bundle_inspection import Claim, claims_of, unproven
 from tests.support.handmade_grimoires import DIED, entry, grimoire
 from tests.support.handmade_records import (
     FOG,

@@ -14,9 +14,8 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, judge_link, look
 from bardo_pipeline.quality.known_questions import questions, score_answers, words_for
-from bardo_pipeline.quality.market_truths import PlantedTruth
 from bardo_pipeline.quality.memory_targets import Discoveries, bounds, fades
-from bardo_pipeline.quality.true_effects import CELLS, Judged, Yardstick, cell_name, measure, windows_met
+from bardo_pipeline.quality.true_effects import CELLS, Judged, PlantedTruth, Yardstick, cell_name, measure, windows_met
 from bardo_pipeline.runtime.memory_evaluation import found_in
 from tests.support.handmade_grimoires import DAY, DIED, decisions, entry, grimoire, pattern
 

@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, p
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
 from bardo_pipeline.errors import ConfigError, QueryError
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
 

@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.curation import request_proposals as proposals
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import ProposedOperation
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings
 
 
 def propose_operations(

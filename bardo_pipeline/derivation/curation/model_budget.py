@@ -10,9 +10,7 @@ from datetime import datetime
 
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.gateway.model_prices import most_micros
-from bardo_pipeline.gateway.model_request import Reply
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings, Reply, most_micros
 
 _PAYLOADS = {"ModelAsked": "asked", "TestamentPhrased": "phrased"}
 """Kinds of events that record the cost of a model call, with the payload that holds it."""

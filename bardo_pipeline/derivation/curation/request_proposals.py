@@ -22,8 +22,7 @@ from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Asked, Outcome, ProposedOperation
 from bardo_pipeline.events.record.arrow_schema import to_models
-from bardo_pipeline.gateway.model_request import Reply, ask
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings, Reply, ask
 
 RETRYABLE: tuple[Outcome, ...] = ("timed_out", "failed", "over_cap")
 """Outcomes without an answer, after which the caller may ask the same question again."""

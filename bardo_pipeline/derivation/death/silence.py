@@ -22,8 +22,9 @@ from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
+from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import PHASES
-from bardo_pipeline.mortality.silence_limit import LAST_TICK_SCHEMA, silent_golems
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.leases import lease_path, leased, stale_leases
@@ -31,6 +32,19 @@ from bardo_pipeline.storage.journal.leases import lease_path, leased, stale_leas
 _END = (
     "golem_id", "tick", "observed_at", "phase", "vitality", "credits_micros", "observation.net_asset_value_micros",
 )  # fmt: skip
+
+LAST_TICK_SCHEMA = pa.schema(
+    [
+        *all_required(pa.string(), "golem_id", "market"),
+        required("tick", pa.int64()),
+        required("at", MOMENT),
+        required("lives", pa.bool_()),
+    ]
+)
+"""One row per golem: its market, last tick (0 before the first), moment of that tick (else of the birth), alive."""
+
+SILENT_SCHEMA = pa.schema([*(LAST_TICK_SCHEMA.field(n) for n in ("golem_id", "tick", "at")), pa.field("until", MOMENT)])
+"""One row per silent golem, sorted by id: its last tick and moment, and the end of the silence (`until`)."""
 
 Outcome = Literal["silent", "declared", "held", "lives"]
 
@@ -121,6 +135,25 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
         [g not in died_at for g in names],
     ]
     return pa.table(dict(zip(LAST_TICK_SCHEMA.names, columns, strict=True))).cast(LAST_TICK_SCHEMA)
+
+
+def silent_golems(last_ticks: pa.Table, *, silence: timedelta, at: datetime | None = None) -> pa.Table:
+    """Return the living golems that were silent for longer than `silence` (SILENT_SCHEMA).
+
+    Parameters
+    ----------
+    last_ticks : LAST_TICK_SCHEMA, dead golems included, because their last ticks count as events of their market
+    at : end of the silence; None: the newest moment in each golem's market
+    """
+    newest = last_ticks.group_by("market", use_threads=False).aggregate([("at", "max")])
+    place = pc.index_in(last_ticks["market"], value_set=newest["market"].combine_chunks())
+    until = newest["at_max"].take(place)
+    if at is not None:
+        until = pa.chunked_array([pa.repeat(pa.scalar(at, MOMENT), last_ticks.num_rows)])
+    table = last_ticks.select(["golem_id", "tick", "at"]).append_column("until", until.cast(MOMENT))
+    limit = pa.scalar(silence, pa.duration("us"))
+    chosen = pc.and_(last_ticks["lives"], pc.greater(pc.subtract(table["until"], table["at"]), limit))
+    return table.filter(chosen).sort_by("golem_id").cast(SILENT_SCHEMA)
 
 
 def _held_golems(context: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:

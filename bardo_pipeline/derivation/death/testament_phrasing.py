@@ -22,8 +22,7 @@ from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Phrased, Wording
 from bardo_pipeline.events.record.arrow_schema import to_models
-from bardo_pipeline.gateway.model_request import ask
-from bardo_pipeline.gateway.model_settings import ModelSettings
+from bardo_pipeline.gateway.model_request import ModelSettings, ask
 from bardo_pipeline.inheritance.phrasing.model_answers import Phrasing, Sentence, judged, prompt_of, sentences_of
 from bardo_pipeline.inheritance.phrasing.wording_check import fault_of
 from bardo_pipeline.inheritance.testament import CATEGORIES

@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.incremental.retraction_tracking import handled_re
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.grimoire.entry_columns import PerGolem, query_tables
 from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.bundle_files import pack
+from bardo_pipeline.inheritance.bundle_files import pack, procedures_of
 from bardo_pipeline.inheritance.learning_state import (
     LEARNING_COLUMNS,
     THOUGHT_COLUMNS,
@@ -31,7 +31,6 @@ from bardo_pipeline.inheritance.learning_state import (
     attention_of,
     learned,
 )
-from bardo_pipeline.inheritance.playbook_rules import procedures_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.storage.projections.table_specs import CANDIDATE_SCHEMA
 

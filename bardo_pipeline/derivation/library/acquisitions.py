@@ -33,7 +33,7 @@ from bardo_pipeline.events.life.bundle_events import BundlePurchased, EntryExpor
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.inheritance.bundle_provenance import root_listing
+from bardo_pipeline.inheritance.bundle_files import root_listing
 from bardo_pipeline.inheritance.library.kits import pack_kit
 from bardo_pipeline.inheritance.library.library_entries import LIBRARY_SCHEMA
 from bardo_pipeline.storage.intake.json_reader import sentence_of

@@ -28,7 +28,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import LifeEvent, Reorg, Struck, Withdrawn, life_event
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.gas_bands import WIDE_GAS_BANDS
-from bardo_pipeline.inheritance.bundle_provenance import Root, roots_of
+from bardo_pipeline.inheritance.bundle_files import Root, roots_of
 from bardo_pipeline.policy import ReorgPolicy
 
 

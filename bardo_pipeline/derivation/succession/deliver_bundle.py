@@ -24,7 +24,7 @@ from bardo_pipeline.events.life.events import LifeEvent, Received, life_event
 from bardo_pipeline.events.life.received_knowledge import Arrival, Quarantined
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle_files import Bundle
-from bardo_pipeline.inheritance.chain_claims import Claim, claims_of, unproven
+from bardo_pipeline.inheritance.bundle_inspection import Claim, claims_of, unproven
 
 _ATTEMPTS = 20
 """Attempts to record a delivery while the golem keeps ticking."""

@@ -22,12 +22,13 @@ from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.derivation.versions.side_derivations import SOME, build, open_beside, unfit
 from bardo_pipeline.errors import SchemaVersionError
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.confidence import DAY_US
+from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
 from bardo_pipeline.heartbeat.recall_history import Lookups, RecallHistory, RecallResults
 from bardo_pipeline.heartbeat.recall_table import EntryNames
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.quality.calibration import (
     JUDGED_SCHEMA,
     Calibration,
@@ -35,7 +36,6 @@ from bardo_pipeline.quality.calibration import (
     calibration,
     judge_beliefs,
 )
-from bardo_pipeline.quality.grimoire_differences import CHANGE_SCHEMA, entry_changes
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
 NAMING = frozenset({"policy_hash", "bundle_hash", "cause_bundle", "derivation_id"})
@@ -52,6 +52,27 @@ _RETRIEVAL_COLUMNS = {
     "observation.gas_hour_ratio": "gas_hour_ratio",
     "retrieved_entries": "retrieved_entries",
 }
+
+
+CHANGE_SCHEMA = pa.schema(
+    [
+        *all_required(pa.string(), "golem_id", "entry_id", "category", "text"),
+        pa.field("kind_before", pa.string()),
+        pa.field("kind_after", pa.string()),
+        pa.field("before_ppm", pa.int64()),
+        pa.field("after_ppm", pa.int64()),
+    ]
+)
+"""One row per golem and entry that differs: null before means gained, null after means lost."""
+
+_CHANGES = """
+    select golem_id, entry_id, coalesce(after.category, before.category) as category,
+        coalesce(after.text, before.text) as text, before.kind as kind_before, after.kind as kind_after,
+        before.ppm as before_ppm, after.ppm as after_ppm
+    from before full join after using (golem_id, entry_id)
+    where before_ppm is distinct from after_ppm or kind_before is distinct from kind_after
+    order by golem_id, entry_id
+"""
 
 
 @dataclass(frozen=True)
@@ -240,6 +261,27 @@ def _calibrated(context: DerivationContext, golems: Sequence[str] | None, horizo
     closes = context.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
     beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
     return calibration(judge_beliefs(beliefs, judged_outcomes(context, golems), horizon_us=horizon_us))
+
+
+def entry_changes(
+    before: pa.Table, after: pa.Table, at_us: int, decay_before: DecayPolicy, decay_after: DecayPolicy
+) -> pa.Table:
+    """Return the active entries that differ (CHANGE_SCHEMA) by golem and entry.
+
+    Parameters
+    ----------
+    before, after : ENTRY_SCHEMA
+    at_us : time at which confidence is compared, each side with its own half-lives
+    """
+
+    def known(entries: pa.Table, decay: DecayPolicy) -> pa.Table:
+        active = entries.filter(pc.equal(entries["status"], "active"))
+        names = ["golem_id", "entry_id", "category", "text", "kind"]
+        return active.select(names).append_column("ppm", pa.array(confidence_of(active, at_us, decay), pa.int64()))
+
+    return query_tables(_CHANGES, before=known(before, decay_before), after=known(after, decay_after)).cast(
+        CHANGE_SCHEMA
+    )
 
 
 def retrievals(

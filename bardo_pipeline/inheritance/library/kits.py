@@ -72,7 +72,7 @@ def pack_kit(
     rows : pa.Table, LIBRARY_SCHEMA, one row per rule
     number : int, number of the order; makes every kit's hash unique
     at : datetime, UTC, time of the order
-    roots : one `bundle_provenance.root_listing` per golem that deposited a row
+    roots : one `root_listing` per golem that deposited a row
     """
     entries = as_entries(rows)
     trusted = confidence_of(entries, round(at.timestamp() * 1_000_000), policy.decay)
