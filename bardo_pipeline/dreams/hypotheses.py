@@ -18,6 +18,7 @@ from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
 from bardo_pipeline.grimoire.entry_columns import index_of
+from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 IMAGINED, STAGED, CONFIRMED, GONE = range(4)
@@ -85,7 +86,6 @@ class Hypotheses:
     log: list[dict[str, Int64Array]] = field(default_factory=list)
     causes: list[Int64Array] = field(default_factory=list)
     _codes: dict[tuple[Structure, int], int] = field(default_factory=dict)
-    _cause_count: int = 0
 
     def __getitem__(self, name: str) -> Int64Array:
         return self.columns[name]
@@ -132,17 +132,15 @@ class Hypotheses:
         if not len(rows):
             return
         place = dreamers.place(self["golem"][rows])
-        bounds, flat = ticks.of(rows)
+        cause_count, causes = ticks.of(rows)
         self.log.append(
             {n: self[n][rows] for n in COLUMNS}
             | {
                 "operation": np.full(len(rows), operation), "before": before, "cycle": dreamers.cycle[place],
-                "at_us": dreamers.at_us[place], "cause_first": bounds[:-1] + self._cause_count,
-                "cause_stop": bounds[1:] + self._cause_count,
+                "at_us": dreamers.at_us[place], "cause_count": cause_count,
             }
         )  # fmt: skip
-        self.causes.append(flat)
-        self._cause_count += len(flat)
+        self.causes.append(causes)
 
 
 @dataclass(frozen=True)
@@ -160,11 +158,10 @@ class _Ticks:
         return cls(unique[:, 0], unique[:, 1])
 
     def of(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return (bounds [rows + 1], ticks) of these rows."""
+        """Return (number of ticks of each row, ticks) of these rows."""
         first, stop = np.searchsorted(self.row, rows), np.searchsorted(self.row, rows, side="right")
-        lengths = stop - first
-        bounds = np.r_[0, np.cumsum(lengths)]
-        return bounds, self.tick[np.repeat(first - bounds[:-1], lengths) + np.arange(bounds[-1])]
+        row = np.repeat(np.arange(len(rows)), stop - first)
+        return stop - first, self.tick[first[row] + rank_within(row)]
 
 
 def interval(sums: Sequence[Int64Array], policy: Policy) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, listed, required
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
+from bardo_pipeline.grimoire.entry_columns import moments
 from bardo_pipeline.grimoire.entry_text import counterfactual_text
 from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
@@ -92,7 +92,7 @@ def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
     texts = zip(structures, changes, rows["sign"].tolist(), sides["mean_ppm"].to_pylist(), strict=True)
     columns = {
         "golem_id": golems, "hypothesis_id": [hypothesis_id(*parts) for parts in ids],
-        "cycle": rows["cycle"], "at": _moments(rows["at_us"]),
+        "cycle": rows["cycle"], "at": moments(rows["at_us"]),
         "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
         "state": pa.array(STATES).take(pa.array(rows["state"])),
         "text": [text_of(*parts) for parts in texts], "structure": keys, "change": changes,
@@ -100,13 +100,13 @@ def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
         "provenance": [DREAMT] * count,
         "decay_class": [DECAY_CLASSES[s.decay_class] for s in structures],
         "half_life_days": half / DAY_US, "sign": rows["sign"], "confidence_before_ppm": rows["before"],
-        "confidence_ppm": rows["confidence_ppm"], "anchor_at": _moments(rows["anchor_us"]),
-        "begun_cycle": rows["begun_cycle"], "begun_at": _moments(rows["begun_us"]),
-        "staged_tick": pa.array(rows["staged_tick"], mask=unstaged), "staged_at": _moments(rows["staged_us"], unstaged),
-        "confirm_by": _moments(rows["staged_us"] + round(policy.dreams.confirm_days * DAY_US), unstaged),
-        "expires_at": _moments(rows["staged_us"] + round(policy.dreams.expire_days * DAY_US), unstaged),
+        "confidence_ppm": rows["confidence_ppm"], "anchor_at": moments(rows["anchor_us"]),
+        "begun_cycle": rows["begun_cycle"], "begun_at": moments(rows["begun_us"]),
+        "staged_tick": pa.array(rows["staged_tick"], mask=unstaged), "staged_at": moments(rows["staged_us"], unstaged),
+        "confirm_by": moments(rows["staged_us"] + round(policy.dreams.confirm_days * DAY_US), unstaged),
+        "expires_at": moments(rows["staged_us"] + round(policy.dreams.expire_days * DAY_US), unstaged),
         **sides, "pushed": rows["pushed"] == 1,
-        "cause_ticks": _lists(rows["cause_first"], rows["cause_stop"], np.concatenate(state.causes)),
+        "cause_ticks": pa.ListArray.from_arrays(np.r_[0, np.cumsum(rows["cause_count"])], np.concatenate(state.causes)),
         "policy_hash": [policy_hash] * count,
         "order": np.repeat(np.arange(len(state.log)), [len(part["golem"]) for part in state.log]),
     }  # fmt: skip
@@ -114,19 +114,6 @@ def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
     golem = table["golem_id"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     table = table.append_column("seq", pa.array(rank_within((golem << 32) | table["cycle"].to_numpy())))
     return table.select(HYPOTHESIS_SCHEMA.names).cast(HYPOTHESIS_SCHEMA)
-
-
-def _moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
-    return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
-
-
-def _lists(first: Int64Array, stop: Int64Array, flat: Int64Array) -> pa.Array:
-    """Return the spans [first, stop) of `flat` as one list column."""
-    lengths = stop - first
-    offsets = np.r_[0, np.cumsum(lengths)]
-    values = flat[np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])]
-    kind = HYPOTHESIS_SCHEMA.field("cause_ticks").type
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, pa.int64())).cast(kind)
 
 
 def newest_rows(rows: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ from bardo_pipeline.policy import GatewayPolicy
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model
 
 MODEL, URL = "BARDO_MODEL", "BARDO_MODEL_URL"
@@ -101,6 +101,7 @@ def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply
     """Send one question. Raises ConfigError if the model is unusable (unknown provider, no key, no tool support)."""
     from pydantic_ai import Agent, capture_run_messages
     from pydantic_ai.exceptions import AgentRunError, UserError
+    from pydantic_ai.messages import ModelResponse
 
     agent = Agent(
         _model(settings),
@@ -125,23 +126,19 @@ def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply
         except (AgentRunError, *_TRIPPED) as error:
             outcome, detail = _failure(error)
             connection_broke = _connection_broke(error)
-    responses = _responses(messages)
+    responses = [message for message in messages if isinstance(message, ModelResponse)]
     if outcome == "malformed" and any(response.finish_reason == "content_filter" for response in responses):
         outcome, detail = "refused", _text(responses[-1])
+    # An unreadable response is missing from `responses`, and so are its token counts.
+    unread = outcome == "malformed" and len(responses) <= policy.corrections_max and messages[-1] not in responses
     return Reply(
         outcome=outcome,
         detail=_clip(" ".join(detail.split())),
         answer=_clip(_text(responses[-1])) if responses else None,
         parsed=parsed,
         latency_ms=round((time.monotonic() - started) * 1000),
-        **_usage(outcome, messages, prompt, settings, policy, connection_broke),
+        **_usage(responses, connection_broke or unread or outcome == "timed_out", prompt, settings, policy),
     )
-
-
-def _responses(messages: list[ModelMessage]) -> list[ModelResponse]:
-    from pydantic_ai.messages import ModelResponse
-
-    return [message for message in messages if isinstance(message, ModelResponse)]
 
 
 def _model(settings: ModelSettings) -> Model:
@@ -228,24 +225,18 @@ def _text(response: ModelResponse) -> str:
 
 
 def _usage(
-    outcome: str, messages: list[ModelMessage], prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy,
-    connection_broke: bool,
-) -> dict[str, int]:  # fmt: skip
+    responses: list[ModelResponse], incomplete: bool, prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy
+) -> dict[str, int]:
     """Return token counts and price; the maximum price if the provider's counts are incomplete."""
-    responses = _responses(messages)
     input_tokens = sum(response.usage.input_tokens for response in responses)
     output_tokens = sum(response.usage.output_tokens for response in responses)
-    # An unreadable response is missing from `responses`, and so are its token counts.
-    unread = outcome == "malformed" and len(responses) <= policy.corrections_max
-    unread = unread and messages[-1] not in responses
-    uncounted = connection_broke or unread or outcome == "timed_out"
-    uncounted = uncounted or any(not response.usage.output_tokens for response in responses)
+    incomplete = incomplete or any(not response.usage.output_tokens for response in responses)
     counted = cost_micros(settings, input_tokens, output_tokens, policy)
     return {
         "request_count": len(responses),
         "input_tokens": input_tokens,
         "output_tokens": output_tokens,
-        "cost_micros": max(counted, most_micros(settings, prompt.size_bytes, policy)) if uncounted else counted,
+        "cost_micros": max(counted, most_micros(settings, prompt.size_bytes, policy)) if incomplete else counted,
     }
 
 

@@ -119,34 +119,20 @@ MOMENT = pa.timestamp("us", tz="UTC")
 
 STRUCTURE_FIELDS = [
     *all_required(pa.string(), "structure", "source", "category", "domain", "chain", "protocol", "pair"),
-    *all_nullable(pa.string(), "tool", "action_type", "regime", "anomaly_band"),
-    *all_nullable(pa.string(), "gas_band", "metric", "cause", "effect"),
+    *all_nullable(pa.string(), "tool", "action_type", "regime", "anomaly_band", "gas_band"),
+    *all_nullable(pa.string(), "metric", "cause", "effect"),
     pa.field("lag_ticks", pa.int64()),
 ]
 """Columns of an entry's structure. A causal link has cause, effect, lag_ticks, and a regime if it is limited to one; a
 dream entry has a pattern's situation and, in cause, the imagined change."""
 
-COUNTED_FIELDS = all_required(
-    pa.int64(),
-    "sign",
-    "confidence_ppm",
-    "validations",
-    "contradictions",
-    "generation",
-    "created_cycle",
-    "effect_mean_ppm",
-    "effect_low_ppm",
-    "effect_high_ppm",
-    "evidence_count",
-    "own_count",
-    "own_sum",
-    "own_sumsq",
-    "pleasure_sum_milli",
-    "arousal_sum_milli",
-    "dominance_sum_milli",
-    "confidence_origin_ppm",
-    "pinned_ppm",
-)
+COUNTED_FIELDS = [
+    *all_required(pa.int64(), "sign", "confidence_ppm", "validations", "contradictions", "generation", "created_cycle"),
+    *all_required(pa.int64(), "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count"),
+    *all_required(pa.int64(), "own_count", "own_sum", "own_sumsq"),
+    *all_required(pa.int64(), "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli"),
+    *all_required(pa.int64(), "confidence_origin_ppm", "pinned_ppm"),
+]
 
 ENTRY_SCHEMA = pa.schema(
     [

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entries import GAS_BANDS
+from bardo_pipeline.grimoire.entry_columns import with_columns
 
 WIDE_GAS_BANDS = {"not_dear": ("cheap", "normal"), "not_cheap": ("normal", "dear"), "any": GAS_BANDS}
 """Names of spans of neighbouring gas bands, with their bands."""
@@ -42,20 +44,15 @@ def split_by_band(rows: pa.Table) -> pa.Table:
 
     rows: any table with a column `structure`; a column `gas_band` is replaced too, all others are repeated.
     """
-    keys = rows["structure"].unique().to_pylist()
-    bands = [_bands(key) for key in keys]
-    if not any(bands):
+    structures = contiguous(rows["structure"]).dictionary_encode()
+    keys = structures.dictionary.to_pylist()
+    if not any(_bands(key) for key in keys):
         return rows
-    key_index = pc.index_in(rows["structure"], value_set=pa.array(keys, pa.string())).to_numpy()
-    count = np.array([max(len(key_bands), 1) for key_bands in bands])
-    row = np.repeat(np.arange(rows.num_rows), count[key_index])
-    inside = np.arange(len(row)) - np.repeat(np.cumsum(count[key_index]) - count[key_index], count[key_index])
-    place = pa.array((np.cumsum(count) - count)[key_index][row] + inside)
-    out = rows.take(pa.array(row))
-    structures = pa.array([part for key in keys for part in band_keys(key) or (key,)], pa.string()).take(place)
-    out = out.set_column(out.schema.get_field_index("structure"), rows.schema.field("structure"), structures)
-    if "gas_band" not in rows.column_names:
-        return out
-    single = pa.array([band for key_bands in bands for band in key_bands or (None,)], pa.string()).take(place)
-    band = pc.coalesce(single, out["gas_band"])
-    return out.set_column(out.schema.get_field_index("gas_band"), rows.schema.field("gas_band"), band)
+    words = pa.list_(pa.string())
+    parts = pa.array([band_keys(key) or (key,) for key in keys], words).take(structures.indices)
+    bands = pa.array([_bands(key) or (None,) for key in keys], words).take(structures.indices)
+    split = rows.take(pc.list_parent_indices(parts))
+    columns = {"structure": pc.list_flatten(parts)}
+    if "gas_band" in rows.column_names:
+        columns["gas_band"] = pc.coalesce(pc.list_flatten(bands), split["gas_band"])
+    return with_columns(split, **columns)

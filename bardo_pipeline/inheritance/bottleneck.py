@@ -57,12 +57,12 @@ def bottleneck(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     rules = policy.inheritance
     candidates = _without_hopeless(_candidates(entries, deaths, policy), rules)
     candidates = candidates.take(_by_merit(candidates, entries))
-    chosen = _chosen(candidates, rules)
-    picked = candidates.take(chosen.rows)
+    rows, rule, rank = _chosen(candidates, rules)
+    picked = candidates.take(rows)
     selected = entries.take(pa.array(picked.row)).select(ENTRY_SCHEMA.names)
     for name, values in (
-        ("selected_by", pa.array(RULES).take(pa.array(chosen.rule))),
-        ("rank", pa.array(chosen.rank)),
+        ("selected_by", pa.array(RULES).take(pa.array(rule))),
+        ("rank", pa.array(rank)),
         ("quality_ppm", pa.array(picked.quality)),
         ("confidence_death_ppm", pa.array(picked.confidence)),
     ):
@@ -85,15 +85,6 @@ class _Candidates:
 
     def take(self, at: Int64Array | BoolArray) -> _Candidates:
         return _Candidates(*(column[at] for column in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """Selected entries by golem and rank. rows: candidate indices. rank: from 1."""
-
-    rows: Int64Array
-    rule: Int64Array
-    rank: Int64Array
 
 
 def _candidates(entries: pa.Table, deaths: pa.Table, policy: Policy) -> _Candidates:
@@ -180,8 +171,11 @@ def _by_merit(candidates: _Candidates, entries: pa.Table) -> Int64Array:
     return order
 
 
-def _chosen(candidates: _Candidates, rules: InheritancePolicy) -> _Choice:
-    """Spend the budget of each golem. The candidates are in the order of merit."""
+def _chosen(candidates: _Candidates, rules: InheritancePolicy) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Spend the budget of each golem. Return (candidate indices, rules, ranks from 1) by golem and rank.
+
+    The candidates are in the order of merit.
+    """
     quarter, half = int(rules.budget * rules.priority_share), int(rules.budget * rules.diversity_share)
     golems = int(candidates.golem[-1]) + 1 if len(candidates.row) else 0
     first = _priority(candidates, golems, rules.budget, quarter)
@@ -202,7 +196,7 @@ def _chosen(candidates: _Candidates, rules: InheritancePolicy) -> _Choice:
     late = np.concatenate([np.zeros(len(put_first), np.int64), turn[in_turns], np.zeros(len(filled), np.int64)])
     order = np.lexsort((rows, late, rule, candidates.golem[rows]))
     rows = rows[order]
-    return _Choice(rows, rule[order], _nth(candidates.golem[rows]) + 1)
+    return rows, rule[order], _nth(candidates.golem[rows]) + 1
 
 
 def _priority(candidates: _Candidates, golems: int, budget: int, quarter: int) -> BoolArray:
@@ -211,9 +205,7 @@ def _priority(candidates: _Candidates, golems: int, budget: int, quarter: int) -
     for rule in (_ANTI, _BLOOD, _BALDWIN):
         rows = np.flatnonzero(candidates.rule == rule)
         owner = candidates.golem[rows]
-        limit = budget if rule < _BALDWIN else np.maximum(before, quarter)[owner]
-        place = before[owner] + _nth(owner)
-        chosen[rows] = (place < limit) & (place < budget)
+        chosen[rows] = before[owner] + _nth(owner) < (quarter if rule == _BALDWIN else budget)
         before += np.bincount(owner, minlength=golems)
     return chosen
 

@@ -8,7 +8,7 @@ Source: INH S8 (the anti-proletarianization mandate), canon 43.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.decision_log import OPERATIONS, RECEIVED
 from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
-from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
@@ -62,66 +62,32 @@ SENTENCE_COUNT_SCHEMA = pa.schema(
 )
 """One row per golem: number of sentences in its testament, of questions, and of explicit gaps."""
 
-RULE_SCHEMA = pa.schema(
-    [
-        *all_required(pa.string(), "golem_id", "structure"),
-        pa.field("given_id", pa.string()),
-        pa.field("given_sign", pa.int64()),
-        pa.field("left_id", pa.string()),
-        pa.field("left_sign", pa.int64()),
-        required("weight_ppm", pa.int64()),
-        required("differs", pa.bool_()),
-    ]
-)
-"""One row per golem and rule: the inherited (given) and the left entry with their signs, the rule's weight, and whether
-the two differ. An entry is null if its side lacks the rule."""
-
-_SIDE = ("golem_id", "entry_id", "source", "structure", "sign")
-
-RULES = """
+_DIVERGENCES = """
     with sides as (
-        select true as given, given.* from given where source = 'pattern'
-        union all select false as given, left_behind.* from left_behind where source = 'pattern'
+        select true as is_given, * from given_bands where source = 'pattern'
+        union all select false as is_given, * from left_bands where source = 'pattern'
     ),
     surest as (
         select * from sides
         qualify row_number() over (
-            partition by golem_id, structure, given order by confidence desc, entry_id
+            partition by golem_id, structure, is_given order by confidence desc, entry_id
         ) = 1
-    )
-    select golem_id, structure,
-        max(entry_id) filter (given) as given_id, max(sign) filter (given)::bigint as given_sign,
-        max(entry_id) filter (not given) as left_id, max(sign) filter (not given)::bigint as left_sign,
-        greatest(max(confidence), 1)::bigint as weight_ppm,
-        given_sign is null or left_sign is null or given_sign <> left_sign as differs
-    from surest group by golem_id, structure order by golem_id, structure
-"""
-
-
-def rules_apart(given: pa.Table, left: pa.Table) -> pa.Table:
-    """Join the rules of two grimoires by golem and structure (RULE_SCHEMA).
-
-    given, left: columns golem_id, entry_id, source, structure, sign, and confidence in ppm (at birth, at death). A rule
-    is an entry of source `pattern`, of any kind. A rule that spans several bands counts once per band. Of opposite
-    entries on one side the most confident counts.
-    """
-    rules = query_tables(RULES, given=split_by_band(given), left_behind=split_by_band(left))
-    return rules.select(RULE_SCHEMA.names).cast(RULE_SCHEMA)
-
-
-SHARE = """
-    select golem_id, (sum(weight_ppm::hugeint * differs::int) * 1000000 // sum(weight_ppm))::bigint as share
-    from rules group by golem_id
-"""
-
-NOVEL = """
-    select golem_id, count(distinct entry_id) as novel_count from left_behind
-    where (golem_id, structure, sign) not in (select (golem_id, structure, sign) from given)
-    group by golem_id
-"""
-
-INVALID = """
-    with inherited as (
+    ),
+    rules as (
+        select golem_id, greatest(max(confidence), 1)::bigint as weight_ppm,
+            max(sign) filter (is_given) is distinct from max(sign) filter (not is_given) as differs
+        from surest group by golem_id, structure
+    ),
+    shares as (
+        select golem_id, (sum(weight_ppm::hugeint * differs::int) * 1000000 // sum(weight_ppm))::bigint as share
+        from rules group by golem_id
+    ),
+    novel as (
+        select golem_id, count(distinct entry_id) as novel_count from left_bands
+        where (golem_id, structure, sign) not in (select (golem_id, structure, sign) from given_bands)
+        group by golem_id
+    ),
+    inherited as (
         select decisions.*, given.sign as given_sign from decisions join given using (golem_id, entry_id)
     ),
     last as (
@@ -140,16 +106,27 @@ INVALID = """
                  when last.sign <> last.given_sign then 'turned'
                  when last.contradictions > last.validations then 'contradicted' end as how
         from last left join against using (golem_id, entry_id)
-    )
-    select golem_id,
-        coalesce(
-            list({
+    ),
+    lost as (
+        select golem_id, list({
                 'entry_id': entry_id, 'how': how, 'text': text, 'cycle': cycle, 'seq': seq, 'reason': reason,
                 'ticks': cause_ticks
-            } order by entry_id) filter (spoken and how is not null), []
-        ) as invalidated,
-        count(*) filter (status = 'pruned' and not spoken) as forgotten_count
-    from ended group by golem_id
+            } order by entry_id) filter (spoken and how is not null) as invalidated,
+            count(*) filter (status = 'pruned' and not spoken) as forgotten_count
+        from ended group by golem_id
+    ),
+    received as (select golem_id, count(distinct entry_id) as given_count from given group by golem_id),
+    kept as (select golem_id, count(distinct entry_id) as left_count from left_behind group by golem_id)
+    select golem_id, coalesce(given_count, 0) as inherited_count, coalesce(left_count, 0) as left_count,
+        coalesce(novel_count, 0) as novel_count, coalesce(invalidated, []) as invalidated,
+        coalesce(forgotten_count, 0) as forgotten_count,
+        if(given_count is null, null, coalesce(share, 0)) as divergence_ppm, coalesce(gaps, 0) as gap_count,
+        coalesce(questions * 1000000 // greatest(items, 1), 0) as question_ratio_ppm,
+        coalesce(divergence_ppm < $divergence_min, false) as low_divergence
+    from deaths left join received using (golem_id) left join kept using (golem_id)
+        left join shares using (golem_id) left join novel using (golem_id) left join lost using (golem_id)
+        left join sentence_counts using (golem_id)
+    order by golem_id
 """
 
 
@@ -158,9 +135,10 @@ def divergences(
 ) -> pa.Table:
     """Compute the divergence of each dead golem. Returns DIVERGENCE_SCHEMA sorted by golem.
 
-    divergence = sum of w over the rules that differ / sum of w over all rules (`rules_apart`), rounded down to 1 ppm.
-    w is the larger of the confidence at birth and the confidence at death, at least 1 ppm. A rule differs if only one
-    side has it, or if the signs are opposite. Divergence is 0 without rules and null for founders.
+    divergence = sum of w over the rules that differ / sum of w over all rules, rounded down to 1 ppm. A rule is an
+    entry of source `pattern`, of any kind; it counts once per band that it spans. Of opposite entries on one side the
+    most confident counts. w is the larger of the confidence at birth and the confidence at death, at least 1 ppm. A
+    rule differs if only one side has it, or if the signs are opposite. It is 0 without rules and null for founders.
 
     novel: active entries whose structure and sign were not inherited. invalidated: inherited entries with an end in
     ENDS after a decision in AGAINST. The minimum of invalidated entries is capped at the number of inherited entries.
@@ -177,14 +155,19 @@ def divergences(
     births = decisions.filter(pc.equal(decisions["operation"], OPERATIONS[RECEIVED]))
     births, _ = entries_of_dead_golems(births, deaths)
     given = _side(births, confidence_of(births, micros(births, "at"), policy.decay))
-    shares = query_tables(SHARE, rules=rules_apart(given, left))
-    novel = query_tables(NOVEL, given=split_by_band(given), left_behind=split_by_band(left))
-    invalidated = query_tables(INVALID, {"against": list(AGAINST)}, given=given, decisions=decisions.select(_DECIDED))
-    figures = _Figures(
-        _counts(given), _counts(left), *(_by_golem(t) for t in (shares, novel, invalidated, sentence_counts))
-    )
-    rows = [figures.row(golem_id, policy.divergence) for golem_id in sorted(deaths["golem_id"].to_pylist())]
-    return pa.Table.from_pylist(rows, schema=DIVERGENCE_SCHEMA)
+    rules = policy.divergence
+    rows = query_tables(
+        _DIVERGENCES,
+        {"against": list(AGAINST), "divergence_min": ppm(rules.divergence_min)},
+        given=given,
+        given_bands=split_by_band(given),
+        left_behind=left,
+        left_bands=split_by_band(left),
+        decisions=decisions.select(_DECIDED),
+        deaths=deaths.select(["golem_id"]),
+        sentence_counts=sentence_counts,
+    ).to_pylist()
+    return pa.Table.from_pylist([row | {"shortfalls": shortfalls(row, rules)} for row in rows], DIVERGENCE_SCHEMA)
 
 
 _DECIDED = (
@@ -194,45 +177,8 @@ _DECIDED = (
 
 
 def _side(entries: pa.Table, confidence: Int64Array) -> pa.Table:
-    return entries.select(_SIDE).append_column("confidence", pa.array(confidence, pa.int64()))
-
-
-def _counts(side: pa.Table) -> dict[str, int]:
-    counted = side.group_by("golem_id").aggregate([("entry_id", "count_distinct")])
-    return dict(zip(counted["golem_id"].to_pylist(), counted["entry_id_count_distinct"].to_pylist(), strict=True))
-
-
-def _by_golem(table: pa.Table) -> dict[str, dict[str, Any]]:
-    return {row.pop("golem_id"): row for row in table.to_pylist()}
-
-
-class _Figures(NamedTuple):
-    """Intermediate figures by golem id; a golem without an item is absent."""
-
-    given: Mapping[str, int]
-    left: Mapping[str, int]
-    shares: Mapping[str, Mapping[str, Any]]
-    novel: Mapping[str, Mapping[str, Any]]
-    invalidated: Mapping[str, Mapping[str, Any]]
-    sentence_counts: Mapping[str, Mapping[str, Any]]
-
-    def row(self, golem_id: str, rules: DivergencePolicy) -> dict[str, Any]:
-        """Return the row of DIVERGENCE_SCHEMA of a golem."""
-        given, counts = self.given.get(golem_id, 0), self.sentence_counts.get(golem_id, {})
-        invalidated = self.invalidated.get(golem_id, {"invalidated": [], "forgotten_count": 0})
-        share = self.shares.get(golem_id, {"share": 0})["share"] if given else None
-        row = {
-            "golem_id": golem_id,
-            "inherited_count": given,
-            "left_count": self.left.get(golem_id, 0),
-            "novel_count": self.novel.get(golem_id, {"novel_count": 0})["novel_count"],
-            **invalidated,
-            "divergence_ppm": share,
-            "gap_count": counts.get("gaps", 0),
-            "question_ratio_ppm": counts.get("questions", 0) * PPM // max(counts.get("items", 0), 1),
-            "low_divergence": share is not None and share < ppm(rules.divergence_min),
-        }
-        return row | {"shortfalls": shortfalls(row, rules)}
+    columns = entries.select(["golem_id", "entry_id", "source", "structure", "sign"])
+    return columns.append_column("confidence", pa.array(confidence, pa.int64()))
 
 
 def shortfalls(row: Mapping[str, Any], rules: DivergencePolicy) -> list[str]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, with_columns
+from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, query_tables, with_columns
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed, with_fade_time
@@ -63,15 +63,19 @@ def _pinned(entries: pa.Table, confidence: Int64Array, at_us: Int64Array) -> pa.
 def _with_former_entries(kept: pa.Table, ever: pa.Table, deaths: pa.Table) -> pa.Table:
     """Add the formerly active structures that are no longer active, each at its highest confidence."""
     former, at_us = entries_of_dead_golems(ever.filter(pc.equal(ever["status"], "active")), deaths)
-    former = _pinned(former, former["confidence_ppm"].to_numpy(), at_us)
-    active = kept.filter(pc.equal(kept["status"], "active"))
-    union = pa.concat_tables([active, former, kept.filter(pc.not_equal(kept["status"], "active"))])
-    rank = np.r_[np.zeros(active.num_rows), np.ones(former.num_rows), np.full(kept.num_rows - active.num_rows, 2.0)]
-    order = np.lexsort((-union["confidence_ppm"].to_numpy(), rank))
-    union = union.take(pa.array(order))
-    keys = pc.binary_join_element_wise(union["golem_id"], union["structure"], "\n").combine_chunks().dictionary_encode()
-    _, first = np.unique(keys.indices.to_numpy(), return_index=True)
-    return union.take(pa.array(np.sort(first)))
+    union = pa.concat_tables([kept, _pinned(former, former["confidence_ppm"].to_numpy(), at_us)])
+    place = np.arange(union.num_rows)
+    candidates = union.select(["golem_id", "structure", "status", "confidence_ppm"]).append_column("place", [place])
+    return union.take(query_tables(_BEST, {"kept_count": kept.num_rows}, candidates=candidates)["place"])
+
+
+_BEST = """
+    select place from candidates
+    qualify row_number() over (
+        partition by golem_id, structure
+        order by status <> 'active', place >= $kept_count, confidence_ppm desc, place
+    ) = 1
+"""
 
 
 def renamed(entries: pa.Table, heirs: dict[str, str]) -> pa.Table:

@@ -36,7 +36,7 @@ def inherited_entries(
     if withdrawn:
         is_withdrawn = pc.is_in(crossed["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string()))
         crossed = crossed.filter(pc.invert(is_withdrawn))
-    named = crossed.append_column("golem_id", _same(heir_id, crossed.num_rows))
+    named = crossed.append_column("golem_id", pa.repeat(heir_id, crossed.num_rows))
     return as_inherited(named, policy)
 
 
@@ -49,8 +49,8 @@ def as_inherited(crossed: pa.Table, policy: Policy) -> pa.Table:
     columns: dict[str, Any] = {name: crossed.column(name) for name in crossed.column_names}
     columns |= dict.fromkeys(SHED_COLUMNS, np.zeros(count, np.int64))
     columns |= {
-        "status": _same("active", count),
-        "provenance": _same("death_testament", count),
+        "status": pa.repeat("active", count),
+        "provenance": pa.repeat("death_testament", count),
         "fades_at": pa.nulls(count, MOMENT),
     }
     table = pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
@@ -70,20 +70,16 @@ def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_ha
         "revision": zeros,
         "cycle": zeros,
         "seq": np.arange(count),
-        "at": pa.array([at], MOMENT).take(pa.array(zeros)),
-        "operation": _same(OPERATIONS[RECEIVED], count),
-        "reason": _same(REASONS[RECEIVED], count),
+        "at": pa.repeat(pa.scalar(at, MOMENT), count),
+        "operation": pa.repeat(OPERATIONS[RECEIVED], count),
+        "reason": pa.repeat(REASONS[RECEIVED], count),
         "confidence_before_ppm": zeros,
         "cause_ticks": pa.array([[]] * count, DECISION_SCHEMA.field("cause_ticks").type),
-        "cause_bundle": _same(bundle_hash, count),
+        "cause_bundle": pa.repeat(bundle_hash, count),
         "cause_event": pa.nulls(count, pa.string()),
-        "policy_hash": _same(policy_hash, count),
+        "policy_hash": pa.repeat(policy_hash, count),
     }
     return pa.table({name: columns[name] for name in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
-
-
-def _same(word: str, count: int) -> pa.Array:
-    return pa.array([word], pa.string()).take(pa.array(np.zeros(count, np.int64)))
 
 
 def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy: Policy) -> tuple[Default, ...]:

@@ -8,7 +8,6 @@ Source: KAT (Lethe), canon 44.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +77,8 @@ def with_claims(entries: pa.Table) -> pa.Table:
     entries = split_by_band(entries.filter(pa.array(is_public(entries))))
     sign, level = int_column(entries, "sign"), to_bools(pc.equal(entries.column("source"), "baseline"))
     step = np.where(level, level_steps(int_column(entries, "effect_mean_ppm")), 0)
-    claim_codes = _combined_codes([sign - sign.min(initial=0), step, *(_codes(entries.column(n)) for n in _PARTS)])
+    structure = contiguous(entries["structure"]).dictionary_encode().indices.to_numpy().astype(np.int64)
+    claim_codes = (structure * 3 + sign + 1) * len(_STEPS) + step
     _, first, inverse = np.unique(claim_codes, return_index=True, return_inverse=True)
     parts = entries.select(_PARTS).take(pa.array(first)).to_pylist()
     sides = zip(parts, sign[first].tolist(), step[first].tolist(), strict=True)
@@ -87,24 +87,6 @@ def with_claims(entries: pa.Table) -> pa.Table:
     claim_index = pa.array(inverse)
     entries = entries.append_column("proposition_id", pa.array(ids, pa.string()).take(claim_index))
     return entries.append_column("claim", pa.array(claims, pa.string()).take(claim_index))
-
-
-def _codes(column: pa.ChunkedArray) -> Int64Array:
-    """Return an integer code per distinct value of a column, 0 for null."""
-    indices = contiguous(column).dictionary_encode().indices
-    return pc.add(pc.fill_null(indices.cast(pa.int64()), -1), 1).to_numpy()
-
-
-def _combined_codes(columns: Sequence[Int64Array]) -> Int64Array:
-    """Return one code per row; equal codes mean equal values in all columns. Values are not negative."""
-    code, code_count = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        value_count = int(column.max(initial=0)) + 1
-        if code_count * value_count >= 2**62:
-            code = np.unique(code, return_inverse=True)[1]
-            code_count = int(code.max(initial=0)) + 1
-        code, code_count = code * value_count + column, code_count * value_count
-    return code
 
 
 def claim_of(part: dict[str, str], sign: int, step: int) -> str:

@@ -6,14 +6,13 @@ The result depends on the set of votes alone, not on their order or their divisi
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
+from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
 from bardo_pipeline.policy import KatabasisPolicy
 
 CONSENSUS_SCHEMA = pa.schema(
@@ -109,12 +108,15 @@ def decisive(votes: pa.Table) -> pa.Table:
     These are the first and last routine vote of each voter on each proposition, and every death vote, because a death
     vote starts to count when its death is recorded. votes: VOTE_SCHEMA, any order, duplicates allowed.
     """
-    _, first_rows = np.unique(contiguous(votes["vote_id"]).dictionary_encode().indices.to_numpy(), return_index=True)
-    votes = votes.take(pa.array(first_rows))
-    routine = votes.filter(pc.invert(votes["is_death_vote"]))
-    keys = [("proposition_id", "ascending"), ("voter_id", "ascending"), ("at", "ascending"), ("vote_id", "ascending")]
-    routine = routine.take(pc.sort_indices(routine, sort_keys=keys))
-    voter_keys = pc.binary_join_element_wise(routine["proposition_id"], routine["voter_id"], "\x1f").to_numpy()
-    changes = voter_keys[1:] != voter_keys[:-1]
-    is_end = np.concatenate([[True], changes]) | np.concatenate([changes, [True]]) if len(voter_keys) else changes
-    return pa.concat_tables([votes.filter(votes["is_death_vote"]), routine.filter(pa.array(is_end, pa.bool_()))])
+    return query_tables(_DECISIVE, votes=votes.select(VOTE_SCHEMA.names)).cast(VOTE_SCHEMA)
+
+
+_DECISIVE = """
+    select * from (select distinct * from votes)
+    qualify is_death_vote
+        or row_number() over (partition by proposition_id, voter_id, is_death_vote order by "at", vote_id) = 1
+        or row_number() over (
+            partition by proposition_id, voter_id, is_death_vote order by "at" desc, vote_id desc
+        ) = 1
+    order by vote_id
+"""

@@ -7,26 +7,10 @@ Source: MEM ("The death moment: Thanatopsis Protocol"); INH-4.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.policy import DyingPolicy
-
-
-class Reflection(NamedTuple):
-    """Costs of phase II, micro-dollars [N]."""
-
-    reflection: Int64Array
-    compression: Int64Array
-
-
-class Legacy(NamedTuple):
-    """Costs of phase III, micro-dollars [N]: upload of the bundle, indexing of the pushed entries."""
-
-    upload: Int64Array
-    indexing: Int64Array
 
 
 def bears_reflection(reserve_micros: Int64Array, policy: DyingPolicy) -> BoolArray:
@@ -37,8 +21,8 @@ def bears_reflection(reserve_micros: Int64Array, policy: DyingPolicy) -> BoolArr
 
 def reflection_costs(
     reserve_micros: Int64Array, entry_share: Float64Array, text_share: Float64Array, policy: DyingPolicy
-) -> Reflection:
-    """Return the costs of phase II; the minimum cost of phase III stays in the reserve.
+) -> tuple[Int64Array, Int64Array]:
+    """Return the costs of phase II, reflection and compression; the minimum cost of phase III stays in the reserve.
 
     A reserve that cannot pay for a reflection pays only the compression of a snapshot, as far as it suffices.
 
@@ -54,13 +38,13 @@ def reflection_costs(
     reflection = np.where(means, np.minimum(price, reserve_micros - after - policy.compression_micros_min), 0)
     price = _price(text_share, policy.compression_micros_min, policy.compression_micros_max)
     price = np.where(means, price, policy.compression_micros_min)
-    return Reflection(reflection, _paid(price, policy.compression_micros_min, reserve_micros - reflection, after))
+    return reflection, _paid(price, policy.compression_micros_min, reserve_micros - reflection, after)
 
 
 def legacy_costs(
     balance_micros: Int64Array, bundle_share: Float64Array, pushed_share: Float64Array, policy: DyingPolicy
-) -> Legacy:
-    """Return the costs of phase III.
+) -> tuple[Int64Array, Int64Array]:
+    """Return the costs of phase III: upload of the bundle, indexing of the pushed entries.
 
     Parameters
     ----------
@@ -70,7 +54,7 @@ def legacy_costs(
     price = _price(bundle_share, policy.upload_micros_min, policy.upload_micros_max)
     upload = _paid(price, policy.upload_micros_min, balance_micros, policy.indexing_micros_min)
     price = _price(pushed_share, policy.indexing_micros_min, policy.indexing_micros_max)
-    return Legacy(upload, np.minimum(price, balance_micros - upload))
+    return upload, np.minimum(price, balance_micros - upload)
 
 
 def _after_reflection(policy: DyingPolicy) -> int:

@@ -55,11 +55,6 @@ def predictive_fitness(held_count: Numbers, resolved_count: Numbers, policy: Pol
     return (held_count + prior_held) / (resolved_count + rules.fitness_prior_weight)
 
 
-def hayflick_ratio(age: Numbers, lifespan: Numbers) -> Float64Array:
-    """Return age over lifespan, both in ticks, lifespan > 0."""
-    return age / lifespan
-
-
 def vitality(
     credits: Numbers, first_credits: Numbers, fitness: Float64Array, age: Numbers, lifespan: Numbers, policy: Policy
 ) -> Vitality:
@@ -76,7 +71,7 @@ def vitality(
     """
     economic = (credits / first_credits).clip(0.0, 1.0)
     epistemic = fitness.clip(0.0, 1.0) * (fitness >= policy.prediction.senescence)
-    aged = _power(hayflick_ratio(age, lifespan).clip(0.0, 1.0), policy.mortality.age_exponent)
+    aged = _power((age / lifespan).clip(0.0, 1.0), policy.mortality.age_exponent)
     stochastic = 1.0 - aged
     return Vitality(economic, epistemic, stochastic, economic * epistemic * stochastic)
 

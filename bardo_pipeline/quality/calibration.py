@@ -19,7 +19,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_columns import all_required, codes_of, required
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, moments
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import DecayPolicy
 
@@ -54,6 +54,18 @@ BAND_SCHEMA = pa.schema(
 decisions in their situations that agreed."""
 
 
+_BELIEVED = """
+    with states as (
+        select *, lead(cycle) over (partition by golem_id, structure order by cycle, revision, seq) as until
+        from decisions
+    )
+    select place, closes.cycle, closed_at from states join closes using (golem_id)
+    where status = 'active' and sign <> 0 and states.cycle <= closes.cycle
+        and (until is null or closes.cycle < until)
+    order by golem_id, structure, states.cycle, revision, seq, closes.cycle
+"""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Brier scores in ppm (0 is perfect, 250,000 is a coin toss) and the calibration table.
@@ -84,33 +96,15 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     decisions : DECISION_SCHEMA, valid decisions
     closes : golem_id, cycle, closed_at, one row per closed cycle
     """
-    order = [("golem_id", "ascending"), ("structure", "ascending"), ("cycle", "ascending")]
-    order += [("revision", "ascending"), ("seq", "ascending")]
-    rows = decisions.take(pc.sort_indices(decisions, sort_keys=order))
-    golems = closes["golem_id"].unique()
-    rows = rows.filter(pc.is_in(rows["golem_id"], value_set=golems))
-    if not rows.num_rows:
-        return BELIEF_SCHEMA.empty_table()
-    golem, cycle = codes_of(rows["golem_id"], golems), int_column(rows, "cycle")
-    structure = codes_of(rows["structure"], rows["structure"].unique())
-    until = np.full(len(cycle), 2**62, np.int64)
-    same = (golem[1:] == golem[:-1]) & (structure[1:] == structure[:-1])
-    until[:-1][same] = cycle[1:][same]
-    closing = np.lexsort((int_column(closes, "cycle"), codes_of(closes["golem_id"], golems)))
-    key = (codes_of(closes["golem_id"], golems) << 40 | int_column(closes, "cycle"))[closing]
-    believed = pc.and_(pc.equal(rows["status"], "active"), pc.not_equal(rows["sign"], 0)).to_numpy()
-    first, stop = (np.searchsorted(key, golem << 40 | np.minimum(c, 2**40 - 1)) for c in (cycle, until))
-    count = np.where(believed, stop - first, 0)
-    row = np.repeat(np.arange(len(count)), count)
-    inside = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    close = closing[np.repeat(first, count) + inside]
-    at_us = micros(closes, "closed_at")[close]
-    held = rows.take(pa.array(row, pa.int64()))
+    names = ["golem_id", "structure", "cycle", "revision", "seq", "status", "sign"]
+    states = decisions.select(names).append_column("place", [np.arange(decisions.num_rows)])
+    believed = query_tables(_BELIEVED, decisions=states, closes=closes.select(["golem_id", "cycle", "closed_at"]))
+    held = decisions.take(believed["place"])
     columns = {
         **{name: held[name] for name in ("golem_id", "entry_id", "structure", "sign")},
-        "cycle": int_column(closes, "cycle")[close],
-        "at": moments(at_us),
-        "confidence_ppm": confidence_of(held, at_us, policy),
+        "cycle": believed["cycle"],
+        "at": believed["closed_at"],
+        "confidence_ppm": confidence_of(held, micros(believed, "closed_at"), policy),
     }
     return split_by_band(pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA))
 

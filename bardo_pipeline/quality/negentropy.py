@@ -23,17 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
-from bardo_pipeline.events.record.arrow_columns import all_required, codes_of, required
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, query_tables
+from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, int_column, micros, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
 BIT = 1_000_000
 """Losses are summed as integers in millionths of a bit, so the order of addition is irrelevant."""
-
-_NEVER = 2**62
-
 
 ORDER_SCHEMA = pa.schema(
     [
@@ -56,124 +53,88 @@ GROUP_SCHEMA = pa.schema(
 """One row per group (a lineage, or an owner's clade) and generation. order_ppm = (count - known) / count;
 per_rule_ubits: gain divided by the number of rules."""
 
-SPANS = """
-    with numbered as (
-        select *, row_number() over (
-                partition by golem_id, structure order by revision, cycle, seq
-            ) as turn
+_RULES = """
+    with spans as (
+        select place, golem_id, structure, status = 'active' and sign <> 0 and source = 'pattern' as active,
+            "at" as since, lead("at") over (partition by golem_id, structure order by revision, cycle, seq) as until
         from decisions
-    ),
-    spans as (
-        select place, golem_id, structure, active, at_us as since,
-            coalesce(lead(at_us) over (partition by golem_id, structure order by turn), $never) as until
-        from numbered
     )
-    select place, since, until from spans where active and until > since
+    select place, golem_id, structure, since, until from spans where active and (until is null or until > since)
 """
+"""Decisions (place) that left a rule active, with start and end of that state; until is null for the last one."""
 
-SPEAKING = """
-    select outcomes.number, spans.number as span
-    from outcomes join spans using (golem_id, structure)
-    where spans.since < outcomes.at_us and outcomes.at_us <= spans.until
-    order by 1, 2
+_SPEAKING = """
+    select number, place, outcomes."at" from outcomes join spans using (golem_id, structure)
+    where since < outcomes."at" and (until is null or outcomes."at" <= until)
 """
+"""Every rule about the situation of a judged decision (number) that was active before its verdict."""
 
-COUNTED = """
-    select number,
-        coalesce(sum(won) over before, 0)::bigint as won, count(*) over before as judged
-    from outcomes
+_PREDICTED = """
+    with surest as (
+        select number, confidence, sign, generation from speaking join decisions using (place)
+        qualify row_number() over (partition by number order by confidence desc, entry_id) = 1
+    )
+    select golem_id, "at", (effect_ppm > 0)::int as won, count(*) over before as judged_before,
+        count(*) filter (effect_ppm > 0) over before as won_before, sign is not null as is_spoken,
+        coalesce(confidence, 0) as confidence, coalesce(sign, 0) as sign, coalesce(generation, 0) as generation
+    from outcomes left join surest using (number)
     window before as (
-        partition by golem_id order by at_us range between unbounded preceding and 1 preceding
+        partition by golem_id order by epoch_us("at") range between unbounded preceding and 1 preceding
     )
-    order by number
+"""
+
+_SUMMED = """
+    with summed as (
+        select golem_id, count(*) as judged_count, count(*) filter (is_spoken) as spoken_count,
+            sum(count_ubits)::bigint as count_ubits, sum(known_ubits)::bigint as known_ubits,
+            coalesce(sum(count_ubits - known_ubits) filter (generation > 0), 0)::bigint as inherited_ubits,
+            max("at") as last_at
+        from losses group by golem_id
+    )
+    select summed.* exclude (last_at), count(rules.golem_id) as rule_count
+    from summed left join rules
+        on rules.golem_id = summed.golem_id and since < last_at and (until is null or last_at <= until)
+    group by all order by golem_id
 """
 
 
 def order_of_golems(decisions: pa.Table, outcomes: pa.Table, policy: Policy) -> pa.Table:
     """Measure the reduction of each golem's uncertainty by its knowledge (ORDER_SCHEMA, by golem).
 
-    A rule predicts only decisions judged after the close at which it became active, so never its own evidence.
+    A rule predicts only decisions judged after the close at which it became active, so never its own evidence. Of
+    several rules the most confident predicts; ties go to the smaller entry id.
 
     Parameters
     ----------
     decisions : DECISION_SCHEMA, valid decisions of whole lives
     outcomes : OUTCOME_SCHEMA, in any order; rows with an effect of 0 are left out
     """
-    order = [("golem_id", "ascending"), ("at", "ascending"), ("structure", "ascending"), ("effect_ppm", "ascending")]
-    outcomes = outcomes.filter(pc.not_equal(outcomes["effect_ppm"], 0)).sort_by(order)
-    if not outcomes.num_rows:
-        return ORDER_SCHEMA.empty_table()
-    won = (int_column(outcomes, "effect_ppm") > 0).astype(np.int64)
-    at_us, names = micros(outcomes, "at"), {name: outcomes[name] for name in ("golem_id", "structure")}
-    judged = pa.table({**names, "number": np.arange(len(won)), "at_us": at_us, "won": won})
-    rules, since, until = _rules(decisions)
-    numbered = rules.select(["golem_id", "structure"]).append_column("row", pa.array(np.arange(rules.num_rows)))
-    spans = split_by_band(numbered)
-    row = int_column(spans, "row")
-    for name, values in (("number", np.arange(len(row))), ("since", since[row]), ("until", until[row])):
-        spans = spans.append_column(name, pa.array(values, pa.int64()))
-    spoken = query_tables(SPEAKING, outcomes=judged, spans=spans)
-    which, rule = int_column(spoken, "number"), row[int_column(spoken, "span")]
-    which, rule, sure = _surest(rules, which, rule, at_us, policy)
-    counted = query_tables(COUNTED, outcomes=judged)
-    tally = (int_column(counted, "won") + 0.5) / (int_column(counted, "judged") + 1.0)
-    by_count = _ubits(np.where(won == 1, tally, 1.0 - tally))
-    agrees = (int_column(rules, "sign")[rule] > 0) == (won[which] == 1)
-    trusted = policy.worth.rule_trust * sure / PPM
-    known = by_count.copy()
-    known[which] = _ubits((1.0 + np.where(agrees, trusted, -trusted)) / 2.0)
-    inherited = np.zeros(len(won), np.int64)
-    own = int_column(rules, "generation")[rule] == 0
-    inherited[which] = np.where(own, 0, by_count[which] - known[which])
-    speaks = np.zeros(len(won), np.int64)
-    speaks[which] = 1
-    sums = {"count_ubits": by_count, "known_ubits": known, "inherited_ubits": inherited, "spoken_count": speaks}
-    return _summed(judged, sums, rules, since, until)
+    outcomes = outcomes.filter(pc.not_equal(outcomes["effect_ppm"], 0))
+    outcomes = outcomes.append_column("number", pa.array(np.arange(outcomes.num_rows)))
+    states = decisions.select(_STATE).append_column("place", pa.array(np.arange(decisions.num_rows)))
+    rules = query_tables(_RULES, decisions=states)
+    speaking = query_tables(_SPEAKING, outcomes=outcomes, spans=split_by_band(rules))
+    confidence = confidence_of(decisions.take(speaking["place"]), micros(speaking, "at"), policy.decay)
+    speaking = speaking.append_column("confidence", pa.array(confidence))
+    predicted = query_tables(_PREDICTED, outcomes=outcomes, speaking=speaking, decisions=states)
+    is_won = int_column(predicted, "won") == 1
+    tally = (int_column(predicted, "won_before") + 0.5) / (int_column(predicted, "judged_before") + 1.0)
+    by_count = _ubits(np.where(is_won, tally, 1.0 - tally))
+    trusted = policy.worth.rule_trust * int_column(predicted, "confidence") / PPM
+    agrees = (int_column(predicted, "sign") > 0) == is_won
+    by_rule = _ubits((1.0 + np.where(agrees, trusted, -trusted)) / 2.0)
+    known = np.where(bool_column(predicted, "is_spoken"), by_rule, by_count)
+    losses = predicted.append_column("count_ubits", pa.array(by_count)).append_column("known_ubits", pa.array(known))
+    return query_tables(_SUMMED, losses=losses, rules=rules).select(ORDER_SCHEMA.names).cast(ORDER_SCHEMA)
 
 
-def _rules(decisions: pa.Table) -> tuple[pa.Table, Int64Array, Int64Array]:
-    """Return the decisions that left a rule active, with start and end of that state (microseconds)."""
-    active = pc.and_(pc.equal(decisions["status"], "active"), pc.not_equal(decisions["sign"], 0))
-    active = pc.and_(active, pc.equal(decisions["source"], "pattern"))
-    table = decisions.select(["golem_id", "structure", "revision", "cycle", "seq"])
-    table = table.append_column("active", active).append_column("place", pa.array(np.arange(decisions.num_rows)))
-    table = table.append_column("at_us", pa.array(micros(decisions, "at"), pa.int64()))
-    held = query_tables(SPANS, {"never": _NEVER}, decisions=table)
-    return decisions.take(held["place"]), int_column(held, "since"), int_column(held, "until")
-
-
-def _surest(
-    rules: pa.Table, which: Int64Array, rule: Int64Array, at_us: Int64Array, policy: Policy
-) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the rule of the highest confidence for each decision at its verdict; ties go to the smaller entry id."""
-    spoken = rules.take(pa.array(rule, pa.int64()))
-    sure = confidence_of(spoken, at_us[which], policy.decay)
-    rank = codes_of(spoken["entry_id"], pa.array(sorted(set(spoken["entry_id"].to_pylist())), pa.string()))
-    order = np.lexsort((rank, -sure, which))
-    first = order[np.r_[True, which[order][1:] != which[order][:-1]]] if len(order) else order
-    return which[first], rule[first], sure[first]
+_STATE = (
+    "golem_id", "entry_id", "structure", "revision", "cycle", "seq", "status", "source", "sign", "generation", "at",
+)  # fmt: skip
 
 
 def _ubits(chance: Float64Array) -> Int64Array:
     return np.rint(-np.log2(chance) * BIT).astype(np.int64)
-
-
-def _summed(
-    judged: pa.Table, sums: dict[str, Int64Array], rules: pa.Table, since: Int64Array, until: Int64Array
-) -> pa.Table:
-    table = judged.select(["golem_id", "at_us"])
-    for name, values in sums.items():
-        table = table.append_column(name, pa.array(values, pa.int64()))
-    summed = table.group_by("golem_id").aggregate(
-        [("at_us", "max"), ("at_us", "count"), *((name, "sum") for name in sums)]
-    )
-    names = {"at_us_max": "last", "at_us_count": "judged_count", **{f"{name}_sum": name for name in sums}}
-    summed = summed.rename_columns([names.get(name, name) for name in summed.column_names]).sort_by("golem_id")
-    golem = codes_of(rules["golem_id"], summed["golem_id"].combine_chunks())
-    last = np.r_[int_column(summed, "last"), 0]
-    is_held = (golem >= 0) & (since < last[golem]) & (last[golem] <= until)
-    held = np.bincount(golem[is_held], minlength=summed.num_rows).astype(np.int64)
-    return summed.append_column("rule_count", pa.array(held)).select(ORDER_SCHEMA.names).cast(ORDER_SCHEMA)
 
 
 GROUPED = """

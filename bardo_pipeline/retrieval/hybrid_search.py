@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.events.record.arrow_columns import all_required, codes_of, contiguous, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
@@ -41,47 +41,27 @@ rankings. retained: an episode's retention or an entry's confidence at the time 
 decay. score = relevance x retained. holders: number of rows that share the text, of which the best is shown."""
 
 
-@dataclass(frozen=True)
-class Words:
-    """Word counts for BM25: text, word and count per distinct (text, word); words per text; texts per word."""
-
-    vocabulary: pa.Array
-    text: Int64Array
-    word: Int64Array
-    count: Int64Array
-    length: Int64Array
-    documents: Int64Array
-
-    @classmethod
-    def of(cls, texts: pa.Array) -> Words:
-        """Split the texts into lower-case words of letters and digits."""
-        texts_of, words = _words(texts)
-        encoded = words.dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        size = max(len(encoded.dictionary), 1)
-        pairs, count = np.unique(texts_of * size + codes, return_counts=True)
-        text, word = pairs // size, pairs % size
-        length = np.bincount(texts_of, minlength=len(texts))
-        documents = np.bincount(word, minlength=len(encoded.dictionary))
-        return cls(encoded.dictionary, text, word, count, length, documents)
-
-    def scores(self, question: str, rules: RetrievalPolicy) -> Float64Array:
-        """Return the BM25 score of each text, 0 for texts without a word of the question."""
-        _, question_words = _words(pa.array([question], pa.string()))
-        codes = pc.index_in(question_words.unique(), value_set=self.vocabulary).drop_null().to_numpy()
-        matches = np.isin(self.word, codes)
-        text, word, count = self.text[matches], self.word[matches], self.count[matches]
-        document_count = self.documents[word]
-        rarity = np.log1p((len(self.length) - document_count + 0.5) / (document_count + 0.5))
-        mean = max(float(self.length.mean()), 1.0) if len(self.length) else 1.0
-        saturation = rules.words_saturation * (1.0 - rules.words_length + rules.words_length * self.length[text] / mean)
-        gain = rarity * count * (rules.words_saturation + 1.0) / (count + saturation)
-        scores: Float64Array = np.bincount(text, weights=gain, minlength=len(self.length)).astype(np.float64)
-        return scores
+def bm25(texts: pa.Array, question: str, rules: RetrievalPolicy) -> Float64Array:
+    """Return the BM25 score of each text, 0 for texts without a word of the question."""
+    text_of_word, words = _words(texts)
+    _, question_words = _words(pa.array([question], pa.string()))
+    code = codes_of(words, question_words.unique())
+    asked = np.flatnonzero(code >= 0)
+    size = len(question_words) + 1
+    pairs, count = np.unique(text_of_word[asked] * size + code[asked], return_counts=True)
+    text, word = pairs // size, pairs % size
+    document_count = np.bincount(word)[word]
+    rarity = np.log1p((len(texts) - document_count + 0.5) / (document_count + 0.5))
+    length = np.bincount(text_of_word, minlength=len(texts))
+    mean = max(float(length.mean()), 1.0) if len(length) else 1.0
+    saturation = rules.words_saturation * (1.0 - rules.words_length + rules.words_length * length[text] / mean)
+    gain = rarity * count * (rules.words_saturation + 1.0) / (count + saturation)
+    scores: Float64Array = np.bincount(text, weights=gain, minlength=len(texts)).astype(np.float64)
+    return scores
 
 
 def _words(texts: pa.Array) -> tuple[Int64Array, pa.Array]:
-    """Return the text index of each word, and the words in lower case."""
+    """Return the text index of each word, and the lower-case words of letters and digits."""
     split = pc.split_pattern_regex(pc.utf8_lower(texts), pattern=_NO_WORD)
     text, words = pc.list_parent_indices(split), pc.list_flatten(split)
     nonempty = pc.not_equal(words, "")
@@ -178,8 +158,8 @@ def search_entries(
     _, first = np.unique(text_index, return_index=True)
     distinct_texts = contiguous(entries.column("text")).take(pa.array(rows[first]))
     rules = policy.retrieval
-    cosine, bm25 = likeness(vectors[texts], vector), Words.of(distinct_texts).scores(question, rules)
-    relevance = fused([bm25, cosine], rules.fusion_k)[text_index]
+    rankings = [bm25(distinct_texts, question, rules), likeness(vectors[texts], vector)]
+    relevance = fused(rankings, rules.fusion_k)[text_index]
     retained = confidence[rows] / PPM if decay else np.ones(len(rows))
     hits = entries.select(["entry_id", "golem_id", "kind", "text"]).take(pa.array(rows))
     columns = {"store": "entries", "id": hits["entry_id"], "golem_id": hits["golem_id"], "kind": hits["kind"]}

@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, DEPOSIT_SCHEMA
-from bardo_pipeline.inheritance.library.library_entries import EQUIPPED_SCHEMA, LIVES_SCHEMA, Libraries, libraries
+from bardo_pipeline.inheritance.library.library_entries import EQUIPPED_SCHEMA, LIVES_SCHEMA, libraries
 from bardo_pipeline.policy import LibraryPolicy, Policy
 from tests.reference.library import libraries_by_row
 from tests.support.example_count import times
@@ -80,7 +80,7 @@ def clades(draw: st.DrawFn) -> Clades:
     return deposits, held, lives, equipped
 
 
-def made(some: Clades, *, upset: int | None = None) -> Libraries:
+def made(some: Clades, *, upset: int | None = None) -> tuple[pa.Table, pa.Table]:
     deposits, held, lives, equipped = some
     tables = [
         pa.Table.from_pylist(deposits, schema=DEPOSIT_SCHEMA),
@@ -96,15 +96,15 @@ def made(some: Clades, *, upset: int | None = None) -> Libraries:
 @settings(max_examples=times(25), deadline=None)
 @given(clades(), st.integers(0, 2**32))
 def test_libraries_equal_their_twin_in_whatever_order_rows_come(some: Clades, upset: int) -> None:
-    result = made(some, upset=upset)
+    made_library, made_kits = made(some, upset=upset)
     library, kits = libraries_by_row(*some, POLICY)
     for row in library:
         event(f"by {row['channel']}")
         event(f"battle-tested {row['is_battle_tested']}, default {row['is_default']}")
     for kit in kits:
         event(f"a kit is published: {kit['is_published']}")
-    assert result.library.to_pylist() == library
-    assert result.kits.to_pylist() == kits
+    assert made_library.to_pylist() == library
+    assert made_kits.to_pylist() == kits
 
 
 @settings(max_examples=times(6), deadline=None)

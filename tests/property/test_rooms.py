@@ -33,7 +33,6 @@ from bardo_pipeline.mortality.affect import appraise, emotion_codes, pad_congrue
 from bardo_pipeline.mortality.vitality import (
     cause_of_death,
     death_reserve_micros,
-    hayflick_ratio,
     phase_codes,
     predictive_fitness,
     vitality,
@@ -134,7 +133,6 @@ ROOMS: dict[str, Callable[[Columns], list[NDArray[Any]]]] = {
     "vitality": lived,
     "phase": lambda c: [phase_codes(c["unit"], POLICY)],
     "fitness": lambda c: [predictive_fitness(np.minimum(c["count"], c["other_count"]), c["other_count"], POLICY)],
-    "hayflick": lambda c: [hayflick_ratio(c["age"], c["lifespan"])],
     "reserve": lambda c: [death_reserve_micros(c["first_credits"] * 37, POLICY)],
     "appraise": lambda c: [appraise(c["pad"], c["small"], c["unit"], c["other_unit"], c["gappy"], POLICY)],
     "emotion": lambda c: [emotion_codes(c["pad"])],

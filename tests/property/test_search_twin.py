@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import STATUSES
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.hybrid_search import Filters, Words, fused, likeness, search_entries
-from tests.reference.search import bm25, searched
+from bardo_pipeline.retrieval.hybrid_search import Filters, bm25, fused, likeness, search_entries
+from tests.reference.search import bm25 as bm25_by_row
 from tests.reference.search import fused as fused_by_row
+from tests.reference.search import searched
 from tests.support.handmade_grimoires import DAY, DIED, baseline, entry, grimoire
 
 POLICY = Policy()
@@ -33,8 +34,8 @@ def unit(text: str, dimension: int = 8) -> np.ndarray:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=12, unique=True), TEXTS)
 def test_words_score_as_bm25_says(texts: list[str], question: str) -> None:
-    scores = Words.of(pa.array(texts)).scores(question, POLICY.retrieval)
-    assert scores == pytest.approx(bm25(texts, question, POLICY))
+    scores = bm25(pa.array(texts), question, POLICY.retrieval)
+    assert scores == pytest.approx(bm25_by_row(texts, question, POLICY))
 
 
 @pytest.mark.row("MEM-10")

@@ -11,7 +11,6 @@ from bardo_pipeline.inheritance.divergence import (
     divergence_counts,
     divergence_words,
     divergences,
-    rules_apart,
 )
 from bardo_pipeline.inheritance.testament import testaments as written_by
 from bardo_pipeline.policy import DivergencePolicy, Policy
@@ -182,14 +181,10 @@ def test_the_testament_and_the_manifest_say_it() -> None:
     assert "invalidated" not in manifest["divergence"], "ticks and owners' words stay at home"
 
 
-def test_two_grimoires_side_by_side() -> None:
-    columns = ["golem_id", "entry_id", "source", "structure", "sign"]
-    sides = [
-        grimoire(*rows).select(columns).append_column("confidence", pa.array([600_000] * len(rows), pa.int64()))
-        for rows in ([held("a"), held("b")], [own("b", sign=-1), own("c")])
-    ]
-    rows = {
-        r["structure"].split("|")[4]: (r["given_sign"], r["left_sign"], r["differs"])
-        for r in rules_apart(*sides).to_pylist()
-    }
-    assert rows == {"a": (1, None, True), "b": (1, -1, True), "c": (None, 1, True)}
+def test_rules_of_one_side_and_rules_of_opposite_sign_differ() -> None:
+    inherited = [received("a"), received("b"), received("d")]
+    assert apart([held("d")], [received("d")])["divergence_ppm"] == 0
+    assert apart([held("d")], [received("a"), received("d")])["divergence_ppm"] == 500_000
+    assert apart([own("c"), held("d")], [received("d")])["divergence_ppm"] == 500_000
+    assert apart([held("b", sign=-1), held("d")], [received("b"), received("d")])["divergence_ppm"] == 500_000
+    assert apart([held("b", sign=-1), own("c"), held("d")], inherited)["divergence_ppm"] == 750_000

@@ -14,7 +14,6 @@ from bardo_pipeline.inheritance.library.library_entries import (
     KIT_SCHEMA,
     LIBRARY_SCHEMA,
     LIVES_SCHEMA,
-    Libraries,
     libraries,
 )
 from tests.support.handmade_grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern
@@ -37,24 +36,24 @@ def lives(*golems: str, owner: str = "o-1") -> list[dict[str, str]]:
 def shelves(
     *rows: dict[str, Any], deaths: pa.Table | None = None, owners: list[dict[str, str]] | None = None,
     equipped: list[dict[str, Any]] | None = None, deposits: pa.Table | None = None,
-) -> Libraries:  # fmt: skip
+) -> tuple[pa.Table, pa.Table]:  # fmt: skip
     """Return the libraries of these entries; by default all golems are alive and of one owner."""
     held = grimoire(*rows)
     golems = sorted(set(held["golem_id"].to_pylist()))
     given = [DEPOSIT_SCHEMA.empty_table()]
     given += [death_deposits(held, deaths, POLICY)] if deaths is not None else []
     given += [deposits] if deposits is not None else []
-    made = libraries(
+    library, kits = libraries(
         pa.concat_tables(given), held, pa.Table.from_pylist(owners or lives(*golems), schema=LIVES_SCHEMA),
         pa.Table.from_pylist(equipped or [], schema=EQUIPPED_SCHEMA), POLICY,
     )  # fmt: skip
-    assert made.library.schema.equals(LIBRARY_SCHEMA)
-    assert made.kits.schema.equals(KIT_SCHEMA)
-    return made
+    assert library.schema.equals(LIBRARY_SCHEMA)
+    assert kits.schema.equals(KIT_SCHEMA)
+    return library, kits
 
 
 def shelf(*rows: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
-    return shelves(*rows, **fields).library.to_pylist()
+    return shelves(*rows, **fields)[0].to_pylist()
 
 
 def sure(golem: str, about: Any, confidence: float, **fields: Any) -> dict[str, Any]:
@@ -197,7 +196,7 @@ def test_what_three_golems_find_within_a_week_is_a_kit_once_two_bear_it_out_afte
             sure(f"g-{i}", rule, 0.8, own_count=4, created_at=DIED - made * DAY, validated_at=DIED - then * DAY)
             for i, (made, then) in enumerate(zip(created, validated, strict=True))
         ]
-        return shelves(*rows, deaths=dead("g-0")).kits.to_pylist()
+        return shelves(*rows, deaths=dead("g-0"))[1].to_pylist()
 
     assert kits([20, 18], [1, 1]) == []
     assert kits([20, 18, 12.9], [1, 1, 1]) == []

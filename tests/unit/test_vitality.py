@@ -10,7 +10,6 @@ from bardo_pipeline.mortality.vitality import (
     CAUSES,
     cause_of_death,
     death_reserve_micros,
-    hayflick_ratio,
     phase_codes,
     predictive_fitness,
     vitality,
@@ -98,11 +97,6 @@ def test_fitness_starts_at_its_prior_and_is_drawn_by_what_held() -> None:
     held, resolved = np.array([0, 50, 0, 0, 500, 350]), np.array([0, 50, 50, 500, 500, 500])
     expected = [0.7, 85 / 100, 35 / 100, 35 / 550, 535 / 550, 0.7]
     np.testing.assert_allclose(predictive_fitness(held, resolved, POLICY), expected, rtol=1e-15)
-
-
-@pytest.mark.row("INH-1")
-def test_the_hayflick_ratio_is_age_over_lifespan() -> None:
-    assert hayflick_ratio(np.array([0, 850, 1_000, 1_100]), np.full(4, 1_000)).tolist() == [0.0, 0.85, 1.0, 1.1]
 
 
 def reserve(balances: list[int], policy: Policy = POLICY) -> NDArray[np.int64]:

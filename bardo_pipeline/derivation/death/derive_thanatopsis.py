@@ -237,8 +237,7 @@ def _reflect(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEven
     length_shares = np.array([len(pages[g]) for g in due.golems]) / policy.inheritance.testament_bytes_max
     costs = reflection_costs(due.unspent(), entry_shares, length_shares, policy.dying)
     events = []
-    for i, g in enumerate(due.golems):
-        reflection, compression = int(costs.reflection[i]), int(costs.compression[i])
+    for g, reflection, compression in zip(due.golems, *(cost.tolist() for cost in costs), strict=True):
         payload = Reflected(
             **due.common_fields(g, reflection + compression),
             testament_hash=hashlib.sha256(pages[g]).hexdigest(),
@@ -271,8 +270,7 @@ def _bequeath(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEve
     indexed = np.array([len(pushed[g]) for g in due.golems]) / budget
     costs = legacy_costs(due.unspent(), uploaded, indexed, policy.dying)
     events = []
-    for i, g in enumerate(due.golems):
-        upload, indexing = int(costs.upload[i]), int(costs.indexing[i])
+    for g, upload, indexing in zip(due.golems, *(cost.tolist() for cost in costs), strict=True):
         content = {
             **due.common_fields(g, upload + indexing),
             "bundle_hash": bundles[g]["bundle_hash"],

@@ -125,8 +125,9 @@ def make_libraries(
         _exports(context, lives, decisions_of, reached),
         *_purchases(context, owners),
     ]
-    tables = libraries(pa.concat_tables(deposits), entries, lives, equipped_structures(context, golem_ids), policy)
-    return {"library": tables.library, "kits": tables.kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
+    equipped = equipped_structures(context, golem_ids)
+    library, kits = libraries(pa.concat_tables(deposits), entries, lives, equipped, policy)
+    return {"library": library, "kits": kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
 
 
 def remake_libraries(

@@ -12,11 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Column, Int64Array
+from bardo_pipeline.arrays import Column, Int64Array
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
-from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, query_tables, to_bools
+from bardo_pipeline.grimoire.entry_columns import (
+    confidence_of,
+    int_column,
+    micros,
+    query_tables,
+    to_bools,
+    with_columns,
+)
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.policy import Policy
 
@@ -56,12 +63,10 @@ def deposited(
     """
     columns: dict[str, Any] = {name: entries[name] for name in ("golem_id", "entry_id", *CONTENT)}
     if "own_count" in entries.column_names:
-        columns["evidence_count"] = pa.array(
-            np.maximum(int_column(entries, "own_count"), int_column(entries, "evidence_count"))
-        )
+        columns["evidence_count"] = pc.max_element_wise(entries["own_count"], entries["evidence_count"])
     if provenance is not None:
-        columns["provenance"] = _same(provenance, entries.num_rows)
-    columns |= {"owner_id": owners, "at": at, "event_id": causes, "channel": _same(channel, entries.num_rows)}
+        columns["provenance"] = pa.repeat(provenance, entries.num_rows)
+    columns |= {"owner_id": owners, "at": at, "event_id": causes, "channel": pa.repeat(channel, entries.num_rows)}
     return pa.table({name: columns[name] for name in DEPOSIT_SCHEMA.names}).cast(DEPOSIT_SCHEMA)
 
 
@@ -84,7 +89,9 @@ def death_deposits(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Ta
     link = to_bools(pc.equal(kind, "causal_link"))
     keep = to_bools(pc.equal(kind, "warning")) | (is_rule & (trusted >= ppm(rules.deposit_confidence)))
     keep |= link & (trusted >= ppm(rules.link_confidence)) & (evidence >= rules.link_evidence)
-    return _of_deaths(left, deaths, place, keep, DEATH, deaths["event_id"])
+    kept = pa.array(place[keep])
+    owners, at, causes = (deaths[name].take(kept) for name in ("owner_id", "at", "event_id"))
+    return deposited(left.filter(pa.array(keep)), DEATH, owners=owners, at=at, causes=causes)
 
 
 def pull_deposits(entries: pa.Table, deaths: pa.Table, pulls: pa.Table, policy: Policy) -> pa.Table:
@@ -93,25 +100,23 @@ def pull_deposits(entries: pa.Table, deaths: pa.Table, pulls: pa.Table, policy: 
     entries, deaths: as for `death_deposits`. pulls: golem_id, entry_id, at, event_id. Late pulls and pulls of missing
     entries are ignored.
     """
-    left, place = _entries_at_death(entries, deaths, policy)
+    left, _ = _entries_at_death(entries, deaths, policy)
     accepted = query_tables(
         _PULLED,
         {"grace": round(policy.library.pull_seconds * 1e6)},
         held=pa.table({"golem_id": left["golem_id"], "entry_id": left["entry_id"], "row": np.arange(left.num_rows)}),
-        pulls=pulls.set_column(pulls.schema.get_field_index("at"), "at_us", pa.array(micros(pulls, "at"))),
-        deaths=pa.table({"golem_id": deaths["golem_id"], "died_us": micros(deaths, "at")}),
+        pulls=pulls,
+        deaths=deaths.select(["golem_id", "owner_id", "at"]),
     )
-    rows = accepted["row"].to_numpy()
-    pulled = left.take(pa.array(rows))
-    owners = deaths["owner_id"].take(pa.array(place[rows]))
-    at = pa.array(accepted["at_us"].to_numpy(), pa.int64()).cast(MOMENT)
-    return deposited(pulled, PULL, owners=owners, at=at, causes=accepted["event_id"])
+    owners, at, causes = (accepted[name] for name in ("owner_id", "at", "event_id"))
+    return deposited(left.take(accepted["row"]), PULL, owners=owners, at=at, causes=causes)
 
 
 _PULLED = """
-    select row, event_id, at_us from pulls join held using (golem_id, entry_id) join deaths using (golem_id)
-    where at_us >= died_us and at_us <= died_us + $grace
-    qualify row_number() over (partition by row order by at_us, event_id) = 1 order by row
+    select row, owner_id, pulls.at, event_id
+    from pulls join held using (golem_id, entry_id) join deaths using (golem_id)
+    where pulls.at >= deaths.at and epoch_us(pulls.at) <= epoch_us(deaths.at) + $grace
+    qualify row_number() over (partition by row order by pulls.at, event_id) = 1 order by row
 """
 
 
@@ -137,16 +142,12 @@ def purchase_deposits(
     entries: CROSSING_SCHEMA. seller_id: the golem whose death produced the bundle.
     """
     count = entries.num_rows
-    anchor = pa.array([at] * count, MOMENT)
-    for name, values in (
-        ("confidence_ppm", pa.array(np.full(count, ppm(policy.library.purchase_confidence)))),
-        ("anchor_at", anchor),
-    ):
-        entries = entries.set_column(entries.schema.get_field_index(name), entries.schema.field(name), values)
-    entries = entries.append_column("golem_id", _same(seller_id, count))
-    return deposited(
-        entries, PURCHASE, owners=_same(owner_id, count), at=anchor, causes=_same(event_id, count), provenance=BOUGHT
-    )
+    anchor = pa.repeat(pa.scalar(at, MOMENT), count)
+    confidence = np.full(count, ppm(policy.library.purchase_confidence))
+    entries = with_columns(entries, confidence_ppm=confidence, anchor_at=anchor)
+    entries = entries.append_column("golem_id", pa.repeat(seller_id, count))
+    owners, causes = pa.repeat(owner_id, count), pa.repeat(event_id, count)
+    return deposited(entries, PURCHASE, owners=owners, at=anchor, causes=causes, provenance=BOUGHT)
 
 
 def _entries_at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Table, Int64Array]:
@@ -154,15 +155,3 @@ def _entries_at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tu
     left = leave_bloodstains(entries.filter(pc.equal(entries["status"], "active")), deaths, policy)
     place = pc.index_in(left["golem_id"], value_set=contiguous(deaths["golem_id"]))
     return left, place.to_numpy().astype(np.int64)
-
-
-def _of_deaths(
-    left: pa.Table, deaths: pa.Table, place: Int64Array, keep: BoolArray, channel: str, causes: pa.ChunkedArray
-) -> pa.Table:
-    of = pa.array(place[keep])
-    owners, at = deaths["owner_id"].take(of), deaths["at"].take(of)
-    return deposited(left.filter(pa.array(keep)), channel, owners=owners, at=at, causes=causes.take(of))
-
-
-def _same(word: str, count: int) -> pa.Array:
-    return pa.array([word], pa.string()).take(pa.array(np.zeros(count, np.int64)))

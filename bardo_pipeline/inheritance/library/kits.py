@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
 from bardo_pipeline.inheritance.bundle_files import (
     BUNDLE_VERSION,
@@ -46,12 +46,9 @@ def as_entries(rows: pa.Table) -> pa.Table:
     """Return library rows as active entries (ENTRY_SCHEMA) with their deposited confidence and no own experience."""
     count = rows.num_rows
     columns: dict[str, Any] = {name: rows[name] for name in ("entry_id", *CONTENT)}
-    columns |= dict.fromkeys(SHED_COLUMNS, pa.array(np.zeros(count, np.int64)))
-    columns |= {
-        "confidence_ppm": rows["deposited_ppm"],
-        "fades_at": pa.nulls(count, ENTRY_SCHEMA.field("fades_at").type),
-    }
-    columns |= {"golem_id": pa.array([LIBRARIAN] * count), "status": pa.array(["active"] * count)}
+    columns |= dict.fromkeys(SHED_COLUMNS, np.zeros(count, np.int64))
+    columns |= {"confidence_ppm": rows["deposited_ppm"], "fades_at": pa.nulls(count, MOMENT)}
+    columns |= {"golem_id": pa.repeat(LIBRARIAN, count), "status": pa.repeat("active", count)}
     return pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
 
 
@@ -76,12 +73,12 @@ def pack_kit(
     """
     entries = as_entries(rows)
     trusted = confidence_of(entries, round(at.timestamp() * 1_000_000), policy.decay)
-    entries = with_columns(entries, provenance=pa.array(["import"] * entries.num_rows, pa.string()))
+    entries = with_columns(entries, provenance=pa.repeat("import", entries.num_rows))
     entries = entries.append_column("confidence_death_ppm", pa.array(trusted, pa.int64()))
     keys = [("confidence_death_ppm", "descending"), ("entry_id", "ascending")]
     crossed = shed(attenuate(entries.sort_by(keys), policy), policy)
     crossed = crossed.append_column("rank", pa.array(np.arange(1, crossed.num_rows + 1)))
-    crossed = crossed.append_column("selected_by", pa.array([LIBRARIAN] * crossed.num_rows))
+    crossed = crossed.append_column("selected_by", pa.repeat(LIBRARIAN, crossed.num_rows))
     page = [f"# Kit {number} of {owner_id}", "", "From the library, for the next golem.", ""]
     page += [
         f"- ({row['kind']}) {' '.join(row['text'].split())}" for row in crossed.select(["kind", "text"]).to_pylist()

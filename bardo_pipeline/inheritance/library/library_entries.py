@@ -7,7 +7,7 @@ the rule. Libraries of different owners share no data. Source: INH S14, canon 7,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import int_column, micros, query_tables, to_bools
+from bardo_pipeline.grimoire.entry_columns import int_column, query_tables, to_bools
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT, OVERFLOW, deposited
 from bardo_pipeline.katabasis.propositions import level_steps
@@ -77,15 +77,10 @@ EQUIPPED_SCHEMA = pa.schema(all_required(pa.string(), "golem_id", "structure"))
 """One row per golem and rule received from a kit, directly or through an ancestor."""
 
 
-class Libraries(NamedTuple):
-    """Libraries of owners (LIBRARY_SCHEMA) and their detected kits (KIT_SCHEMA), each sorted by its key."""
-
-    library: pa.Table
-    kits: pa.Table
-
-
-def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: pa.Table, policy: Policy) -> Libraries:
-    """Build the libraries from deposits and from overflow, owner by owner.
+def libraries(
+    deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: pa.Table, policy: Policy
+) -> tuple[pa.Table, pa.Table]:
+    """Build the libraries (LIBRARY_SCHEMA) and their kits (KIT_SCHEMA), each sorted by its key, owner by owner.
 
     A golem validates a rule if it holds the rule on the same side with own evidence, and confirmations minus
     contradictions are at least 0 for a rule that it learned itself, at least 1 for a received rule. A rule that spans
@@ -119,34 +114,43 @@ def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: 
     validated = query_tables(_WITNESSES + _VALIDATED, **sources)
     refuted = query_tables(_WITNESSES + _REFUTED, **sources)
     evidence = {"validated": validated, "refuted": refuted, "equipped": equipped}
-    shelved = query_tables(_LIBRARY, _library_numbers(policy), coming=coming, **evidence)
+    rules = policy.library
+    numbers = {
+        "siblings": rules.overflow_siblings,
+        "tested": rules.battle_tested_golems,
+        "factor": ppm(rules.battle_tested_factor),
+        "most": ppm(rules.battle_tested_confidence_max),
+        "defaults": rules.default_lineages,
+        "channels": list(CHANNELS),
+    }
+    shelved = query_tables(_LIBRARY, numbers, coming=coming, **evidence)
     content = both.take(shelved["place"]).select(["entry_id", *CONTENT])
     columns: dict[str, Any] = {name: content[name] for name in content.column_names}
     columns |= {"deposited_ppm": content["confidence_ppm"]}
     columns |= {name: shelved[name] for name in shelved.column_names}
-    columns |= {name: _moments(shelved[name]) for name in ("first_at", "last_at")}
     library = pa.table({name: columns[name] for name in LIBRARY_SCHEMA.names}).cast(LIBRARY_SCHEMA)
     library = library.sort_by([("owner_id", "ascending"), ("entry_id", "ascending")])
     made = held.filter(pc.equal(held["golem_id"], held["origin_golem_id"])).select(_MADE)
     shelf = _sided(library).select(["owner_id", "entry_id", "structure", "side", "archetype", "domain"])
-    kits = query_tables(_KITS, _kit_numbers(policy), validated=validated, made=made, shelf=shelf)
-    kits = kits.set_column(kits.schema.get_field_index("proposed_at"), "proposed_at", _moments(kits["proposed_at"]))
-    return Libraries(library, kits.select(KIT_SCHEMA.names).cast(KIT_SCHEMA))
+    window = round(rules.kit_days * DAY_US)
+    numbers = {"authors": rules.kit_golems, "window": window, "validators": rules.kit_validators}
+    kits = query_tables(_KITS, numbers, validated=validated, made=made, shelf=shelf)
+    return library, kits.select(KIT_SCHEMA.names).cast(KIT_SCHEMA)
 
 
-_CONFIRMED = ("owner_id", "golem_id", "lineage_id", "structure", "side", "validated_us")
-_MADE = ("owner_id", "golem_id", "structure", "side", "created_us")
+_CONFIRMED = ("owner_id", "golem_id", "lineage_id", "structure", "side", "validated_at")
+_MADE = ("owner_id", "golem_id", "structure", "side", "created_at")
 
 _WITNESSES = """
 with witnesses as (
-    select owner_id, golem_id, lineage_id, part, side, max(validated_us) as validated_us
+    select owner_id, golem_id, lineage_id, part, side, max(validated_at) as validated_at
     from confirmed join rule_parts using (structure) group by all
 )
 """
 
 _VALIDATED = """
 select r.owner_id, r.structure, r.side, w.golem_id, min(w.lineage_id) as lineage_id,
-    max(w.validated_us) as validated_us
+    max(w.validated_at) as validated_at
 from rules as r join rule_parts as t using (structure)
 join witnesses as w on w.owner_id = r.owner_id and w.part = t.part and w.side = r.side
 group by r.owner_id, r.structure, r.side, w.golem_id having count(*) = min(t.parts)
@@ -182,13 +186,13 @@ sides as (
     select owner_id, structure, side, list_sort(list(distinct channel)) as ranks,
         list_sort(list(distinct golem_id)) as golem_ids, list_sort(list(distinct entry_id)) as entry_ids,
         list_sort(list(distinct event_id) filter (event_id <> '')) as event_ids,
-        min(at_us) as first_at, max(at_us) as last_at
+        min("at") as first_at, max("at") as last_at
     from shelf group by all
 ),
 standing as (
     select * from shelf qualify row_number() over (
         partition by owner_id, structure
-        order by validator_count desc, channel, at_us desc, golem_id, entry_id, confidence_ppm desc, place
+        order by validator_count desc, channel, "at" desc, golem_id, entry_id, confidence_ppm desc, place
     ) = 1
 )
 select place, owner_id, archetype, $channels[channel + 1] as channel,
@@ -205,18 +209,18 @@ from standing join sides using (owner_id, structure, side) left join refuted usi
 
 _KITS = """
 with spaced as (
-    select *, lead(created_us, $authors - 1) over (
-        partition by owner_id, structure, side order by created_us, golem_id
-    ) as repeated_us from made
+    select *, lead(created_at, $authors - 1) over (
+        partition by owner_id, structure, side order by created_at, golem_id
+    ) as repeated_at from made
 ),
 repeated as (
-    select owner_id, structure, side, min(repeated_us) as proposed_us from spaced
-    where repeated_us - created_us <= $window group by all
+    select owner_id, structure, side, min(repeated_at) as proposed_at from spaced
+    where epoch_us(repeated_at) - epoch_us(created_at) <= $window group by all
 ),
 proven as (
-    select r.owner_id, r.structure, r.side, min(proposed_us) as proposed_us, count(v.golem_id) as validators
+    select r.owner_id, r.structure, r.side, min(proposed_at) as proposed_at, count(v.golem_id) as validators
     from repeated as r left join validated as v on v.owner_id = r.owner_id and v.structure = r.structure
-        and v.side = r.side and v.validated_us > r.proposed_us
+        and v.side = r.side and v.validated_at > r.proposed_at
     group by all
 ),
 authors as (select owner_id, structure, side, list(golem_id) as golem_ids from made group by all)
@@ -224,41 +228,18 @@ select owner_id, left(sha256(concat_ws('|', owner_id, archetype, domain)), 12) a
     domain || ' on ' || archetype as name, archetype, domain, bool_or(validators >= $validators) as is_published,
     list_sort(coalesce(list(entry_id) filter (validators >= $validators), [])) as entry_ids,
     list_sort(coalesce(list(entry_id) filter (validators < $validators), [])) as proposed_ids,
-    list_sort(list_distinct(flatten(list(golem_ids)))) as golem_ids, min(proposed_us) as proposed_at
+    list_sort(list_distinct(flatten(list(golem_ids)))) as golem_ids, min(proposed_at) as proposed_at
 from shelf join proven using (owner_id, structure, side) join authors using (owner_id, structure, side)
 group by owner_id, archetype, domain order by owner_id, kit_id
 """
 
 
-def _library_numbers(policy: Policy) -> dict[str, Any]:
-    rules = policy.library
-    return {
-        "siblings": rules.overflow_siblings,
-        "tested": rules.battle_tested_golems,
-        "factor": ppm(rules.battle_tested_factor),
-        "most": ppm(rules.battle_tested_confidence_max),
-        "defaults": rules.default_lineages,
-        "channels": list(CHANNELS),
-    }
-
-
-def _kit_numbers(policy: Policy) -> dict[str, int]:
-    rules = policy.library
-    return {
-        "authors": rules.kit_golems,
-        "window": round(rules.kit_days * DAY_US),
-        "validators": rules.kit_validators,
-    }
-
-
 def _held(active: pa.Table, lives: pa.Table) -> pa.Table:
-    """Return the active entries of golems in `lives` with owner, lineage, side, and times in microseconds."""
+    """Return the active entries of golems in `lives` with owner, lineage and side."""
     place = pc.index_in(active["golem_id"], value_set=contiguous(lives["golem_id"]))
     active, place = active.filter(pc.is_valid(place)), place.drop_null()
     for name in ("owner_id", "lineage_id"):
         active = active.append_column(name, lives[name].take(place))
-    for name in ("validated", "created"):
-        active = active.append_column(f"{name}_us", pa.array(micros(active, f"{name}_at"), pa.int64()))
     return _sided(active)
 
 
@@ -280,14 +261,10 @@ def _query_columns(both: pa.Table, deposit_count: int) -> pa.Table:
     """Return the columns that the query reads; rows from `deposit_count` on are overflow candidates."""
     place = np.arange(both.num_rows)
     rank = pc.index_in(both["channel"], value_set=pa.array(CHANNELS)).to_numpy().astype(np.int64)
-    names = ("owner_id", "golem_id", "entry_id", "origin_golem_id", "structure", "event_id", "confidence_ppm")
+    names = ("owner_id", "golem_id", "entry_id", "origin_golem_id", "structure", "event_id", "confidence_ppm", "at")
     columns: dict[str, Any] = {name: both[name] for name in names}
-    columns |= {"place": place, "flows": place >= deposit_count, "channel": rank, "at_us": micros(both, "at")}
-    columns |= {
-        "side": _sided(both)["side"],
-        "archetype": pc.binary_join_element_wise(both["protocol"], both["pair"], " "),
-    }
-    return pa.table(columns)
+    columns |= {"place": place, "flows": place >= deposit_count, "channel": rank, "side": _sided(both)["side"]}
+    return pa.table(columns | {"archetype": pc.binary_join_element_wise(both["protocol"], both["pair"], " ")})
 
 
 def _rule_parts(structures: pa.ChunkedArray) -> pa.Table:
@@ -297,7 +274,3 @@ def _rule_parts(structures: pa.ChunkedArray) -> pa.Table:
         "select whole as structure, structure as part, count(*) over (partition by whole) as parts from bands",
         bands=split_by_band(pa.table({"structure": distinct, "whole": distinct})),
     )
-
-
-def _moments(us: pa.ChunkedArray) -> pa.ChunkedArray:
-    return us.cast(pa.int64()).cast(MOMENT)
