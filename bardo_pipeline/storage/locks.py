@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,6 +63,24 @@ def acquire_soon(handle: Handle) -> bool:
             return True
         time.sleep(_RETRY_SECONDS)
     return False
+
+
+def acquire_file(path: Path, acquire: Callable[[Handle], bool] = try_acquire, *, create: bool = True) -> Handle | None:
+    """Open and lock a file; None if another process holds it.
+
+    Raises FileNotFoundError if the file is missing or was deleted meanwhile: a lock on a deleted file protects nothing.
+    """
+    handle = open_lock_file(path, create=create)
+    try:
+        if not acquire(handle):
+            release(handle)
+            return None
+        if os.stat(path).st_ino != os.fstat(handle).st_ino:
+            raise FileNotFoundError(path)
+    except BaseException:
+        release(handle)
+        raise
+    return handle
 
 
 @contextmanager

@@ -29,18 +29,7 @@ class Lease:
         self.golem_id, self.holder = golem_id, holder
         self._path = lease_path(home, golem_id)
         make_folder(home.leases)
-        while True:
-            self._handle = locks.open_lock_file(self._path)
-            if not locks.acquire_soon(self._handle):
-                other = _holder(self._path)
-                locks.release(self._handle)
-                raise LeaseError(f"golem {golem_id} is held by writer {other}: close that one first")
-            try:
-                if os.stat(self._path).st_ino == os.fstat(self._handle).st_ino:
-                    break
-            except FileNotFoundError:
-                pass
-            locks.release(self._handle)  # the holder deleted the file meanwhile, so this lock protects nothing
+        self._handle = self._acquire()
         self.inherited = _holder(self._path) if os.fstat(self._handle).st_size else None
         """The dead writer that left the lease; its journal must be drained before a record is accepted."""
         try:
@@ -49,6 +38,15 @@ class Lease:
         except BaseException:
             locks.release(self._handle)
             raise
+
+    def _acquire(self) -> locks.Handle:
+        while True:
+            with suppress(FileNotFoundError):  # the holder deleted the file meanwhile
+                handle = locks.acquire_file(self._path, locks.acquire_soon)
+                if handle is not None:
+                    return handle
+                other = _holder(self._path)
+                raise LeaseError(f"golem {self.golem_id} is held by writer {other}: close that one first")
 
     def release(self) -> None:
         """Delete the file and then release the lock, so that no process sees a stale lease of a closed writer."""
@@ -101,21 +99,16 @@ def stale_leases(home: Home) -> list[Path]:
     return paths
 
 
-def remove_stale_lease(path: Path, *, kept: Collection[str]) -> bool:
+def remove_stale_lease(path: Path, *, kept: Collection[str]) -> None:
     """Delete a stale lease, unless one of the `kept` writers left it or a new writer has taken it."""
-    try:
-        handle = locks.open_lock_file(path, create=False)
-    except FileNotFoundError:
-        return False
-    try:
-        if not locks.try_acquire(handle) or _holder(path) in kept or os.stat(path).st_ino != os.fstat(handle).st_ino:
-            return False
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    finally:
-        locks.release(handle)
-    return True
+    with suppress(FileNotFoundError):
+        handle = locks.acquire_file(path, create=False)
+        if handle is not None:
+            try:
+                if _holder(path) not in kept:
+                    path.unlink()
+            finally:
+                locks.release(handle)
 
 
 def _reason(path: Path) -> str | None:

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +35,6 @@ DRAIN, LOG = "drain", "log"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOCK = "lock"
-_DELETED = Handle(-1)
 
 
 @dataclass(frozen=True)
@@ -89,40 +88,25 @@ def locked_journal(home: Home, folder: Path) -> Handle:
     with ExitStack() as drain_lock:
         for attempt in count():
             make_folder(folder)
-            handle = _try_lock(folder / _LOCK, locks.acquire_soon)
-            if handle is not None and handle is not _DELETED:
-                return handle
-            if handle is None and attempt:
-                raise LeaseError(f"writer {folder.name} is open in another process: give this one another name")
+            with suppress(FileNotFoundError):  # a drainer deleted the journal of a dead writer meanwhile
+                handle = locks.acquire_file(folder / _LOCK, locks.acquire_soon)
+                if handle is not None:
+                    return handle
+                if attempt:
+                    raise LeaseError(f"writer {folder.name} is open in another process: give this one another name")
             if not attempt:
                 drain_lock.enter_context(home.lock(DRAIN))  # a drainer may have probed the folder for a dead writer
     raise AssertionError("unreachable")
 
 
-def _try_lock(path: Path, lock: Callable[[Handle], bool]) -> Handle | None:
-    """Acquire a lock file; None if another process holds it, _DELETED if it was deleted meanwhile."""
-    try:
-        handle = locks.open_lock_file(path)
-    except FileNotFoundError:
-        return _DELETED
-    try:
-        if not lock(handle):
-            locks.release(handle)
-            return None
-        if os.stat(path).st_ino == os.fstat(handle).st_ino:
-            return handle
-    except FileNotFoundError:
-        pass
-    locks.release(handle)
-    return _DELETED
-
-
 @contextmanager
 def dead_writer(folder: Path) -> Iterator[bool]:
     """Yield whether the writer of this journal is dead; if so, hold its lock during the block."""
-    handle = _try_lock(folder / _LOCK, locks.try_acquire)
+    handle = None
+    with suppress(FileNotFoundError):
+        handle = locks.acquire_file(folder / _LOCK)
     try:
-        yield handle is not None and handle is not _DELETED
+        yield handle is not None
     finally:
         if handle is not None:
             locks.release(handle)
