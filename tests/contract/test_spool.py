@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from bardo_pipeline.events.custody.hash_chain import GENESIS, content_of, link_o
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
-from bardo_pipeline.storage.intake import spool_folder, spool_ingest
+from bardo_pipeline.storage.intake import spool_folder
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.spool_folder import waiting
 from bardo_pipeline.storage.intake.spool_ingest import IngestReport
@@ -58,19 +57,17 @@ class TestAFileOfLines:
     def test_the_chain_is_the_same_in_every_order_of_its_groups(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        groups = []
+        groups, runs = [], Lines.runs
 
-        def last_first(some: Lines) -> list[range]:
-            groups.append(list(some.runs(5_000))[::-1])
+        def last_first(some: Lines, bytes_max: int) -> list[range]:
+            groups.append(list(runs(some, 5_000))[::-1])
             return groups[-1]
 
-        monkeypatch.setattr(spool_ingest, "groups_of", last_first)
+        monkeypatch.setattr(Lines, "runs", last_first)
         sent_lines = lines(20)
         sent_lines[5:5], sent_lines[15:15] = [b"{}"], [b"[]"]
         place.drop("a.jsonl", sent_lines)
-        with ThreadPoolExecutor(1) as alone:
-            monkeypatch.setattr(place.spool, "_ahead", alone)
-            (taken,) = place.take()
+        (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (20, 2)
         assert max(map(len, groups)) > 3
         assert [item.raw for item in place.refused()] == [b"{}", b"[]"]

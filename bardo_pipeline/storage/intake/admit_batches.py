@@ -75,14 +75,9 @@ class ExaminedLines:
     bad: Sequence[BadLine]
 
     @classmethod
-    def at(cls, lines: Lines, parsed: Parsed, contents: Sequence[bytes] | None = None) -> ExaminedLines:
-        """Examine parsed lines. contents: bytes that the link of each line covers, if computed already."""
-        column = lines.column(parsed.lines)
-        if contents is None:
-            payloads = Payloads.of(column)
-        else:
-            payloads = Payloads(column, [contents[line] for line in parsed.lines.tolist()])
-        return cls(examine(parsed.records), payloads, parsed.lines, parsed.bad)
+    def at(cls, lines: Lines, parsed: Parsed) -> ExaminedLines:
+        """Examine parsed lines."""
+        return cls(examine(parsed.records), Payloads.of(lines.column(parsed.lines)), parsed.lines, parsed.bad)
 
     def without(self, rows: Collection[int]) -> ExaminedLines:
         """Return the records without these rows."""

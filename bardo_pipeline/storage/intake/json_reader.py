@@ -10,9 +10,8 @@ Source: facts ("Reading JSON"): Arrow's reader accepts invalid UTF-8, NaN and mi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +70,7 @@ _READ = loosened(RECORD_SCHEMA)
 _OPTIONS = pj.ParseOptions(explicit_schema=_LOOSE, unexpected_field_behavior="error")
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """Parsed rows (_READ) of some lines, with the line of each."""
 
     rows: pa.Table
@@ -79,31 +78,21 @@ class Part(NamedTuple):
     bad: Sequence[BadLine] = ()
 
 
-_NOTHING = Part(_READ.empty_table(), ())
+_NOTHING = _Part(_READ.empty_table(), ())
 
 
 def read_lines(lines: Lines) -> Parsed:
     """Read lines of one record each. Values are not yet checked against their ranges (`row_errors`)."""
-    return merge_parts(map(partial(read_group, lines), groups_of(lines)))
-
-
-def groups_of(lines: Lines) -> Iterator[range]:
-    """Split lines into groups that are read independently."""
-    return lines.runs(_GROUP_BYTES)
-
-
-def merge_parts(groups: Iterable[Sequence[Part]]) -> Parsed:
-    """Merge the parts of all groups in the order of the lines."""
-    parts = [part for group in groups for part in group] or [_NOTHING]
+    parts = [part for group in lines.runs(_GROUP_BYTES) for part in _read_group(lines, group)] or [_NOTHING]
     rows = parts[0].rows if len(parts) == 1 else pa.concat_tables([part.rows for part in parts]).combine_chunks()
-    lines = np.concatenate([np.asarray(part.lines, np.int64) for part in parts])
-    if (np.diff(lines) < 0).any():
-        order = np.argsort(lines)
-        rows, lines = rows.take(pa.array(order)).combine_chunks(), lines[order]
-    return Parsed(tightened(rows, RECORD_SCHEMA), lines, tuple(line for part in parts for line in part.bad))
+    line_of_row = np.concatenate([np.asarray(part.lines, np.int64) for part in parts])
+    if (np.diff(line_of_row) < 0).any():
+        order = np.argsort(line_of_row)
+        rows, line_of_row = rows.take(pa.array(order)).combine_chunks(), line_of_row[order]
+    return Parsed(tightened(rows, RECORD_SCHEMA), line_of_row, tuple(line for part in parts for line in part.bad))
 
 
-def read_group(lines: Lines, group: range) -> list[Part]:
+def _read_group(lines: Lines, group: range) -> list[_Part]:
     """Read a group of lines in bulk, except for doubtful lines."""
     block = lines.joined(group)
     is_plain = lines.enclosed(group, b"{", b"}") and _is_plain(block)
@@ -114,10 +103,10 @@ def read_group(lines: Lines, group: range) -> list[Part]:
             block = memoryview(b"\n".join([lines[at] for at in plain]))
         result = _read(block, len(plain))
         if isinstance(result, pa.Table):
-            return [Part(result, plain), *([_read_single(lines, sorted(doubtful))] if doubtful else [])]
+            return [_Part(result, plain), *([_read_single(lines, sorted(doubtful))] if doubtful else [])]
         if not result and len(group) > _FEW:
             middle = len(group) // 2
-            return [*read_group(lines, group[:middle]), *read_group(lines, group[middle:])]
+            return [*_read_group(lines, group[:middle]), *_read_group(lines, group[middle:])]
         doubtful.update(plain[at] for at in result or range(len(plain)))
     return [_read_single(lines, group)]
 
@@ -175,7 +164,7 @@ def _read_block(block: bytes | memoryview) -> pa.Table:
     return pj.read_json(pa.BufferReader(block), options, _OPTIONS).combine_chunks()
 
 
-def _read_single(lines: Lines, which: Sequence[int]) -> Part:
+def _read_single(lines: Lines, which: Sequence[int]) -> _Part:
     """Validate lines one by one, and read the valid ones with Arrow."""
     read: list[Any] = []
     good: list[int] = []
@@ -200,7 +189,7 @@ def _read_single(lines: Lines, which: Sequence[int]) -> Part:
         record if is_usual else _model_of(lines[at]) for at, record, is_usual in zip(good, read, usual, strict=True)
     ]
     moments = pa.array([record.observed_at for record in exact], MOMENT)
-    return Part(_set(_set(rows, "schema_version", versions), "observed_at", moments), good, bad)
+    return _Part(_set(_set(rows, "schema_version", versions), "observed_at", moments), good, bad)
 
 
 def _model_of(line: bytes) -> DecisionCycleRecord:

@@ -45,10 +45,6 @@ class Lines(Sequence[bytes]):
         first, last = self.bounds[at].tolist()
         return bytes(self._text[first:last])
 
-    def views(self, run: range) -> Iterator[memoryview]:
-        """Yield lines without copying."""
-        return (self._text[first:last] for first, last in self.bounds[run.start : run.stop].tolist())
-
     def runs(self, bytes_max: int) -> Iterator[range]:
         """Split into runs of at most `bytes_max` bytes and at least one line."""
         first = 0

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from io import BufferedIOBase
 from itertools import count, islice
 from pathlib import Path
-from threading import Lock
 
 import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SignatureError
-from bardo_pipeline.events.custody.hash_chain import Signature, content_of
+from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage.intake.admit_batches import (
     ExaminedLines,
@@ -29,7 +28,7 @@ from bardo_pipeline.storage.intake.admit_batches import (
     record_events,
 )
 from bardo_pipeline.storage.intake.arrow_reader import Batch, read_batches, rows_as_stream
-from bardo_pipeline.storage.intake.json_reader import Parsed, Part, groups_of, merge_parts, read_group
+from bardo_pipeline.storage.intake.json_reader import Parsed, read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine, QuarantineItem
 from bardo_pipeline.storage.intake.spool_blocks import Block, blocks_of
@@ -79,7 +78,7 @@ class FileIngest:
 
     def lines(self, file: BufferedIOBase, signatures: Path, ahead: ThreadPoolExecutor) -> None:
         """Ingest a file of JSON lines. ahead: threads that parse blocks while an earlier block is admitted."""
-        parsing = ((block, _BlockParse(block.lines, ahead).result) for block in self._blocks(file))
+        parsing = ((block, ahead.submit(_parse, block.lines)) for block in self._blocks(file))
         queue = deque(islice(parsing, _AHEAD))
         with closing(LineSignatures(signatures)) as signed:
             while queue:
@@ -204,36 +203,9 @@ class FileIngest:
         )
 
 
-class _BlockParse:
-    """Parses the lines of a block in groups on a thread pool; the thread of the last group merges the results."""
-
-    def __init__(self, lines: Lines, ahead: ThreadPoolExecutor) -> None:
-        self.result: Future[tuple[Parsed, ExaminedLines]] = Future()
-        self._lines = lines
-        self._parts: dict[int, tuple[list[Part], list[bytes]]] = {}
-        groups = list(groups_of(lines))
-        self._remaining, self._lock = len(groups), Lock()
-        if not groups:
-            self.result.set_result(self._merge())
-        for group in groups:
-            ahead.submit(self._read, group)
-
-    def _read(self, group: range) -> None:
-        try:
-            self._parts[group.start] = read_group(self._lines, group), list(map(content_of, self._lines.views(group)))
-            with self._lock:
-                self._remaining -= 1
-                is_last = not self._remaining
-            if is_last:
-                self.result.set_result(self._merge())
-        except BaseException as error:
-            with suppress(InvalidStateError):  # another group has failed before
-                self.result.set_exception(error)
-
-    def _merge(self) -> tuple[Parsed, ExaminedLines]:
-        parts = [self._parts[first] for first in sorted(self._parts)]
-        parsed = merge_parts(part for part, _ in parts)
-        return parsed, ExaminedLines.at(self._lines, parsed, [content for _, contents in parts for content in contents])
+def _parse(lines: Lines) -> tuple[Parsed, ExaminedLines]:
+    parsed = read_lines(lines)
+    return parsed, ExaminedLines.at(lines, parsed)
 
 
 def too_long(length: int, limits: WriterPolicy) -> RecordError:
