@@ -22,6 +22,7 @@ from bardo_pipeline.events.custody.hash_chain import Payloads
 from bardo_pipeline.events.record.arrow_schema import field_annotation, split_optional
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.validate import examine
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.operations.maintenance import maintain
 from bardo_pipeline.storage.operations.retention import disk_bytes
 from benchmarks.figures import Figure
@@ -83,13 +84,9 @@ def admit_json(stores: DerivationContext, records: pa.Table) -> int:
         lines = [orjson.dumps(row) for row in some.to_pylist()]
         total += sum(map(len, lines))
         admitted = stores.log.admit(
-            examine(some),
-            writer="bench",
-            segment=segment,
-            recorded_at=NOW,
-            payloads=Payloads.of(pa.array(lines, pa.binary())),
+            examine(some), Stamp("bench", segment, NOW), payloads=Payloads.of(pa.array(lines, pa.binary()))
         )
-        assert not admitted.refused, admitted.refused[0].error
+        assert not admitted.refused, admitted.refused
     return total
 
 

@@ -13,8 +13,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import Log
-from tests.doubles.memory_event_log import MemoryEventLog
+from tests.doubles.memory_event_log import Log, MemoryEventLog
 from tests.support.log_queries import GOLEM, NOW
 from tests.support.spool_homes import Place
 from tests.support.spool_homes import opened as spool_at

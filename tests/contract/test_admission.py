@@ -39,8 +39,10 @@ from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.leases import Lease, leased
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import Admitted, Log
+from bardo_pipeline.storage.log.protocol import Admitted
+from tests.doubles.memory_event_log import Log
 from tests.support.drawn_records import records
 from tests.support.example_count import times
 from tests.support.log_queries import GOLEM, NOW, ORDER, OTHER, SEGMENTS, accepted, died
@@ -87,9 +89,7 @@ def admit(
 ) -> Admitted:
     return log.admit(
         examine(batch),
-        writer="drain",
-        segment=next(SEGMENTS),
-        recorded_at=NOW,
+        Stamp("drain", next(SEGMENTS), NOW),
         payloads=None if lines is None else Payloads.of(pa.array(lines, pa.binary())),
         signatures=signatures,
         **more,
@@ -101,7 +101,7 @@ def append(log: Log, batch: pa.Table, signatures: Mapping[str, Signature] | None
 
 
 def refused(admitted: Admitted) -> dict[int, type[BardoError]]:
-    return {refusal.row: type(refusal.error) for refusal in admitted.refused}
+    return {row: type(error) for row, error in admitted.refused.items()}
 
 
 def on_record(log: Log, golem_id: str = GOLEM) -> list[int]:
@@ -239,9 +239,8 @@ def test_late_ticks_are_linked_in_order_of_arrival(log: Log) -> None:
 @pytest.mark.row("EV-2")
 def test_a_segment_number_is_refused_for_other_lines(log: Log) -> None:
     batch = ticks(1, 2)
-    fourth = partial(
-        log.admit, writer="w", segment=4, recorded_at=NOW, payloads=Payloads.of(pa.array(lines_of(batch), pa.binary()))
-    )
+    payloads = Payloads.of(pa.array(lines_of(batch), pa.binary()))
+    fourth = partial(log.admit, stamp=Stamp("w", 4, NOW), payloads=payloads)
     fourth(examine(batch))
     assert fourth(examine(batch)).appended.repeated == 2
     with pytest.raises(StoreError, match="writer w: segment 4"):
@@ -265,7 +264,7 @@ def test_every_line_must_be_signed_once_a_key_is_registered(log: Log) -> None:
     signatures[6] = signed(lines[6], "k1", OTHER)  # a golem without a key
     admitted = admit(log, batch, lines, signatures)
     assert refused(admitted) == dict.fromkeys((2, 3, 4, 6), SignatureError)
-    messages = [str(refusal.error) for refusal in admitted.refused]
+    messages = [str(error) for error in admitted.refused.values()]
     assert "tick 3 is not signed" in messages[0]
     assert "key k1 did not make" in messages[1]
     assert "signed with k2, but k1 is valid there" in messages[2]
@@ -304,11 +303,11 @@ def test_a_slice_is_signed_whole_or_refused_whole(log: Log) -> None:
         (0, 2, 4, 6), SignatureError
     )
     good = admit(log, batch, signatures={GOLEM: signed_slice(batch, "k1")})
-    assert (good.refused, good.appended.written, good.appended.repeated) == ((), 3, 3)
+    assert (good.refused, good.appended.written, good.appended.repeated) == ({}, 3, 3)
     more = ticks(2, 4)
     part = admit(log, more, signatures={GOLEM: signed_slice(more, "k1")})
     assert refused(part) == {2: SignatureError}
-    assert "already in the log or is refused" in str(part.refused[0].error)
+    assert "already in the log or is refused" in str(part.refused[2])
     assert append(log, ticks(4), {GOLEM: signed_slice(ticks(4), "k1")}) == 1
     assert chain(log) == [(1, [1, 2, 3]), (2, [4])]
     assert chain(log, OTHER) == [(1, [1, 2, 3])]
@@ -393,7 +392,7 @@ def test_a_golem_that_a_writer_holds_is_written_by_that_writer_alone(disk: Event
     twice = pa.concat_tables([batch, batch])
     admitted = admit(disk, twice, lines_of(twice))
     assert refused(admitted) == dict.fromkeys((2, 6), LeaseError), "what is on record is a repeat, whoever sends it"
-    assert "is held by writer w-1" in str(admitted.refused[0].error)
+    assert "is held by writer w-1" in str(admitted.refused[2])
     assert (admitted.appended.written, admitted.appended.repeated) == (1, 5)
     with pytest.raises(LeaseError, match=f"golem {GOLEM}: tick 2 is held by writer w-1"):
         append(disk, ticks(2))

@@ -17,8 +17,9 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, bucket_of
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, Appended, Log
+from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, Appended
 from bardo_pipeline.storage.log.stream_heads import TickRange
+from tests.doubles.memory_event_log import Log
 from tests.support.drawn_records import records
 from tests.support.log_queries import GOLEM, LATER, NOW, accepted, append, content, died, head, on_record, same, ticks
 

@@ -15,8 +15,7 @@ from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import Log
-from tests.doubles.memory_event_log import MemoryEventLog
+from tests.doubles.memory_event_log import Log, MemoryEventLog
 from tests.support.tampered_homes import NOW
 
 GOLEM = "golem-0000"

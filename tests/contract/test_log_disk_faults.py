@@ -20,7 +20,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import append_only_table
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import Log
+from tests.doubles.memory_event_log import Log
 from tests.support.drawn_records import records
 from tests.support.log_queries import LATER, MINILM, NOW, accepted, append, head, on_record, ticks, vectors
 

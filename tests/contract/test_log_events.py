@@ -16,7 +16,8 @@ from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA, Log
+from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
+from tests.doubles.memory_event_log import Log
 from tests.support.drawn_records import records
 from tests.support.log_queries import GOLEM, LATER, MINILM, NOMIC, NOW, accepted, append, embedder_of, ticks, vectors
 

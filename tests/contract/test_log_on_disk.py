@@ -188,10 +188,10 @@ def test_an_old_version_is_read_unchanged(disk: EventLog, home: Home) -> None:
     for tick in range(1, 6):
         append(disk, ticks(tick))
     DeltaTable(home.cycles).optimize.compact()  # one file now holds the rows of versions before and after 3
-    assert sorted(disk.read_cycles_between(["tick"], None, 3)["tick"].to_pylist()) == [1, 2, 3]
-    assert sorted(disk.read_cycles_between(["tick"], 1, 3)["tick"].to_pylist()) == [2, 3]
-    assert sorted(disk.read_cycles_between(["tick"], None, disk.version)["tick"].to_pylist()) == [1, 2, 3, 4, 5]
-    assert disk.read_cycles_between(None, None, 0).num_rows == 0
+    assert sorted(disk.read_cycles(["tick"], until_version=3)["tick"].to_pylist()) == [1, 2, 3]
+    assert sorted(disk.read_cycles(["tick"], 1, until_version=3)["tick"].to_pylist()) == [2, 3]
+    assert sorted(disk.read_cycles(["tick"], until_version=disk.version)["tick"].to_pylist()) == [1, 2, 3, 4, 5]
+    assert disk.read_cycles(until_version=0).num_rows == 0
 
 
 def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:

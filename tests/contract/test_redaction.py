@@ -36,11 +36,12 @@ from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, sealing_golems, states_of
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import Log
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
+from tests.doubles.memory_event_log import Log
 from tests.support.bardo_command import run
 from tests.support.drawn_records import records
 from tests.support.log_queries import GOLEM, NOW, OTHER
@@ -150,9 +151,9 @@ def test_a_sealing_golem_may_not_write_plain_text_and_other_golems_may(log: Log)
     fresh = some(4, golems=2, tick=2)
     with pytest.raises(SealError, match=f"golem {GOLEM}: tick 2 has private parts in plain text"):
         log.append(fresh, writer="w", segment=3, recorded_at=NOW)
-    admitted = log.admit(examine(fresh), writer="w", segment=3, recorded_at=NOW)
+    admitted = log.admit(examine(fresh), Stamp("w", 3, NOW))
     assert admitted.appended.written == 2
-    assert [(r.row, type(r.error)) for r in admitted.refused] == [(0, SealError), (2, SealError)]
+    assert [(row, type(error)) for row, error in admitted.refused.items()] == [(0, SealError), (2, SealError)]
     sealed = seal_table(fresh, {GOLEM: SealKey(SECRET)})
     assert log.append(sealed, writer="w", segment=4, recorded_at=NOW).written == 2
     assert log.append(sealed, writer="w", segment=5, recorded_at=NOW).repeated == 4

@@ -36,13 +36,14 @@ from bardo_pipeline.events.record.validate import Examined, check_table
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.log.admission import check_lives
+from bardo_pipeline.storage.log.batch import Stamp
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import (
     CYCLES_SCHEMA,
     LIFE_LOG_SCHEMA,
     VECTORS_SCHEMA,
     Admitted,
     Appended,
-    Refused,
     check_events,
     check_transaction,
     check_vectors,
@@ -85,7 +86,7 @@ class _Judged(NamedTuple):
 
 
 class MemoryEventLog:
-    """The log in memory. See `Log` in protocol.py for what each method promises."""
+    """The log in memory. See `EventLog` for what each method promises."""
 
     def __init__(self, bucket_count: int = 16) -> None:
         self._bucket_count = bucket_count
@@ -124,17 +125,13 @@ class MemoryEventLog:
     def admit(
         self,
         examined: Examined,
+        stamp: Stamp,
         *,
-        writer: str,
-        segment: int,
-        recorded_at: datetime,
         payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
         leased_golems: frozenset[str] = frozenset(),
     ) -> Admitted:
         """Append the valid rows of a batch, and return a reason for each other row. Leases are not simulated."""
-        utc(recorded_at, "recorded_at")
-        check_transaction(writer, segment)
         records, refused = examined.records, dict[int, BardoError](examined.errors())
         rows, left_out = records.to_pylist(), set(refused)
         if payloads is None:
@@ -147,8 +144,8 @@ class MemoryEventLog:
             judged, unsigned = self._judged(rows, left_out, lines, each), {}
             chained = self._chained(judged.news, lines, each)
         refused |= judged.wrong | unsigned
-        appended = self._commit(chained, len(records) - len(refused), recorded_at, writer, segment)
-        return Admitted(appended, tuple(Refused(row, refused[row]) for row in sorted(refused)))
+        appended = self._commit(chained, len(records) - len(refused), stamp.recorded_at, stamp.writer, stamp.segment)
+        return Admitted(appended, dict(sorted(refused.items())))
 
     def _judged(
         self,
@@ -391,6 +388,10 @@ class MemoryEventLog:
 
     def __exit__(self, *exc: object) -> None:
         """Close it."""
+
+
+Log = EventLog | MemoryEventLog
+"""The logs on which the contract tests run."""
 
 
 def _is_plain(row: Row) -> bool:

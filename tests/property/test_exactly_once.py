@@ -23,8 +23,7 @@ from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.log.protocol import Log
-from tests.doubles.memory_event_log import MemoryEventLog
+from tests.doubles.memory_event_log import Log, MemoryEventLog
 from tests.support.drawn_records import records
 from tests.support.example_count import times
 

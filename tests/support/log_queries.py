@@ -14,7 +14,8 @@ from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, Vitality, li
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA, Appended, Log
+from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA, Appended
+from tests.doubles.memory_event_log import Log
 from tests.support.drawn_records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

@@ -37,6 +37,7 @@ from bardo_pipeline.storage.delta.durable_commits import point_to, put_checkpoin
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, VECTORS_SCHEMA
@@ -94,7 +95,7 @@ def admit(log: EventLog, tick: int, count: int = 3, prefix: str = "json") -> Non
     """Single records of a golem, as JSON."""
     given = Payloads.of(pa.array(lines(tick, count, prefix), pa.binary()))
     table = records(count, golems=1, tick=tick, seed=tick, prefix=prefix)
-    log.admit(examine(table), writer="spool", segment=tick, recorded_at=NOW, payloads=given)
+    log.admit(examine(table), Stamp("spool", tick, NOW), payloads=given)
 
 
 def make(root: Path) -> Home:

@@ -139,7 +139,7 @@ class RecordCommits:
 
     def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
         """Return version, time and rows of each commit with rows between two versions, ascending."""
-        rows = self._log.read_cycles_between(self._columns, max(first - 1, 0), last)
+        rows = self._log.read_cycles(self._columns, max(first - 1, 0), until_version=last)
         if rows["version"].null_count and first < last:  # rows of schema version 1: read each commit's file
             return [commit for version in range(first, last + 1) for commit in self.read(version, version)]
         versions = pc.fill_null(rows["version"], last).to_numpy()  # version 0 creates the table without rows

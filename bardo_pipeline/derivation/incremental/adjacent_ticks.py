@@ -86,7 +86,7 @@ class Neighbours:
         if since >= until:
             keys = set()
         columns, golems = [*NEIGHBOUR_COLUMNS, "version"], sorted({golem_id for golem_id, _ in keys})
-        rows = self._log.read_cycles_between(columns, since, max(until, since), golems=golems)
+        rows = self._log.read_cycles(columns, since, golems, until_version=max(until, since))
         versions = pc.fill_null(rows["version"], until)
         ticks = pc.is_in(rows["tick"], value_set=pa.array(sorted({tick for _, tick in keys}), pa.int64()))
         is_inside = pc.and_(pc.greater(versions, since), pc.less_equal(versions, until))

@@ -35,7 +35,8 @@ from bardo_pipeline.storage.conversations.session_files import (
 )
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, sealing_golems
-from bardo_pipeline.storage.log.protocol import Log, utc
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import utc
 
 ROLES = ("owner", "golem", "system", "tool")
 DEFAULT_SESSION = "session"
@@ -60,7 +61,7 @@ class Message:
 class Conversations:
     """The conversations of a home; the log names the golems that seal."""
 
-    def __init__(self, home: Home, log: Log) -> None:
+    def __init__(self, home: Home, log: EventLog) -> None:
         self._home, self._log = home, log
 
     def append(

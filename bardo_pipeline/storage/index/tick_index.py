@@ -163,7 +163,7 @@ class TickIndex:
     def _append(self, until: int) -> None:
         """Write a new database file with the records up to this version, and make it the one in use."""
         old = self._manifest
-        records = self._log.read_cycles_between(_LOG_COLUMNS, None if old.version < 0 else old.version, until)
+        records = self._log.read_cycles(_LOG_COLUMNS, old.version, until_version=until)
         if old.version >= 0:  # the log may return older rows of a file that also has new ones
             records = records.filter(pc.fill_null(pc.greater(records["version"], old.version), True))
         manifest = _Manifest(old.table_id, until, old.file, old.file_bytes, old.crc32, old.tick_count)

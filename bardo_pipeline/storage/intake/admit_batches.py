@@ -31,6 +31,7 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.validate import Examined, examine
 from bardo_pipeline.storage.intake.json_reader import BadLine, Parsed, sentence_of
 from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _DATA_ERRORS = (InputError, StreamError, LeaseError)
@@ -54,15 +55,6 @@ class Outcome:
     written: int = 0
     repeated: int = 0
     refused: tuple[Refusal, ...] = field(default=())
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """Transaction id and recording time of a batch."""
-
-    writer: str
-    segment: int
-    recorded_at: datetime
 
 
 @dataclass(frozen=True)
@@ -114,13 +106,11 @@ def admit_lines(
     row_signatures = None if signatures is None else [_signature(signatures[line]) for line in examined.places.tolist()]
     admitted = log.admit(
         examined.examined,
-        writer=stamp.writer,
-        segment=stamp.segment,
-        recorded_at=stamp.recorded_at,
+        stamp,
         payloads=examined.payloads,
         signatures=row_signatures,
     )
-    refused += _refusals(examined.examined.records, examined.places, {r.row: r.error for r in admitted.refused})
+    refused += _refusals(examined.examined.records, examined.places, admitted.refused)
     return Outcome(admitted.appended.written, admitted.appended.repeated, tuple(refused))
 
 
@@ -146,13 +136,11 @@ def admit_batch(
     if len(accepted):
         admitted = log.admit(
             examine(records if not wrong else records.take(pa.array(accepted))),
-            writer=stamp.writer,
-            segment=stamp.segment,
-            recorded_at=stamp.recorded_at,
+            stamp,
             signatures=dict(signed),
         )
         written, repeated = admitted.appended.written, admitted.appended.repeated
-        wrong |= {int(accepted[refused.row]): refused.error for refused in admitted.refused}
+        wrong |= {int(accepted[row]): error for row, error in admitted.refused.items()}
     single = _refusals(records, places, wrong)
     slices: dict[str, list[Refusal]] = {}
     for refusal in single:

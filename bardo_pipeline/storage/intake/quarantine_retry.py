@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, InputError, RecordError, SchemaVersionError
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.intake.admit_batches import ExaminedLines, Stamp, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.intake.admit_batches import ExaminedLines, admit_batch, admit_lines, record_events
 from bardo_pipeline.storage.intake.arrow_reader import read_batches
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
@@ -23,6 +23,7 @@ from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.intake.spool_folder import ARROW, LIFE, owner_of
 from bardo_pipeline.storage.intake.spool_ingest import FileIngest, IngestReport, too_long
 from bardo_pipeline.storage.intake.spool_sealing import Seals
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _ITEMS_AT_ONCE = 500

@@ -22,7 +22,6 @@ from bardo_pipeline.storage.intake.admit_batches import (
     ExaminedLines,
     Outcome,
     Refusal,
-    Stamp,
     admit_batch,
     admit_lines,
     record_events,
@@ -34,6 +33,7 @@ from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine, Quarantin
 from bardo_pipeline.storage.intake.spool_blocks import Block, blocks_of
 from bardo_pipeline.storage.intake.spool_sealing import Seals
 from bardo_pipeline.storage.intake.spool_signatures import LineSignatures, slice_signatures
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _AHEAD = 2  # blocks that are parsed while one is admitted; with 1, parsing would wait

@@ -38,6 +38,7 @@ from bardo_pipeline.storage.journal.segment_files import (
     remove_journal,
     sealed_numbers,
 )
+from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 
 DRAINER = "drainer"
@@ -197,9 +198,7 @@ class Drainer:
         kept = [frames[line][1] for line in parsed.lines.tolist()]
         admitted = self._log.admit(
             examine(parsed.records),
-            writer=writer,
-            segment=number,
-            recorded_at=now,
+            Stamp(writer, number, now),
             payloads=Payloads(lines.column(parsed.lines), [frame.content for frame in kept]),
             signatures=[frame.signature for frame in kept],
             leased_golems=frozenset(frame.golem_id for frame in kept),
@@ -208,7 +207,7 @@ class Drainer:
             # A killed drainer may have created the commit's name without syncing it.
             sync_folder(self._home.cycles / "_delta_log")
         self._report.records += admitted.appended.written
-        refused: list[tuple[int, BardoError]] = [(int(parsed.lines[row.row]), row.error) for row in admitted.refused]
+        refused = [(int(parsed.lines[row]), error) for row, error in admitted.refused.items()]
         refused += [(bad.line, bad.error) for bad in parsed.bad]
         return [_refused(writer, frames[line][0], frames[line][1], error) for line, error in refused]
 

@@ -20,7 +20,7 @@ from bardo_pipeline.events.custody.sealing import SECRET_BYTES, SealKey
 from bardo_pipeline.events.life.events import LifeEvent, SealKeyDestroyed, SealKeyMade, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.log.protocol import Log
+from bardo_pipeline.storage.log.event_log import EventLog
 
 KINDS = ("SealKeyMade", "SealKeyDestroyed")
 
@@ -57,7 +57,7 @@ class SealKeys:
             raise SealError(f"golem {golem_id}: {self.path(golem_id)} is not a seal key: restore the right file")
         return SealKey(secret)
 
-    def in_force(self, log: Log, golem_id: str) -> SealKey:
+    def in_force(self, log: EventLog, golem_id: str) -> SealKey:
         """Return the key that seals the golem's private parts now. Raises SealError without one in force."""
         states = states_of(self._home, log, golem_id)
         current = next((state for state in states if state.destroyed_at is None), None)
@@ -71,14 +71,14 @@ class SealKeys:
             )
         return key
 
-    def to_open(self, log: Log, golem_id: str, key_id: str) -> SealKey:
+    def to_open(self, log: EventLog, golem_id: str, key_id: str) -> SealKey:
         """Return the key with this id. Raises SealError, with date and reason, if it was destroyed."""
         states = [state for state in states_of(self._home, log, golem_id) if state.key_id == key_id]
         if not states or states[0].destroyed_at is not None:
             raise SealError(f"golem {golem_id}: data sealed with {key_id} cannot be opened: {_why_no_key(states)}")
         return self.in_force(log, golem_id)
 
-    def make(self, log: Log, golem_id: str, secret: bytes, at: datetime) -> SealKey:
+    def make(self, log: EventLog, golem_id: str, secret: bytes, at: datetime) -> SealKey:
         """Give the golem a key: first the file, then the event. A retry uses the file of the interrupted attempt.
 
         Raises SealError if the golem has a key, LeaseError while a writer holds the golem.
@@ -97,7 +97,7 @@ class SealKeys:
             log.record([life_event(golem_id, at, SealKeyMade(key_id=key.key_id))], at)
             return key
 
-    def destroy(self, log: Log, golem_id: str, why: str, at: datetime) -> None:
+    def destroy(self, log: EventLog, golem_id: str, why: str, at: datetime) -> None:
         """Destroy the golem's key: first the event, then the file. A retry completes an interrupted attempt.
 
         Raises SealError if the golem has neither a key in force nor a key file.
@@ -112,7 +112,7 @@ class SealKeys:
             _overwrite(self.path(golem_id))
 
 
-def states_of(home: Home, log: Log, golem_id: str | None = None) -> list[SealState]:
+def states_of(home: Home, log: EventLog, golem_id: str | None = None) -> list[SealState]:
     """Return every key on record, of one golem or of all, ordered by golem and time."""
     events: list[LifeEvent] = []
     for kind in KINDS:
@@ -134,7 +134,7 @@ def states_of(home: Home, log: Log, golem_id: str | None = None) -> list[SealSta
     return sorted(states, key=lambda state: (state.golem_id, state.made_at, state.key_id))
 
 
-def sealing_golems(log: Log) -> frozenset[str]:
+def sealing_golems(log: EventLog) -> frozenset[str]:
     """Return the golems whose private parts must be sealed: those with a key on record, even a destroyed one."""
     return frozenset(log.life("SealKeyMade").column("golem_id").to_pylist())
 

@@ -32,6 +32,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable, Part
 from bardo_pipeline.storage.delta.durable_commits import Added
+from bardo_pipeline.storage.delta.files_by_version import DataFile
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import Home
@@ -43,18 +44,18 @@ from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import (
     CYCLES_SCHEMA,
     DECIDING,
+    IDENTITY_COLUMNS,
     LIFE_LOG_SCHEMA,
     VECTORS_SCHEMA,
     Admitted,
     Appended,
-    Refused,
     check_events,
     check_vectors,
+    identities_in,
     utc,
 )
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, golem_column
 from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
-from bardo_pipeline.storage.log.vector_table import VectorLog
 
 _LOCK = "log"
 _KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
@@ -64,7 +65,9 @@ _HEAD_COLUMNS = ["golem_id", "tick", "link"]
 
 
 class EventLog:
-    """The log on disk. `Log` in protocol.py documents the methods. Writing raises StoreError if the disk refuses.
+    """The append-only log of all golems: cycles, life events and vectors.
+
+    Writing raises StoreError if the disk refuses.
 
     Parameters
     ----------
@@ -79,10 +82,10 @@ class EventLog:
         with writing_to(home.root), home.lock(_LOCK):
             self._cycles = self._table(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
             self._life = self._table(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"])
-            vectors = self._table(home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"])
-            self._vectors = VectorLog(vectors, self._mutex)
+            self._vectors = self._table(home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"])
         self._event_ids: set[str] = set()
-        self._life_seen = -1
+        self._vector_keys: set[tuple[str, str]] = set()
+        self._life_seen = self._vectors_seen = -1
         heads, self._cycles_seen = load_heads(self._index, home.cycles)
         self._known = Known(heads)
 
@@ -108,7 +111,22 @@ class EventLog:
         recorded_at: datetime,
         signatures: Mapping[str, Signature] | None = None,
     ) -> Appended:
-        """Append a batch atomically, each (golem, tick) once."""
+        """Append a batch (RECORD_SCHEMA) atomically, each (golem, tick) once, with one link per golem.
+
+        Parameters
+        ----------
+        writer, segment : transaction id; a writer numbers its segments upwards and retries under the same number
+        signatures : golem -> signature of its slice
+
+        Raises
+        ------
+        RecordError, SchemaVersionError : a record is invalid
+        ForkError : another record of this tick is in the log
+        RegressionError : the tick lies in an accepted gap
+        LeaseError : a writer holds the lease of the golem
+        SignatureError : a signature is missing or wrong
+        StoreError : the segment number belongs to other records
+        """
         stamp, examined = Stamp(writer, segment, recorded_at), examine(records)
         examined.check()
         batch = Batch.of(stamp, examined)
@@ -122,16 +140,21 @@ class EventLog:
     def admit(
         self,
         examined: Examined,
+        stamp: Stamp,
         *,
-        writer: str,
-        segment: int,
-        recorded_at: datetime,
         payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
         leased_golems: frozenset[str] = frozenset(),
     ) -> Admitted:
-        """Append the valid rows of a batch; refuse each other row with its error."""
-        batch = Batch.of(Stamp(writer, segment, recorded_at), examined, payloads)
+        """Append the valid rows of a batch; refuse each other row with its error.
+
+        Parameters
+        ----------
+        examined : result of `examine`
+        payloads : the sender's bytes of each row of a JSON batch; each record then has a link and a signature
+        leased_golems : golems whose lease the caller holds
+        """
+        batch = Batch.of(stamp, examined, payloads)
         with self._writing():
             if batch.payloads is None:
                 assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
@@ -147,7 +170,7 @@ class EventLog:
             wrong = verdicts.wrong | linked.wrong
             appended = self._write(batch, linked, len(batch.records) - len(wrong))
         refused = batch.refused | {int(batch.fit[row]): error for row, error in wrong.items()}
-        return Admitted(appended, tuple(Refused(row, refused[row]) for row in sorted(refused)))
+        return Admitted(appended, dict(sorted(refused.items())))
 
     def _judge(self, batch: Batch, leased_golems: frozenset[str], unsigned: Callable[[Int64Array], Wrong]) -> Verdicts:
         return judge(
@@ -271,7 +294,7 @@ class EventLog:
             return self._known.heads.table()
 
     def gaps(self) -> tuple[TickRange, ...]:
-        """Return all missing runs of ticks that were not accepted as lost."""
+        """Return all missing runs of ticks that were not accepted as lost, by golem and tick."""
         with self._mutex:
             self._refresh()
             return self._known.heads.missing()
@@ -292,25 +315,19 @@ class EventLog:
         columns: Sequence[str] | None = None,
         since_version: int | None = None,
         golems: Sequence[str] | None = None,
+        *,
+        until_version: int | None = None,
     ) -> pa.Table:
-        """Read cycles, all or those after a version, of all golems or of these."""
-        only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
-        with self._mutex:
-            files = self._cycles.tail(since_version)[1]
-        return self._cycles.load(files, columns, only)
+        """Read cycles (CYCLES_SCHEMA) in any order.
 
-    def read_cycles_between(
-        self,
-        columns: Sequence[str] | None,
-        since_version: int | None,
-        until_version: int,
-        golems: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """Read cycles committed after one version (None: from the first) and up to another."""
-        only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
-        with self._mutex:
-            files = self._cycles.tail(since_version, until_version)[1]
-        return self._cycles.load(files, columns, only)
+        Parameters
+        ----------
+        columns : names or dotted paths into structs ("observation.price"); None for all
+        since_version, until_version : only rows committed after the first (older ones may also be returned) and up to
+            the second
+        golems : only these golems
+        """
+        return self._cycles.load(self._cycle_files(since_version, until_version), columns, _of_golems(golems))
 
     def cycles_in_parts(
         self,
@@ -319,19 +336,21 @@ class EventLog:
         until_version: int | None = None,
         golems: Sequence[str] | None = None,
     ) -> Iterator[Part]:
-        """Read the cycles of `read_cycles_between` in parts by tick, at least one part."""
-        only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
+        """Read the cycles of `read_cycles` in parts by tick, at least one part."""
+        files = self._cycle_files(since_version, until_version)
+        yield from self._cycles.load_parts(files, columns, _of_golems(golems), by="tick")
+
+    def _cycle_files(self, since_version: int | None = None, until_version: int | None = None) -> list[DataFile]:
         with self._mutex:
-            files = self._cycles.tail(since_version, until_version)[1]
-        yield from self._cycles.load_parts(files, columns, only, by="tick")
+            return self._cycles.tail(since_version, until_version)[1]
 
     def read_stretch(self, columns: Sequence[str], golems: Sequence[str], tick_from: int, tick_to: int) -> pa.Table:
         """Read cycles of these golems between two ticks (inclusive), from files whose statistics overlap."""
         if not golems:
             return self._cycles.load([], columns)
         bounds = {"golem_id": (min(golems), max(golems)), "tick": (tick_from, tick_to)}
-        condition = ds.field("golem_id").isin(pa.array(golems, pa.string()))
-        condition &= (ds.field("tick") >= tick_from) & (ds.field("tick") <= tick_to)
+        condition = (ds.field("tick") >= tick_from) & (ds.field("tick") <= tick_to)
+        condition &= ds.field("golem_id").isin(pa.array(golems, pa.string()))
         with self._mutex:
             files, overlapping = self._cycles.tail()[1], set(self._cycles.overlapping(bounds))
         return self._cycles.load([file for file in files if file.path in overlapping], columns, condition)
@@ -341,7 +360,18 @@ class EventLog:
     def record(
         self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
     ) -> int:
-        """Append the events with new ids; return their number."""
+        """Append the events with new ids; return their number.
+
+        Parameters
+        ----------
+        leased_golems : golems whose lease the caller holds
+
+        Raises
+        ------
+        RecordError, SignatureError : an event contradicts the log
+        LeaseError : a DECIDING event of a golem whose lease a writer holds, which may have acknowledged records
+            that the event would refuse
+        """
         utc(recorded_at, "recorded_at")
         check_events(events)
         by_id = {event.event_id: event for event in events}
@@ -385,22 +415,40 @@ class EventLog:
     # vectors
 
     def record_vectors(self, vectors: pa.Table) -> int:
-        """Append the vectors with a new (embedder, text_hash); return their number."""
+        """Append the vectors (VECTORS_SCHEMA) with a new (embedder, text_hash); return their number."""
         check_vectors(vectors)
         with self._writing():
-            return self._vectors.put(vectors)
+            version, files = self._vectors.tail(self._vectors_seen)
+            self._vector_keys.update(_vector_keys(self._vectors.load(files, ["embedder", "text_hash"])))
+            self._vectors_seen = version
+            fresh: dict[tuple[str, str], int] = {}
+            for row, key in enumerate(_vector_keys(vectors)):
+                if key not in self._vector_keys:
+                    fresh.setdefault(key, row)
+            if fresh:
+                self._vectors.append(vectors.take(pa.array(list(fresh.values()))), transactions={})
+            return len(fresh)
 
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
         """Read the vectors of these texts (columns text_hash, vector) by text_hash."""
-        return self._vectors.of(embedder, hashes)
+        condition = (ds.field("embedder") == embedder) & ds.field("text_hash").isin(pa.array(hashes, pa.string()))
+        return self._read_vectors(["text_hash", "vector"], condition).sort_by("text_hash")
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
         """Count the vectors of an embedder, all or those made after a time."""
-        return self._vectors.count(embedder, since)
+        condition = ds.field("embedder") == embedder
+        if since is not None:
+            condition &= ds.field("created_at") > pa.scalar(since, MOMENT)
+        return self._read_vectors(["text_hash"], condition).num_rows
 
     def identities(self) -> dict[str, EmbedderIdentity]:
         """Return the embedders with vectors in the log by key."""
-        return self._vectors.identities()
+        return dict(identities_in(self._read_vectors(IDENTITY_COLUMNS)))
+
+    def _read_vectors(self, columns: Sequence[str], only: ds.Expression | None = None) -> pa.Table:
+        with self._mutex:
+            files = self._vectors.tail()[1]
+        return self._vectors.load(files, columns, only)
 
     # the state in memory
 
@@ -439,6 +487,14 @@ class EventLog:
     def __exit__(self, *exc: object) -> None:
         """Close the log."""
         self.close()
+
+
+def _of_golems(golems: Sequence[str] | None) -> ds.Expression | None:
+    return None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
+
+
+def _vector_keys(vectors: pa.Table) -> Iterator[tuple[str, str]]:
+    return zip(vectors.column("embedder").to_pylist(), vectors.column("text_hash").to_pylist(), strict=True)
 
 
 def _all_signed(rows: Int64Array) -> Wrong:

@@ -1,21 +1,18 @@
-"""The interface and schemas of an event log. One contract suite runs on every implementation."""
+"""The schemas of the event log, the results of an append, and checks of what is appended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, RecordError
-from bardo_pipeline.events.custody.hash_chain import Payloads, Signature
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
-from bardo_pipeline.events.record.validate import Examined
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.log.stream_heads import TickRange
 
@@ -66,6 +63,8 @@ VECTORS_SCHEMA = pa.schema(
 )
 """One row per (embedder, text): the vector and the identity of its embedder; `embedder` is the key of the identity."""
 
+IDENTITY_COLUMNS = ["embedder", *(field.name for field in fields(EmbedderIdentity))]
+
 
 @dataclass(frozen=True)
 class Appended:
@@ -87,154 +86,11 @@ class Appended:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A refused row of a batch and its error."""
-
-    row: int
-    error: BardoError
-
-
-@dataclass(frozen=True)
 class Admitted:
-    """Result of admitting the valid rows of a batch; refused rows are sorted by row."""
+    """Result of admitting the valid rows of a batch. refused: error of each refused row, in the order of rows."""
 
     appended: Appended
-    refused: tuple[Refused, ...]
-
-
-class Log(Protocol):
-    """The append-only log of all golems: cycles, life events and vectors."""
-
-    def append(
-        self,
-        records: pa.Table,
-        *,
-        writer: str,
-        segment: int,
-        recorded_at: datetime,
-        signatures: Mapping[str, Signature] | None = None,
-    ) -> Appended:
-        """Append a batch (RECORD_SCHEMA) atomically, each (golem, tick) once, with one link per golem.
-
-        Parameters
-        ----------
-        writer, segment : transaction id; a writer numbers its segments upwards and retries under the same number
-        signatures : golem -> signature of its slice
-
-        Raises
-        ------
-        RecordError, SchemaVersionError : a record is invalid
-        ForkError : another record of this tick is in the log
-        RegressionError : the tick lies in an accepted gap
-        LeaseError : a writer holds the lease of the golem
-        SignatureError : a signature is missing or wrong
-        StoreError : the segment number belongs to other records
-        """
-        ...
-
-    def admit(
-        self,
-        examined: Examined,
-        *,
-        writer: str,
-        segment: int,
-        recorded_at: datetime,
-        payloads: Payloads | None = None,
-        signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
-        leased_golems: frozenset[str] = frozenset(),
-    ) -> Admitted:
-        """Append the valid rows of a batch; refuse each other row with its error.
-
-        Parameters
-        ----------
-        examined : result of `examine`
-        payloads : the sender's bytes of each row of a JSON batch; each record then has a link and a signature
-        leased_golems : golems whose lease the caller holds
-        """
-        ...
-
-    def record(
-        self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
-    ) -> int:
-        """Append the events with new ids; return their number.
-
-        Parameters
-        ----------
-        leased_golems : golems whose lease the caller holds
-
-        Raises
-        ------
-        RecordError, SignatureError : an event contradicts the log
-        LeaseError : a DECIDING event of a golem whose lease a writer holds, which may have acknowledged records
-            that the event would refuse
-        """
-        ...
-
-    def record_vectors(self, vectors: pa.Table) -> int:
-        """Append the vectors (VECTORS_SCHEMA) with a new (embedder, text_hash); return their number."""
-        ...
-
-    def heads(self) -> pa.Table:
-        """Return the head of each golem's stream (HEADS_SCHEMA) by id."""
-        ...
-
-    def gaps(self) -> tuple[TickRange, ...]:
-        """Return all missing runs of ticks that were not accepted as lost, by golem and tick."""
-        ...
-
-    def read_cycles(
-        self,
-        columns: Sequence[str] | None = None,
-        since_version: int | None = None,
-        golems: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """Read cycles (CYCLES_SCHEMA) in any order.
-
-        Parameters
-        ----------
-        columns : names or dotted paths into structs ("observation.price"); None for all
-        since_version : only rows committed after this version (older rows may also be returned)
-        golems : only these golems
-        """
-        ...
-
-    @property
-    def version(self) -> int:
-        """Newest version of the cycles."""
-        ...
-
-    def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
-        """Read life events (LIFE_LOG_SCHEMA) of one kind or all, in any order."""
-        ...
-
-    @property
-    def life_version(self) -> int:
-        """Newest version of the life events."""
-        ...
-
-    def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
-        """Read the vectors of these texts (columns text_hash, vector) by text_hash."""
-        ...
-
-    def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
-        """Count the vectors of an embedder, all or those made after a time."""
-        ...
-
-    def identities(self) -> dict[str, EmbedderIdentity]:
-        """Return the embedders with vectors in the log by key."""
-        ...
-
-    def close(self) -> None:
-        """Close the log and save the cache of stream heads."""
-        ...
-
-    def __enter__(self) -> Self:
-        """Return the log."""
-        ...
-
-    def __exit__(self, *exc: object) -> None:
-        """Close the log."""
-        ...
+    refused: dict[int, BardoError]
 
 
 def utc(moment: datetime, what: str) -> datetime:
@@ -273,10 +129,14 @@ def check_vectors(vectors: pa.Table) -> None:
         raise RecordError("the length of a vector differs from its dimension")
     if not pc.all(pc.is_finite(components)).as_py():
         raise RecordError("a vector has a component that is not finite")
-    names = [field.name for field in fields(EmbedderIdentity)]
-    for row in vectors.select(["embedder", *names]).group_by(["embedder", *names]).aggregate([]).to_pylist():
-        key, identity = row.pop("embedder"), EmbedderIdentity(**row)
+    for key, identity in identities_in(vectors):
         if key != identity.key:
             raise RecordError(
                 f"a vector has the key {key} but the identity {identity}: write the identity of its embedder"
             )
+
+
+def identities_in(vectors: pa.Table) -> Iterator[tuple[str, EmbedderIdentity]]:
+    """Yield each pair of key and embedder identity in the vectors (IDENTITY_COLUMNS)."""
+    pairs = vectors.select(IDENTITY_COLUMNS).group_by(IDENTITY_COLUMNS).aggregate([])
+    return ((row.pop("embedder"), EmbedderIdentity(**row)) for row in pairs.to_pylist())

@@ -57,7 +57,7 @@ class LogAsOf(_Part):
     ) -> pa.Table:
         """Read the cycles of the view, all or those after a version."""
         if self._moment is None:
-            return self._log.read_cycles_between(columns, since_version, self.version, golems)
+            return self._log.read_cycles(columns, since_version, golems, until_version=self.version)
         extra = [c for c in ("observed_at",) if columns is not None and c not in columns]
         rows = self._log.read_cycles(None if columns is None else [*columns, *extra], since_version, golems)
         return rows.filter(pc.less_equal(rows["observed_at"], self._at())).drop_columns(extra)
@@ -85,7 +85,7 @@ class LogAsOf(_Part):
     def _at(self) -> pa.Scalar:
         if self._moment is not None:
             return pa.scalar(self._moment, MOMENT)
-        newest = pc.max(self._log.read_cycles_between(["observed_at"], None, self.version)["observed_at"])
+        newest = pc.max(self._log.read_cycles(["observed_at"], until_version=self.version)["observed_at"])
         return newest.cast(MOMENT)
 
 
