@@ -5,6 +5,7 @@ Source: architecture ("The bucket is SHA-256(golem id) modulo a count fixed when
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -24,6 +25,15 @@ from bardo_pipeline.storage import locks
 
 _MARK = "home.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_REMEDIES = {
+    errno.ENOSPC: "free some space on its disk",
+    errno.EDQUOT: "free some space on its disk, or ask for a larger quota",
+    errno.EFBIG: "raise the limit on the size of a file",
+    errno.EMFILE: "raise the limit on open files",
+    errno.EACCES: "let this user write there",
+    errno.EPERM: "let this user write there",
+    errno.EROFS: "mount its disk for writing",
+}
 
 
 def home_root(environ: Mapping[str, str]) -> Path:
@@ -143,6 +153,16 @@ class Home:
             folder.mkdir(parents=True, exist_ok=True)
         sync_folder(root)  # includes the name home.json
         return home
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Raise StoreError, naming the path, for any OSError in the block."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "look at its disk")
+        raise StoreError(f"{path} cannot be written ({error}): {remedy}, then try again") from error
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -163,14 +163,14 @@ def test_callers_are_slowed_down_before_the_journal_is_full(home: Home, opened: 
     pauses = []
     for tick in range(1, 15):
         writer.append(line(tick), wait=False)
-        pauses.append(writer.pause_seconds())
+        pauses.append(writer.journal.pause_seconds())
     assert pauses[:6] == [0.0] * 6, "nothing while it is less than half full"
     late = [pause for pause in pauses if pause]
     assert len(late) > 3
     assert late == sorted(late), "the fuller, the longer"
     assert late[-1] < ROOM_SECONDS
     drained(home)
-    assert writer.pause_seconds() == 0.0
+    assert writer.journal.pause_seconds() == 0.0
     writer.close()
 
 

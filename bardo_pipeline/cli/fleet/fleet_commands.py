@@ -17,11 +17,29 @@ from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.project_files import checkout
 from bardo_pipeline.runtime.run_settings import Ending
-from bardo_pipeline.storage.dagster_instance import prepare_dagster_home
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, replace_file
 from bardo_pipeline.storage.warehouse.build import query
 
 _TOOLS = Path(sys.executable).parent
+
+DAGSTER_SETTINGS = """\
+# Settings of this home's Dagster instance. Written once; what you change here, stays.
+
+telemetry:
+  enabled: false
+
+# One process at a time derives into a home; a second run would only wait for the first one's lock.
+concurrency:
+  runs:
+    max_concurrent_runs: 1
+
+# A schedule or sensor that finds nothing says so at every look: those notes go after a few days.
+retention:
+  schedule:
+    purge_after_days: {skipped: 7, failure: 30, success: -1}
+  sensor:
+    purge_after_days: {skipped: 2, failure: 30, success: -1}
+"""
 
 FLEET_SQL = """
 select golem_id as golem, generation as gen, owner_id as owner, coalesce(predecessor_id, '-') as heir_of,
@@ -172,6 +190,15 @@ def _project_root() -> Path:
     if root is None:
         raise ConfigError("Dagster's code location is not part of the wheel: use a checkout (`make venv`) or the image")
     return root
+
+
+def prepare_dagster_home(home: Home) -> Path:
+    """Return the folder for DAGSTER_HOME; write its dagster.yaml if it is missing."""
+    home.dagster.mkdir(parents=True, exist_ok=True)
+    settings = home.dagster / "dagster.yaml"
+    if not settings.exists():
+        replace_file(settings, DAGSTER_SETTINGS.encode())
+    return home.dagster
 
 
 def _environment(root: Path) -> dict[str, str]:

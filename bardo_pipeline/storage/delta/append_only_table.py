@@ -45,8 +45,7 @@ from bardo_pipeline.storage.delta.durable_commits import (
 )
 from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, all_exist, files_between, within
 from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_parquet
-from bardo_pipeline.storage.disk_errors import writing_to
-from bardo_pipeline.storage.home import sync_file, sync_folder
+from bardo_pipeline.storage.home import sync_file, sync_folder, writing_to
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 
 _PART_ROWS = 100_000

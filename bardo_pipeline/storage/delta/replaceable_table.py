@@ -42,8 +42,7 @@ from bardo_pipeline.storage.delta.durable_commits import (
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
-from bardo_pipeline.storage.disk_errors import writing_to
-from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.home import bucket_of, writing_to
 from bardo_pipeline.storage.projections.table_specs import TableSpec
 
 GATHERED_ROWS = 4_096

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import SchemaVersionError
+from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.upcast import absent
 
 
@@ -28,13 +29,8 @@ def _loosened(kind: pa.DataType, moments: pa.DataType | None) -> pa.DataType:
 
 def tightened(loose: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a loose table (unsliced, one chunk per column) in its original schema, without copying."""
-    columns = [_tightened(_whole(loose.column(column.name)), column, None) for column in schema]
+    columns = [_tightened(one(loose.column(column.name)), column, None) for column in schema]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    assert column.num_chunks <= 1, "a loose table is read in one piece"
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
 def _tightened(array: pa.Array, column: pa.Field, hole: pa.Array | None) -> pa.Array:

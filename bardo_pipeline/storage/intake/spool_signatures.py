@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
 
 import orjson
@@ -30,27 +31,27 @@ class LineSignatures:
         """Return the signatures of these lines, ascending over all calls; None without a file of signatures."""
         if self._file is None:
             return None
-        return [self._of(number) for number in numbers]
-
-    def _of(self, number: int) -> Signature | SignatureError | None:
-        assert self._file is not None
-        line = b""
-        while self._number < number:
-            line = self._line()
-            self._number += 1
-        return _signature(line, number)
-
-    def _line(self) -> bytes:
-        assert self._file is not None
-        line = part = self._file.readline(_LINE_BYTES_MAX)
-        while part and not part.endswith(b"\n"):
-            part = self._file.readline(_LINE_BYTES_MAX)
-        return line
+        signatures = []
+        for number in numbers:
+            line = b""
+            while self._number < number:
+                line = _bounded_line(self._file)
+                self._number += 1
+            signatures.append(_signature(line, number))
+        return signatures
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _bounded_line(file: BufferedReader) -> bytes:
+    """Read a line; return its first bytes if it is long."""
+    line = part = file.readline(_LINE_BYTES_MAX)
+    while part and not part.endswith(b"\n"):
+        part = file.readline(_LINE_BYTES_MAX)
+    return line
 
 
 def _signature(line: bytes, number: int) -> Signature | SignatureError | None:

@@ -57,8 +57,7 @@ class AsyncEventWriter:
     ) -> Ack:
         """See `EventWriter.append`."""
         line, tick = self._writer.checked(record)
-        if not self._writer.has_ample_room(line):
-            await self._make_room(line, wait, timeout)
+        await self._make_room(line, wait, timeout)
         durable: asyncio.Future[None] = self._loop.create_future()
         ack = self._writer.submit(line, tick, durable, wait=False)
         if ack is None:
@@ -69,7 +68,7 @@ class AsyncEventWriter:
     async def _make_room(self, line: bytes, wait: bool, timeout: float | None) -> None:
         """See `EventWriter.make_room`."""
         deadline = None if timeout is None else self._loop.time() + timeout
-        if wait and (pause := self._writer.pause_seconds(timeout)):
+        if wait and (pause := self._writer.journal.pause_seconds(timeout)):
             await asyncio.sleep(pause)
         while not self._writer.has_room(line):
             try:

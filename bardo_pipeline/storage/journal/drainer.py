@@ -23,8 +23,7 @@ from bardo_pipeline.events.custody.hash_chain import Payloads, Tip
 from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import locks
-from bardo_pipeline.storage.disk_errors import writing_to
-from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.home import Home, sync_folder, writing_to
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem

@@ -41,8 +41,7 @@ from bardo_pipeline.events.record.fast_json import glance
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.disk_errors import writing_to
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, writing_to
 from bardo_pipeline.storage.intake.json_reader import read_lines, sentence_of
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.journal.drainer import DrainReport
@@ -178,8 +177,7 @@ class EventWriter:
         JournalError : the record could not be made durable
         """
         line, tick = self.checked(record)
-        if not self.has_ample_room(line):
-            self.make_room(line, wait=wait, timeout=timeout)
+        self.make_room(line, wait=wait, timeout=timeout)
         durable = Outcome()
         with self._mutex:
             ack, draft = self._accept(line, tick)
@@ -290,22 +288,13 @@ class EventWriter:
         except PydanticSerializationError as error:
             raise RecordError(f"golem {self.golem_id}: this model cannot be written as JSON: {error}") from error
 
-    def has_ample_room(self, line: bytes) -> bool:
-        """Whether the journal has room for this line without throttling."""
-        return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.crowded_bytes
-
     def make_room(self, line: bytes, *, wait: bool, timeout: float | None = None) -> None:
         """Wait until the journal has room for this line. Raises BackpressureError after the timeout."""
         size = len(line) + HEAD_BYTES
         if self._journal.undrained_bytes + size > self._journal.policy.journal_bytes_max:
             self._journal.make_room(size, wait=wait, timeout=timeout)
-        elif wait and (pause := self.pause_seconds(timeout)):
+        elif wait and (pause := self._journal.pause_seconds(timeout)):
             time.sleep(pause)
-
-    def pause_seconds(self, timeout: float | None = None) -> float:
-        """Return how long an append with this timeout should pause; see `Journal.pause_seconds`."""
-        pause = self._journal.pause_seconds()
-        return pause if timeout is None else min(pause, max(timeout, 0.0))
 
     def has_room(self, line: bytes) -> bool:
         """Whether the journal had room for this line at the last look."""

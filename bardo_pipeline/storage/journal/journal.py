@@ -26,7 +26,6 @@ from bardo_pipeline.storage.journal.frames import HEADER_BYTES, Draft, segment_h
 from bardo_pipeline.storage.journal.group_commit import GroupCommit, Outcome
 from bardo_pipeline.storage.journal.segment_files import (
     Backlog,
-    TornTail,
     checked_name,
     cut_tail,
     locked_journal,
@@ -60,7 +59,6 @@ class Journal:
     ) -> None:
         self.folder, self.policy = folder, policy
         self.writer = folder.name
-        self.crowded_bytes = int(_CROWDED_SHARE * policy.journal_bytes_max)
         self.broken: JournalError | None = None
         self.mended = 0
         self.watchdog: Callable[[], None] = lambda: None
@@ -83,7 +81,7 @@ class Journal:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
         last_segment: Callable[[], int],
-    ) -> tuple[Journal, TornTail | None]:
+    ) -> tuple[Journal, int | None]:
         """Lock the journal of this name and start its committer; segments of a dead process count as sealed.
 
         Parameters
@@ -92,7 +90,7 @@ class Journal:
         monotonic : returns the seconds that a segment's age is measured by
         last_segment : called under the lock; returns the highest segment number in the log
 
-        Returns the journal, and the torn tail of its newest segment (None where the folder held no segment).
+        Returns the journal, and the torn bytes of its newest segment (None where the folder held no segment).
         Raises LeaseError when another process has the journal, ConfigError for a name that no file can have.
         """
         folder = home.journal / checked_name(writer)
@@ -143,15 +141,16 @@ class Journal:
         """Acknowledged bytes that were not drained at the last look."""
         return self._sealed.bytes + self._size
 
-    def pause_seconds(self) -> float:
-        """Return for how long an append should pause, so that callers rarely meet a full journal.
+    def pause_seconds(self, timeout: float | None = None) -> float:
+        """Return for how long an append with this timeout should pause, so that callers rarely meet a full journal.
 
         0 while less than half of the journal is used, then growing to ROOM_SECONDS as it fills.
         """
-        crowded = self.crowded_bytes
+        full, crowded = self.policy.journal_bytes_max, int(_CROWDED_SHARE * self.policy.journal_bytes_max)
         if self.undrained_bytes <= crowded or not self.backlog():
             return 0.0
-        return ROOM_SECONDS * max(self.undrained_bytes - crowded, 0) / (self.policy.journal_bytes_max - crowded)
+        pause = ROOM_SECONDS * max(self.undrained_bytes - crowded, 0) / (full - crowded)
+        return pause if timeout is None else min(pause, max(timeout, 0.0))
 
     def make_room(self, size: int, *, wait: bool, timeout: float | None) -> None:
         """Return when a frame of this size fits. Raises BackpressureError after the timeout in seconds."""

@@ -38,14 +38,6 @@ _LOCK = "lock"
 
 
 @dataclass(frozen=True)
-class TornTail:
-    """The last segment of a dead writer and the number of bytes of its unacknowledged last append."""
-
-    path: Path
-    bytes: int
-
-
-@dataclass(frozen=True)
 class JournalDepth:
     """Undrained segments with records of a journal or of all, their bytes, acceptance time of the oldest record."""
 
@@ -129,15 +121,15 @@ def remove_journal(folder: Path) -> None:
         folder.rmdir()
 
 
-def cut_tail(path: Path) -> TornTail:
-    """Truncate the torn append of a dead writer and the zeros at the end of its last segment."""
+def cut_tail(path: Path) -> int:
+    """Truncate a dead writer's last segment to its whole frames; return the number of torn bytes before the zeros."""
     content = read(path, sealed=False)
     kept = content.size - content.torn
     if kept < path.stat().st_size:
         with path.open("r+b") as segment:
             segment.truncate(kept)
             os.fsync(segment.fileno())
-    return TornTail(path, content.torn)
+    return content.torn
 
 
 def journal_folders(home: Home) -> list[Path]:

@@ -17,7 +17,6 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import Drainer, DrainProcess, DrainReport, DrainThread
 from bardo_pipeline.storage.journal.journal import Journal
-from bardo_pipeline.storage.journal.segment_files import TornTail
 from bardo_pipeline.storage.log.configuration_events import with_recorded_operations
 from bardo_pipeline.storage.log.event_log import EventLog
 
@@ -70,14 +69,14 @@ class WriterSession:
             self._background.ensure_running()
             self.journal.watchdog = self._background.ensure_running
 
-    def _drain_dead_writers(self, torn: TornTail | None) -> DrainReport | None:
+    def _drain_dead_writers(self, torn: int | None) -> DrainReport | None:
         """Drain what dead writers left in any journal; None where they left nothing."""
         # The journals are the evidence, because a power cut may have removed the leases.
         if torn is None and not self._drainer.has_dead_journal():
             return None
         report = self._drainer.once()
         if torn is not None:
-            report.torn += torn.bytes
+            report.torn += torn
             self._drainer.clear_leases(self.journal.writer)
         return report
 

@@ -30,7 +30,7 @@ from bardo_pipeline.storage.home import Home, sync_folder
 
 _START = "0" * 16
 _TAIL_BYTES = 64 * 1024
-_LINE = re.compile(r"([0-9a-f]{64})  (\S+)  ([0-9]+)  ([0-9a-f]{16})")
+_LINE = re.compile(r"([0-9a-f]{64})  (\S+)  ([0-9]+)  ([0-9a-f]{16})\n")
 COMMIT = re.compile(r"([0-9]{20})\.json")
 CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
 
@@ -139,9 +139,9 @@ class Sums:
         if end < self._length:
             self._length, self._commit, self._checkpoint = 0, -1, -1
         start = self._length or max(0, end - _TAIL_BYTES)
-        lines = _parsed(os.pread(handle, end - start, start))
+        lines = _whole_lines(os.pread(handle, end - start, start))
         if start and not any(COMMIT.search(line.group(2)) for line, _ in lines):
-            start, lines = 0, _parsed(os.pread(handle, end, 0))
+            start, lines = 0, _whole_lines(os.pread(handle, end, 0))
         self._length = start + lines[-1][1] if lines else 0
         self._check = lines[-1][0].group(4) if lines else _START
         self._note(line.group(2) for line, _ in lines)
@@ -154,16 +154,16 @@ class Sums:
             yield handle
 
 
-def _parsed(content: bytes) -> list[tuple[re.Match[str], int]]:
-    """Return the complete lines of a part of a manifest and the end offset of each."""
-    lines = []
+def _parsed(content: bytes) -> Iterator[tuple[re.Match[str] | None, int]]:
+    """Yield each line of a part of a manifest (None if it is torn or altered) and the offset of its end."""
     end = 0
     for line in content.splitlines(keepends=True):
         end += len(line)
-        match = _LINE.fullmatch(line.decode("ascii", "replace").removesuffix("\n"))
-        if match and line.endswith(b"\n"):
-            lines.append((match, end))
-    return lines
+        yield _LINE.fullmatch(line.decode("ascii", "replace")), end
+
+
+def _whole_lines(content: bytes) -> list[tuple[re.Match[str], int]]:
+    return [(line, end) for line, end in _parsed(content) if line is not None]
 
 
 def read_sums(path: Path, length: int | None = None) -> SumList:
@@ -174,12 +174,11 @@ def read_sums(path: Path, length: int | None = None) -> SumList:
     except FileNotFoundError:
         return manifest
     check = _START
-    for number, line in enumerate(content.splitlines(keepends=True), 1):
-        match = _LINE.fullmatch(line.decode("ascii", "replace").removesuffix("\n"))
-        if match is None or not line.endswith(b"\n"):
+    for number, (match, _) in enumerate(_parsed(content), 1):
+        if match is None:
             manifest.faults.append(f"line {number} is torn or altered")
             continue
-        if _next_check(check, match.group(0)[:-18]) != match.group(4):
+        if _next_check(check, match.group(0)[:-19]) != match.group(4):
             manifest.faults.append(f"line {number}, of {match.group(2)}, does not follow the line before")
         check, name, listed = match.group(4), match.group(2), Sum(match.group(1), int(match.group(3)))
         if manifest.sums.setdefault(name, listed) != listed:

@@ -7,23 +7,22 @@ Source: MEM (embedding integrity); canon 56.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
+from bardo_pipeline.events.record.arrow_columns import all_nullable, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import Drift, Verdict
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
-from bardo_pipeline.storage.disk_errors import writing_to
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, writing_to
 from bardo_pipeline.storage.log.checksum_manifest import Sums
-from bardo_pipeline.storage.log.protocol import utc
+from bardo_pipeline.storage.log.protocol import IDENTITY_COLUMNS, VECTORS_SCHEMA, utc
 
 Kind = Literal["DriftChecked", "ReembeddingBegan"]
 
@@ -35,9 +34,8 @@ EMBEDDING_SCHEMA = pa.schema(
         required("number", pa.int64()),
         required("kind", pa.string()),
         required("at", MOMENT),
-        *all_required(pa.string(), "name", "embedder", "model", "version"),
-        required("dimension", pa.int32()),
-        *all_required(pa.string(), "preprocess_hash", "chunk_config"),
+        required("name", pa.string()),
+        *(VECTORS_SCHEMA.field(name) for name in IDENTITY_COLUMNS),
         *all_nullable(pa.int64(), *_MEASURES),
         *all_nullable(pa.string(), "verdict", "says", "derivation_id"),
         pa.field("adoptions", pa.int64()),
@@ -74,14 +72,10 @@ class EmbeddingLog:
 
     def __init__(self, home: Home, policy: Policy | None = None) -> None:
         self._home, self._policy = home, policy or Policy()
-        self._open: AppendOnlyTable | None = None
 
     def record_check(self, at: datetime, name: str, identity: EmbedderIdentity, drift: Drift) -> Checked:
         """Record the result of a drift check."""
-        figures = {n: getattr(drift, n) for n in _MEASURES}
-        self._record("DriftChecked", at, name, identity, figures | {
-            "verdict": drift.verdict, "says": "; ".join(drift.says),
-        })  # fmt: skip
+        self._record("DriftChecked", at, name, identity, asdict(drift) | {"says": "; ".join(drift.says)})
         return Checked(at, name, identity.key, drift)
 
     def begin(
@@ -92,19 +86,12 @@ class EmbeddingLog:
         self._record("ReembeddingBegan", at, name, identity, more)
 
     def _record(self, kind: Kind, at: datetime, name: str, identity: EmbedderIdentity, more: Mapping[str, Any]) -> None:
-        facts = {field.name: getattr(identity, field.name) for field in fields(identity)}
-        row: dict[str, Any] = {
-            "kind": kind,
-            "at": utc(at, "the moment of a check"),
-            "name": name,
-            "embedder": identity.key,
-        }
+        row = {"kind": kind, "at": utc(at, "the moment of a check"), "name": name, "embedder": identity.key}
         with writing_to(self._home.root), self._home.lock("log"):
             self._home.raise_version()
-            if self._open is None:
-                self._open = self._table()
-            row |= facts | dict(more) | {"number": len(self._rows()) + 1}
-            self._open.append(pa.Table.from_pylist([row], schema=EMBEDDING_SCHEMA), transactions={})
+            table = self._table()
+            row |= asdict(identity) | dict(more) | {"number": table.read(["number"]).num_rows + 1}
+            table.append(pa.Table.from_pylist([row], schema=EMBEDDING_SCHEMA), transactions={})
 
     def checks(self, embedder: str | None = None, *, name: str | None = None) -> list[Checked]:
         """Return the checks, oldest first, optionally of one embedder key or name."""
@@ -130,12 +117,9 @@ class EmbeddingLog:
         return began[-1]
 
     def _rows(self) -> list[dict[str, Any]]:
-        if self._open is None:
-            if not (self._home.embedding / "_delta_log").exists():
-                return []
-            self._open = self._table()
-        rows: list[dict[str, Any]] = self._open.read().to_pylist()
-        return sorted(rows, key=lambda row: row["number"])
+        if not (self._home.embedding / "_delta_log").exists():
+            return []
+        return self._table().read().sort_by("number").to_pylist()
 
     def _table(self) -> AppendOnlyTable:
         path = self._home.embedding

@@ -34,8 +34,7 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable, Part
 from bardo_pipeline.storage.delta.durable_commits import Added
 from bardo_pipeline.storage.delta.files_by_version import DataFile
 from bardo_pipeline.storage.delta.parquet_io import scan
-from bardo_pipeline.storage.disk_errors import writing_to
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, writing_to
 from bardo_pipeline.storage.journal.leases import leased
 from bardo_pipeline.storage.log.admission import Known, Verdicts, Wrong, judge
 from bardo_pipeline.storage.log.batch import Batch, Stamp
@@ -236,8 +235,7 @@ class EventLog:
         """Return the newest link of a golem's chain."""
         with self._mutex:
             self._refresh()
-            head = self._known.heads.of.get(golem_id)
-            return head.tip if head is not None else Tip()
+            return self._known.tip(golem_id)
 
     def last_segment(self, writer: str) -> int:
         """Return the highest recorded segment of a writer; -1 without one."""

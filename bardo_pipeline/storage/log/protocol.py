@@ -1,4 +1,4 @@
-"""The schemas of the event log, the results of an append, and checks of what is appended."""
+"""Schemas of the event log, results of an append, and checks of appended events and vectors."""
 
 from __future__ import annotations
 
