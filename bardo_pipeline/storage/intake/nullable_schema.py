@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import SchemaVersionError
-from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.upcast import absent
 
 
@@ -29,7 +29,7 @@ def _loosened(kind: pa.DataType, moments: pa.DataType | None) -> pa.DataType:
 
 def tightened(loose: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a loose table (unsliced, one chunk per column) in its original schema, without copying."""
-    columns = [_tightened(one(loose.column(column.name)), column, None) for column in schema]
+    columns = [_tightened(contiguous(loose.column(column.name)), column, None) for column in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
