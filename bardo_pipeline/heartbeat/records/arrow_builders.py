@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,21 +14,30 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.events.record.upcast import absent
 
 
-def floats(values: ArrayLike) -> pa.Array:
-    """Build float64 values; NaN becomes null."""
-    array = np.ascontiguousarray(values, dtype=np.float64)
-    missing = np.isnan(array)
-    return pa.array(array, mask=missing) if missing.any() else pa.array(array)
+def column(part: Any, type_: pa.DataType, count: int) -> pa.Array:
+    """Convert a part to an array of a type.
+
+    Parameters
+    ----------
+    part : Arrow array; numpy array, whose NaN becomes null; struct children by name; or one value for all rows
+    """
+    if isinstance(part, np.ndarray):
+        return pa.array(np.ascontiguousarray(part, type_.to_pandas_dtype()), from_pandas=True)
+    if isinstance(part, pa.Array):
+        return part if part.type == type_ else part.cast(type_)
+    if isinstance(part, Mapping):
+        return struct(type_, part)
+    return absent(type_, count) if part is None else pa.repeat(pa.scalar(part, type_), count)
 
 
-def integers(values: ArrayLike, missing: BoolArray | None = None) -> pa.Array:
-    """Build int64 values, null where `missing`."""
-    return pa.array(np.ascontiguousarray(values, dtype=np.int64), mask=missing)
+def struct(type_: pa.DataType, parts: Mapping[str, Any], missing: BoolArray | None = None) -> pa.Array:
+    """Build structs from children by name (parts of `column`, at least one array); children not given are null.
 
-
-def booleans(values: ArrayLike) -> pa.Array:
-    """Build boolean values."""
-    return pa.array(np.ascontiguousarray(values, dtype=bool))
+    missing: rows whose struct is null.
+    """
+    count = next(len(part) for part in parts.values() if isinstance(part, pa.Array | np.ndarray))
+    children = [column(parts.get(f.name), f.type, count) for f in type_]
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=None if missing is None else pa.array(missing))
 
 
 def text_of(choices: tuple[str | None, ...] | pa.Array, codes: ArrayLike) -> pa.Array:
@@ -38,29 +48,6 @@ def text_of(choices: tuple[str | None, ...] | pa.Array, codes: ArrayLike) -> pa.
     if missing.all():
         return pa.nulls(len(codes), table.type)
     return table.take(pa.array(codes, mask=missing) if missing.any() else pa.array(codes))
-
-
-def constant(value: object, count: int, type_: pa.DataType | None = None) -> pa.Array:
-    """Repeat one value."""
-    return pa.repeat(pa.scalar(value, type_) if type_ is not None else pa.scalar(value), count)
-
-
-def struct(
-    type_: pa.DataType, parts: Mapping[str, pa.Array | str | bool], missing: BoolArray | None = None
-) -> pa.Array:
-    """Build structs from children by name: arrays, or one value for all rows; children not given are null.
-
-    missing: rows whose struct is null.
-    """
-    count = next(len(part) for part in parts.values() if isinstance(part, pa.Array))
-    children = [_child(parts.get(f.name), f.type, count) for f in type_]
-    return pa.StructArray.from_arrays(children, fields=list(type_), mask=None if missing is None else pa.array(missing))
-
-
-def _child(part: pa.Array | str | bool | None, type_: pa.DataType, count: int) -> pa.Array:
-    if isinstance(part, pa.Array):
-        return part if part.type == type_ else part.cast(type_)
-    return pa.nulls(count, type_) if part is None else constant(part, count, type_)
 
 
 def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
@@ -81,7 +68,8 @@ def list_array(type_: pa.DataType, counts: Int64Array, values: pa.Array) -> pa.A
     """Build lists from their lengths and their values in row order."""
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), _child(values, type_.value_type, len(values)), type=type_)
+    values = column(values, type_.value_type, len(values))
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=type_)
 
 
 def concat_lists(counts_a: Int64Array, values_a: pa.Array, counts_b: Int64Array, values_b: pa.Array) -> pa.Array:

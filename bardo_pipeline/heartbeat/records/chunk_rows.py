@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.probes import Probes
 from bardo_pipeline.heartbeat.recall_table import Recall
@@ -69,38 +69,41 @@ def record_type(name: str) -> pa.DataType:
     return RECORD_SCHEMA.field(name).type
 
 
-def lists_of(name: str, counts: Int64Array, parts: Mapping[str, pa.Array | str | bool]) -> pa.Array:
+def lists_of(name: str, counts: Int64Array, parts: Mapping[str, Any]) -> pa.Array:
     """Build a record's list field from list lengths and the children of its structs."""
     type_ = record_type(name)
     return list_array(type_, counts, struct(type_.value_type, parts))
 
 
 class Rows:
-    """Rows of a chunk, golem by golem; `rows["tick"]` is a column at all rows."""
+    """Rows of a chunk, golem by golem; `rows["tick"]` is a column.
 
-    def __init__(self, chunk: Chunk) -> None:
+    position: rows as positions in the buffers; None: all ticks of living golems.
+    """
+
+    def __init__(self, chunk: Chunk, position: Int64Array | None = None) -> None:
         self.chunk, self.out = chunk, chunk.out
-        self.position = np.flatnonzero(self.out["alive"].reshape(-1))
+        self.position = np.flatnonzero(self.out["alive"].reshape(-1)) if position is None else position
         self.golem, self.column = np.divmod(self.position, chunk.out.ticks)
         self.t = chunk.start + self.column
         self.count = len(self.position)
-        self.ids = pa.array(chunk.golem_ids, pa.string()).take(pa.array(self.golem))
-        self.thinking = np.isin(self["tier"], (1, 2))
+        self.golem_ids = pa.array(chunk.golem_ids, pa.string()).take(pa.array(self.golem))
 
     def __getitem__(self, name: str) -> Any:
         return self.out[name][self.golem, self.column]
 
-    def of(self, name: str, where: Int64Array) -> Any:
-        """Return a column at some rows."""
-        return self.out[name][self.golem[where], self.column[where]]
+    def take(self, where: Int64Array) -> Rows:
+        """Select rows."""
+        return Rows(self.chunk, self.position[where])
 
-    def text(self, name: str, where: Int64Array) -> pa.Array:
-        """Return an integer column at some rows, as text."""
-        return pa.array(self.of(name, where).astype(np.int64)).cast(pa.string())
+    def text(self, name: str) -> pa.Array:
+        """Return an integer column as text."""
+        return pa.array(self[name].astype(np.int64)).cast(pa.string())
 
-    def golem_ids(self, where: Int64Array) -> pa.Array:
-        """Return the golem ids of some rows."""
-        return self.ids.take(pa.array(where))
+    @cached_property
+    def thinking(self) -> BoolArray:
+        """Mask of the rows in which the golem deliberated."""
+        return np.isin(self["tier"], (1, 2))
 
     def entry_ids(self, codes: Int64Array) -> pa.Array:
         """Return entry ids by code; -1 becomes null."""
