@@ -24,31 +24,6 @@ LINK_CANDIDATE, LINK_INVALIDATED = 1.0, 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class ProbeInputs:
-    """Inputs of the probes, one element per golem or one number for all; NaN: the source is absent.
-
-    price_change, liquidity_change: signed shares since the last tick. gas_hour_ratio: gas over its hourly mean.
-    credit_share: credits over first credits. macd: histogram as a signed share of the price. nav_drawdown: share below
-    the high-water mark. threat: strongest pheromone, [0, 1]. deviation_sigma: largest absolute z of the homeostatic
-    variables. drift: mean relative forecast error. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
-    """
-
-    price_change: Float64Array | float
-    liquidity_change: Float64Array | float
-    health_factor: Float64Array
-    gas_hour_ratio: Float64Array | float
-    credit_share: Float64Array
-    rsi: Float64Array | float
-    macd: Float64Array | float
-    nav_drawdown: Float64Array
-    kill_switch: BoolArray | bool
-    threat: Float64Array | float
-    deviation_sigma: Float64Array
-    drift: Float64Array
-    causal: Float64Array
-
-
-@dataclass(frozen=True, eq=False)
 class Probes:
     """Probe values [12, golems] in the order of PROBES, and their limits.
 
@@ -61,9 +36,9 @@ class Probes:
     @cached_property
     def anomalies(self) -> BoolArray:
         """Whether each probe is at HIGH [12, N]: its value is beyond the limit ("> 2 %", "< 1.5")."""
-        limits = _limits(self.rules)
-        high: BoolArray = self.value * limits.sign > limits.signed_high
-        return high
+        _, high, sign = _limits(self.rules)
+        is_high: BoolArray = self.value * sign > high * sign
+        return is_high
 
     @property
     def anomaly_count(self) -> Int64Array:
@@ -74,8 +49,8 @@ class Probes:
     @cached_property
     def severity(self) -> Int8Array:
         """ABSENT, NONE, LOW or HIGH, [12, N]."""
-        limits = _limits(self.rules)
-        severity = (self.value * limits.sign > limits.signed_low).astype(np.int8)
+        low, _, sign = _limits(self.rules)
+        severity = (self.value * sign > low * sign).astype(np.int8)
         severity[self.anomalies] = HIGH
         severity[np.isnan(self.value)] = ABSENT
         return severity
@@ -83,47 +58,65 @@ class Probes:
     @cached_property
     def threshold(self) -> Float64Array:
         """The applicable limit [12, N]: the high one at HIGH, else the low one; NaN if absent."""
-        limits = _limits(self.rules)
-        threshold = np.where(self.anomalies, limits.high, limits.low)
+        low, high, _ = _limits(self.rules)
+        threshold = np.where(self.anomalies, high, low)
         threshold[np.isnan(self.value)] = np.nan
         return threshold
 
 
-def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
-    """Evaluate the twelve probes.
+def evaluate(
+    *,
+    price_change: Float64Array | float,
+    liquidity_change: Float64Array | float,
+    health_factor: Float64Array,
+    gas_hour_ratio: Float64Array | float,
+    credit_share: Float64Array,
+    rsi: Float64Array | float,
+    macd: Float64Array | float,
+    nav_drawdown: Float64Array,
+    kill_switch: BoolArray | bool,
+    threat: Float64Array | float,
+    deviation_sigma: Float64Array,
+    drift: Float64Array,
+    causal: Float64Array,
+    policy: Policy,
+) -> Probes:
+    """Evaluate the twelve probes. Inputs: one element per golem or one number for all; NaN: the source is absent.
 
     RSI and MACD share a probe whose value is the smaller of both, MACD in RSI points, because RSI alone is noisy on
     minute bars without trades: over the recorded market RSI is beyond 20 or 80 on 39 % of the bars, both are on 1 %.
+
+    Parameters
+    ----------
+    price_change, liquidity_change : signed shares since the last tick
+    gas_hour_ratio : gas over its hourly mean
+    credit_share : credits over first credits
+    macd : histogram as a signed share of the price
+    nav_drawdown : share below the high-water mark
+    threat : strongest pheromone, [0, 1]
+    deviation_sigma : largest absolute z of the homeostatic variables
+    drift : mean relative forecast error
+    causal : 0, LINK_CANDIDATE or LINK_INVALIDATED
     """
-    value = np.empty((len(PROBES), len(inputs.credit_share)))
-    value[0] = np.abs(inputs.price_change)
-    value[1] = np.abs(inputs.liquidity_change)
-    value[2] = inputs.health_factor
-    value[3] = inputs.gas_hour_ratio
-    value[4] = inputs.credit_share
-    value[5] = np.minimum(np.abs(inputs.rsi - 50.0), np.abs(inputs.macd) * policy.probes.macd_points)
-    value[6] = inputs.nav_drawdown
-    value[7] = inputs.kill_switch
-    value[8] = inputs.threat
-    value[9] = inputs.deviation_sigma
-    value[10] = inputs.drift
-    value[11] = inputs.causal
+    value = np.empty((len(PROBES), len(credit_share)))
+    value[0] = np.abs(price_change)
+    value[1] = np.abs(liquidity_change)
+    value[2] = health_factor
+    value[3] = gas_hour_ratio
+    value[4] = credit_share
+    value[5] = np.minimum(np.abs(rsi - 50.0), np.abs(macd) * policy.probes.macd_points)
+    value[6] = nav_drawdown
+    value[7] = kill_switch
+    value[8] = threat
+    value[9] = deviation_sigma
+    value[10] = drift
+    value[11] = causal
     return Probes(value, policy.probes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Limits:
-    """Limits as columns [12, 1]; signed limits are multiplied by `sign`, so that larger is worse for each probe."""
-
-    low: Float64Array
-    high: Float64Array
-    sign: Float64Array
-    signed_low: Float64Array
-    signed_high: Float64Array
-
-
 @lru_cache(maxsize=8)
-def _limits(rules: ProbePolicy) -> _Limits:
+def _limits(rules: ProbePolicy) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """Return low and high limits, and signs with which larger values are worse, each [12, 1]."""
     low_high_sign = {
         "price_delta": (rules.price_delta_low, rules.price_delta_high, 1.0),
         "tvl_change": (rules.tvl_low, rules.tvl_high, 1.0),
@@ -139,7 +132,7 @@ def _limits(rules: ProbePolicy) -> _Limits:
         "causal_graph": (0.0, LINK_CANDIDATE, 1.0),  # a candidate is beyond nothing, an invalidated link beyond that
     }
     low, high, sign = (np.array(column)[:, None] for column in zip(*(low_high_sign[p] for p in PROBES), strict=True))
-    return _Limits(low, high, sign, sign * low, sign * high)
+    return low, high, sign
 
 
 _PERCENT, _PLAIN, _NO_NUMBERS = 100.0, 1.0, 0.0

@@ -5,7 +5,6 @@ them. Source: HB S9, canon 32.
 """
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ class Features:
     log_return : log of close over previous close, 0 at bar 0
     return_sigma : population standard deviation of the last 20 returns, bar 0 excluded
     sma, price_sigma : mean and population standard deviation of the last 20 closes, USDC per WETH
-    sigma_ratio : return_sigma over its mean of the 30 days before; from 40 bars on
+    sigma_ratio : return_sigma over its mean of the 30 days before; from 40 bars on, NaN for a mean below 1e-11
     rsi : Wilder's, in [0, 100]; 50 without movement
     macd : histogram as a share of the close
     gas_hour_mean, gas_hour_ratio : mean gwei of the 60 bars before (at bar 0 its own), and gas over that mean
@@ -65,7 +64,7 @@ def features(market: Market, policy: Policy) -> Features:
     rules, probes = policy.regime, policy.probes
     price, gas, liquidity = market.price, market.gas_gwei, market.liquidity
 
-    log_return = _change(np.log(price), "difference")
+    log_return = np.diff(np.log(price), prepend=np.log(price[0]))
     sma, price_sigma = _window_moments(price, rules.sma_periods)
     _, return_sigma = _window_moments(log_return, rules.sma_periods, first=1)
     return_sigma_average = _past_average(return_sigma, market.at_us, rules.average_days)
@@ -78,12 +77,12 @@ def features(market: Market, policy: Policy) -> Features:
         return_sigma=return_sigma,
         sma=sma,
         price_sigma=price_sigma,
-        sigma_ratio=_ratio(return_sigma, return_sigma_average),
+        sigma_ratio=return_sigma / np.where(return_sigma_average > 1e-11, return_sigma_average, np.nan),
         rsi=_rsi(price, probes.rsi_periods),
         macd=_macd(price, probes.macd_fast_periods, probes.macd_slow_periods, probes.macd_signal_periods),
         gas_hour_mean=gas_hour_mean,
         gas_hour_ratio=gas / gas_hour_mean,
-        liquidity_change=_change(liquidity, "share"),
+        liquidity_change=np.r_[0.0, np.diff(liquidity) / liquidity[:-1]],
         regime=regime,
         interval_seconds=_interval_seconds(regime, rules),
     )
@@ -136,16 +135,6 @@ def _interval_seconds(regime: NDArray[np.int8], rules: RegimePolicy) -> NDArray[
     return bounded[regime]
 
 
-def _change(values: Floats, kind: Literal["difference", "share"]) -> Floats:
-    """Return the change from the previous bar; 0 at bar 0."""
-    changes = np.zeros_like(values)
-    before = values[:-1]
-    changes[1:] = values[1:] - before
-    if kind == "share":
-        changes[1:] /= before
-    return changes
-
-
 def _window_moments(values: Floats, periods: int, first: int = 0) -> tuple[Floats, Floats]:
     """Return mean and population standard deviation of the last `periods` values from index `first` on; NaN before.
 
@@ -191,11 +180,6 @@ def _past_average(values: Floats, at_us: NDArray[np.int64], days: float) -> Floa
     stop = np.arange(len(values))
     within = count[stop] - count[start]
     return np.where(within > 0, (total[stop] - total[start]) / np.maximum(within, 1), np.nan)
-
-
-def _ratio(values: Floats, average: Floats) -> Floats:
-    """Return values / average; NaN for an average below 1e-11."""
-    return values / np.where(average > 1e-11, average, np.nan)
 
 
 def _run_length(holds: Bools) -> NDArray[np.int64]:

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.market.market import FloatBars, IntBars, Market, price_of_tick, tick_of_price
+from bardo_pipeline.market.market import FloatBars, IntBars, Market, TickBars, price_of_tick, tick_of_price
 from bardo_pipeline.market.synthetic_spec import SPEC_DEFAULT, SyntheticSpec, planted_truths
 
 REGIMES = ("calm", "trending_up", "trending_down", "volatile")
@@ -97,19 +98,14 @@ def synthetic_market(*, seed: int, bars: int, start: datetime, spec: SyntheticSp
     moved_usd = (
         liquidity * np.sqrt(price * 1e-12) * 0.5e-4 * path_ticks * 1e-6
     )  # L times the change of 1/sqrt(raw price)
-    return Market(
-        name=f"synthetic-{seed}",
-        chain="synthetic",
-        protocol="uniswap_v3",
-        pair="WETH/USDC",
-        pool=_NO_POOL,
-        fee_ppm=spec.fee_ppm,
-        native_usd_micros=spec.native_usd_micros,
-        at_us=at_us,
-        price=price,
+    return _market(
+        f"synthetic-{seed}",
+        at_us,
+        tick,
         price_low=price_of_tick(highest),  # token0 is the dollar, so a higher tick is a lower price
         price_high=price_of_tick(lowest),
-        tick=tick,
+        fee_ppm=spec.fee_ppm,
+        native_usd_micros=spec.native_usd_micros,
         volume_usd_micros=np.rint((moved_usd + _trades(plan, at_us, noise["trades"], spec)) * 1e6).astype(np.int64),
         liquidity=liquidity,
         gas_gwei=_gas(plan, at_us, noise["gas"], spec),
@@ -124,20 +120,12 @@ def flat_market(*, bars: int, start: datetime) -> Market:
     """
     at_us = _minutes(bars, start)
     tick = np.full(bars, tick_of_price(np.array([1_800.0]))[0], dtype=np.int32)
-    price = price_of_tick(tick)
-    return Market(
-        name="flat",
-        chain="synthetic",
-        protocol="uniswap_v3",
-        pair="WETH/USDC",
-        pool=_NO_POOL,
+    return _market(
+        "flat",
+        at_us,
+        tick,
         fee_ppm=500,
         native_usd_micros=SyntheticSpec.native_usd_micros,
-        at_us=at_us,
-        price=price,
-        price_low=price,
-        price_high=price,
-        tick=tick,
         volume_usd_micros=np.full(bars, 20_000_000, dtype=np.int64),
         liquidity=np.full(bars, 2e18),
         gas_gwei=np.full(bars, 1.0),
@@ -156,25 +144,25 @@ def null_market(*, seed: int, bars: int, start: datetime) -> Market:
         raise ConfigError(f"a synthetic market needs seed >= 0, not {seed}")
     noise = _streams(seed)
     tick = tick_of_price(1_800.0 * np.exp(np.cumsum(_NULL_SIGMA * noise["permanent"].standard_normal(bars))))
-    price = price_of_tick(tick)
     traded = 400.0 * np.exp(noise["trades"].standard_normal(bars))
-    return Market(
-        name=f"null-{seed}",
-        chain="synthetic",
-        protocol="uniswap_v3",
-        pair="WETH/USDC",
-        pool=_NO_POOL,
+    return _market(
+        f"null-{seed}",
+        at_us,
+        tick,
         fee_ppm=1,
         native_usd_micros=1,
-        at_us=at_us,
-        price=price,
-        price_low=price,
-        price_high=price,
-        tick=tick,
         volume_usd_micros=np.rint(traded * 1e6).astype(np.int64),
         liquidity=np.rint(2e9 * np.exp(_wandering(noise["liquidity"], bars, 240.0, 0.25))) * 1e9,
         gas_gwei=np.round(45.0 * np.exp(_wandering(noise["gas"], bars, 20.0, 0.25)), 3),
     )
+
+
+def _market(name: str, at_us: IntBars, tick: TickBars, **columns: Any) -> Market:
+    """Return a market without a pool address. Low and high are the close unless given."""
+    price = price_of_tick(tick)
+    prices = {"price": price, "price_low": price, "price_high": price}
+    fixed = {"chain": "synthetic", "protocol": "uniswap_v3", "pair": "WETH/USDC", "pool": _NO_POOL}
+    return Market(name=name, at_us=at_us, tick=tick, **fixed | prices | columns)
 
 
 def plan_market(*, seed: int, bars: int, spec: SyntheticSpec = SPEC_DEFAULT) -> MarketPlan:

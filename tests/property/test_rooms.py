@@ -25,7 +25,7 @@ from bardo_pipeline.heartbeat.gate import (
     prediction_error_fallback,
     transition_imminent,
 )
-from bardo_pipeline.heartbeat.probes import ABSENT, HIGH, LOW, ProbeInputs, evaluate
+from bardo_pipeline.heartbeat.probes import ABSENT, HIGH, LOW, evaluate
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.regime import Features, features, schedule
 from bardo_pipeline.market.synthetic import synthetic_market
@@ -91,22 +91,20 @@ def fleet(seed: int, size: int) -> Columns:
 
 def probed(c: Columns) -> list[NDArray[Any]]:
     probes = evaluate(
-        ProbeInputs(
-            price_change=c["small"],
-            liquidity_change=c["gappy_signed"],
-            health_factor=c["health"],
-            gas_hour_ratio=c["gas"],
-            credit_share=c["unit"],
-            rsi=c["rsi"],
-            macd=c["macd"],
-            nav_drawdown=c["other_unit"],
-            kill_switch=c["flag"],
-            threat=c["gappy"],
-            deviation_sigma=c["sigma"],
-            drift=c["gappy"],
-            causal=c["causal"],
-        ),
-        POLICY,
+        price_change=c["small"],
+        liquidity_change=c["gappy_signed"],
+        health_factor=c["health"],
+        gas_hour_ratio=c["gas"],
+        credit_share=c["unit"],
+        rsi=c["rsi"],
+        macd=c["macd"],
+        nav_drawdown=c["other_unit"],
+        kill_switch=c["flag"],
+        threat=c["gappy"],
+        deviation_sigma=c["sigma"],
+        drift=c["gappy"],
+        causal=c["causal"],
+        policy=POLICY,
     )
     return [probes.severity, probes.value, probes.threshold, probes.anomalies, probes.anomaly_count]
 

@@ -1,40 +1,40 @@
 """The twelve probes: each at both severities, absent sources and their words."""
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bardo_pipeline.events.record.model import PROBES
-from bardo_pipeline.heartbeat.probes import ABSENT, HIGH, LOW, NONE, ProbeInputs, Probes, detail_arrow, evaluate
+from bardo_pipeline.heartbeat.probes import ABSENT, HIGH, LOW, NONE, Probes, detail_arrow, evaluate
 from bardo_pipeline.policy import Policy, ProbePolicy
 
 POLICY = Policy()
 
 
-def quiet(golems: int = 1) -> ProbeInputs:
+def quiet(golems: int = 1) -> dict[str, Any]:
     """Return inputs with every source present and every probe quiet."""
     zero, first = np.zeros(golems), np.ones(golems)
-    return ProbeInputs(
-        price_change=zero,
-        liquidity_change=zero,
-        health_factor=2.0 * first,
-        gas_hour_ratio=first,
-        credit_share=first,
-        rsi=50.0 * first,
-        macd=zero,
-        nav_drawdown=zero,
-        kill_switch=np.zeros(golems, dtype=bool),
-        threat=zero,
-        deviation_sigma=zero,
-        drift=zero,
-        causal=zero,
-    )
+    return {
+        "price_change": zero,
+        "liquidity_change": zero,
+        "health_factor": 2.0 * first,
+        "gas_hour_ratio": first,
+        "credit_share": first,
+        "rsi": 50.0 * first,
+        "macd": zero,
+        "nav_drawdown": zero,
+        "kill_switch": np.zeros(golems, dtype=bool),
+        "threat": zero,
+        "deviation_sigma": zero,
+        "drift": zero,
+        "causal": zero,
+    }
 
 
 def seen(name: str, **sources: float) -> tuple[int, float, float]:
     """Severity, value and threshold of one probe; the other eleven must stay quiet."""
-    probes = evaluate(replace(quiet(), **{source: np.array([value]) for source, value in sources.items()}), POLICY)
+    probes = evaluate(**quiet() | {source: np.array([value]) for source, value in sources.items()}, policy=POLICY)
     row = PROBES.index(name)
     assert (np.delete(probes.severity, row, axis=0) == NONE).all()
     return int(probes.severity[row, 0]), float(probes.value[row, 0]), float(probes.threshold[row, 0])
@@ -42,7 +42,7 @@ def seen(name: str, **sources: float) -> tuple[int, float, float]:
 
 @pytest.mark.row("HB-13")
 def test_twelve_quiet_sources_raise_nothing() -> None:
-    probes = evaluate(quiet(3), POLICY)
+    probes = evaluate(**quiet(3), policy=POLICY)
     assert probes.severity.shape == probes.value.shape == probes.threshold.shape == (12, 3)
     assert (probes.severity == NONE).all()
     assert (probes.anomaly_count == 0).all()
@@ -131,20 +131,19 @@ def test_an_absent_source_is_absent_and_not_quiet(probe: str, source: str) -> No
 @pytest.mark.row("HB-13")
 def test_limits_are_the_policys() -> None:
     policy = Policy(probes=ProbePolicy(price_delta_low=0.1, price_delta_high=0.2))
-    moved = replace(quiet(), price_change=np.array([0.15]))
-    assert evaluate(moved, policy).severity[0, 0] == LOW
-    assert evaluate(moved, POLICY).severity[0, 0] == HIGH
+    moved = quiet() | {"price_change": np.array([0.15])}
+    assert evaluate(**moved, policy=policy).severity[0, 0] == LOW
+    assert evaluate(**moved, policy=POLICY).severity[0, 0] == HIGH
 
 
 @pytest.mark.row("HB-13")
 def test_anomalies_are_the_probes_at_high() -> None:
-    inputs = replace(
-        quiet(3),
-        price_change=np.array([0.03, 0.01, 0.0]),
-        drift=np.array([0.3, 0.3, np.nan]),
-        kill_switch=np.array([True, False, False]),
-    )
-    probes = evaluate(inputs, POLICY)
+    inputs = quiet(3) | {
+        "price_change": np.array([0.03, 0.01, 0.0]),
+        "drift": np.array([0.3, 0.3, np.nan]),
+        "kill_switch": np.array([True, False, False]),
+    }
+    probes = evaluate(**inputs, policy=POLICY)
     assert probes.anomaly_count.tolist() == [3, 1, 0]
     assert (probes.anomalies == (probes.severity == HIGH)).all()
 
@@ -200,7 +199,7 @@ def test_no_results_have_no_words() -> None:
 
 
 def test_words_follow_the_probes_of_a_fleet() -> None:
-    probes: Probes = evaluate(replace(quiet(2), price_change=np.array([0.03, 0.0])), POLICY)
+    probes: Probes = evaluate(**quiet(2) | {"price_change": np.array([0.03, 0.0])}, policy=POLICY)
     words = detail_arrow(
         np.repeat(np.arange(12), 2), probes.severity.ravel(), probes.value.ravel(), probes.threshold.ravel()
     )
