@@ -3,7 +3,7 @@
 A branch starts at the decision with the golem's position, and ends with the decision's trial. The recorded decision is
 simulated too; if that does not reproduce the recorded verdict, the decision is not used. Pool fee and gas token price
 follow from what the golem itself paid and earned.
-Source: KAT (Loop 3); HB S3; paired_trial.py, whose mechanics these are.
+Source: KAT (Loop 3); HB S3; rebalance.py, whose trials these are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
-from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK
-from bardo_pipeline.heartbeat.paired_trial import LIMIT_PPM
+from bardo_pipeline.heartbeat.defi.rebalance import LIMIT_PPM, MEDIAN_LUCK
 from bardo_pipeline.market.uniswap_v3 import (
     fees_micros,
     liquidity_for,

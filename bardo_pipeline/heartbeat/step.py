@@ -16,7 +16,7 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
-from bardo_pipeline.heartbeat.defi.rebalance import try_inaction
+from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import (
     UNFORCED,
@@ -38,8 +38,7 @@ from bardo_pipeline.heartbeat.observe import (
     observe,
     settle,
 )
-from bardo_pipeline.heartbeat.paired_trial import Verdicts, judge
-from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
+from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.market.tick_series import Tape
@@ -93,8 +92,7 @@ def step(
     sight = observe(fleet, tape, t, policy)
     _put_position(out, at, fleet)
     seen = compare(fleet, tape, t, sight, policy)
-    graph = recall.foresight.look(tape, t, fleet.foreseen, policy)
-    probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed, graph, policy), policy)
+    probes = _probe(fleet, tape, t, sight, seen, killed, recall, policy)
     verdicts = judge(fleet, tape, t, policy)
     interventions = interventions or Interventions.none(fleet.size)
     waking = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle)
@@ -182,11 +180,10 @@ def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:
         fleet.alive = fleet.alive & ~dying
 
 
-def _probe_inputs(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, graph: Float64Array, policy: Policy
-) -> ProbeInputs:
-    """Collect the inputs of the twelve probes. Pheromones have no source here, so they are absent."""
-    return ProbeInputs(
+def _probe(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, recall: Recall, policy: Policy
+) -> Probes:
+    return evaluate(
         price_change=np.expm1(tape.price_return[t]),
         liquidity_change=tape.liquidity_change[t],
         health_factor=sight.health,
@@ -196,10 +193,11 @@ def _probe_inputs(
         macd=tape.macd[t],
         nav_drawdown=np.maximum(sight.drawdown, 0.0),
         kill_switch=killed,
-        threat=math.nan,
+        threat=math.nan,  # pheromones have no source here
         deviation_sigma=deviation(fleet, policy),
         drift=seen.drift,
-        causal=graph,
+        causal=recall.foresight.look(tape, t, fleet.foreseen, policy),
+        policy=policy,
     )
 
 

@@ -1,6 +1,6 @@
 """Measures the true effects of acting versus holding with a fleet that does not learn, beside the graded fleet.
 
-The fleet uses the same step and the same trials (paired_trial.py) as a run, without memory, records, derivations or
+The fleet uses the same step and the same trials (rebalance.py) as a run, without memory, records, derivations or
 deaths by age or poverty, so a long market takes seconds. It runs in a second process.
 """
 

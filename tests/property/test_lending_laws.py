@@ -29,17 +29,17 @@ def test_a_liquidation_moves_what_it_repays_and_costs_the_bonus_on_it(
         for v in ((RULES.weth_threshold, RULES.weth_bonus) if base else (RULES.usdc_threshold, RULES.usdc_bonus))
     )
     health = health_of(collateral, debt, threshold, RULES)
-    seized = liquidation(collateral, debt, health, bonus, RULES)
+    repaid, taken, emptied = liquidation(collateral, debt, health, bonus, RULES)
     hit = health < 1.0
-    assert ((seized.repaid > 0.0) == hit).all()
-    np.testing.assert_allclose(seized.taken, seized.repaid * (1.0 + bonus), rtol=1e-12)
-    assert (seized.taken <= collateral * (1.0 + 1e-12)).all()
+    assert ((repaid > 0.0) == hit).all()
+    np.testing.assert_allclose(taken, repaid * (1.0 + bonus), rtol=1e-12)
+    assert (taken <= collateral * (1.0 + 1e-12)).all()
     whole = health <= RULES.full_close_health
-    assert (seized.repaid[hit & ~whole] <= RULES.close_factor * debt[hit & ~whole]).all()
-    freed = hit & whole & ~seized.emptied
-    np.testing.assert_allclose(seized.repaid[freed], debt[freed])
-    before, after = collateral - debt, (collateral - seized.taken) - (debt - seized.repaid)
-    np.testing.assert_allclose(before - after, bonus * seized.repaid, rtol=1e-6, atol=1e-6 * collateral.max())
+    assert (repaid[hit & ~whole] <= RULES.close_factor * debt[hit & ~whole]).all()
+    freed = hit & whole & ~emptied
+    np.testing.assert_allclose(repaid[freed], debt[freed])
+    before, after = collateral - debt, (collateral - taken) - (debt - repaid)
+    np.testing.assert_allclose(before - after, bonus * repaid, rtol=1e-6, atol=1e-6 * collateral.max())
 
 
 @settings(max_examples=times(6), deadline=None, derandomize=True)

@@ -43,10 +43,10 @@ def test_a_liquidation_repays_half_or_all_of_the_debt_and_never_more_than_the_co
         array_of(850, 870, 1_000, 800),
         array_of(0.97, 0.94, 0.82, 1.03),
     )
-    seized = liquidation(collateral, debt, health, array_of(*[0.05] * 4), RULES)
-    np.testing.assert_allclose(seized.repaid, [425, 870, 1_000 / 1.05, 0])
-    np.testing.assert_allclose(seized.taken, [446.25, 913.5, 1_000, 0])
-    assert seized.emptied.tolist() == [False, False, True, False]
+    repaid, taken, emptied = liquidation(collateral, debt, health, array_of(*[0.05] * 4), RULES)
+    np.testing.assert_allclose(repaid, [425, 870, 1_000 / 1.05, 0])
+    np.testing.assert_allclose(taken, [446.25, 913.5, 1_000, 0])
+    assert emptied.tolist() == [False, False, True, False]
 
 
 def test_a_loan_begins_at_the_health_that_its_ratio_gives_and_is_put_to_work() -> None:

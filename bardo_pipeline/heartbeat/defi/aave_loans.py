@@ -51,39 +51,21 @@ class LoanActs:
         return done
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The protocol's loan terms by each golem's collateral, [golems]."""
-
-    loan_to_value: Float64Array
-    threshold: Float64Array
-    bonus: Float64Array
-
-    @classmethod
-    def of(cls, asset: Int64Array, rules: LendingPolicy) -> Terms:
-        """Look up the terms by collateral (positions in ASSETS)."""
-        assets = {name.lower(): name for name in ASSETS}
-        columns = (
-            np.array([getattr(rules, f"{asset}_{term}") for asset in assets])
-            for term in ("loan_to_value", "threshold", "bonus")
-        )
-        return cls(*(column[asset] for column in columns))
+def loan_term(name: str, asset: Int64Array, rules: LendingPolicy) -> Float64Array:
+    """Look up a loan term (loan_to_value, threshold or bonus) by collateral (positions in ASSETS)."""
+    terms = np.array([getattr(rules, f"{token.lower()}_{name}") for token in ASSETS])
+    return terms[asset]
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Value of one share of each golem's two reserves, in micro-dollars, [golems]."""
+def share_values(tape: Tape, t: int, asset: Int64Array) -> tuple[Float64Array, Float64Array]:
+    """Return the micro-dollars of one supplied and of one owed share at a tick, [golems].
 
-    supplied: Float64Array
-    owed: Float64Array
-
-    @classmethod
-    def at(cls, tape: Tape, t: int, asset: Int64Array) -> Shares:
-        """Compute the values at a tick. asset: the collateral; the debt is in the other asset."""
-        assert tape.reserves is not None, "only a market with reserves lends"
-        unit = np.array([1.0, tape.price[t]])
-        supplied, owed = tape.reserves.supply_index[:, t] * unit, tape.reserves.borrow_index[:, t] * unit
-        return cls(supplied[asset], owed[1 - asset])
+    asset: the collateral; the debt is in the other asset.
+    """
+    assert tape.reserves is not None, "only a market with reserves lends"
+    unit = np.array([1.0, tape.price[t]])
+    supplied, owed = tape.reserves.supply_index[:, t] * unit, tape.reserves.borrow_index[:, t] * unit
+    return supplied[asset], owed[1 - asset]
 
 
 def health_of(
@@ -98,29 +80,22 @@ def health_of(
     return np.where((collateral > 0.0) | has_debt, np.minimum(health, rules.health_free), np.nan)
 
 
-@dataclass(frozen=True)
-class Seized:
-    """Results of liquidations, [golems]: amounts repaid and taken, 0 without a liquidation.
-
-    emptied: golems whose whole collateral was taken; the protocol bears their remaining debt.
-    """
-
-    repaid: Float64Array
-    taken: Float64Array
-    emptied: BoolArray
-
-
 def liquidation(
     collateral: Float64Array, debt: Float64Array, health: Float64Array, bonus: Float64Array, rules: LendingPolicy
-) -> Seized:
+) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Liquidate loans with health below 1: the close factor of the debt, all of it at very low health.
 
     The taken collateral is worth the repaid debt plus the bonus, at most the whole collateral.
+
+    Returns
+    -------
+    amounts repaid and taken, 0 without a liquidation; mask of the golems whose whole collateral was taken: the protocol
+    bears their remaining debt
     """
     share = np.where(health <= rules.full_close_health, 1.0, rules.close_factor)
     debt_due, repaid_max = debt * share, collateral / (1.0 + bonus)
     repaid = np.where(health < 1.0, np.minimum(debt_due, repaid_max), 0.0)
-    return Seized(repaid, repaid * (1.0 + bonus), (health < 1.0) & (debt_due >= repaid_max))
+    return repaid, repaid * (1.0 + bonus), (health < 1.0) & (debt_due >= repaid_max)
 
 
 def grow(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> LoanActs | None:
@@ -132,17 +107,16 @@ def grow(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> LoanActs | None:
     if not has_debt.any():
         return acts
     _pay_interest(fleet, tape, t)
-    terms, share = Terms.of(fleet.collateral_asset, policy.lending), Shares.at(tape, t, fleet.collateral_asset)
-    collateral, debt = fleet.collateral_shares * share.supplied, fleet.debt_shares * share.owed
-    health = health_of(collateral, debt, terms.threshold, policy.lending)
-    seized = liquidation(collateral, debt, np.where(has_debt, health, np.nan), terms.bonus, policy.lending)
-    remaining = ~seized.emptied
-    fleet.collateral_shares = np.maximum(fleet.collateral_shares - seized.taken / share.supplied, 0.0) * remaining
-    fleet.debt_shares = np.maximum(fleet.debt_shares - seized.repaid / share.owed, 0.0) * remaining
-    lost = seized.taken - seized.repaid
-    fleet.loan_cost += lost
-    acts.action = np.where(seized.repaid > 0.0, LIQUIDATED, NOTHING)
-    acts.value, acts.loss = np.rint(seized.taken).astype(np.int64), np.rint(lost).astype(np.int64)
+    asset, rules = fleet.collateral_asset, policy.lending
+    supplied, owed = share_values(tape, t, asset)
+    collateral, debt = fleet.collateral_shares * supplied, fleet.debt_shares * owed
+    health = np.where(has_debt, health_of(collateral, debt, loan_term("threshold", asset, rules), rules), np.nan)
+    repaid, taken, emptied = liquidation(collateral, debt, health, loan_term("bonus", asset, rules), rules)
+    fleet.collateral_shares = np.maximum(fleet.collateral_shares - taken / supplied, 0.0) * ~emptied
+    fleet.debt_shares = np.maximum(fleet.debt_shares - repaid / owed, 0.0) * ~emptied
+    fleet.loan_cost += taken - repaid
+    acts.action = np.where(repaid > 0.0, LIQUIDATED, NOTHING)
+    acts.value, acts.loss = np.rint(taken).astype(np.int64), np.rint(taken - repaid).astype(np.int64)
     revalue(fleet, tape, t, policy)
     return acts
 
@@ -165,8 +139,8 @@ def revalue(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> None:
 
     The value is at least 0, because a debt beyond its collateral is the protocol's loss.
     """
-    share = Shares.at(tape, t, fleet.collateral_asset)
-    collateral, debt = fleet.collateral_shares * share.supplied, fleet.debt_shares * share.owed
-    threshold = Terms.of(fleet.collateral_asset, policy.lending).threshold
+    supplied, owed = share_values(tape, t, fleet.collateral_asset)
+    collateral, debt = fleet.collateral_shares * supplied, fleet.debt_shares * owed
+    threshold = loan_term("threshold", fleet.collateral_asset, policy.lending)
     fleet.loan_value = np.maximum(collateral - debt, 0.0)
     fleet.loan_health = health_of(collateral, debt, threshold, policy.lending)

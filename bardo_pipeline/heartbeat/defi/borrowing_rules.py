@@ -11,19 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
-from bardo_pipeline.heartbeat.decide import (
-    BLOCKED,
-    DEFERRED,
-    REVERTED,
-    WHY,
-    WHY_GAS_CREDIT,
-    WHY_GAS_VALUE,
-    WHY_NONE,
-    WHY_PROTOCOL,
-    WHY_SIMULATED,
-    WHY_SLIPPED,
-)
-from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, NOTHING, REPAY, LoanActs, Shares, Terms, revalue
+from bardo_pipeline.heartbeat import decide
+from bardo_pipeline.heartbeat.decide import BLOCKED, DEFERRED, REVERTED, WHY
+from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, NOTHING, REPAY, LoanActs, loan_term, revalue, share_values
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, slips
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.market import ASSETS
@@ -60,20 +50,20 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
     swap = np.where(asset == BASE, supplied, owed)  # one side is not the idle money's token
     gas = gas_micros(tape, t, rules.borrow_gas_units)
     assert tape.reserves is not None, "who acts on a loan is in a market with reserves"
-    beyond = ratio > np.minimum(Terms.of(asset, rules).loan_to_value, rules.ratio_max)
+    beyond = ratio > np.minimum(loan_term("loan_to_value", asset, rules), rules.ratio_max)
     stops: tuple[Stop, ...] = (
         (beyond, BLOCKED, WHY_RATIO),
         (tape.reserves.borrow_rate[1 - asset, t] > rules.rate_max, BLOCKED, WHY_RATE),
-        (gas > policy.cage.gas_share_max * supplied, DEFERRED, WHY_GAS_VALUE),
-        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, WHY_GAS_CREDIT),
+        (gas > policy.cage.gas_share_max * supplied, DEFERRED, decide.WHY_GAS_VALUE),
+        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, decide.WHY_GAS_CREDIT),
     )
     _send(fleet, tape, t, acting, acts, BORROW, swap, supplied, gas, stops, tier, policy)
     done = acts.executed[acting]
-    golem, share = acting[done], Shares.at(tape, t, asset[done])
+    golem, (supply_share, debt_share) = acting[done], share_values(tape, t, asset[done])
     paid = (swap * acts.slip_ppm[acting] * 1e-6)[done]
     bought = supplied[done] - np.where(asset[done] == BASE, paid, 0.0)
-    fleet.collateral_shares[golem] = bought / share.supplied
-    fleet.debt_shares[golem] = owed[done] / share.owed
+    fleet.collateral_shares[golem] = bought / supply_share
+    fleet.debt_shares[golem] = owed[done] / debt_share
     received = owed[done] - np.where(asset[done] == QUOTE, paid, 0.0)
     fleet.idle[golem] += np.floor(received - supplied[done]).astype(np.int64)
     fleet.loan_tick[golem] = fleet.tick[golem]
@@ -89,21 +79,21 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanAc
     if not len(acting):
         return
     asset, root = fleet.collateral_asset[acting], tape.root[t]
-    share, terms = Shares.at(tape, t, asset), Terms.of(asset, rules)
-    collateral, debt = fleet.collateral_shares[acting] * share.supplied, fleet.debt_shares[acting] * share.owed
+    supply_share, debt_share = share_values(tape, t, asset)
+    collateral, debt = fleet.collateral_shares[acting] * supply_share, fleet.debt_shares[acting] * debt_share
     held = np.where(
         fleet.liquidity[acting] > 0.0,
         worth(fleet.liquidity[acting], fleet.root_lower[acting], fleet.root_upper[acting], root), 0.0,
     )  # fmt: skip
-    wanted = debt - collateral * terms.threshold / rules.health_target
+    wanted = debt - collateral * loan_term("threshold", asset, rules) / rules.health_target
     cash = np.minimum(np.floor(wanted), fleet.idle[acting])
     taken = np.minimum(wanted - cash, held)
     base = taken * token1_share(fleet.root_lower[acting], fleet.root_upper[acting], root)
     swap = np.where(asset == BASE, base, taken - base + cash)
     gas = gas_micros(tape, t, rules.repay_gas_units)
     stops: tuple[Stop, ...] = (
-        (gas > debt * rules.close_factor * terms.bonus, DEFERRED, WHY_DEAR),
-        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, WHY_GAS_CREDIT),
+        (gas > debt * rules.close_factor * loan_term("bonus", asset, rules), DEFERRED, WHY_DEAR),
+        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, decide.WHY_GAS_CREDIT),
     )
     _send(fleet, tape, t, acting, acts, REPAY, swap, cash + taken, gas, stops, tier, policy)
     done = acts.executed[acting]
@@ -113,7 +103,7 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanAc
         column[golem] *= kept
     fleet.idle[golem] -= cash[done].astype(np.int64)
     repaid = (cash + taken - swap * acts.slip_ppm[acting] * 1e-6)[done]
-    fleet.debt_shares[golem] = np.maximum(fleet.debt_shares[golem] - repaid / share.owed[done], 0.0)
+    fleet.debt_shares[golem] = np.maximum(fleet.debt_shares[golem] - repaid / debt_share[done], 0.0)
     revalue(fleet, tape, t, policy)
 
 
@@ -129,15 +119,15 @@ def _send(
     expected = slips(tape, t, swap, MEDIAN_LUCK)
     slip = slips(tape, t, swap, uniform(fleet.seed[acting], fleet.tick[acting], STREAM_LOAN))
     foreign = np.full(len(acting), tape.market.protocol not in policy.cage.protocols)
-    simulated = ((tier[acting] == 2) & (expected > limit), BLOCKED, WHY_SIMULATED)
-    status, why = np.zeros(len(acting), np.int64), np.full(len(acting), WHY_NONE)
+    simulated = ((tier[acting] == 2) & (expected > limit), BLOCKED, decide.WHY_SIMULATED)
+    status, why = np.zeros(len(acting), np.int64), np.full(len(acting), decide.WHY_NONE)
     for mask, state, reason in (
-        (foreign, BLOCKED, WHY_PROTOCOL), simulated, *stops, (slip > limit, REVERTED, WHY_SLIPPED),
+        (foreign, BLOCKED, decide.WHY_PROTOCOL), simulated, *stops, (slip > limit, REVERTED, decide.WHY_SLIPPED),
     ):  # fmt: skip
-        hit = mask & (why == WHY_NONE)
+        hit = mask & (why == decide.WHY_NONE)
         status[hit], why[hit] = state, reason
     acts.action[acting], acts.status[acting], acts.why[acting] = action, status, why
-    executed, sent = why == WHY_NONE, (why == WHY_NONE) | (why == WHY_SLIPPED)
+    executed, sent = why == decide.WHY_NONE, (why == decide.WHY_NONE) | (why == decide.WHY_SLIPPED)
     acts.gas[acting] = np.where(sent, gas, 0)
     acts.slip_ppm[acting], acts.expected_slip_ppm[acting] = np.where(executed, slip, 0), expected
     acts.value[acting] = np.rint(value).astype(np.int64)

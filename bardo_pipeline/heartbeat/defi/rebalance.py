@@ -1,7 +1,9 @@
 """Re-centring: its requirements and its paired trial versus holding. Pure, over columns.
 
-Deliberating golems and golems suppressed by the gate are judged by the same two branches. Source: HB S3 (step 8), HB
-adaptive clock (predictions for inaction on suppressed ticks), HB-24; KAT (deferred check).
+The two branches of a trial start from the same position, then hold, earn fees and follow the market for 30 ticks. Their
+difference, including costs, is the measured effect of acting. Deliberating golems and golems suppressed by the gate are
+judged alike. Source: HB S3 (step 8), HB adaptive clock (predictions for inaction on suppressed ticks), HB-24, canon 47;
+KAT (deferred check after 30 ticks).
 """
 
 from __future__ import annotations
@@ -11,15 +13,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
-from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
+from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
-from bardo_pipeline.heartbeat.paired_trial import open_trials
 from bardo_pipeline.market.tick_series import Tape
-from bardo_pipeline.market.uniswap_v3 import liquidity_for, range_around, slippage_ppm, sqrt_price, token1_share
+from bardo_pipeline.market.uniswap_v3 import (
+    fees_micros,
+    liquidity_for,
+    range_around,
+    share_in_range,
+    slippage_ppm,
+    sqrt_price,
+    token1_share,
+    worth,
+)
 from bardo_pipeline.policy import Policy
 
 MEDIAN_LUCK = 0.5
 """Luck of the median execution, which simulations assume."""
+
+ACT, HOLD = 0, 1
+"""The branches of a trial."""
+
+LIMIT_PPM = 10**6
 
 
 @dataclass
@@ -76,28 +91,39 @@ def try_recentring(
 ) -> None:  # fmt: skip
     """Open trials of re-centring versus holding for the golems of a plan, as far as slots are free.
 
+    An act takes any free slot. A decision to hold needs that no other decision of the golem is on trial, and inaction
+    on a suppressed tick needs that no trial is open: so trials of one kind do not overlap.
+
     Parameters
     ----------
     acted : golems that re-centred
     slip : ppm of the swap that acting costs
     recalled : codes of the entries in the deliberation [RECALL, golems], -1 for none; None: no golem deliberated
     """
-    golem, count = plan.golem, len(plan.golem)
-    kept = plan.value - plan.swap * slip * 1e-6
-    act = {
-        "liquidity": liquidity_for(kept, plan.root_lower, plan.root_upper, tape.root[t]),
-        "lower": plan.lower.astype(np.float64),
-        "upper": plan.upper.astype(np.float64),
-        "root_lower": plan.root_lower,
-        "root_upper": plan.root_upper,
-        "idle": np.full(count, -gas_micros(tape, t, policy.cost.rebalance_gas_units)),
-    }
-    hold = {n: getattr(fleet, n)[golem].astype(np.float64) for n in act if n != "idle"} | {"idle": np.zeros(count)}
-    open_trials(
-        fleet, golem, acted=acted, thought=recalled is not None, regime=int(tape.regime[t]), score=sight.score[golem],
-        gas_ratio=float(tape.gas_hour_ratio[t]), value=plan.value, act=act, hold=hold,
-        recalled=np.full((RECALL, count), -1) if recalled is None else recalled, policy=policy,
-    )  # fmt: skip
+    thought = recalled is not None
+    free = fleet.trial_due[:, plan.golem] < 0
+    alone = free | ~fleet.trial_thought[:, plan.golem] if thought else free
+    room = free.any(axis=0) & (acted | alone.all(axis=0))
+    slot, plan = np.argmax(free[:, room], axis=0), plan.take(room)
+    golem = plan.golem
+    fleet.trial_due[slot, golem] = fleet.tick[golem] + policy.prediction.check_ticks
+    fleet.trial_tick[slot, golem] = fleet.tick[golem]
+    fleet.trial_chosen[slot, golem] = acted[room]
+    fleet.trial_thought[slot, golem] = thought
+    fleet.trial_regime[slot, golem] = tape.regime[t]
+    fleet.trial_score[slot, golem] = sight.score[golem]
+    fleet.trial_gas[slot, golem] = tape.gas_hour_ratio[t]
+    fleet.trial_value[slot, golem] = plan.value
+    fleet.trial_recalled[:, slot, golem] = -1 if recalled is None else recalled[:, room]
+    for name in ("lower", "upper", "root_lower", "root_upper"):
+        branch = getattr(fleet, f"branch_{name}")
+        branch[ACT, slot, golem], branch[HOLD, slot, golem] = getattr(plan, name), getattr(fleet, name)[golem]
+    kept = plan.value - plan.swap * slip[room] * 1e-6
+    fleet.branch_liquidity[ACT, slot, golem] = liquidity_for(kept, plan.root_lower, plan.root_upper, tape.root[t])
+    fleet.branch_liquidity[HOLD, slot, golem] = fleet.liquidity[golem]
+    fleet.branch_idle[ACT, slot, golem] = -gas_micros(tape, t, policy.cost.rebalance_gas_units)
+    fleet.branch_idle[HOLD, slot, golem] = 0.0
+    fleet.branch_fees[:, slot, golem] = 0.0
 
 
 def try_inaction(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: Int8Array, policy: Policy) -> None:
@@ -110,3 +136,50 @@ def try_inaction(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: Int8Array
     if len(golem):
         plan = recentring(fleet, tape, t, sight, golem)
         try_recentring(fleet, tape, t, sight, plan, np.zeros(len(golem), bool), plan.expected_slip, None, policy)
+
+
+@dataclass
+class Verdicts:
+    """Trials closed this tick, [slots, golems]; valid where `due`."""
+
+    due: BoolArray
+    decision_tick: Int64Array
+    chosen_act: BoolArray
+    regime: Int64Array
+    score: Float64Array
+    gas_ratio: Float64Array
+    value: Float64Array
+    effect_ppm: Int64Array
+    recalled: Int64Array
+
+
+def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
+    """Accrue the branches' fees, close due trials and update confidence; None without due trials."""
+    running = fleet.trial_due >= 0
+    if running.any():
+        inside = share_in_range(
+            fleet.branch_lower, fleet.branch_upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tape.pool_tick[t]
+        )
+        gained = fees_micros(
+            fleet.branch_liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside
+        )
+        fleet.branch_fees += np.where(running, gained, 0.0)
+    due = running & (fleet.trial_due == fleet.tick)
+    if not due.any():
+        return None
+    branch = worth(fleet.branch_liquidity, fleet.branch_root_lower, fleet.branch_root_upper, tape.root[t])
+    branch = branch + fleet.branch_fees + fleet.branch_idle
+    raw = (branch[ACT] - branch[HOLD]) / np.maximum(fleet.trial_value, 1.0) * 1e6
+    effect = np.where(due, np.clip(np.rint(raw), -LIMIT_PPM, LIMIT_PPM), 0.0).astype(np.int64)
+    memory = policy.prediction.confidence_memory
+    for slot in range(due.shape[0]):
+        right = (effect[slot] > 0) == fleet.trial_chosen[slot]
+        fleet.confidence = np.where(
+            due[slot] & fleet.trial_thought[slot], memory * fleet.confidence + (1.0 - memory) * right, fleet.confidence
+        )
+    tick, chosen, regime, score, gas, value, recalled = (
+        getattr(fleet, f"trial_{n}").copy() for n in ("tick", "chosen", "regime", "score", "gas", "value", "recalled")
+    )
+    verdicts = Verdicts(due, tick, chosen, regime, score, gas, value, effect, recalled)
+    fleet.trial_due[due] = -1
+    return verdicts
