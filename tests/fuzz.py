@@ -369,7 +369,8 @@ class Fuzz:
         from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
         from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 
-        files = AppendOnlyTable(self.home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"]).files()
+        table = AppendOnlyTable(self.home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
+        files = [file.path for file in table.tail()[1]]
         with duckdb.connect() as con:
             con.execute("set timezone = 'UTC'")
             columns = ", ".join(RECORD_SCHEMA.names)

@@ -17,7 +17,7 @@ import pytest
 
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta import append_only_table
+from bardo_pipeline.storage.delta import append_only_table, durable_commits
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.doubles.memory_event_log import Log
@@ -74,7 +74,7 @@ def test_a_disk_failure_before_the_commit_leaves_no_row(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(append_only_table, step, fail)
+        patch.setattr(durable_commits if step == "put_commit" else append_only_table, step, fail)
         with pytest.raises(StoreError, match=r"No space left on device.*: free some space on its disk, then try again"):
             append(disk, ticks(2))
     assert files_of(home) == before

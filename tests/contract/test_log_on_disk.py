@@ -16,7 +16,6 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.durable_commits import Added
-from bardo_pipeline.storage.delta.parquet_io import whole
 from bardo_pipeline.storage.home import Home, bucket_of, home_root
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
@@ -252,14 +251,6 @@ def test_a_half_repeated_commit_is_refused(tmp_path: Path) -> None:
     assert table.read().num_rows == 1
     assert table.transaction_version("w") == 1
     assert table.transaction_version("v") is None
-
-
-def test_only_sliced_tables_are_copied() -> None:
-    batch = records(100, dense=True)
-    assert whole(batch) is batch
-    cut = whole(batch.slice(13, 20))
-    assert cut.equals(batch.slice(13, 20))
-    assert all(chunk.offset == 0 for column in cut.columns for chunk in column.chunks)
 
 
 # the home

@@ -102,7 +102,8 @@ def _read(home: Home, log: EventLog, faults: Faults) -> pa.Table | None:
     try:
         rows = log.read_cycles()
         rows.validate(full=True)
-        files = AppendOnlyTable(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"]).files()
+        table = AppendOnlyTable(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
+        files = [file.path for file in table.tail()[1]]
         if files:
             with duckdb.connect(":memory:") as connection:
                 table = f"read_parquet({files}, union_by_name=true)"

@@ -74,7 +74,7 @@ def test_what_was_touched_and_what_was_altered_behind_delta_s_back_is_found(aske
     bucket = grimoire.buckets(rows["golem_id"].to_pylist()[:1])
     selected = grimoire.read(bucket)
     grimoire.replace(selected.slice(1), bucket)
-    for name in stores.projections.growing("votes").table.files():
+    for name in (file.path for file in stores.projections.growing("votes").table.tail()[1]):
         table = pq.read_table(name)
         doubted = pa.array([1] * table.num_rows, pa.int64())
         place = table.schema.get_field_index("confidence_ppm")

@@ -84,7 +84,7 @@ class _Curations(IncrementalProjection):
         grimoire = context.projections.replaceable("grimoire")
         reader = CycleReader(context, self.name, EVIDENCE_COLUMNS, left_out, ordered=False)
         upto, batches = reader.batches(grimoire.done)
-        newborn = [g for g in context.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
+        newborn = [g for g in context.life("GolemBorn")["golem_id"].to_pylist() if grimoire.done(g) is None]
         golems = sorted({*upto, *newborn})
         state = load_state(context, golems, left_out) if golems else None
         for batch in batches:

@@ -5,7 +5,7 @@ Source: facts ("Delta"): a kept handle, statistics on few columns, no clean-up a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -23,28 +22,12 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
-from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta.app_transactions import Transactions
-from bardo_pipeline.storage.delta.durable_commits import (
-    CHECKPOINT_COMMITS,
-    Added,
-    StoredFile,
-    appending,
-    commit_path,
-    described,
-    facts_of,
-    has_commit,
-    make_table,
-    metadata_with,
-    newest_checkpoint,
-    point_to,
-    put_checkpoint,
-    put_commit,
-    replacing,
-)
-from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, all_exist, files_between, within
+from bardo_pipeline.storage.delta import durable_commits as commits
+from bardo_pipeline.storage.delta.durable_commits import Added, Commits, StoredFile
+from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, files_added, within
 from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_parquet
+from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest
 from bardo_pipeline.storage.home import sync_file, sync_folder, writing_to
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 
@@ -87,18 +70,18 @@ class AppendOnlyTable:
         self._log = path / "_delta_log"
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._checkpoint: int | None = None
-        self._apps = Transactions(path)
         self._stats_columns = tuple(stats_columns)
         try:
             self._handle = DeltaTable(path)
         except TableNotFoundError:
+            configuration = {"delta.appendOnly": "true", "delta.dataSkippingStatsColumns": ",".join(stats_columns)}
             with writing_to(path):
-                make_table(path, schema, _configuration(stats_columns), durable=durable)
+                commits.make_table(path, schema, configuration, durable=durable)
             self._handle = DeltaTable(path)
-        self._at = self._opened_at = int(self._handle.version())
-        self._checkpointed = newest_checkpoint(path, self._at) or 0
+        self._opened_at = int(self._handle.version())
+        self._commits = Commits(path, self._opened_at)
         if sums is not None:
-            sums.follow(self._at)  # add lines that a killed process did not write
+            sums.follow(self._opened_at)  # add lines that a killed process did not write
         self._lacks = self._missing_columns()
 
     def _missing_columns(self) -> list[pa.Field]:
@@ -120,13 +103,7 @@ class AppendOnlyTable:
     @property
     def version(self) -> int:
         """Newest committed version of any process."""
-        # Checking for the file of the next commit is much cheaper than Delta's listing of the log.
-        while has_commit(self.path, self._at + 1):
-            self._at += 1
-        if not has_commit(self.path, self._at):  # maintenance removed it and there are newer commits
-            self._handle.update_incremental()
-            self._at = int(self._handle.version())
-        return self._at
+        return self._commits.version
 
     def _delta(self) -> DeltaTable:
         """Return a Delta handle at the newest version, reopened at times because handles slow down with each commit."""
@@ -135,12 +112,12 @@ class AppendOnlyTable:
             self._handle, self._opened_at = DeltaTable(self.path), newest
         elif newest > int(self._handle.version()):
             self._handle.update_incremental()
-        self._at = max(newest, int(self._handle.version()))
+        self._commits.at = max(newest, int(self._handle.version()))
         return self._handle
 
     def transaction_version(self, app: str) -> int | None:
         """Return the newest committed transaction number of an app; None without one."""
-        return self._apps.newest(app, self.version)
+        return self._commits.transaction(app)
 
     def append(
         self, table: pa.Table, *, transactions: Mapping[str, int], facts: Mapping[str, str] | None = None
@@ -180,7 +157,7 @@ class AppendOnlyTable:
 
     def described(self, name: str, rows: pa.Table) -> Added:
         """Describe a file with these rows for a commit."""
-        return described(self.path, name, rows, self._stats_columns)
+        return commits.described(self.path, name, rows, self._stats_columns)
 
     def discard(self, adds: Sequence[Added]) -> None:
         """Delete files, unless a commit names them: a failed write may have created the commit."""
@@ -222,10 +199,10 @@ class AppendOnlyTable:
         with writing_to(self.path):
             if self._durable:
                 sync_folder(self._log)
-        self._at, self._lacks = committed, []
+        self._commits.at, self._lacks = committed, []
         if self._checkpoint is not None:
             with suppress(OSError):  # the pointer only saves time
-                point_to(self.path, self._checkpoint)
+                commits.point_to(self.path, self._checkpoint)
             self._checkpoint = None
         if self._sums is not None:
             self._sums.follow(committed)
@@ -240,22 +217,34 @@ class AppendOnlyTable:
     ) -> int | None:
         """Commit at the next free version; None if another process committed the transactions meanwhile."""
         while True:
-            candidate = self._at + 1
+            candidate = self._commits.at + 1
             if version is not None and candidate != version:
                 raise StoreError(f"{self.path}: version {version} was taken meanwhile: retry")
-            widened = metadata_with(self._delta(), self._lacks) if self._lacks else None
-            actions = appending(adds, transactions, facts or {}, widened)
-            if put_commit(self.path, candidate, actions, durable=self._durable):
+            actions = commits.write_actions(
+                "Append",
+                max(add.modified_ms for add in adds),
+                facts or {},
+                added=adds,
+                transactions=transactions,
+                metadata=self._widened_metadata(),
+            )
+            if commits.put_commit(self.path, candidate, actions, durable=self._durable):
                 return candidate
-            self._at = candidate
+            self._commits.at = candidate
             if self.done(transactions):
                 return None
 
+    def _widened_metadata(self) -> dict[str, object] | None:
+        """Return the metadata with the columns that the table lacks; None if it lacks none."""
+        if not self._lacks:
+            return None
+        handle = self._delta()
+        fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(self._lacks)).fields]
+        return commits.metadata_as(handle, Schema(fields))
+
     def stored(self) -> list[StoredFile]:
         """Return the files of the newest version by path."""
-        actions = pa.table(self._delta().get_add_actions(flatten=True))
-        columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
-        return sorted(map(StoredFile, *columns), key=lambda file: file.path)
+        return _stored(self._delta())
 
     def replace(
         self,
@@ -278,11 +267,11 @@ class AppendOnlyTable:
         versions : commit versions of removed files that lack the column `version`
         """
         version_of = versions or {}
-        before = added_up(self._content(path, version_of.get(path)) for path in removed)
-        after = added_up(self._content(add.path, None) for add in added)
+        before = sum((self._content(path, version_of.get(path)) for path in removed), EMPTY)
+        after = sum((self._content(add.path, None) for add in added), EMPTY)
         if before != after:
             self.discard(added)
-            raise StoreError(f"{self.path}: {after[0]} rows cannot replace {before[0]} different rows")
+            raise StoreError(f"{self.path}: {after.rows} rows cannot replace {before.rows} different rows")
         try:
             with lock, writing_to(self.path):
                 stored = {file.path: file for file in self.stored()}
@@ -292,7 +281,8 @@ class AppendOnlyTable:
                     sync_folder(folder)
                 version = self.version + 1
                 old = [stored[path] for path in removed]
-                if not put_commit(self.path, version, replacing(self.path, version, old, added, at), durable=True):
+                actions = commits.compaction_actions(self.path, version, old, added, at)
+                if not commits.put_commit(self.path, version, actions, durable=True):
                     raise StoreError(f"{self.path}: version {version} was taken meanwhile: try again")
                 sync_folder(self._log)
         except BaseException:
@@ -302,11 +292,8 @@ class AppendOnlyTable:
             self._sums.follow(version)
         return version
 
-    def _content(self, path: str, version: int | None) -> tuple[int, int, int]:
-        """Return the row count of a file and the sum of its row digests, in two lanes."""
-        rows = self.raised(scan([self._absolute(path)], self.schema), version)
-        low, high = (int(lane) for lane in row_digests(rows).sum(axis=0, dtype=np.uint64))
-        return rows.num_rows, low, high
+    def _content(self, path: str, version: int | None) -> Digest:
+        return Digest.of(self.raised(scan([self._absolute(path)], self.schema), version))
 
     def raised(self, rows: pa.Table, version: int | None) -> pa.Table:
         """Fill nulls in the column `version` if the version is given."""
@@ -317,15 +304,8 @@ class AppendOnlyTable:
 
     def facts(self) -> dict[str, str]:
         """Return the texts stored in the newest commit."""
-        facts = facts_of(commit_path(self.path, self.version))
+        facts = commits.facts_of(commits.commit_path(self.path, self.version))
         return {name: value for name, value in facts.items() if isinstance(value, str)}
-
-    def files(self, since_version: int | None = None) -> list[str]:
-        """Return the paths of the files with the rows committed after a version (None: all rows).
-
-        After a compaction, these files may also contain older rows.
-        """
-        return [file.path for file in self.tail(since_version)[1]]
 
     def tail(self, since_version: int | None = None, until_version: int | None = None) -> tuple[int, list[DataFile]]:
         """Return the newest version and its files with the rows after `since_version`, as one snapshot.
@@ -345,23 +325,16 @@ class AppendOnlyTable:
 
     def _files(self, since: int | None, version: int, newest: int) -> list[DataFile]:
         if since is not None:
-            files = files_between(self.path, since, version, newest, by_version=self.by_version)
+            files = files_added(self.path, since, version)
             if files is not None:
                 return files
-        elif version == newest:
-            return self._active(self._delta())
-        elif files := self._active_at(version):
-            return files
-        only = within(since, version) if self.by_version else None
-        return [DataFile(file.path, file.rows, only=only) for file in self._active(self._delta())]
-
-    def _active_at(self, version: int) -> list[DataFile]:
-        """Return the files of an earlier version; empty if a file or commit was deleted."""
-        try:
-            files = self._active(DeltaTable(self.path, version=version))
-        except (TableNotFoundError, DeltaError):
-            return []
-        return files if all_exist(files) else []
+        elif version < newest:
+            with suppress(TableNotFoundError, DeltaError):  # maintenance removed the commit
+                files = self._active(DeltaTable(self.path, version=version))
+                if all(file.exists for file in files):
+                    return files
+        only = within(since, version) if self.by_version and (since is not None or version < newest) else None
+        return [replace(file, only=only) for file in self._active(self._delta())]
 
     def overlapping(self, bounds: Mapping[str, tuple[object, object]]) -> list[str]:
         """Return the paths of the files whose statistics overlap these bounds (column -> minimum and maximum)."""
@@ -442,9 +415,6 @@ class AppendOnlyTable:
 
         few = sum(file.rows for file in files) <= _PART_ROWS
         groups = [list(files)] if few else _in_groups(self._ordered(files, by))
-        if len(groups) == 1:
-            yield Part(part(files), is_last=True)
-            return
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(part, groups[0])
             for group in groups[1:]:
@@ -454,7 +424,7 @@ class AppendOnlyTable:
 
     def done(self, transactions: Mapping[str, int]) -> bool:
         """Return whether all these transactions are committed. Raises StoreError if only some are."""
-        newest = {app: self._apps.newest(app, self.version) for app in transactions}
+        newest = {app: self.transaction_version(app) for app in transactions}
         done = [app for app, number in transactions.items() if (at := newest[app]) is not None and at >= number]
         if done and len(done) < len(transactions):
             raise StoreError(f"{self.path}: of one commit's transactions only {', '.join(sorted(done))} are committed")
@@ -462,19 +432,13 @@ class AppendOnlyTable:
 
     def checkpointed_version(self) -> int:
         """Return the newest version, after writing a checkpoint if the last one is old."""
-        version = self.version
-        if version >= self._checkpointed + CHECKPOINT_COMMITS:  # another handle may have written one
-            self._checkpointed = newest_checkpoint(self.path, version) or 0
-        if version >= self._checkpointed + CHECKPOINT_COMMITS:
-            with writing_to(self.path):
-                put_checkpoint(self.path, version, durable=self._durable)
-            self._checkpoint = self._checkpointed = version
-        return version
+        with writing_to(self.path):
+            if self._commits.checkpoint_if_due(durable=self._durable):
+                self._checkpoint = self._commits.at
+        return self.version
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
-        actions = pa.table(handle.get_add_actions(flatten=True)).select(["path", "num_records"])
-        files = [DataFile(self._absolute(row["path"]), int(row["num_records"])) for row in actions.to_pylist()]
-        return sorted(files, key=lambda file: file.path)
+        return [DataFile(self._absolute(file.path), file.rows) for file in _stored(handle)]
 
     def _ordered(self, files: Sequence[DataFile], column: str) -> list[DataFile]:
         """Sort files by the minimum of a column; files without statistics come first."""
@@ -488,10 +452,10 @@ class AppendOnlyTable:
         return absolute(self.path, path)
 
 
-def added_up(parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """Sum row counts and digests of several files."""
-    rows, low, high = map(sum, zip((0, 0, 0), *parts, strict=True))
-    return rows, low % 2**64, high % 2**64
+def _stored(handle: DeltaTable) -> list[StoredFile]:
+    actions = pa.table(handle.get_add_actions(flatten=True))
+    columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
+    return sorted(map(StoredFile, *columns), key=lambda file: file.path)
 
 
 def _in_groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
@@ -499,7 +463,3 @@ def _in_groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
     before = accumulate((file.rows for file in files), initial=0)
     groups = groupby(zip(files, before, strict=False), key=lambda pair: pair[1] // _PART_ROWS)
     return [[file for file, _ in group] for _, group in groups]
-
-
-def _configuration(stats_columns: Sequence[str]) -> dict[str, str]:
-    return {"delta.appendOnly": "true", "delta.dataSkippingStatsColumns": ",".join(stats_columns)}

@@ -12,11 +12,10 @@ Source: HB S6 ("older than the Curator's lookback window"); EV-6; architecture (
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
@@ -66,13 +65,12 @@ class Layout:
     Parameters
     ----------
     order : clustering columns
-    cold : rows -> mask of the rows that may go cold; None if none may
+    cold : rows (golem_id, tick) -> mask of the rows that may go cold; None if none may
     checked : each row has a digest of its content
     """
 
     order: tuple[str, ...]
     cold: Callable[[pa.Table], NDArray[np.bool_]] | None = None
-    cold_columns: tuple[str, ...] = ()
     checked: bool = False
 
 
@@ -139,7 +137,7 @@ class Compaction:
         if self.layout.cold is None:
             return 0
         if file.path not in self._cold_rows:
-            rows = scan([absolute(self.table.path, file.path)], self.table.schema, self.layout.cold_columns)
+            rows = scan([absolute(self.table.path, file.path)], self.table.schema, ("golem_id", "tick"))
             self._cold_rows[file.path] = int(self.layout.cold(rows).sum())
         return self._cold_rows[file.path]
 
@@ -148,7 +146,7 @@ class Compaction:
 
         Files that are unreadable or altered are skipped and reported in `damaged`.
         """
-        versions = _versions_of(self.table, {f.path for f in plan.files}) if self._lacks_version(plan) else {}
+        versions = self._versions_of({f.path for f in plan.files}) if self._lacks_version(plan) else {}
         parts, read = [], []
         for file in plan.files:
             try:
@@ -163,17 +161,23 @@ class Compaction:
         added = self._written(rows, always_cold=all(tier_of(f.path) == "cold" for f in read))
         del rows
         # The replaced files stay for present readers; their grace period starts now.
-        touch((Path(absolute(self.table.path, f.path)) for f in read), self._at)
+        for file in read:
+            os.utime(absolute(self.table.path, file.path), (self._at.timestamp(), self._at.timestamp()))
         return self.table.replace([f.path for f in read], added, at=self._at, lock=self._lock(), versions=versions)
 
     def _lacks_version(self, plan: Rewrite) -> bool:
         """Whether a file may be of schema version 1, without the column `version`."""
-        if not self.table.by_version:
-            return False
-        return any(
-            tier_of(f.path) == "fresh" and "version" not in _columns(absolute(self.table.path, f.path))
-            for f in plan.files
-        )
+        fresh = (absolute(self.table.path, f.path) for f in plan.files if tier_of(f.path) == "fresh")
+        return self.table.by_version and any("version" not in pq.read_schema(path).names for path in fresh)
+
+    def _versions_of(self, paths: Collection[str]) -> dict[str, int]:
+        """Return the commit versions of these files, as far as the commits exist."""
+        versions: dict[str, int] = {}
+        for version in range(self.table.version + 1):
+            with suppress(FileNotFoundError):
+                adds = adds_of(commit_path(self.table.path, version).read_bytes())
+                versions |= {add["path"]: version for add in adds if add["dataChange"] and add["path"] in paths}
+        return versions
 
     def _checked_rows(self, file: StoredFile, version: int | None) -> pa.Table:
         """Read the rows of a file. Raises CustodyError unless they match their commit and digests."""
@@ -218,48 +222,30 @@ class Compaction:
             sync_folder(self.table.path)
         name = f"{tier}/part-{uuid4()}-c000.zstd.parquet"
         path = self.table.path / name
+        leaves = [leaf for column in self.table.schema for leaf in leaves_of(column)]
+        level = self._policy.cold_zstd_level if tier == "cold" else self._policy.warm_zstd_level
         try:
-            self._write(path, rows, cold=tier == "cold")
+            with pq.ParquetWriter(
+                path,
+                self.table.schema,
+                compression="zstd",
+                compression_level=level,
+                use_dictionary=[leaf for leaf, kind in leaves if not _is_unique(kind)],
+                write_statistics=[leaf for leaf, _ in leaves if "." not in leaf],
+                data_page_size=_PAGE_BYTES,
+                write_page_checksum=True,
+            ) as out:
+                out.write_table(rows, row_group_size=_GROUP_ROWS)
             sync_file(path)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
         return self.table.described(name, rows)
 
-    def _write(self, path: Path, rows: pa.Table, *, cold: bool) -> None:
-        kinds = [(leaf, kind) for column in self.table.schema for leaf, kind in leaves_of(column)]
-        with pq.ParquetWriter(
-            path,
-            self.table.schema,
-            compression="zstd",
-            compression_level=self._policy.cold_zstd_level if cold else self._policy.warm_zstd_level,
-            use_dictionary=[leaf for leaf, kind in kinds if not _is_unique(kind)],
-            write_statistics=[leaf for leaf, _ in kinds if "." not in leaf],
-            data_page_size=_PAGE_BYTES,
-            write_page_checksum=True,
-        ) as out:
-            out.write_table(rows, row_group_size=_GROUP_ROWS)
-
 
 def _is_unique(kind: pa.DataType) -> bool:
     """Whether values of this type seldom repeat (measures, hashes, payloads)."""
     return bool(pa.types.is_floating(kind) or pa.types.is_binary(kind))
-
-
-def _versions_of(table: AppendOnlyTable, paths: Collection[str]) -> dict[str, int]:
-    """Return the commit versions of these files, as far as the commits exist."""
-    versions: dict[str, int] = {}
-    for version in range(table.version + 1):
-        try:
-            commit = commit_path(table.path, version).read_bytes()
-        except FileNotFoundError:
-            continue
-        versions |= {add["path"]: version for add in adds_of(commit) if add["dataChange"] and add["path"] in paths}
-    return versions
-
-
-def _columns(path: str) -> Iterable[str]:
-    return pq.read_schema(path).names
 
 
 def closed_below(heads: pa.Table, deaths: Mapping[str, int], cycle_ticks: int, lookback: int) -> dict[str, int]:
@@ -276,10 +262,8 @@ def closed_below(heads: pa.Table, deaths: Mapping[str, int], cycle_ticks: int, l
     for row in heads.to_pylist():
         golem_id, contiguous = row["golem_id"], row["contiguous"]
         death = deaths.get(golem_id)
-        if death is not None and contiguous >= death:
-            limits[golem_id] = death
-        else:
-            limits[golem_id] = min(contiguous, row["highest"] - lookback) // cycle_ticks * cycle_ticks
+        closed = min(contiguous, row["highest"] - lookback) // cycle_ticks * cycle_ticks
+        limits[golem_id] = death if death is not None and contiguous >= death else closed
     return {golem_id: tick for golem_id, tick in limits.items() if tick > 0}
 
 
@@ -293,9 +277,3 @@ def below(limits: Mapping[str, int]) -> Callable[[pa.Table], NDArray[np.bool_]]:
         return np.asarray(rows["tick"].to_numpy() <= ticks[np.asarray(place)])
 
     return is_below
-
-
-def touch(paths: Iterable[Path], at: datetime) -> None:
-    """Set the modification time of files."""
-    for path in paths:
-        os.utime(path, (at.timestamp(), at.timestamp()))

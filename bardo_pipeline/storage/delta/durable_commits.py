@@ -64,9 +64,7 @@ class StoredFile:
     modified_ms: int
 
 
-def make_table(
-    path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, partition_by: Sequence[str] = (), durable: bool
-) -> None:
+def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, durable: bool) -> None:
     """Create an empty table in this folder unless it exists.
 
     A durable table needs a synced first commit, because checksums and caches refer to that very commit.
@@ -75,26 +73,15 @@ def make_table(
     log = path / "_delta_log"
     log.mkdir(exist_ok=True)
     created_ms = log.stat().st_mtime_ns // 1_000_000
-    put_commit(path, 0, _creating(Schema.from_arrow(schema), configuration, partition_by, created_ms), durable=durable)
+    actions = (
+        _info(created_ms, "CREATE TABLE", {"mode": "ErrorIfExists", "partitionBy": "[]"}, {}),
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": _metadata(str(uuid4()), Schema.from_arrow(schema), configuration, created_ms)},
+    )
+    put_commit(path, 0, actions, durable=durable)
     if durable:
         sync_folder(log)
         sync_folder(path)
-
-
-def _creating(
-    schema: Schema, configuration: Mapping[str, str], partition_by: Sequence[str], created_ms: int
-) -> Iterator[dict[str, object]]:
-    """Yield the actions of a table's first commit."""
-    yield {
-        "commitInfo": {
-            "timestamp": created_ms,
-            "operation": "CREATE TABLE",
-            "operationParameters": {"mode": "ErrorIfExists", "partitionBy": orjson.dumps(list(partition_by)).decode()},
-            "engineInfo": "bardo-pipeline",
-        }
-    }
-    yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-    yield {"metaData": _metadata(str(uuid4()), schema, configuration, partition_by, created_ms)}
 
 
 def commit_path(path: Path, version: int) -> Path:
@@ -133,105 +120,64 @@ def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]]
     return True
 
 
-def appending(
+def write_actions(
+    mode: str,
+    moment_ms: int,
+    facts: Mapping[str, object],
+    *,
     added: Sequence[Added],
+    removed: Sequence[str] = (),
     transactions: Mapping[str, int],
-    facts: Mapping[str, str],
-    widened: Mapping[str, object] | None = None,
+    metadata: Mapping[str, object] | None,
 ) -> Iterator[dict[str, object]]:
-    """Yield the actions of a commit that adds files with new rows.
+    """Yield the actions of a commit that adds new rows.
 
     Parameters
     ----------
+    mode : Append, or Overwrite for a commit that removes files
     facts : texts stored in the commit
-    widened : metadata with added columns (`metadata_with`), if the schema changes
+    removed : relative paths
+    metadata : new metadata, if the schema or the partitions change
     """
-    yield {
-        "commitInfo": {
-            "timestamp": max(add.modified_ms for add in added),
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-            "engineInfo": "bardo-pipeline",
-            **facts,
-        }
-    }
-    if widened is not None:
-        yield {"metaData": widened}
+    yield _info(moment_ms, "WRITE", {"mode": mode, "partitionBy": "[]"}, facts)
+    if metadata is not None:
+        yield {"metaData": metadata}
     for app, number in transactions.items():
         yield {"txn": {"appId": app, "version": number}}
+    for name in removed:
+        yield {"remove": {"path": name, "deletionTimestamp": moment_ms, "dataChange": True}}
     for add in added:
         yield _add(add, data_change=True)
 
 
-def metadata_with(handle: DeltaTable, more: Sequence[pa.Field]) -> dict[str, object]:
-    """Return the table's metadata (Delta protocol) with more columns."""
-    return _metadata_as(handle, Schema([*handle.schema().fields, *Schema.from_arrow(pa.schema(more)).fields]))
+def _info(
+    moment_ms: int, operation: str, parameters: Mapping[str, str], facts: Mapping[str, object]
+) -> dict[str, object]:
+    standard = {"timestamp": moment_ms, "operation": operation, "operationParameters": parameters}
+    return {"commitInfo": {**standard, "engineInfo": "bardo-pipeline", **facts}}
 
 
-def metadata_of(handle: DeltaTable, schema: pa.Schema) -> dict[str, object]:
-    """Return the table's metadata with exactly these columns and without partitions."""
-    return _metadata_as(handle, Schema.from_arrow(schema))
-
-
-def _metadata_as(handle: DeltaTable, schema: Schema) -> dict[str, object]:
+def metadata_as(handle: DeltaTable, schema: Schema) -> dict[str, object]:
+    """Return the table's metadata (Delta protocol) with these columns and without partitions."""
     current = handle.metadata()
-    changed = _metadata(str(current.id), schema, current.configuration, (), current.created_time)
+    changed = _metadata(str(current.id), schema, current.configuration, current.created_time)
     return changed | {"name": current.name, "description": current.description}
 
 
-def _metadata(
-    table_id: str, schema: Schema, configuration: Mapping[str, str], partition_by: Sequence[str], created_ms: int
-) -> dict[str, object]:
+def _metadata(table_id: str, schema: Schema, configuration: Mapping[str, str], created_ms: int) -> dict[str, object]:
     return {
         "id": table_id,
         "name": None,
         "description": None,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema.to_json(),
-        "partitionColumns": list(partition_by),
+        "partitionColumns": [],
         "createdTime": created_ms,
         "configuration": dict(configuration),
     }
 
 
-def renewing(
-    path: Path,
-    removed: Sequence[str],
-    added: Sequence[Added],
-    transactions: Mapping[str, int],
-    facts: Mapping[str, str],
-    metadata: Mapping[str, object] | None = None,
-) -> Iterator[dict[str, object]]:
-    """Yield the actions of a commit that replaces files by files with other rows.
-
-    Parameters
-    ----------
-    removed : relative paths
-    facts : texts stored in the commit
-    metadata : new metadata, if it changes
-    """
-    os.utime(path / "_delta_log")  # use the clock of the file system, as for modification times of files
-    moment = (path / "_delta_log").stat().st_mtime_ns // 1_000_000
-    yield {
-        "commitInfo": {
-            "timestamp": moment,
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"},
-            "engineInfo": "bardo-pipeline",
-            **facts,
-        }
-    }
-    if metadata is not None:
-        yield {"metaData": metadata}
-    for app, number in transactions.items():
-        yield {"txn": {"appId": app, "version": number}}
-    for name in removed:
-        yield {"remove": {"path": name, "deletionTimestamp": moment, "dataChange": True}}
-    for add in added:
-        yield _add(add, data_change=True)
-
-
-def replacing(
+def compaction_actions(
     path: Path, version: int, removed: Sequence[StoredFile], added: Sequence[Added], at: datetime
 ) -> Iterator[dict[str, object]]:
     """Yield the actions of a commit that replaces files by files with the same rows.
@@ -239,15 +185,7 @@ def replacing(
     It repeats the facts of the previous commit, because readers take them from the newest commit.
     """
     moment = int(at.timestamp() * 1_000)
-    yield {
-        "commitInfo": {
-            "timestamp": moment,
-            "operation": "OPTIMIZE",
-            "operationParameters": {"predicate": "[]"},
-            "engineInfo": "bardo-pipeline",
-            **facts_of(commit_path(path, version - 1)),
-        }
-    }
+    yield _info(moment, "OPTIMIZE", {"predicate": "[]"}, facts_of(commit_path(path, version - 1)))
     for file in removed:
         yield {
             "remove": {
@@ -284,6 +222,10 @@ def facts_of(commit: Path) -> dict[str, object]:
     return {}
 
 
+def _checkpoint_path(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020}.checkpoint.parquet"
+
+
 def put_checkpoint(path: Path, version: int, *, durable: bool) -> None:
     """Write a checkpoint of all commits up to a version.
 
@@ -296,7 +238,7 @@ def put_checkpoint(path: Path, version: int, *, durable: bool) -> None:
         draft.mkdir()
         before = newest_checkpoint(path, version)
         if before is not None:
-            os.link(log / f"{before:020}.checkpoint.parquet", draft / f"{before:020}.checkpoint.parquet")
+            os.link(_checkpoint_path(path, before), _checkpoint_path(Path(folder), before))
         for number in range(0 if before is None else before + 1, version + 1):
             os.link(commit_path(path, number), draft / f"{number:020}.json")
         DeltaTable(folder, version=version).create_checkpoint()
@@ -314,8 +256,71 @@ def newest_checkpoint(path: Path, until: int) -> int | None:
 def point_to(path: Path, version: int) -> None:
     """Point readers to this checkpoint, whose name is durable. A lost pointer only costs time."""
     log = path / "_delta_log"
-    actions = pq.read_metadata(log / f"{version:020}.checkpoint.parquet").num_rows
+    actions = pq.read_metadata(_checkpoint_path(path, version)).num_rows
     draft = log / f"{_HINT}.{uuid4()}.tmp"
     draft.write_bytes(orjson.dumps({"version": version, "size": actions}))
     sync_file(draft)
     os.replace(draft, log / _HINT)
+
+
+class Commits:
+    """The commits of one table: newest version, newest transactions, checkpoints.
+
+    The next commit is looked up by its file's name, because Delta's library lists the log for the newest version, and
+    reads the log since the last checkpoint for every single app.
+
+    Parameters
+    ----------
+    at : a committed version
+    """
+
+    def __init__(self, table: Path, at: int) -> None:
+        self._table, self.at = table, at
+        self._checkpointed = newest_checkpoint(table, at) or 0
+        self._transactions: dict[str, int] = {}
+        self._transactions_at = -1
+
+    @property
+    def version(self) -> int:
+        """Newest committed version of any process."""
+        while has_commit(self._table, self.at + 1):
+            self.at += 1
+        if not has_commit(self._table, self.at):  # maintenance removed it and there are newer commits
+            self.at = int(DeltaTable(self._table).version())
+        return self.at
+
+    def transaction(self, app: str) -> int | None:
+        """Return the newest committed transaction number of an app; None without one."""
+        newest = self.version
+        if newest != self._transactions_at:
+            try:
+                self._read_transactions(newest)
+            except FileNotFoundError:  # maintenance removed commits before a checkpoint
+                self._load_transactions(newest)
+        return self._transactions.get(app)
+
+    def _read_transactions(self, newest: int) -> None:
+        for version in range(self._transactions_at + 1, newest + 1):
+            for line in commit_path(self._table, version).read_bytes().splitlines():
+                if txn := orjson.loads(line).get("txn"):
+                    self._transactions[txn["appId"]] = int(txn["version"])
+            self._transactions_at = version
+
+    def _load_transactions(self, newest: int) -> None:
+        checkpoint = newest_checkpoint(self._table, newest)
+        assert checkpoint is not None, f"{self._table}: commits are missing, and no checkpoint contains them"
+        rows = pq.read_table(_checkpoint_path(self._table, checkpoint), columns=["txn.appId", "txn.version"])
+        apps, numbers = (column.drop_null().to_pylist() for column in rows.flatten())
+        self._transactions, self._transactions_at = dict(zip(apps, map(int, numbers), strict=True)), checkpoint
+        self._read_transactions(newest)
+
+    def checkpoint_if_due(self, *, durable: bool) -> bool:
+        """Write a checkpoint every CHECKPOINT_COMMITS commits, because opening the table reads each later commit."""
+        version = self.version
+        if version >= self._checkpointed + CHECKPOINT_COMMITS:  # another handle may have written one
+            self._checkpointed = newest_checkpoint(self._table, version) or 0
+        if version < self._checkpointed + CHECKPOINT_COMMITS:
+            return False
+        put_checkpoint(self._table, version, durable=durable)
+        self._checkpointed = version
+        return True

@@ -1,12 +1,10 @@
-"""Find the files with the rows of some versions of a table, even after compaction.
+"""Find the files with the rows of some versions of a table.
 
-A commit names its files. After compaction deletes them, their rows are selected by the column `version` in the files
-that replaced them according to the commits, or in all files if those commits are missing.
+A commit names its files. After compaction deletes them, their rows are selected by the column `version` in all files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,6 +13,7 @@ import orjson
 import pyarrow.dataset as ds
 
 from bardo_pipeline.storage.delta.durable_commits import commit_path
+from bardo_pipeline.storage.log.checksum_manifest import adds_of
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,12 @@ class DataFile:
     Parameters
     ----------
     path : absolute path
-    version : commit that added it, if known
     only : condition on its rows; None for all
     span : versions (after, up to) of the request, for a retry if the file was deleted
     """
 
     path: str
     rows: int
-    version: int | None = None
     only: ds.Expression | None = field(default=None, compare=False)
     span: tuple[int | None, int | None] | None = field(default=None, compare=False)
 
@@ -41,44 +38,20 @@ class DataFile:
         return Path(self.path).exists()
 
 
-@dataclass
-class _Walk:
-    """Files added by each version, and the replacements of each rewritten file."""
-
-    added: dict[int, list[DataFile]]
-    replaced: dict[str, list[DataFile]]
-
-
 def absolute(table: Path, path: str) -> str:
     """Return the absolute path of a file named in a commit."""
     return str(table.absolute() / unquote(path))
 
 
-def files_between(table: Path, since: int, until: int, newest: int, *, by_version: bool) -> list[DataFile] | None:
-    """Return the files with the rows of the commits after `since` up to `until`; None if commits are missing.
-
-    Parameters
-    ----------
-    newest : newest version of the table
-    by_version : the table has a column `version`
-    """
-    walk = _walked(table, since, until)
-    if walk is None:
+def files_added(table: Path, since: int, until: int) -> list[DataFile] | None:
+    """Return the files that the commits after `since` up to `until` added; None if a commit or a file is missing."""
+    try:
+        commits = [commit_path(table, version).read_bytes() for version in range(since + 1, until + 1)]
+    except FileNotFoundError:
         return None
-    files = [file for version in sorted(walk.added) for file in walk.added[version]]
-    lost = sorted({v for v, added in walk.added.items() if not all(file.exists for file in added)})
-    if not lost:
-        return files
-    later = _walked(table, until, newest)
-    if later is None or not by_version:
-        return None
-    replacements = _replacements((f for v in lost for f in walk.added[v]), walk.replaced | later.replaced)
-    if replacements is None:
-        return None
-    is_all = len(lost) == until - since or lost == sorted(walk.added)
-    only = within(since, until) if is_all else ds.field("version").isin(lost)
-    kept = [file for file in files if file.version not in lost]
-    return kept + [DataFile(file.path, file.rows, only=only) for file in replacements]
+    adds = [add for commit in commits for add in adds_of(commit) if add["dataChange"]]
+    files = [DataFile(absolute(table, add["path"]), int(orjson.loads(add["stats"])["numRecords"])) for add in adds]
+    return files if all(file.exists for file in files) else None
 
 
 def within(since: int | None, until: int | None) -> ds.Expression:
@@ -91,49 +64,3 @@ def within(since: int | None, until: int | None) -> ds.Expression:
     bounds += [column <= until] if until is not None else []
     condition = bounds[0] if len(bounds) == 1 else bounds[0] & bounds[1]
     return condition | column.is_null()
-
-
-def _replacements(lost: Iterable[DataFile], replaced: Mapping[str, list[DataFile]]) -> list[DataFile] | None:
-    """Return the existing files with the rows of deleted files; None if a replacement is unknown."""
-    existing: dict[str, DataFile] = {}
-    seen: set[str] = set()
-    pending = list(lost)
-    while pending:
-        file = pending.pop()
-        if file.path in seen:
-            continue
-        seen.add(file.path)
-        if file.path in replaced:
-            pending.extend(replaced[file.path])
-        elif file.exists:
-            existing[file.path] = file
-        else:
-            return None
-    return [existing[path] for path in sorted(existing)]
-
-
-def _walked(table: Path, since: int, until: int) -> _Walk | None:
-    """Read the commits after `since` up to `until`; None if one is missing."""
-    walk = _Walk({}, {})
-    for version in range(since + 1, until + 1):
-        try:
-            lines = commit_path(table, version).read_bytes().splitlines()
-        except FileNotFoundError:
-            return None
-        actions = [orjson.loads(line) for line in lines]
-        adds = [action["add"] for action in actions if action.get("add")]
-        files = [DataFile(absolute(table, a["path"]), _rows(a), version) for a in adds]
-        if fresh := [file for file, add in zip(files, adds, strict=True) if add["dataChange"]]:
-            walk.added[version] = fresh
-        removed = [action["remove"]["path"] for action in actions if action.get("remove")]
-        walk.replaced |= {absolute(table, path): files for path in removed}
-    return walk
-
-
-def _rows(add: Mapping[str, str]) -> int:
-    return int(orjson.loads(add["stats"])["numRecords"])
-
-
-def all_exist(files: Collection[DataFile]) -> bool:
-    """Return whether all these files exist."""
-    return all(file.exists for file in files)

@@ -91,23 +91,3 @@ def _filled(table: pa.Table) -> pa.Table:
                 filled = [absent(c.type, len(c)) if c.null_count == len(c) else c for c in chunks]
                 table = table.set_column(at, column, pa.chunked_array(filled, column.type))
     return table
-
-
-def whole(table: pa.Table) -> pa.Table:
-    """Return the rows without slices, because nested slices crash Delta and give LanceDB empty values (facts)."""
-    if not any(_sliced(chunk) for column in table.columns for chunk in column.chunks):
-        return table
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as out:
-        out.write_table(table)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
-
-
-def _sliced(array: pa.Array) -> bool:
-    if array.offset:
-        return True
-    if pa.types.is_struct(array.type):
-        return any(_sliced(array.field(i)) for i in range(array.type.num_fields))
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return _sliced(array.values) or (len(array) > 0 and array.offsets[0].as_py() != 0)
-    return False

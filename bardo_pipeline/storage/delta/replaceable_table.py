@@ -6,6 +6,7 @@ bucket's digest, so a write costs the same however long the history is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,20 +26,8 @@ from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta.app_transactions import Transactions
-from bardo_pipeline.storage.delta.durable_commits import (
-    CHECKPOINT_COMMITS,
-    commit_path,
-    described,
-    facts_of,
-    has_commit,
-    make_table,
-    metadata_of,
-    newest_checkpoint,
-    put_checkpoint,
-    put_commit,
-    renewing,
-)
+from bardo_pipeline.storage.delta import durable_commits as commits
+from bardo_pipeline.storage.delta.durable_commits import Commits
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
@@ -89,14 +78,12 @@ class ReplaceableTable:
             handle = DeltaTable(path)
         except TableNotFoundError:
             configuration = {"delta.dataSkippingStatsColumns": ",".join(spec.stats)}
-            make_table(path, spec.schema, configuration, durable=False)
+            commits.make_table(path, spec.schema, configuration, durable=False)
             handle = DeltaTable(path)
         self._partitioned = handle.metadata().partition_columns == [_PARTITION]
         self._check_schema(handle)
-        self._newest_version = int(handle.version())
-        self._checkpointed = newest_checkpoint(path, self._newest_version) or 0
+        self._commits = Commits(path, int(handle.version()))
         self._newest_state: _State | None = None
-        self._apps = Transactions(path)
 
     def _check_schema(self, handle: DeltaTable) -> None:
         partition = [pa.field(_PARTITION, pa.int32(), nullable=False)] if self._partitioned else []
@@ -140,11 +127,7 @@ class ReplaceableTable:
 
     def done(self, app: str) -> int | None:
         """Return the newest committed number of an app (a golem and its cycle); None without one."""
-        return self._apps.newest(app, self._version())
-
-    def begun(self, app: str) -> bool:
-        """Whether any commit carried this app."""
-        return self.done(app) is not None
+        return self._commits.transaction(app)
 
     def noted(self, name: str) -> dict[str, str]:
         """Return the entry of this name in the newest commit's note."""
@@ -160,22 +143,14 @@ class ReplaceableTable:
         """Return the digest of all rows."""
         return sum(self._state().digests.values(), EMPTY)
 
-    def _version(self) -> int:
-        """Return the newest version. Looks for the file of the next commit, which is cheaper than listing the log."""
-        while has_commit(self.path, self._newest_version + 1):
-            self._newest_version += 1
-        if not has_commit(self.path, self._newest_version):  # maintenance removed the commits before a checkpoint
-            self._newest_version = int(DeltaTable(self.path).version())
-        return self._newest_version
-
     def _state(self) -> _State:
-        version = self._version()
+        version = self._commits.version
         if self._newest_state is None or self._newest_state.version != version:
             self._newest_state = self._read_state(version)
         return self._newest_state
 
     def _read_state(self, version: int) -> _State:
-        facts = facts_of(commit_path(self.path, version))
+        facts = commits.facts_of(commits.commit_path(self.path, version))
         digests, files, note = (orjson.loads(str(facts.get(n, "{}"))) for n in ("digests", "files", "note"))
         if self._partitioned and "files" not in facts:
             actions = pa.table(DeltaTable(self.path, version=version).get_add_actions(flatten=True))
@@ -303,29 +278,28 @@ class ReplaceableTable:
                     write_parquet(
                         self.path / path, rows, self.spec.schema, stats=self.spec.stats, row_group_rows=self._part_rows
                     )
-                self._checkpoint_if_far(version - 1)
-                metadata = metadata_of(DeltaTable(self.path), self.spec.schema) if self._partitioned else None
-                packed = {name: orjson.dumps(fact).decode() for name, fact in facts.items()}
-                added = [described(self.path, path, rows, self.spec.stats) for path, rows in rows_of.items()]
-                is_committed = put_commit(
-                    self.path, version, renewing(self.path, removed, added, upto, packed, metadata), durable=False
+                self._commits.checkpoint_if_due(durable=False)
+                schema = Schema.from_arrow(self.spec.schema)
+                log = self.path / "_delta_log"
+                os.utime(log)  # use the clock of the file system, as for modification times of files
+                actions = commits.write_actions(
+                    "Overwrite",
+                    log.stat().st_mtime_ns // 1_000_000,
+                    {name: orjson.dumps(fact).decode() for name, fact in facts.items()},
+                    added=[commits.described(self.path, path, rows, self.spec.stats) for path, rows in rows_of.items()],
+                    removed=removed,
+                    transactions=upto,
+                    metadata=commits.metadata_as(DeltaTable(self.path), schema) if self._partitioned else None,
                 )
+                is_committed = commits.put_commit(self.path, version, actions, durable=False)
         except BaseException:
-            if not has_commit(self.path, version):
+            if not commits.has_commit(self.path, version):
                 for path in rows_of:
                     (self.path / path).unlink(missing_ok=True)
             raise
         if not is_committed:  # maintenance deletes files that no commit names
             raise StoreError(f"{self.path}: version {version} was taken meanwhile: derive again")
         self._partitioned = False
-
-    def _checkpoint_if_far(self, version: int) -> None:
-        """Write a checkpoint every CHECKPOINT_COMMITS commits, because opening the table reads each later commit."""
-        if version >= self._checkpointed + CHECKPOINT_COMMITS:
-            self._checkpointed = newest_checkpoint(self.path, version) or 0  # another handle may have written one
-        if version >= self._checkpointed + CHECKPOINT_COMMITS:
-            put_checkpoint(self.path, version, durable=False)
-            self._checkpointed = version
 
 
 def _joined(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
