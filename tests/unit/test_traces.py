@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.errors import TraceError
 from bardo_pipeline.market.market import ASSETS
-from bardo_pipeline.storage.market_data.aave_rates import RATE_COLUMNS, TOKENS
-from bardo_pipeline.storage.market_data.demeter_trace import GAS_COLUMNS, POOL_COLUMNS, read_trace
+from bardo_pipeline.storage.market_data.demeter_trace import GAS_COLUMNS, POOL_COLUMNS, RATE_COLUMNS, TOKENS, read_trace
 
 POOL = "0x45dda9cb7c25131df268515131f647d726f50608"
 OTHER_POOL = "0x0e44ceb592acfc5d3f09d996302eb4c499ff8c10"

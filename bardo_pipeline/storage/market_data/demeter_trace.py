@@ -7,14 +7,13 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.market.market import FloatBars, IntBars, Market, Reserves, price_of_tick
-from bardo_pipeline.storage.market_data.aave_rates import RATE_NAME, read_reserves
-from bardo_pipeline.storage.market_data.trace_csv import TraceFile, in_time_order, last_known, load_trace_file, utc
+from bardo_pipeline.market.market import ASSETS, FloatBars, IntBars, Market, Reserves, price_of_tick
+from bardo_pipeline.storage.market_data.trace_csv import Bars, TraceFile, last_known, read_bars, utc
 
 POOL_COLUMNS = (
     "timestamp",
@@ -29,9 +28,20 @@ POOL_COLUMNS = (
     "currentLiquidity",
 )
 GAS_COLUMNS = ("block_timestamp", "gas_price")
+RATE_COLUMNS = (
+    "block_timestamp", "liquidity_rate", "stable_borrow_rate", "variable_borrow_rate", "liquidity_index",
+    "variable_borrow_index",
+)  # fmt: skip
 
 POOL_NAME = re.compile(r"^(?P<chain>[a-z]+)-(?P<pool>0x[0-9a-f]{40})-[^/]*\.minute\.csv$", re.IGNORECASE)
 GAS_NAME = re.compile(r"^(?P<chain>[a-z]+)-gas-[^/]*\.csv$", re.IGNORECASE)
+RATE_NAME = re.compile(r"^(?P<chain>[a-z]+)-aave_v3-(?P<token>0x[0-9a-f]{40})-[^/]*\.minute\.csv$", re.IGNORECASE)
+
+TOKENS = {
+    "polygon": ("0x2791bca1f2de4661ed88a30c99a7a9449aa84174", "0x7ceb23fd6bc0add59e62ac25578270cff1b9f619"),
+    "ethereum": ("0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48", "0xc02aaa39b223fe8d0a0e5c4f27ead9083c756cc2"),
+}
+"""Token addresses by chain, in the order of ASSETS."""
 
 FEE_PPM_BY_POOL = {
     "0x45dda9cb7c25131df268515131f647d726f50608": 500,  # Polygon USDC/WETH
@@ -82,24 +92,6 @@ class TraceReport:
     extremes_widened: int = 0
 
 
-@dataclass(frozen=True)
-class _PoolBars:
-    name: str
-    at_us: IntBars
-    close: IntBars
-    lowest: IntBars
-    highest: IntBars
-    volume_usd_micros: IntBars
-    liquidity: FloatBars
-
-
-@dataclass(frozen=True)
-class _GasBars:
-    name: str
-    at_us: IntBars
-    gwei: FloatBars
-
-
 @dataclass
 class _Sorting:
     """The files of a folder by kind."""
@@ -131,22 +123,23 @@ def read_trace(
         raise TraceError(str(folder), "is not a folder; name one with demeter-fetch minute files")
     sorting = _sort_files(folder)
     chain, address = _choose_pool(folder, sorting, pool)
-    pool_files, bars, liquidity_carried = _joined_pool(folder, sorting.pools.pop((chain, address)))
-    gas_files, gas = _joined_gas(folder, sorting, chain)
-    gas_gwei, gas_filled = _gas_at(bars.at_us, gas)
-    rate_files, reserves = read_reserves(folder, sorting.rates, chain, bars.at_us) if rates else ((), None)
-    market = _market(chain, address, bars, gas_gwei, native_usd_micros, reserves)
+    pool_files, bars, liquidity_carried = _read_pool(folder, sorting.pools.pop((chain, address)))
+    gas = _read_gas(folder, sorting, chain)
+    place = last_known(bars.at_us, gas.at_us)
+    rate_files, reserves = _read_reserves(folder, sorting.rates, chain, bars.at_us) if rates else ((), None)
+    market = _market(chain, address, bars, gas.columns["gwei"][place], native_usd_micros, reserves)
+    close = bars.columns["close"]
     minutes_spanned = int(market.at_us[-1] - market.at_us[0]) // 60_000_000 + 1
     report = TraceReport(
-        files_read=(*pool_files, *gas_files, *rate_files),
+        files_read=(*pool_files, *gas.names, *rate_files),
         files_skipped=_skipped(folder, sorting, chain),
         bars=market.bars,
-        gas_filled=gas_filled,
+        gas_filled=int((gas.at_us[place] != bars.at_us).sum()),
         first_at=utc(int(market.at_us[0])),
         last_at=utc(int(market.at_us[-1])),
         liquidity_carried=liquidity_carried,
         minutes_missing=minutes_spanned - market.bars,
-        extremes_widened=int(((bars.close < bars.lowest) | (bars.close > bars.highest)).sum()),
+        extremes_widened=int(((close < bars.columns["lowest"]) | (close > bars.columns["highest"])).sum()),
     )
     return market, report
 
@@ -191,8 +184,7 @@ def _choose_pool(folder: Path, sorting: _Sorting, pool: str | None) -> tuple[str
     return wanted[0]
 
 
-def _read_pool(table: TraceFile) -> _PoolBars:
-    at_us = table.minutes("timestamp")
+def _pool_columns(table: TraceFile) -> dict[str, NDArray]:
     for column in ("netAmount0", "netAmount1"):
         table.numbers(column)
     close, lowest, highest = table.ticks("closeTick"), table.ticks("lowestTick"), table.ticks("highestTick")
@@ -213,63 +205,84 @@ def _read_pool(table: TraceFile) -> _PoolBars:
     for column, volume in zip(("inAmount0", "inAmount1"), volumes, strict=True):
         table.refuse(volume > 1e18, column, "{cell} is worth more than 10 ** 12 dollars in one minute")
     micros = np.rint(volumes[0]).astype(np.int64) + np.rint(volumes[1]).astype(np.int64)
-    return _PoolBars(table.name, at_us, close, lowest, highest, micros, liquidity)
+    return {"close": close, "lowest": lowest, "highest": highest, "volume": micros, "liquidity": liquidity}
 
 
-def _read_gas(table: TraceFile) -> _GasBars:
-    at_us = table.minutes("block_timestamp")
+def _read_pool(folder: Path, paths: list[Path]) -> tuple[tuple[str, ...], Bars, int]:
+    """Return the read files, the bars with the last positive liquidity, and the number of bars that had none."""
+    bars = read_bars(folder, paths, POOL_COLUMNS, _pool_columns)
+    names = [str(path.relative_to(folder)) for path in paths]
+    if not bars.names:
+        raise TraceError(", ".join(names), "holds no bar below its header; fetch it again", line=1)
+    liquidity = bars.columns["liquidity"]
+    if liquidity[0] == 0:
+        fact = "is zero and no earlier bar has a positive one to carry forward"
+        raise TraceError(bars.names[0], fact, line=2, column="currentLiquidity")
+    last_positive = np.maximum.accumulate(np.where(liquidity > 0, np.arange(len(liquidity)), 0))
+    carried = Bars(bars.names, bars.at_us, bars.columns | {"liquidity": liquidity[last_positive]})
+    empty = (name for name in names if name not in bars.names)
+    return (*bars.names, *empty), carried, int((liquidity <= 0).sum())
+
+
+def _gas_columns(table: TraceFile) -> dict[str, NDArray]:
     gwei = table.numbers("gas_price")
     table.refuse(gwei <= 0, "gas_price", "{cell} is not positive")
-    return _GasBars(table.name, at_us, gwei)
+    return {"gwei": gwei}
 
 
-def _joined_pool(folder: Path, paths: list[Path]) -> tuple[tuple[str, ...], _PoolBars, int]:
-    parts = [_read_pool(load_trace_file(folder, path, POOL_COLUMNS)) for path in paths]
-    names = tuple(part.name for part in parts)
-    parts = in_time_order([part for part in parts if len(part.at_us)], "timestamp")
-    if not parts:
-        raise TraceError(", ".join(names), "holds no bar below its header; fetch it again", line=1)
-    if parts[0].liquidity[0] == 0:
-        fact = "is zero and no earlier bar has a positive one to carry forward"
-        raise TraceError(parts[0].name, fact, line=2, column="currentLiquidity")
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("at_us", "close", "lowest", "highest", "volume_usd_micros", "liquidity")
-    }
-    positive = columns["liquidity"] > 0
-    last_positive = np.maximum.accumulate(np.where(positive, np.arange(len(positive)), 0))
-    columns["liquidity"] = columns["liquidity"][last_positive]
-    read = tuple(part.name for part in parts)
-    read += tuple(name for name in names if name not in read)
-    return read, _PoolBars(name=read[0], **columns), int((~positive).sum())
-
-
-def _joined_gas(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str, ...], _GasBars]:
+def _read_gas(folder: Path, sorting: _Sorting, chain: str) -> Bars:
     cure = f"put a {chain}-gas-<dates>.csv with {','.join(GAS_COLUMNS)} beside the pool files"
     paths = sorting.gas.pop(chain, [])
     if not paths:
         raise TraceError(str(folder), f"holds no gas file of {chain}; {cure}")
-    parts = [_read_gas(load_trace_file(folder, path, GAS_COLUMNS)) for path in paths]
-    parts = in_time_order([part for part in parts if len(part.at_us)], "block_timestamp")
-    if not parts:
+    gas = read_bars(folder, paths, GAS_COLUMNS, _gas_columns)
+    if not gas.names:
         raise TraceError(str(paths[0].relative_to(folder)), f"holds no gas minute below its header; {cure}", line=1)
-    read = tuple(part.name for part in parts)
-    at_us = np.concatenate([part.at_us for part in parts])
-    return read, _GasBars(read[0], at_us, np.concatenate([part.gwei for part in parts]))
+    return gas
 
 
-def _gas_at(at_us: IntBars, gas: _GasBars) -> tuple[FloatBars, int]:
-    """Return the gas price of each bar, and the number of bars without a gas price of their own."""
-    place = last_known(at_us, gas.at_us)
-    return gas.gwei[place], int((gas.at_us[place] != at_us).sum())
+def _rate_columns(table: TraceFile) -> dict[str, NDArray]:
+    columns = {}
+    for name, least in (("liquidity_index", 1.0), ("variable_borrow_index", 1.0), ("variable_borrow_rate", 0.0)):
+        columns[name] = table.numbers(name)
+        table.refuse(columns[name] < least, name, f"{{cell}} is below {least:.0f}")
+    return columns
+
+
+def _read_reserves(
+    folder: Path, files: dict[tuple[str, str], list[Path]], chain: str, at_us: IntBars
+) -> tuple[tuple[str, ...], Reserves]:
+    """Return the names of the read files and the Aave reserves of both tokens at these minutes.
+
+    A minute without rates gets the last known ones; the first minutes get the first known ones. Raises TraceError if a
+    token has no file or a file is malformed.
+
+    Parameters
+    ----------
+    files : by chain and token; read files are removed
+    """
+    read: tuple[str, ...] = ()
+    reserves = []
+    for asset, token in zip(ASSETS, TOKENS.get(chain, ("",) * len(ASSETS)), strict=True):
+        paths = files.pop((chain, token), [])
+        if not paths:
+            cure = f"put {chain}-aave_v3-{token or '<0xtoken>'}-<date>.minute.csv there, or run without loans"
+            raise TraceError(str(folder), f"has no Aave rates of {asset} on {chain}; {cure}")
+        rates = read_bars(folder, paths, RATE_COLUMNS, _rate_columns)
+        if not rates.names:
+            raise TraceError(str(paths[0].relative_to(folder)), "has no minute below its header", line=1)
+        read += rates.names
+        reserves.append(np.stack(list(rates.columns.values()))[:, last_known(at_us, rates.at_us)])
+    return read, Reserves(*np.stack(reserves, axis=1))
 
 
 def _market(
-    chain: str, address: str, bars: _PoolBars, gas_gwei: FloatBars, native_usd_micros: int | None,
+    chain: str, address: str, bars: Bars, gas_gwei: FloatBars, native_usd_micros: int | None,
     reserves: Reserves | None,
 ) -> Market:  # fmt: skip
     if native_usd_micros is None:
         native_usd_micros = NATIVE_USD_MICROS_BY_CHAIN.get(chain, NATIVE_USD_MICROS_DEFAULT)
+    close = bars.columns["close"]
     return Market(
         name=f"{chain}-{address}",
         chain=chain,
@@ -279,14 +292,13 @@ def _market(
         fee_ppm=FEE_PPM_BY_POOL.get(address, FEE_PPM_DEFAULT),
         native_usd_micros=native_usd_micros,
         at_us=bars.at_us,
-        price=price_of_tick(bars.close),
-        price_low=price_of_tick(
-            np.maximum(bars.highest, bars.close)
-        ),  # token0 is the dollar: a higher tick is a lower price
-        price_high=price_of_tick(np.minimum(bars.lowest, bars.close)),
-        tick=bars.close.astype(np.int32),
-        volume_usd_micros=bars.volume_usd_micros,
-        liquidity=bars.liquidity,
+        price=price_of_tick(close),
+        # token0 is the dollar: a higher tick is a lower price
+        price_low=price_of_tick(np.maximum(bars.columns["highest"], close)),
+        price_high=price_of_tick(np.minimum(bars.columns["lowest"], close)),
+        tick=close.astype(np.int32),
+        volume_usd_micros=bars.columns["volume"],
+        liquidity=bars.columns["liquidity"],
         gas_gwei=gas_gwei,
         reserves=reserves,
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -102,29 +102,45 @@ def _mask(array: Any) -> NDArray[np.bool_]:
     return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-class Bars(Protocol):
-    """The minutes of one file."""
+@dataclass(frozen=True)
+class Bars:
+    """The minutes of one or several files, in time order.
 
-    @property
-    def name(self) -> str:
-        """Relative path of the file."""
+    Parameters
+    ----------
+    names : relative paths of the files with a minute
+    at_us : minutes, ascending, epoch microseconds
+    columns : arrays with one value a minute, by name
+    """
 
-    @property
-    def at_us(self) -> IntBars:
-        """Minutes, ascending, epoch microseconds."""
+    names: tuple[str, ...]
+    at_us: IntBars
+    columns: dict[str, NDArray[Any]]
 
 
-B = TypeVar("B", bound=Bars)
+def read_bars(
+    folder: Path, paths: Sequence[Path], header: Sequence[str], columns_of: Callable[[TraceFile], dict[str, NDArray]]
+) -> Bars:
+    """Read and join files with the same header, whose first column is the time.
 
-
-def in_time_order(parts: list[B], column: str) -> list[B]:
-    """Sort files by their first minute. Raises TraceError if two overlap. column: name of the time column."""
-    ordered = sorted(parts, key=lambda part: (int(part.at_us[0]), part.name))
-    for before, after in pairwise(ordered):
+    Raises TraceError if a file is malformed, or if two files overlap.
+    """
+    files = [_bars(load_trace_file(folder, path, header), header[0], columns_of) for path in paths]
+    parts = sorted((file for file in files if file.names), key=lambda part: (int(part.at_us[0]), part.names))
+    for before, after in pairwise(parts):
         if after.at_us[0] <= before.at_us[-1]:
-            fact = f"{utc(int(after.at_us[0])):%Y-%m-%d %H:%M:%S} does not come after the last line of {before.name}"
-            raise TraceError(after.name, fact, line=2, column=column)
-    return ordered
+            moment, name = utc(int(after.at_us[0])), before.names[0]
+            fact = f"{moment:%Y-%m-%d %H:%M:%S} does not come after the last line of {name}"
+            raise TraceError(after.names[0], fact, line=2, column=header[0])
+    if not parts:
+        return files[0]
+    joined = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    return Bars(tuple(part.names[0] for part in parts), np.concatenate([part.at_us for part in parts]), joined)
+
+
+def _bars(table: TraceFile, time: str, columns_of: Callable[[TraceFile], dict[str, NDArray]]) -> Bars:
+    at_us = table.minutes(time)
+    return Bars((table.name,) if len(at_us) else (), at_us, columns_of(table))
 
 
 def last_known(at_us: IntBars, known_at: IntBars) -> NDArray[np.intp]:
