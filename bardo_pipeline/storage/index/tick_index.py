@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +29,7 @@ from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.storage.home import Home, replace_file
+from bardo_pipeline.storage.log.checksum_manifest import hash_file
 from bardo_pipeline.storage.log.event_log import EventLog
 
 INDEX_SCHEMA = pa.schema(
@@ -50,7 +51,7 @@ INDEX_SCHEMA = pa.schema(
 PHASE_SCHEMA = pa.schema([required("phase", pa.string()), required("tick_count", pa.int64())])
 """One row per phase, in order from thriving to terminal."""
 
-_FORMAT = 2  # raise it when the tables below change; an index of another format is built again
+_FORMAT = 3  # raise it when the tables below change; an index of another format is built again
 _MANIFEST = "manifest.json"
 _DRAFT = ".draft.duckdb"
 _NAME = "index_file"  # of the attached database
@@ -108,7 +109,7 @@ class _Manifest:
     version: int = -1
     file: str = ""
     file_bytes: int = 0
-    crc32: int = 0
+    sha256: str = ""
     tick_count: int = 0
     format: int = _FORMAT
 
@@ -166,7 +167,7 @@ class TickIndex:
         records = self._log.read_cycles(_LOG_COLUMNS, old.version, until_version=until)
         if old.version >= 0:  # the log may return older rows of a file that also has new ones
             records = records.filter(pc.fill_null(pc.greater(records["version"], old.version), True))
-        manifest = _Manifest(old.table_id, until, old.file, old.file_bytes, old.crc32, old.tick_count)
+        manifest = replace(old, version=until)
         if records.num_rows:
             draft = self._folder / _DRAFT
             for leftover in self._folder.glob(f"{_DRAFT}*"):
@@ -174,9 +175,9 @@ class TickIndex:
             if old.file:
                 shutil.copyfile(self._folder / old.file, draft)
             _write(draft, _index_rows(records))
-            crc32 = _crc32_of(draft)
-            file, count = f"{until:020}-{crc32:08x}.duckdb", old.tick_count + records.num_rows
-            manifest = _Manifest(old.table_id, until, file, draft.stat().st_size, crc32, count)
+            sha256, count = hash_file(draft), old.tick_count + records.num_rows
+            file = f"{until:020}-{sha256[:8]}.duckdb"
+            manifest = _Manifest(old.table_id, until, file, draft.stat().st_size, sha256, count)
             os.replace(draft, self._folder / file)
         replace_file(self._folder / _MANIFEST, orjson.dumps(asdict(manifest)))
         self._delete_files(keep=manifest.file)
@@ -194,13 +195,9 @@ class TickIndex:
             manifest = self._read_manifest()
             if manifest == self._manifest:
                 return
-            try:
+            with suppress(FileNotFoundError, StoreError, duckdb.Error):
                 self._use(manifest)
-            except FileNotFoundError:
-                continue
-            except (StoreError, duckdb.Error):
-                break
-            return
+                return
         self._use(_Manifest(self._log.table_id))
 
     def _read_manifest(self) -> _Manifest:
@@ -225,7 +222,7 @@ class TickIndex:
     def damaged(self) -> list[str]:
         """Return the name of the database file if its bytes differ from those written. Reads the whole file."""
         path = self._folder / self._manifest.file
-        whole = not self._manifest.file or (path.exists() and _crc32_of(path) == self._manifest.crc32)
+        whole = not self._manifest.file or (path.exists() and hash_file(path) == self._manifest.sha256)
         return [] if whole else [path.name]
 
     def drop(self) -> None:
@@ -293,7 +290,7 @@ class TickIndex:
         """Count the ticks of each phase (PHASE_SCHEMA), over all golems or these; `struck` as in `ticks`."""
         sql = "select phase::varchar, count(*) from {source} where {golems} group by phase"
         rows = self._answer(sql, golems, struck)
-        counts = dict(zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True))
+        counts = dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         return pa.table([pa.array(PHASES), pa.array([counts.get(p, 0) for p in PHASES])], schema=PHASE_SCHEMA)
 
     def _answer(self, sql: str, golems: Collection[str] | None, struck: bool) -> pa.Table:
@@ -393,11 +390,3 @@ def _category_condition(name: str, wanted: str | Collection[str]) -> str:
 
 def _among(column: str, values: Collection[object]) -> str:
     return f"{column} in ({', '.join(map(str, values))})" if values else "false"
-
-
-def _crc32_of(path: Path) -> int:
-    crc32 = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            crc32 = zlib.crc32(block, crc32)
-    return crc32

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
@@ -38,7 +39,7 @@ class GrowingTable:
         self.name, self.spec = name, spec
         physical = pa.schema([*spec.schema, *HIDDEN])
         self.table = AppendOnlyTable(path, physical, list(spec.stats), policy=policy)
-        self._retracted, self._retracted_version = self._keys_of(physical.empty_table()), -1
+        self._retracted, self._retracted_version = _joined_key(physical.empty_table(), spec.key), -1
         self._newest: dict[tuple[str, ...], tuple[int, int, pa.Table]] = {}
 
     def done(self, app: str) -> int | None:
@@ -134,9 +135,7 @@ class GrowingTable:
         hidden : include the bookkeeping columns, for `repair`
         """
         wanted = list(self.spec.schema.names if columns is None else columns)
-        if golems is not None:
-            is_golem = pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
-            only = is_golem if only is None else only & is_golem
+        only = _of_golems(only, golems)
         if not self._turn():
             return self.table.read(wanted + (HIDDEN.names if hidden else []), since_version, only)
         extra = [n for n in (*self.spec.key, *HIDDEN.names) if n not in wanted]
@@ -173,14 +172,10 @@ class GrowingTable:
         """Return the keys, with turns, of all retracted rows."""
         version = self.table.version
         if version != self._retracted_version:
-            fresh = self._keys_of(self.taken_back(list(self.spec.key), self._retracted_version))
+            fresh = _joined_key(self.taken_back(list(self.spec.key), self._retracted_version), self.spec.key)
             self._retracted = pa.concat_arrays([self._retracted, fresh]).unique()
             self._retracted_version = version
         return self._retracted
-
-    def _keys_of(self, rows: pa.Table) -> pa.Array:
-        key = _joined_key(rows, self.spec.key)
-        return key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key
 
     def taken_back(
         self,
@@ -195,23 +190,29 @@ class GrowingTable:
         wanted += [n for n in HIDDEN.names if n not in wanted]
         if not self._turn():
             return self.table.schema.empty_table().select(wanted)
-        condition = pc.field("because").is_valid()
-        condition = condition if only is None else condition & only
-        if golems is not None:
-            condition = condition & pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
-        return self.table.read(wanted, None if since_version is None or since_version < 0 else since_version, condition)
+        is_retracted = pc.field("because").is_valid()
+        only = _of_golems(is_retracted if only is None else is_retracted & only, golems)
+        return self.table.read(wanted, since_version, only)
 
 
-def _joined_key(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
+def _of_golems(condition: ds.Expression | None, golems: Iterable[str] | None) -> ds.Expression | None:
+    """Return the condition, limited to rows of these golems (None: all)."""
+    if golems is None:
+        return condition
+    is_golem = pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
+    return is_golem if condition is None else condition & is_golem
+
+
+def _joined_key(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     """Return key and turn of each row as one text; ids and numbers have no control characters."""
     parts = [rows[name].cast(pa.string()) for name in key]
     turn = pc.fill_null(rows["turn"], 0).cast(pa.string())
-    return pc.binary_join_element_wise(*parts, turn, "\x1f")
+    return contiguous(pc.binary_join_element_wise(*parts, turn, "\x1f"))
 
 
 def _facts(total: Digest, turn: int) -> dict[str, str]:
     """Return the facts of a commit of a growing table."""
-    return {"digest": _packed(total)} | ({"turn": str(turn)} if turn else {})
+    return {"digest": orjson.dumps(total.listed).decode()} | ({"turn": str(turn)} if turn else {})
 
 
 class Projections:
@@ -245,13 +246,8 @@ class Projections:
 
     def read(self, name: str) -> pa.Table:
         """Read all rows of a projection, sorted by its key."""
-        table = self._table(name).read()
-        return table.sort_by([(k, "ascending") for k in TABLES[name].key]) if table.num_rows else table
+        return self._table(name).read().sort_by([(k, "ascending") for k in TABLES[name].key])
 
     def digest(self, name: str) -> Digest:
         """Return the digest of a projection."""
         return self._table(name).digest()
-
-
-def _packed(digest: Digest) -> str:
-    return orjson.dumps(digest.listed).decode()

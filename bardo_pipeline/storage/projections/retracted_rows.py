@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
@@ -76,5 +76,4 @@ def _named(rows: pa.Table, column: str, owner: str | None) -> pa.Table:
 
 
 def _pair(rows: pa.Table) -> pa.Array:
-    pairs = pc.binary_join_element_wise(pc.fill_null(rows["golem_id"], ""), rows["row_name"], "\x1f")
-    return pairs.combine_chunks() if isinstance(pairs, pa.ChunkedArray) else pairs
+    return contiguous(pc.binary_join_element_wise(pc.fill_null(rows["golem_id"], ""), rows["row_name"], "\x1f"))
