@@ -20,21 +20,13 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.recorded_market import RecordedMarket
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import codes_of, contiguous
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
+from bardo_pipeline.grimoire.entry_columns import bool_column, equals_word, int_column
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.defi.rebalance import LIMIT_PPM, MEDIAN_LUCK
-from bardo_pipeline.market.uniswap_v3 import (
-    fees_micros,
-    liquidity_for,
-    range_around,
-    share_of_ways,
-    slippage_ppm,
-    sqrt_price,
-    token1_share,
-    worth,
-)
+from bardo_pipeline.market import uniswap_v3 as pool
 from bardo_pipeline.policy import Policy
 
 SIMULATION_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "actions", "resolutions")
@@ -77,30 +69,23 @@ def decisions_of(records: pa.Table, market: RecordedMarket, policy: Policy) -> D
     position.
     """
     judged_row, parts = flatten_lists(contiguous(records["resolutions"]))
-    fields = {n: pc.struct_field(parts, n) for n in parts.type.names} if isinstance(parts.type, pa.StructType) else {}
-    decided = fields["decision_tick"].to_numpy(zero_copy_only=False).astype(np.int64)
+    judged = pa.Table.from_struct_array(pa.chunked_array([parts]))
+    decided = int_column(judged, "decision_tick")
     horizon = market.tick[judged_row] - decided
     row = judged_row - horizon  # correct if no tick is missing in between, checked below
     usable = (horizon == policy.prediction.check_ticks) & (row >= 0)
     row = np.where(usable, row, 0)
     usable &= (market.golem[row] == market.golem[judged_row]) & (market.tick[row] == decided) & market.open[row]
-    acted = pc.equal(fields["chosen"], "act").to_numpy(zero_copy_only=False).astype(bool)
+    acted = equals_word(judged, "chosen", "act")
     usable &= np.where(acted, market.moved[row] == 1, market.moved[row] == -1)
-    usable &= fields["verified"].to_numpy(zero_copy_only=False).astype(bool)
-    usable &= pc.equal(fields["action_type"], ACTIONS[REBALANCE]).to_numpy(zero_copy_only=False).astype(bool)
+    usable &= bool_column(judged, "verified") & equals_word(judged, "action_type", ACTIONS[REBALANCE])
     pick = np.flatnonzero(usable)
-
-    def field(name: str) -> Float64Array:
-        return fields[name].to_numpy(zero_copy_only=False)[pick]
-
-    rules = policy.curator
-    anomaly = np.searchsorted(rules.anomaly_edges, field("anomaly_score"), side="right")
-    gas = np.searchsorted(rules.gas_edges, field("gas_ratio"), side="right")
-    index = pc.index_in(fields["regime"], value_set=pa.array(REGIMES))
-    regime = index.to_numpy(zero_copy_only=False)[pick].astype(np.int64)
-    tool = fields["tool_name"].take(pa.array(pick))
+    judged = judged.take(pa.array(pick))
+    anomaly = np.searchsorted(policy.curator.anomaly_edges, judged["anomaly_score"].to_numpy(), side="right")
+    gas = np.searchsorted(policy.curator.gas_edges, judged["gas_ratio"].to_numpy(), side="right")
+    regime, tool = codes_of(judged["regime"], REGIMES), contiguous(judged["tool_name"])
     situation, situations = _situations(records, row[pick], tool, regime, anomaly, gas)
-    effect = np.clip(field("effect_ppm"), -LIMIT_PPM, LIMIT_PPM).astype(np.int64)
+    effect = np.clip(int_column(judged, "effect_ppm"), -LIMIT_PPM, LIMIT_PPM)
     return Decisions(row[pick], judged_row[pick], acted[pick], effect, anomaly, situation, situations)
 
 
@@ -194,7 +179,7 @@ def _branches(
         "of": of, "change": changes, "when": whens, "row": row, "half": np.where(scales == 1.0, half, scaled),
         "edge": edges[band][of], "fee": fee[priced][of], "native": native[priced][of], "lower": lower, "upper": upper,
         "liquidity": market.liquidity[row],
-        "value": worth(market.liquidity[row], sqrt_price(lower), sqrt_price(upper), market.root[row]),
+        "value": pool.worth(market.liquidity[row], pool.sqrt_price(lower), pool.sqrt_price(upper), market.root[row]),
         "drift": _drift(market, row, half, fee[priced][of]),
     }  # fmt: skip
 
@@ -206,7 +191,7 @@ Roots = tuple[Float64Array, Float64Array]
 def _swap(market: RecordedMarket, row: Int64Array, value: Float64Array, old: Roots, new: Roots) -> Float64Array:
     """Return the micro-dollars that re-centring swaps between two ranges."""
     root = market.root[row]
-    return value * np.abs(token1_share(*new, root) - token1_share(*old, root))
+    return value * np.abs(pool.token1_share(*new, root) - pool.token1_share(*old, root))
 
 
 def _drift(market: RecordedMarket, row: Int64Array, half: Int64Array, fee: Float64Array) -> Float64Array:
@@ -214,10 +199,10 @@ def _drift(market: RecordedMarket, row: Int64Array, half: Int64Array, fee: Float
 
     This is the recorded slippage minus fee and impact; the expected move if nothing was swapped.
     """
-    old = (sqrt_price(market.lower[row]), sqrt_price(market.upper[row]))
-    lower, upper = range_around(market.pool_tick[row], half)
-    value = worth(market.liquidity[row], *old, market.root[row])
-    swap = _swap(market, row, value, old, (sqrt_price(lower), sqrt_price(upper)))
+    old = (pool.sqrt_price(market.lower[row]), pool.sqrt_price(market.upper[row]))
+    lower, upper = pool.range_around(market.pool_tick[row], half)
+    value = pool.worth(market.liquidity[row], *old, market.root[row])
+    swap = _swap(market, row, value, old, (pool.sqrt_price(lower), pool.sqrt_price(upper)))
     impact = swap * market.root[row] / market.pool_liquidity[row]
     move = market.slip_ppm[row] * 1e-6 - fee * 1e-6 - impact
     return np.where((market.moved[row] == 1) & (swap > 0), move, 0.5 * market.span[row] * MEDIAN_LUCK)
@@ -237,8 +222,8 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
         row = branches["row"] + k
         if k:
             path = market.pool_tick_low[row], market.pool_tick_high[row], market.pool_tick[row]
-            inside = share_of_ways(state["lower"], state["upper"], *path)
-            state["fees"] += fees_micros(
+            inside = pool.share_of_ways(state["lower"], state["upper"], *path)
+            state["fees"] += pool.fees_micros(
                 state["liquidity"], market.pool_liquidity[row], market.volume[row], branches["fee"], inside
             )
         if not waiting.any() or k > horizon // 2:
@@ -253,7 +238,9 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
         _recentre(market, branches, state, np.flatnonzero(waiting & triggered), k, policy)
         waiting &= ~triggered
     row = branches["row"] + horizon
-    at_end = worth(state["liquidity"], sqrt_price(state["lower"]), sqrt_price(state["upper"]), market.root[row])
+    at_end = pool.worth(
+        state["liquidity"], pool.sqrt_price(state["lower"]), pool.sqrt_price(state["upper"]), market.root[row]
+    )
     return at_end + state["fees"] - state["gas"]
 
 
@@ -264,17 +251,17 @@ def _recentre(
     if not len(pick):
         return
     row, fee = branches["row"][pick] + k, branches["fee"][pick]
-    root, old = market.root[row], (sqrt_price(state["lower"][pick]), sqrt_price(state["upper"][pick]))
-    lower, upper = range_around(market.pool_tick[row], branches["half"][pick])
-    new = (sqrt_price(lower), sqrt_price(upper))
-    value = worth(state["liquidity"][pick], *old, root)
+    root, old = market.root[row], (pool.sqrt_price(state["lower"][pick]), pool.sqrt_price(state["upper"][pick]))
+    lower, upper = pool.range_around(market.pool_tick[row], branches["half"][pick])
+    new = (pool.sqrt_price(lower), pool.sqrt_price(upper))
+    value = pool.worth(state["liquidity"][pick], *old, root)
     swap = _swap(market, row, value, old, new)
     if k == 0:
         slip = np.rint((fee * 1e-6 + swap * root / market.pool_liquidity[row] + branches["drift"][pick]) * 1e6)
     else:
-        slip = slippage_ppm(swap, market.pool_liquidity[row], root, fee, market.span[row], MEDIAN_LUCK)
+        slip = pool.slippage_ppm(swap, market.pool_liquidity[row], root, fee, market.span[row], MEDIAN_LUCK)
     kept = value - swap * slip * 1e-6
-    state["liquidity"][pick] = liquidity_for(kept, *new, root)
+    state["liquidity"][pick] = pool.liquidity_for(kept, *new, root)
     state["lower"][pick], state["upper"][pick] = lower, upper
     price = market.gas_gwei[row] * 1e-9 * branches["native"][pick]
     state["gas"][pick] += np.rint(policy.cost.rebalance_gas_units * price)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import is_episode
+from bardo_pipeline.dreams import hypotheses
 from bardo_pipeline.dreams.counterfactuals import (
     SIMULATION_COLUMNS,
     Decisions,
@@ -24,22 +25,10 @@ from bardo_pipeline.dreams.counterfactuals import (
     decisions_of,
     simulate_changes,
 )
-from bardo_pipeline.dreams.hypotheses import (
-    OP_CONFIRMED,
-    OP_EXPIRED,
-    OP_FADED,
-    OP_REFUTED,
-    OP_STAGED,
-    Dreamers,
-    Evidence,
-    Hypotheses,
-    independent,
-    judge,
-    stage,
-)
+from bardo_pipeline.dreams.hypotheses import Dreamers, Evidence, Hypotheses
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.recorded_market import RATES, RecordedMarket, prices_of, rate_increments, recorded_market
-from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, depotentiated, draw_replays, salience, scar_salience
+from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, depotentiated, salience, scar_salience
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
@@ -47,7 +36,7 @@ from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.heartbeat.recall_table import CELL_ANOMALY, CELL_GAS, CELL_REGIME
-from bardo_pipeline.mortality.random_streams import rank_within, seed_of
+from bardo_pipeline.mortality.random_streams import STREAM_REPLAY, rank_within, seed_of, weighted_sample
 from bardo_pipeline.policy import Policy
 
 DREAM_COLUMNS = (
@@ -308,10 +297,10 @@ def _dream_wave(batch: _Batch, pick: Int64Array, state: Hypotheses, policy: Poli
     dream_of = batch.dream_of[batch.decision]
     live = batch.effects.take(np.flatnonzero(np.isin(dream_of, pick)))
     logged = len(state.log)
-    judge(state, dreamers, independent(live, policy.prediction.check_ticks), policy)
+    hypotheses.judge(state, dreamers, hypotheses.independent(live, policy.prediction.check_ticks), policy)
     selected = _select_branches(batch, pick, branches)
     failures = batch.effects.take(np.flatnonzero(selected))
-    stage(state, dreamers, independent(failures, policy.prediction.check_ticks), policy)
+    hypotheses.stage(state, dreamers, hypotheses.independent(failures, policy.prediction.check_ticks), policy)
     changes = _count_changes(state.log[logged:], due.golem[pick])
     return [
         {
@@ -371,7 +360,7 @@ def _replay(batch: _Batch, pick: Int64Array, places: int, policy: Policy) -> lis
     names = [seed_of(entry) for entry in batch.scars["entry"][scar]]
     at = np.r_[place, scar_at].astype(np.int64)
     name = np.r_[episodes["tick"][row].astype(np.uint64), np.array(names, np.uint64)]
-    drawn = draw_replays(at, seeds[at], name, np.r_[weight, scar_weight], places)
+    drawn = weighted_sample(at, seeds[at], name, np.r_[weight, scar_weight], places, STREAM_REPLAY)
     kept, drawn_scars = np.sort(drawn[drawn < len(row)]), drawn[drawn >= len(row)] - len(row)
     reduced = depotentiated(episodes["arousal"][row], batch.times[row] + 1, rules)
     np.add.at(batch.times, row[kept], 1)
@@ -392,14 +381,11 @@ def _replay(batch: _Batch, pick: Int64Array, places: int, policy: Policy) -> lis
 
 def _count_changes(log: Sequence[Mapping[str, Int64Array]], golem: Int64Array) -> dict[str, list[int]]:
     """Return how many hypotheses of each golem the logged changes staged, confirmed and removed."""
-    groups = {
-        "staged_count": (OP_STAGED,),
-        "confirmed_count": (OP_CONFIRMED,),
-        "gone_count": (OP_REFUTED, OP_EXPIRED, OP_FADED),
+    counts = np.zeros((len(hypotheses.OPERATIONS), len(golem)), np.int64)
+    for part in log:
+        np.add.at(counts, (part["operation"], np.searchsorted(golem, part["golem"])), 1)
+    return {
+        "staged_count": counts[hypotheses.OP_STAGED].tolist(),
+        "confirmed_count": counts[hypotheses.OP_CONFIRMED].tolist(),
+        "gone_count": counts[[hypotheses.OP_REFUTED, hypotheses.OP_EXPIRED, hypotheses.OP_FADED]].sum(axis=0).tolist(),
     }
-    counts = {name: np.zeros(len(golem), np.int64) for name in groups}
-    for name, operations in groups.items():
-        for part in log:
-            matching = part["golem"][np.isin(part["operation"], operations)]
-            np.add.at(counts[name], np.searchsorted(golem, matching), 1)
-    return {name: values.tolist() for name, values in counts.items()}

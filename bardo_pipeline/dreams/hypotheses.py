@@ -109,11 +109,6 @@ class Hypotheses:
         order = np.argsort((merged["golem"] << 32) | merged["key"], kind="stable")
         self.columns = {n: v[order] for n, v in merged.items()}
 
-    def drop_gone(self) -> None:
-        """Drop the hypotheses that are gone."""
-        kept = self["state"] != GONE
-        self.columns = {n: v[kept] for n, v in self.columns.items()}
-
     def half_life_us(self, rows: Int64Array, policy: Policy) -> Int64Array:
         """Return the half-life in microseconds: twice that of the structure's decay class (canon 5)."""
         decay = np.array([s.decay_class for s in self.structures], np.int64)[self["key"][rows]]
@@ -253,7 +248,8 @@ def _decide(
     state["state"][rows[refuted | expired | faded]] = GONE
     for operation, chosen in ((OP_REFUTED, refuted), (OP_EXPIRED, expired), (OP_FADED, faded)):
         state.note(operation, rows[chosen], dreamers, before[chosen], ticks)
-    state.drop_gone()
+    live = state["state"] != GONE
+    state.columns = {name: values[live] for name, values in state.columns.items()}
 
 
 def stage(state: Hypotheses, dreamers: Dreamers, evidence: Evidence, policy: Policy) -> None:

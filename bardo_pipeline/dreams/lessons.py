@@ -17,47 +17,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Int64Array
-from bardo_pipeline.curator.state.decision_log import (
-    CONTRADICTED,
-    CREATED,
-    DECISION_SCHEMA,
-    NOTED,
-    OPERATIONS,
-    PINNED,
-    PRUNED,
-    REASONS,
-    REINFORCED,
-    RETRACTED,
-    STAGED,
-    UNPINNED,
-    fold,
-)
+from bardo_pipeline.curator.state import decision_log as log
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.dreams.hypotheses import STATES
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, SITUATED, text_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DREAMT, ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
+from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables, with_columns
 from bardo_pipeline.inheritance.weismann import with_fade_time
 from bardo_pipeline.policy import Policy
 
 MEANING = {
-    "imagined": (STAGED, "a failure went better in a dream, not often enough to say so"),
-    "staged": (STAGED, "failures went better in dreams; outcomes since must bear it out"),
-    "gathered": (STAGED, "outcomes since the dream, not yet decisive"),
-    "confirmed": (CREATED, "outcomes since the dream bear it out"),
-    "reinforced": (REINFORCED, REASONS[REINFORCED]),
-    "contradicted": (CONTRADICTED, REASONS[CONTRADICTED]),
-    "pushed": (NOTED, "sure enough to be offered to the clade"),
-    "faded": (PRUNED, REASONS[PRUNED]),
+    "imagined": (log.STAGED, "a failure went better in a dream, not often enough to say so"),
+    "staged": (log.STAGED, "failures went better in dreams; outcomes since must bear it out"),
+    "gathered": (log.STAGED, "outcomes since the dream, not yet decisive"),
+    "confirmed": (log.CREATED, "outcomes since the dream bear it out"),
+    "reinforced": (log.REINFORCED, log.REASONS[log.REINFORCED]),
+    "contradicted": (log.CONTRADICTED, log.REASONS[log.CONTRADICTED]),
+    "pushed": (log.NOTED, "sure enough to be offered to the clade"),
+    "faded": (log.PRUNED, log.REASONS[log.PRUNED]),
 }
 """Decision about the entry, and its reason, for each operation on a confirmed hypothesis."""
 
 _STATUS = {"imagined": "candidate", "staged": "candidate", "confirmed": "active", "gone": "pruned"}
 
-_OPERATIONS = {"EntryPinned": PINNED, "EntryUnpinned": UNPINNED, "EntryRetracted": RETRACTED}
+_OPERATIONS = {"EntryPinned": log.PINNED, "EntryUnpinned": log.UNPINNED, "EntryRetracted": log.RETRACTED}
 
 _ORDER_SEQ = 1_000_000
 """Added to an order's number, so that its seq follows those of the dream in the same cycle."""
@@ -70,7 +54,7 @@ def lessons_of(hypotheses: pa.Table, orders: Sequence[Order], policy: Policy) ->
 
     orders: orders of owners in closed cycles.
     """
-    return fold(lesson_decisions(hypotheses, orders, policy))
+    return log.fold(lesson_decisions(hypotheses, orders, policy))
 
 
 def lesson_decisions(
@@ -92,16 +76,20 @@ def lesson_decisions(
     rows = rows.combine_chunks()
     count = rows.num_rows
     if not count:
-        return DECISION_SCHEMA.empty_table()
+        return log.DECISION_SCHEMA.empty_table()
     meanings = [MEANING[operation] for operation in rows["operation"].to_pylist()]
-    columns: dict[str, Any] = {name: rows[name] for name in HYPOTHESIS_SCHEMA.names if name in DECISION_SCHEMA.names}
+    columns: dict[str, Any] = {
+        name: rows[name] for name in HYPOTHESIS_SCHEMA.names if name in log.DECISION_SCHEMA.names
+    }
     columns |= {f.name: np.zeros(count, np.int64) for f in COUNTED_FIELDS if f.name not in columns}
-    columns |= _identity(rows) | _evidence(rows)
+    numbered = rows.append_column("meaning", pa.array([reason for _, reason in meanings]))
+    stated = query_tables(_STATED, hypotheses=numbered.append_column("row", pa.array(np.arange(count))))
+    columns |= {name: stated[name] for name in stated.column_names}
+    columns |= _identity(rows, stated["effect_mean_ppm"].to_pylist())
     columns |= _history(rows, columns["entry_id"], ENTRY_SCHEMA.empty_table() if before is None else before)
     columns |= {
         "revision": np.zeros(count, np.int64),
-        "operation": [OPERATIONS[operation] for operation, _ in meanings],
-        "reason": _reasons(rows, [reason for _, reason in meanings]),
+        "operation": [log.OPERATIONS[operation] for operation, _ in meanings],
         "cause_bundle": pa.nulls(count, pa.string()),
         "cause_event": pa.nulls(count, pa.string()),
         "kind": ["insight"] * count,
@@ -112,11 +100,25 @@ def lesson_decisions(
         "is_bloodstain": [False] * count,
         "fades_at": pa.nulls(count, MOMENT),
     }
-    table = pa.table({n: columns[n] for n in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
+    table = pa.table({n: columns[n] for n in log.DECISION_SCHEMA.names}).cast(log.DECISION_SCHEMA)
     if orders:
         table = _apply_orders(table, rows["hypothesis_id"].to_pylist(), orders, policy)
     table = with_columns(table, fades_at=with_fade_time(table.select(ENTRY_SCHEMA.names), policy)["fades_at"])
     return table.sort_by([(n, "ascending") for n in ("golem_id", "cycle", "seq")])
+
+
+_STATED = """
+    with stated as (select *, state in ('imagined', 'staged') as is_simulated from hypotheses)
+    select if(is_simulated, mean_ppm, live_mean_ppm) as effect_mean_ppm,
+        if(is_simulated, low_ppm, live_low_ppm) as effect_low_ppm,
+        if(is_simulated, high_ppm, live_high_ppm) as effect_high_ppm,
+        if(is_simulated, "count", live_count) as evidence_count,
+        live_count as own_count, live_total as own_sum, live_squares as own_sumsq,
+        concat(meaning, '; dream of cycle ', cycle, ', hypothesis ', left(hypothesis_id, 12), '; n=', evidence_count,
+            '; interval ', effect_low_ppm, ' to ', effect_high_ppm) as reason
+    from stated order by "row"
+"""
+"""The stated effect of each row (simulated until its hypothesis is confirmed, then live), live sums, and the reason."""
 
 
 def lesson_of(situation: Structure, change: str) -> Structure:
@@ -130,7 +132,7 @@ def lesson_id(row: Mapping[str, Any]) -> str:
     return entry_id(row["golem_id"], lesson_of(situation, row["change"]).key)
 
 
-def _identity(rows: pa.Table) -> dict[str, Any]:
+def _identity(rows: pa.Table, mean_ppm: Sequence[int]) -> dict[str, Any]:
     """Return structure, id and text of each row's entry; each distinct hypothesis is named once."""
     coded = rows["hypothesis_id"].combine_chunks().dictionary_encode()
     place = coded.indices.to_numpy(zero_copy_only=False)
@@ -144,85 +146,47 @@ def _identity(rows: pa.Table) -> dict[str, Any]:
     named |= {"structure": [lesson.key for lesson in lessons], "entry_id": ids}
     take = pa.array(place, pa.int64())
     columns: dict[str, Any] = {
-        name: pa.array(values, DECISION_SCHEMA.field(name).type).take(take) for name, values in named.items()
+        name: pa.array(values, log.DECISION_SCHEMA.field(name).type).take(take) for name, values in named.items()
     }
-    effects = zip(place.tolist(), rows["sign"].to_pylist(), _stated(rows, "mean_ppm").tolist(), strict=True)
+    effects = zip(place.tolist(), rows["sign"].to_pylist(), mean_ppm, strict=True)
     columns["text"] = [text_of(situations[i], lessons[i].cause or "", sign, mean) for i, sign, mean in effects]
     return columns
 
 
-def _stated(rows: pa.Table, name: str) -> Int64Array:
-    """Return a figure of each row: simulated until its hypothesis is confirmed, then live."""
-    is_simulated = pc.is_in(rows["state"], value_set=pa.array(STATES[:2])).to_numpy(zero_copy_only=False)
-    return np.where(is_simulated, rows[name].to_numpy(), rows[f"live_{name}"].to_numpy())
-
-
-def _evidence(rows: pa.Table) -> dict[str, Any]:
-    """Return the stated effect of each row and the exact sums of its live effects."""
-    stated = {
-        "effect_mean_ppm": "mean_ppm", "effect_low_ppm": "low_ppm", "effect_high_ppm": "high_ppm",
-        "evidence_count": "count",
-    }  # fmt: skip
-    live = {"own_count": "live_count", "own_sum": "live_total", "own_sumsq": "live_squares"}
-    return {name: _stated(rows, column) for name, column in stated.items()} | {n: rows[c] for n, c in live.items()}
-
-
-_COUNTED = ("validations", "contradictions", "created_cycle", "confidence_origin_ppm")
-_DATED = ("created_at", "validated_at")
+_HISTORY = """
+    with counted as (
+        select *,
+            max("at") filter (operation = 'confirmed') over whole as confirmed_at,
+            max(cycle) filter (operation = 'confirmed') over whole as confirmed_cycle,
+            max(confidence_ppm) filter (operation = 'confirmed') over whole as confirmed_ppm,
+            confirmed_at is null or count(*) filter (operation = 'confirmed') over so_far > 0 as is_confirmed,
+            max("at") filter (operation in ('confirmed', 'reinforced')) over so_far as last_validated_at,
+            count(*) filter (operation = 'reinforced') over so_far as reinforced,
+            count(*) filter (operation = 'contradicted') over so_far as contradicted
+        from events
+        window whole as (partition by hypothesis_id), so_far as (partition by hypothesis_id order by cycle, seq)
+    )
+    select coalesce(validations, 0) + reinforced as validations,
+        coalesce(contradictions, 0) + contradicted as contradictions,
+        if(is_confirmed, coalesce(confirmed_cycle, created_cycle), 0) as created_cycle,
+        if(is_confirmed, coalesce(confirmed_ppm, confidence_origin_ppm), 0) as confidence_origin_ppm,
+        if(is_confirmed, coalesce(confirmed_at, created_at), begun_at) as created_at,
+        if(is_confirmed, coalesce(last_validated_at, validated_at), begun_at) as validated_at
+    from counted left join earlier on counted.entry_id = earlier.entry_id and confirmed_at is null
+    order by "row"
+"""
+"""A hypothesis is confirmed once: by one of the given events, or earlier, and then its lesson is in `earlier`."""
 
 
 def _history(rows: pa.Table, entries: pa.Array, before: pa.Table) -> dict[str, Any]:
     """Return votes, creation and last validation of each row's entry, counting on from the lessons in `before`."""
-    hypothesis = rows["hypothesis_id"].to_numpy(zero_copy_only=False)
-    first = np.flatnonzero(np.r_[True, hypothesis[1:] != hypothesis[:-1]])
-    group = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(hypothesis)]))
-    operation = rows["operation"].to_numpy(zero_copy_only=False)
-    at, row = rows["at"].cast(pa.int64()).to_numpy(), np.arange(len(group))
-    confirmed_row = np.full(len(first), -1)  # a hypothesis is confirmed once, in these rows or before
-    confirmed_row[group[operation == "confirmed"]] = row[operation == "confirmed"]
-    old = _earlier_lessons(entries.take(pa.array(first)), confirmed_row < 0, before)
-
-    def counted(name: str, column: str) -> Int64Array:
-        total = np.cumsum(operation == name)
-        return total - (total - (operation == name))[first][group] + old[column][group]
-
-    at_row = confirmed_row[group]
-    is_new, is_confirmed = at_row >= 0, row >= at_row
-    validated_row = np.maximum.accumulate(np.where(np.isin(operation, ("confirmed", "reinforced")), row, -1))
-    begun = rows["begun_at"].cast(pa.int64()).to_numpy()
-    created = np.where(is_new, at[at_row], old["created_at"][group])
-    validated = np.where(validated_row >= first[group], at[validated_row], old["validated_at"][group])
-    cycle = np.where(is_new, rows["cycle"].to_numpy()[at_row], old["created_cycle"][group])
-    confidence = np.where(is_new, rows["confidence_ppm"].to_numpy()[at_row], old["confidence_origin_ppm"][group])
-    return {
-        "validations": counted("reinforced", "validations"),
-        "contradictions": counted("contradicted", "contradictions"),
-        "created_cycle": np.where(is_confirmed, cycle, 0),
-        "confidence_origin_ppm": np.where(is_confirmed, confidence, 0),
-        "created_at": pa.array(np.where(is_confirmed, created, begun)).cast(MOMENT),
-        "validated_at": pa.array(np.where(is_confirmed, validated, begun)).cast(MOMENT),
-    }
-
-
-def _earlier_lessons(entries: pa.Array, wanted: BoolArray, before: pa.Table) -> dict[str, Int64Array]:
-    """Return columns of the wanted entries' lessons in `before`, zeros for the others."""
-    place = pc.index_in(entries.filter(pa.array(wanted)), value_set=before["entry_id"].combine_chunks())
-    assert not place.null_count, "a hypothesis confirmed earlier is among the lessons"
-    columns = {}
-    for name in (*_COUNTED, *_DATED):
-        columns[name] = np.zeros(len(wanted), np.int64)
-        columns[name][wanted] = before[name].cast(pa.int64()).take(place).to_numpy()
-    return columns
-
-
-def _reasons(rows: pa.Table, reasons: Sequence[str]) -> list[str]:
-    """Complete each reason with dream, hypothesis, count and interval."""
-    figures = (_stated(rows, name).tolist() for name in ("count", "low_ppm", "high_ppm"))
-    parts = zip(reasons, rows["cycle"].to_pylist(), rows["hypothesis_id"].to_pylist(), *figures, strict=True)
-    return [
-        f"{reason}; dream of cycle {cycle}, hypothesis {name[:12]}; n={count}; interval {low} to {high}"
-        for reason, cycle, name, count, low, high in parts
-    ]
+    names = ["hypothesis_id", "cycle", "seq", "at", "operation", "begun_at", "confidence_ppm"]
+    events = rows.select(names).append_column("entry_id", entries)
+    events = events.append_column("row", pa.array(np.arange(rows.num_rows)))
+    earlier = ["entry_id", "validations", "contradictions", "created_cycle", "confidence_origin_ppm", "created_at"]
+    history = query_tables(_HISTORY, events=events, earlier=before.select([*earlier, "validated_at"]))
+    assert not history["created_at"].null_count, "a hypothesis confirmed earlier is among the lessons"
+    return {name: history[name] for name in history.column_names}
 
 
 def _apply_orders(decisions: pa.Table, hypotheses: Sequence[str], orders: Sequence[Order], policy: Policy) -> pa.Table:
@@ -248,8 +212,8 @@ def _apply_orders(decisions: pa.Table, hypotheses: Sequence[str], orders: Sequen
     new_rows: list[Row] = []
     for pair, entry_rows in groupby(rows, key=lambda row: (row["golem_id"], row["entry_id"])):
         new_rows += _merge_orders(list(entry_rows), orders_of[pair], policy)
-    names = DECISION_SCHEMA.names
-    merged = pa.Table.from_pylist([{n: row[n] for n in names} for row in new_rows], schema=DECISION_SCHEMA)
+    names = log.DECISION_SCHEMA.names
+    merged = pa.Table.from_pylist([{n: row[n] for n in names} for row in new_rows], schema=log.DECISION_SCHEMA)
     return pa.concat_tables([unordered, merged])
 
 
@@ -278,17 +242,17 @@ def _merge_orders(rows: Sequence[Row], orders: Sequence[Order], policy: Policy) 
 
 def _ordered(row: Row, order: Order, policy: Policy) -> Row:
     """Return the decision that applies an order to an entry's last decision."""
-    entry = pa.Table.from_pylist([{n: row[n] for n in DECISION_SCHEMA.names}], schema=DECISION_SCHEMA)
-    at_us = pa.scalar(order.at, DECISION_SCHEMA.field("at").type).cast(pa.int64()).as_py()
+    entry = pa.Table.from_pylist([{n: row[n] for n in log.DECISION_SCHEMA.names}], schema=log.DECISION_SCHEMA)
+    at_us = pa.scalar(order.at, log.DECISION_SCHEMA.field("at").type).cast(pa.int64()).as_py()
     now, operation = int(confidence_of(entry, at_us, policy.decay)[0]), _OPERATIONS[order.kind]
     changed: Row = {
         "cycle": order.cycle(policy.curator.cycle_ticks), "seq": _ORDER_SEQ + order.number, "at": order.at,
-        "operation": OPERATIONS[operation], "reason": f"{REASONS[operation]}: {order.why}",
+        "operation": log.OPERATIONS[operation], "reason": f"{log.REASONS[operation]}: {order.why}",
         "confidence_before_ppm": now, "cause_ticks": [], "cause_event": order.event_id,
-        "pinned_ppm": max(now, 1) if operation == PINNED else 0,
+        "pinned_ppm": max(now, 1) if operation == log.PINNED else 0,
     }  # fmt: skip
-    if operation == UNPINNED:
+    if operation == log.UNPINNED:
         changed |= {"confidence_ppm": now, "anchor_at": order.at}
-    if operation == RETRACTED:
+    if operation == log.RETRACTED:
         changed["status"] = "retracted"
     return row | changed

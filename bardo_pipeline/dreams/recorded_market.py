@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import flatten_lists
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import codes_of, contiguous
+from bardo_pipeline.grimoire.entry_columns import equals_word, int_column
 from bardo_pipeline.heartbeat.decide import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
 from bardo_pipeline.market.market import tick_of_price
 from bardo_pipeline.market.uniswap_v3 import fees_micros, share_of_ways, sqrt_price
@@ -103,24 +104,23 @@ def _positions(lists: pa.ListArray, protocol: pa.Array) -> dict[str, Any]:
 def _actions(lists: pa.Array, gas_gwei: Float64Array, policy: Policy) -> dict[str, Any]:
     """Return status and slippage of each record's re-centring, and the gas and gas units of its executed actions."""
     row, parts = flatten_lists(lists)
-    kind, status = (pc.struct_field(parts, name) for name in ("action_type", "status"))
-    done = pc.equal(status, "executed").to_numpy(zero_copy_only=False).astype(bool)
+    actions = pa.Table.from_struct_array(pa.chunked_array([parts]))
+    done = equals_word(actions, "status", "executed")
     size = len(lists)
     moved, slip = np.full(size, -1, np.int64), np.zeros(size, np.int64)
-    centring = np.flatnonzero(pc.equal(kind, ACTIONS[REBALANCE]).to_numpy(zero_copy_only=False))
+    centring = np.flatnonzero(equals_word(actions, "action_type", ACTIONS[REBALANCE]))
     first = centring[np.unique(row[centring], return_index=True)[1]]
     moved[row[first]] = done[first]
-    slip[row[first]] = pc.fill_null(pc.struct_field(parts, "slippage_ppm"), 0).to_numpy(zero_copy_only=False)[first]
+    slip[row[first]] = pc.fill_null(actions["slippage_ppm"], 0).to_numpy()[first]
     cost = policy.cost
-    units_of = np.zeros(len(ACTIONS) + 1)
-    for action, units in (
+    units_of = np.zeros(len(ACTIONS) + 1)  # the last element is for other actions (code -1)
+    for action, gas in (
         (REBALANCE, cost.rebalance_gas_units), (ENTER, cost.enter_gas_units),
         (LEAVE, cost.exit_gas_units), (COLLECT, cost.collect_gas_units),
     ):  # fmt: skip
-        units_of[action] = units
-    code = pc.fill_null(pc.index_in(kind, value_set=pa.array(ACTIONS)), len(ACTIONS))
-    units = np.rint(units_of[code.to_numpy(zero_copy_only=False)] * gas_gwei[row]).astype(np.int64)
-    paid = pc.struct_field(parts, "gas_cost_micros").to_numpy(zero_copy_only=False).astype(np.int64)
+        units_of[action] = gas
+    units = np.rint(units_of[codes_of(actions["action_type"], ACTIONS)] * gas_gwei[row]).astype(np.int64)
+    paid = int_column(actions, "gas_cost_micros")
     priced = done & (units > 0)
     gas_paid, gas_units, acted = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, bool)
     np.add.at(gas_paid, row[priced], paid[priced])

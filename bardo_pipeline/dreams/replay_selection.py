@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.events.record.arrow_columns import contiguous
-from bardo_pipeline.mortality.random_streams import weighted_sample
 from bardo_pipeline.policy import DreamPolicy, Policy
 
 DROWSY_COLUMNS = ("golem_id", "tick", "observed_at", "tier", "actions", "vitality", "dream_tag")
@@ -24,7 +23,6 @@ DROWSY_COLUMNS = ("golem_id", "tick", "observed_at", "tier", "actions", "vitalit
 BEGAN_BY = ("schedule", "import", "tag")
 SCHEDULE, IMPORT, TAG = range(3)
 HOUR_US = 3_600_000_000
-STREAM_REPLAY = 16
 
 
 @dataclass(frozen=True)
@@ -138,10 +136,3 @@ def depotentiated(arousal: Float64Array, times: Int64Array, policy: DreamPolicy)
     """Reduce arousal by 0.12 per replay, at most to 0.10; lower arousal is unchanged."""
     eased = np.maximum(arousal - policy.depotentiation * times, policy.arousal_floor)
     return np.where(arousal > policy.arousal_floor, eased, arousal)
-
-
-def draw_replays(
-    dream: Int64Array, seed: UInt64Array, name: UInt64Array, weight: Float64Array, places: int
-) -> Int64Array:
-    """Draw up to `places` candidates of each dream by weight. Return their indices, sorted by dream."""
-    return weighted_sample(dream, seed, name, weight, places, STREAM_REPLAY)

@@ -163,24 +163,21 @@ def _model(settings: ModelSettings) -> Model:
 
 def _failure(error: Exception) -> tuple[Outcome, str]:
     """Return the kind of failure and one line of detail without the prompt."""
-    from pydantic_ai.exceptions import (
-        ContentFilterError,
-        ModelAPIError,
-        ModelHTTPError,
-        ModelRequestTimeout,
-        ModelTimeoutError,
-        UnexpectedModelBehavior,
-    )
+    from pydantic_ai import exceptions
 
-    if isinstance(error, ContentFilterError):
+    if isinstance(error, exceptions.ContentFilterError):
         return "refused", error.message
-    if isinstance(error, ModelRequestTimeout | ModelTimeoutError):
+    if isinstance(error, exceptions.ModelRequestTimeout | exceptions.ModelTimeoutError):
         return "timed_out", error.message
-    if isinstance(error, UnexpectedModelBehavior):
+    if isinstance(error, exceptions.UnexpectedModelBehavior):
         return "malformed", f"{error.message}: {_cause_text(error.__cause__)}" if error.__cause__ else error.message
     if isinstance(error, _TRIPPED):
         return "malformed", f"the answer is no message of this provider's: {type(error).__name__}: {error}"
-    if isinstance(error, ModelAPIError) and not isinstance(error, ModelHTTPError) and "JSON" in error.message:
+    if (
+        isinstance(error, exceptions.ModelAPIError)
+        and not isinstance(error, exceptions.ModelHTTPError)
+        and "JSON" in error.message
+    ):
         return "malformed", error.message
     return "failed", str(error)
 

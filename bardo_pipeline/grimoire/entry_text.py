@@ -155,9 +155,8 @@ EFFECT_WORDS = {
 def causal_text(*, cause: str, effect: str, lag_ticks: int, regime: str | None, place: str, sign: int) -> str:
     """Return the sentence of a causal link: cause, effect, direction, lag."""
     scene = f"In {REGIME_WORDS.get(regime, regime)}, {place}" if regime else f"For {place}"
-    way = "open" if sign == 0 else "up" if sign > 0 else "down"
     when = "at once" if lag_ticks == 0 else "one tick later" if lag_ticks == 1 else f"{lag_ticks} ticks later"
     moved, mover = EFFECT_WORDS.get(effect, effect), CAUSE_WORDS.get(cause, cause)
-    if way == "open":
+    if sign == 0:
         return f"{scene}: it is open whether {mover} moves {moved} {when}."
-    return f"{scene}: {mover} moves {moved} {way} {when}."
+    return f"{scene}: {mover} moves {moved} {'up' if sign > 0 else 'down'} {when}."

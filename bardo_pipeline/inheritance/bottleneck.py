@@ -88,7 +88,6 @@ class _Candidates:
 
 
 def _candidates(entries: pa.Table, deaths: pa.Table, policy: Policy) -> _Candidates:
-    """Return the active entries of dead golems as candidates."""
     order = pc.sort_indices(deaths["golem_id"])
     names, moments = contiguous(deaths["golem_id"].take(order)), micros(deaths, "at")[order.to_numpy()]
     golem = pc.index_in(entries["golem_id"], value_set=names)

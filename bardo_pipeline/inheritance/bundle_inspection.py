@@ -20,51 +20,21 @@ from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.record.model import REGIMES, Moment, Name, Whole
+from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entries import (
-    ANOMALY_BANDS,
-    BASELINE_METRICS,
-    CAUSAL_VARIABLES,
-    CHANGE_CATEGORY,
-    DECAY_CLASSES,
-    DOMAINS,
-    EFFECT_CATEGORY,
-    ENTRY_KINDS,
-    MOMENT,
-    PROVENANCES,
-    SOURCES,
-)
-from bardo_pipeline.grimoire.entries import CATEGORIES as ENTRY_CATEGORIES
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
+from bardo_pipeline.inheritance import bundle_files as layout
 from bardo_pipeline.inheritance.bottleneck import RULES
-from bardo_pipeline.inheritance.bundle_files import (
-    CROSSING_SCHEMA,
-    ENTRIES,
-    EPISODES,
-    FILE_BYTES_MAX,
-    FILES,
-    LEARNING,
-    LIBRARIAN,
-    LINEAGE,
-    LINK_COLUMNS,
-    LINKS,
-    MANIFEST,
-    PROCEDURE_COLUMNS,
-    PROCEDURES,
-    SIGNATURE,
-    TESTAMENT,
-    Bundle,
-    mismatches,
-    open_bundle,
-)
+from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINEAGE, MANIFEST, TESTAMENT, Bundle
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import InheritancePolicy
 
 _WORDS = {
-    "kind": ENTRY_KINDS, "decay_class": DECAY_CLASSES, "source": SOURCES, "selected_by": (*RULES, LIBRARIAN),
-    "provenance": PROVENANCES, "category": tuple(ENTRY_CATEGORIES), "domain": DOMAINS, "regime": REGIMES,
-    "anomaly_band": ANOMALY_BANDS, "gas_band": GAS_SPANS, "metric": BASELINE_METRICS,
-    "cause": (*CAUSAL_VARIABLES, *CHANGE_CATEGORY), "effect": tuple(EFFECT_CATEGORY),
+    "kind": vocabulary.ENTRY_KINDS, "decay_class": vocabulary.DECAY_CLASSES, "source": vocabulary.SOURCES,
+    "selected_by": (*RULES, layout.LIBRARIAN), "provenance": vocabulary.PROVENANCES,
+    "category": tuple(vocabulary.CATEGORIES), "domain": vocabulary.DOMAINS, "regime": REGIMES,
+    "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": GAS_SPANS, "metric": vocabulary.BASELINE_METRICS,
+    "cause": (*vocabulary.CAUSAL_VARIABLES, *vocabulary.CHANGE_CATEGORY), "effect": tuple(vocabulary.EFFECT_CATEGORY),
 }  # fmt: skip
 """Columns of an entry with a fixed set of values; null is allowed."""
 
@@ -81,13 +51,16 @@ _FACTS = ("baseline", "causal")
 WHOLE_MAX = 2**53
 """Maximal absolute value of an integer in a bundle: exact in every JSON reader, and sums do not overflow."""
 
-_RANGES = {f.name: (-WHOLE_MAX, WHOLE_MAX) for f in CROSSING_SCHEMA if pa.types.is_integer(f.type)} | {
+_RANGES = {f.name: (-WHOLE_MAX, WHOLE_MAX) for f in layout.CROSSING_SCHEMA if pa.types.is_integer(f.type)} | {
     "confidence_ppm": (0, PPM), "confidence_origin_ppm": (0, PPM), "generation": (1, WHOLE_MAX),
     "evidence_count": (0, WHOLE_MAX), "lag_ticks": (0, WHOLE_MAX), "sign": (-1, 1),
 }  # fmt: skip
-_MOMENTS = tuple(f.name for f in CROSSING_SCHEMA if pa.types.is_timestamp(f.type))
+_MOMENTS = tuple(f.name for f in layout.CROSSING_SCHEMA if pa.types.is_timestamp(f.type))
 _HASH, _TRANSACTION = re.compile(r"[0-9a-f]{64}"), re.compile(r"0x[0-9a-fA-F]{64}")
-_ABOUT = ((LINKS, LINK_COLUMNS, ("entry_id", "other_id")), (PROCEDURES, PROCEDURE_COLUMNS, ("entry_id",)))
+_ABOUT = (
+    (layout.LINKS, layout.LINK_COLUMNS, ("entry_id", "other_id")),
+    (layout.PROCEDURES, layout.PROCEDURE_COLUMNS, ("entry_id",)),
+)
 
 
 class _Head(BaseModel):
@@ -109,7 +82,7 @@ def inspected(files: Mapping[str, bytes], policy: InheritancePolicy) -> Bundle:
     faults = faults_of(files, policy)
     if faults:
         raise BundleError("; ".join(faults))
-    return open_bundle(files)
+    return layout.open_bundle(files)
 
 
 def faults_of(files: Mapping[str, bytes], policy: InheritancePolicy) -> list[str]:
@@ -117,11 +90,11 @@ def faults_of(files: Mapping[str, bytes], policy: InheritancePolicy) -> list[str
 
     Checks sizes, then hashes, then contents, and stops at the first group with faults. The signature is not checked.
     """
-    large = [name for name, data in files.items() if len(data) > FILE_BYTES_MAX]
+    large = [name for name, data in files.items() if len(data) > layout.FILE_BYTES_MAX]
     if large:
-        return [f"{name}: larger than {FILE_BYTES_MAX:,} bytes, which no bundle needs" for name in sorted(large)]
-    bundle = open_bundle(files)
-    altered = mismatches(files, bundle.manifest)
+        return [f"{name}: larger than {layout.FILE_BYTES_MAX:,} bytes, which no bundle needs" for name in sorted(large)]
+    bundle = layout.open_bundle(files)
+    altered = layout.mismatches(files, bundle.manifest)
     if altered:
         return altered
     try:
@@ -148,7 +121,7 @@ def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolic
         foreign = pc.and_(pc.is_valid(entries[name]), foreign)
         faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which is none of ours")
     for name in _MOMENTS:
-        later = pc.greater(entries[name], pa.scalar(died_at, MOMENT))
+        later = pc.greater(entries[name], pa.scalar(died_at, vocabulary.MOMENT))
         faults += _named(entries, later, lambda row, n=name: f"{n} is {row[n]}, after the death that left it")
     faults += _identity_faults(entries)
     if entries["rank"].to_pylist() != list(range(1, entries.num_rows + 1)):
@@ -206,13 +179,12 @@ def _faults_of_other_files(bundle: Bundle, entries: pa.Table, policy: Inheritanc
     faults += [f"{TESTAMENT}: {name} is no list of statements" for name in bad_categories]
     if not isinstance(_object(bundle, LINEAGE).get("ancestors"), list):
         faults.append(f"{LINEAGE}: names no ancestors")
-    if LEARNING in bundle.files:
-        _object(bundle, LEARNING)
+    if layout.LEARNING in bundle.files:
+        _object(bundle, layout.LEARNING)
     return faults
 
 
 def _are_statements(items: Any) -> bool:
-    """Return whether the value is a list of objects with a statement."""
     return isinstance(items, list) and all(
         isinstance(item, dict) and isinstance(item.get("statement"), str) for item in items
     )
@@ -233,9 +205,8 @@ def is_hash(text: str) -> bool:
     return _HASH.fullmatch(text) is not None
 
 
-def file_names() -> frozenset[str]:
-    """Return every permitted file name of a bundle."""
-    return frozenset({*FILES, MANIFEST, SIGNATURE})
+FILE_NAMES = frozenset({*layout.FILES, MANIFEST, layout.SIGNATURE})
+"""Every permitted file name of a bundle."""
 
 
 class Claim(NamedTuple):

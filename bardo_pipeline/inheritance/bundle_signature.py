@@ -8,16 +8,24 @@ With the owner's public key a steward can verify a bundle that came through untr
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Annotated
 
-import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bardo_pipeline.events.custody.hash_chain import verified
+from bardo_pipeline.events.record.model import Name
 from bardo_pipeline.inheritance.bundle_files import SIGNATURE, Bundle
 from bardo_pipeline.inheritance.canonical_json import canonical
 
-_PARTS = ("owner_id", "key_id", "public_key", "signature")
+
+class _Signature(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    owner_id: Name
+    key_id: Name
+    public_key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
 
 
 def key_id_of(public_key: str) -> str:
@@ -29,7 +37,7 @@ def signed(bundle: Bundle, owner_id: str, key: Ed25519PrivateKey) -> dict[str, s
     """Return the content of signature.json: owner_id, key_id, public_key and signature, in hex."""
     public_key = key.public_key().public_bytes_raw().hex()
     signature = key.sign(_message(owner_id, bundle.bundle_hash)).hex()
-    return dict(zip(_PARTS, (owner_id, key_id_of(public_key), public_key, signature), strict=True))
+    return {"owner_id": owner_id, "key_id": key_id_of(public_key), "public_key": public_key, "signature": signature}
 
 
 def with_signature_file(bundle: Bundle, content: bytes) -> Bundle:
@@ -39,8 +47,12 @@ def with_signature_file(bundle: Bundle, content: bytes) -> Bundle:
 
 def signature_of(bundle: Bundle) -> dict[str, str] | None:
     """Return the content of signature.json; None if it is missing or not in the form that `signed` writes."""
-    parts = _read(bundle.files.get(SIGNATURE))
-    return parts if parts is not None and bundle.files.get(SIGNATURE) == canonical(parts) else None
+    content = bundle.files.get(SIGNATURE, b"")
+    try:
+        parts = _Signature.model_validate_json(content, strict=True).model_dump()
+    except ValidationError:
+        return None
+    return parts if content == canonical(parts) else None
 
 
 def signature_fault(bundle: Bundle, public_key: str | None = None) -> str | None:
@@ -66,18 +78,3 @@ def signature_fault(bundle: Bundle, public_key: str | None = None) -> str | None
 
 def _message(owner_id: str, bundle_hash: str) -> bytes:
     return b"bardo/bundle/1\0" + owner_id.encode() + b"\0" + bundle_hash.encode()
-
-
-def _read(content: bytes | None) -> dict[str, str] | None:
-    try:
-        parts: Any = orjson.loads(content or b"null")
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(parts, dict) or set(parts) != set(_PARTS) or not all(isinstance(v, str) for v in parts.values()):
-        return None
-    named = all(1 <= len(parts[part]) <= 256 for part in ("owner_id", "key_id"))
-    return parts if named and _is_hex(parts["public_key"], 64) and _is_hex(parts["signature"], 128) else None
-
-
-def _is_hex(text: str, digits: int) -> bool:
-    return len(text) == digits and all(c in "0123456789abcdef" for c in text)

@@ -1,6 +1,5 @@
-"""Derives a dead golem's testament: sentences in nine categories, each with its evidence. Pure.
+"""Derives a dead golem's testament: sentences in nine categories, each with its recorded evidence. Pure.
 
-Every sentence is derived from recorded entries and decisions.
 Source: MEM (death reflection, about 5 KB), INH S8 (questions, not orders), canon 42.
 """
 
@@ -11,13 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.passes.weigh import interval
 from bardo_pipeline.events.record.arrow_columns import listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, query_tables
-from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS
+from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, REGIME_WORDS, scene_words
 from bardo_pipeline.inheritance.divergence import (
     DIVERGENCE_FIELDS,
     SENTENCE_COUNT_SCHEMA,
@@ -67,7 +65,7 @@ OPEN = ("confused", "suspected", "untested", "ask")
 
 _WORDED = (
     "golem_id", "entry_id", "source", "status", "kind", "sign", "text", "action_type", "regime", "anomaly_band",
-    "gas_band", "protocol", "pair",
+    "gas_band", "protocol", "pair", "own_count", "validations", "contradictions",
 )  # fmt: skip
 _CAUSES = {
     "economic": "my credits ran out",
@@ -78,7 +76,7 @@ _CAUSES = {
 
 PLACE = """
     with patterns as (
-        select *, status = 'active' as active,
+        select *, own_count as count, status = 'active' as active,
             status = 'candidate' and count >= $least and low <= 0 and high >= 0 as open,
             status = 'candidate' and count between 1 and $least - 1 as young,
             abs(mean) >= $effect as leans
@@ -116,7 +114,7 @@ PLACE = """
             list(entry_id order by count desc, entry_id)[:4] as entry_ids
         from patterns where count > 0 group by golem_id, regime
     )
-    select category, turn, entries.*, [entry_id] as entry_ids, coalesce(ticks, []) as ticks
+    select category, turn, entries.*, own_count as count, [entry_id] as entry_ids, coalesce(ticks, []) as ticks
     from ranked join entries using (golem_id, entry_id) left join evidence using (golem_id, entry_id)
     union all by name
     select 'regime' as category, list_position($regimes, regime) - 9 as turn, golem_id, regime, count, entry_ids,
@@ -145,14 +143,17 @@ def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy:
         retracted and not cited as evidence
     """
     items = _items(entries, decisions, deaths, policy)
-    names = ["golem_id", "at", "cause", "tick", "generation", "is_record_left_out"]
-    dead = deaths.select([n for n in names if n in deaths.column_names]).sort_by("golem_id").to_pylist()
+    dead = deaths.sort_by("golem_id").to_pylist()
     sections = [_with_death(death, items.get(death["golem_id"], {})) for death in dead]
     counts = [_counted(death["golem_id"], section) for death, section in zip(dead, sections, strict=True)]
     divergence = divergences(
         entries, decisions, deaths, pa.Table.from_pylist(counts, schema=SENTENCE_COUNT_SCHEMA), policy
     )
-    rows = [_testament(*parts, policy) for parts in zip(dead, sections, divergence.to_pylist(), strict=True)]
+    bytes_max = policy.inheritance.testament_bytes_max
+    rows = [
+        death | section | apart | {"markdown": testament_markdown(death, section, bytes_max, divergence_words(apart))}
+        for death, section, apart in zip(dead, sections, divergence.to_pylist(), strict=True)
+    ]
     return pa.Table.from_pylist(rows, schema=TESTAMENT_SCHEMA)
 
 
@@ -172,21 +173,16 @@ def _counted(golem_id: str, sections: dict[str, list[dict[str, Any]]]) -> dict[s
     return {"golem_id": golem_id, "items": items, "questions": len(sections["ask"]), "gaps": len(gaps)}
 
 
-def _testament(
-    death: dict[str, Any], sections: dict[str, list[dict[str, Any]]], divergence: dict[str, Any], policy: Policy
-) -> dict[str, Any]:
-    head = {name: death[name] for name in ("golem_id", "at", "generation", "cause")}
-    page = testament_markdown(death, sections, policy.inheritance.testament_bytes_max, divergence_words(divergence))
-    return {**head, **sections, **divergence, "markdown": page}
-
-
 def _items(
     entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy: Policy
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return golem -> category -> items, best first."""
     dead, at_us = entries_of_dead_golems(entries, deaths)
+    count = int_column(dead, "own_count")
+    mean, low, high = interval(np.maximum(count, 1), int_column(dead, "own_sum"), int_column(dead, "own_sumsq"), policy)
     table = dead.select(_WORDED)
-    for name, values in _figures(dead, at_us, policy).items():
+    figures = {"confidence": confidence_of(dead, at_us, policy.decay), "mean": mean, "low": low, "high": high}
+    for name, values in figures.items():
         table = table.append_column(name, pa.array(values))
     numbers = {
         "least": policy.curator.cluster_min,
@@ -203,21 +199,6 @@ def _items(
     return items
 
 
-def _figures(dead: pa.Table, at_us: Int64Array, policy: Policy) -> dict[str, Int64Array]:
-    """Return the columns that rank the items: confidence at death, own evidence and its interval."""
-    count = int_column(dead, "own_count")
-    mean, low, high = interval(np.maximum(count, 1), int_column(dead, "own_sum"), int_column(dead, "own_sumsq"), policy)
-    return {
-        "confidence": confidence_of(dead, at_us, policy.decay),
-        "count": count,
-        "mean": mean,
-        "low": low,
-        "high": high,
-        "validations": int_column(dead, "validations"),
-        "contradictions": int_column(dead, "contradictions"),
-    }
-
-
 def _statement(row: dict[str, Any]) -> str:
     """Return the sentence of an item: the entry's text for established entries, a hedged sentence for open ones."""
     category = row["category"]
@@ -230,10 +211,8 @@ def _statement(row: dict[str, Any]) -> str:
     if category == "confused" and row["status"] == "active":
         return f"{row['text']} What came later disagreed ({row['contradictions']} times)."
     act = ACTION_WORDS.get(row["action_type"], row["action_type"])
-    scene = (
-        f"in {REGIME_WORDS[row['regime']]}, with a {row['pair']} position on {row['protocol']} "
-        f"{ANOMALY_WORDS[row['anomaly_band']]} and {GAS_WORDS[row['gas_band']]}"
-    )
+    scene = scene_words(*(row[name] for name in ("regime", "pair", "protocol", "anomaly_band", "gas_band")))
+    scene = scene.replace("In ", "in ", 1)
     if category == "ask":
         return f"Does {act} {'lose to' if row['mean'] < 0 else 'beat'} holding {scene}?"
     if category == "suspected":

@@ -121,9 +121,6 @@ def outcomes_of(records: pa.Table, ended: pa.Table, policy: Policy) -> pa.Table:
     records : pa.Table, OUTCOME_COLUMNS in any order; a verdict counts only if its own record is included
     ended : pa.Table, ENDED_SCHEMA; a death before the check makes the immediate loss final
     """
-    active_records = _records_with_actions(records)
-    if not active_records.num_rows:
-        return OUTCOME_SCHEMA.empty_table()
     numbers = {
         "slippage": ppm(policy.cage.slippage_max),
         "most": ppm(policy.katabasis.drawdown_max),
@@ -132,7 +129,7 @@ def outcomes_of(records: pa.Table, ended: pa.Table, policy: Policy) -> pa.Table:
         "limit": LIMIT_PPM,
     }
     deaths = ended.select(["golem_id", "tick", "at"])
-    return query_tables(_OUTCOMES, numbers, records=active_records, ended=deaths).cast(OUTCOME_SCHEMA)
+    return query_tables(_OUTCOMES, numbers, records=_records_with_actions(records), ended=deaths).cast(OUTCOME_SCHEMA)
 
 
 def checked_failures(records: pa.Table, policy: Policy) -> dict[str, tuple[int, int]]:
@@ -140,10 +137,8 @@ def checked_failures(records: pa.Table, policy: Policy) -> dict[str, tuple[int, 
 
     records: OUTCOME_COLUMNS; the decisions themselves may be in earlier records.
     """
-    active_records = _records_with_actions(records)
-    if not active_records.num_rows:
-        return {}
-    ranges = query_tables(_CHECKED, {"least": ppm(policy.katabasis.loss_min)}, records=active_records).to_pylist()
+    numbers = {"least": ppm(policy.katabasis.loss_min)}
+    ranges = query_tables(_CHECKED, numbers, records=_records_with_actions(records)).to_pylist()
     return {row["golem_id"]: (row["tick_from"], row["tick_to"]) for row in ranges}
 
 

@@ -18,7 +18,7 @@ from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import int_column, micros, query_tables, to_bools
 from bardo_pipeline.katabasis.action_outcomes import OUTCOME_COLUMNS
-from bardo_pipeline.katabasis.scar_text import UNEXPLAINED, context, narrative
+from bardo_pipeline.katabasis.scar_text import context, narrative
 from bardo_pipeline.policy import Policy
 
 FAILURE_COLUMNS = (*OUTCOME_COLUMNS, "observation", "regime", "pad_after", "playbook_version")
@@ -26,10 +26,6 @@ FAILURE_COLUMNS = (*OUTCOME_COLUMNS, "observation", "regime", "pad_after", "play
 
 SCAR_REGIMES = ("HighVol", "Trending", "LowVol", "Ranging", "Unknown")
 """KAT's regimes in order of precedence (canon 32)."""
-
-EMOTIONS = ("Anxious", "Regretful", "Shocked", "Resigned")
-"""KAT's labels by the signs of (arousal, dominance): (+,-), (-,+), (+,+), (-,-) (Mehrabian's anxious, disdainful,
-hostile and bored)."""
 
 _CONTEXT = pa.struct(
     all_required(pa.string(), "active_strategy", "hypothesis_at_action", "actual_outcome", "counterfactual_hint")
@@ -64,8 +60,8 @@ FAILURE_SCHEMA = pa.schema(
 """One row per confirmed failure of a golem; key (golem_id, seq). seq is the order of confirmation, scar_id is
 scar-{golem_id}-{seq}. cause_variable: from the record, may be null. cycle: the cycle whose close confirmed the failure.
 position_state: open, closed, or impaired (it lost more than 2 % immediately, KAT). Effects are in ppm of the position.
-pleasure is in [-1, 1]; arousal and dominance are clamped to [0, 1]. cause_ticks:
-the ticks of action and confirmation."""
+pleasure is in [-1, 1]; arousal and dominance are clamped to [0, 1]. emotion: KAT's label by the signs of arousal and
+dominance (Mehrabian's anxious, disdainful, hostile and bored). cause_ticks: the ticks of action and confirmation."""
 
 SCAR_SCHEMA = pa.schema(
     [
@@ -92,20 +88,25 @@ _FAILURES = """
                 as worst_ppm
         from failures f join records r using (golem_id, tick)
     )
-    select located.* exclude (o, pad), owner_id,
-        o.chain as chain, o.protocol as protocol, o.pair as pair, o.anomaly_score as anomaly_score,
-        o.gas_hour_ratio as gas_ratio, pad.pleasure as pleasure, pad.arousal as arousal_signed,
-        pad.dominance as dominance_signed,
+    select located.* exclude (o, pad), owner_id, golem_id || ':' || tick as episode_id,
+        o.chain as chain, o.protocol as protocol, o.pair as pair,
+        $anomaly_bands[1 + len(list_filter($anomaly_edges, lambda edge: edge <= o.anomaly_score))] as anomaly_band,
+        $gas_bands[1 + len(list_filter($gas_edges, lambda edge: edge <= o.gas_hour_ratio))] as gas_band,
+        pad.pleasure as pleasure, greatest(pad.arousal, 0.0) as arousal, greatest(pad.dominance, 0.0) as dominance,
+        case when pad.arousal >= 0.0 then if(pad.dominance >= 0.0, 'Shocked', 'Anxious')
+            else if(pad.dominance >= 0.0, 'Regretful', 'Resigned') end as emotion,
         case when outcome_class = 'revert' then 'refused' when outcome_class = 'slippage' then 'slipped'
             when cause_variable is not null then 'cause'
             when outcome_class = 'lasting' then if(coalesce(pnl_ppm <= $explained * worst_ppm, false), 'cost', 'return')
             when slippage_ppm >= -$explained * worst_ppm then 'slipped'
             when gas_ppm >= -$explained * worst_ppm then 'gas' else 'unexplained' end as mechanism,
+        mechanism <> 'unexplained' as is_clear,
         case when outcome_class = 'drawdown' then 'impaired'
             when action_type = 'remove_liquidity' or confirmed = 'at_death' then 'closed' else 'open' end
             as position_state,
         coalesce(known, 0) + row_number() over (partition by golem_id order by
             confirmed_tick, confirmed = 'at_death', tick) as seq,
+        'scar-' || golem_id || '-' || seq as scar_id,
         list_sort(list_distinct([tick, confirmed_tick])) as cause_ticks
     from located left join owners using (golem_id) left join before using (golem_id)
     order by golem_id, seq
@@ -142,30 +143,28 @@ def failures_of(
     owners : pa.Table, columns golem_id and owner_id; a golem without an owner raises DerivationError
     before : pa.Table, columns golem_id and known, the number of earlier failures of the golem
     """
-    if not failures.num_rows:
-        return FAILURE_SCHEMA.empty_table()
     names = ["golem_id", "tick", "observed_at", "outcome", "observation", "regime", "pad_after", "playbook_version"]
     context_records = records.select(names).append_column("market_regime", market_regimes(records, policy))
-    numbers = {"explained": policy.katabasis.scar_explained_min}
+    numbers = {
+        "explained": policy.katabasis.scar_explained_min,
+        "anomaly_bands": list(ANOMALY_BANDS),
+        "anomaly_edges": list(policy.curator.anomaly_edges),
+        "gas_bands": list(GAS_BANDS),
+        "gas_edges": list(policy.curator.gas_edges),
+    }
     located = query_tables(_FAILURES, numbers, failures=failures, records=context_records, owners=owners, before=before)
     if located["owner_id"].null_count:
         orphans = located.filter(pc.is_null(located["owner_id"]))["golem_id"].to_pylist()
         raise DerivationError(f"golem {min(orphans)}: no owner on record, so its failures belong to no clade")
-    located = _with_structures(located, policy)
-    confidence = _causal_confidence(located, rules, policy)
     rows = located.to_pylist()  # the rows are few, and each needs its own text
-    columns = {name: located[name] for name in FAILURE_SCHEMA.names if name in located.column_names} | {
-        "scar_id": pa.array([f"scar-{r['golem_id']}-{r['seq']}" for r in rows], pa.string()),
-        "episode_id": pa.array([f"{r['golem_id']}:{r['tick']}" for r in rows], pa.string()),
-        "is_clear": pc.not_equal(located["mechanism"], UNEXPLAINED),
-        "confidence_ppm": confidence,
-        "causal_narrative": pa.array([narrative(r) for r in rows], pa.string()),
-        "causal_context": pa.array([context(r) for r in rows], _CONTEXT),
-        "arousal": pc.max_element_wise(located["arousal_signed"], 0.0),
-        "dominance": pc.max_element_wise(located["dominance_signed"], 0.0),
-        "emotion": _emotions(located),
-    }
-    return pa.table({name: columns[name] for name in FAILURE_SCHEMA.names}).cast(FAILURE_SCHEMA)
+    for name, values in (
+        ("structure", [Structure("pattern", *(row[part] for part in _STRUCTURE)).key for row in rows]),
+        ("causal_narrative", [narrative(row) for row in rows]),
+        ("causal_context", [context(row) for row in rows]),
+    ):
+        located = located.append_column(name, pa.array(values, FAILURE_SCHEMA.field(name).type))
+    located = located.append_column("confidence_ppm", _causal_confidence(located, rules, policy))
+    return located.select(FAILURE_SCHEMA.names).cast(FAILURE_SCHEMA)
 
 
 def market_regimes(records: pa.Table, policy: Policy) -> pa.Array:
@@ -182,21 +181,7 @@ def market_regimes(records: pa.Table, policy: Policy) -> pa.Array:
     return pc.case_when(cases, *SCAR_REGIMES)
 
 
-def _with_structures(failures: pa.Table, policy: Policy) -> pa.Table:
-    """Append the columns anomaly_band, gas_band and structure, the key of the matching rule."""
-    edges = (
-        (policy.curator.anomaly_edges, "anomaly_score", ANOMALY_BANDS),
-        (policy.curator.gas_edges, "gas_ratio", GAS_BANDS),
-    )
-    for (limits, column, names), band in zip(edges, ("anomaly_band", "gas_band"), strict=True):
-        index = np.searchsorted(limits, failures[column].to_numpy(), side="right")
-        failures = failures.append_column(band, pa.array(names).take(pa.array(index)))
-    parts = failures.select(_STRUCTURE).to_pylist()
-    keys = [Structure("pattern", *part.values()).key for part in parts]
-    return failures.append_column("structure", pa.array(keys, pa.string()))
-
-
-_STRUCTURE = ["chain", "protocol", "pair", "tool_name", "action_type", "regime", "anomaly_band", "gas_band"]
+_STRUCTURE = ("chain", "protocol", "pair", "tool_name", "action_type", "regime", "anomaly_band", "gas_band")
 """Parts of a rule's structure, in the order of its key."""
 
 
@@ -210,14 +195,6 @@ def _causal_confidence(failures: pa.Table, rules: pa.Table, policy: Policy) -> p
     numbers = {"own": ppm(policy.katabasis.scar_confidence)}
     rated = query_tables(_CONFIDENCE, numbers, failures=keys, rules=rules.select(list(RULE_COLUMNS)))
     return contiguous(rated["confidence_ppm"])
-
-
-def _emotions(failures: pa.Table) -> pa.Array:
-    is_aroused, is_dominant = (
-        np.asarray(failures[name].to_numpy() >= 0.0) for name in ("arousal_signed", "dominance_signed")
-    )
-    code = np.where(is_aroused, np.where(is_dominant, 2, 0), np.where(is_dominant, 1, 3))
-    return pa.array(EMOTIONS).take(pa.array(code))
 
 
 _SCARS = """
@@ -258,8 +235,6 @@ def scars_of(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     failures : pa.Table, FAILURE_SCHEMA, all failures of each owner
     deaths : pa.Table, columns golem_id, cycle and tick of the recorded deaths
     """
-    if not failures.num_rows:
-        return SCAR_SCHEMA.empty_table()
     numbers = {"sure": ppm(policy.katabasis.scar_confidence_min), "span": policy.curator.cycle_ticks}
     death_ticks = deaths.select(["golem_id", "cycle", "tick"])
     scars = query_tables(_SCARS, numbers, failures=failures, deaths=death_ticks)

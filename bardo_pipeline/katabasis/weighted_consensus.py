@@ -35,7 +35,7 @@ COUNT = """
     with valid as (
         select * from votes
         where (not is_death_vote or vote_id in (select vote_id from backed))
-            and (not $partly or proposition_id in (select proposition_id from touched))
+            and proposition_id in (select proposition_id from touched)
     ),
     latest as (
         select * from valid
@@ -85,19 +85,17 @@ def consensus(votes: pa.Table, backed: pa.Array, policy: KatabasisPolicy, touche
     touched : pa.Array, ids of the propositions to count, None for all
     """
     numbers = {
-        "partly": touched is not None,
         "quorum": policy.quorum_votes,
         "floor": ppm(policy.death_floor),
         "floored_from": ppm(policy.death_floor_confidence_min),
         "variance_max": ppm(policy.contradiction_variance) * PPM,
     }
-    no_ids = pa.array([], pa.string())
     counted = query_tables(
         COUNT,
         numbers,
         votes=votes,
         backed=pa.table({"vote_id": backed.cast(pa.string())}),
-        touched=pa.table({"proposition_id": no_ids if touched is None else touched.cast(pa.string())}),
+        touched=pa.table({"proposition_id": votes["proposition_id"] if touched is None else touched.cast(pa.string())}),
     )
     return counted.select(CONSENSUS_SCHEMA.names).cast(CONSENSUS_SCHEMA)
 

@@ -12,6 +12,7 @@ from bardo_pipeline.events.record.row_digest import mix64
 (
     STREAM_EXECUTION, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, STREAM_FORECAST, STREAM_ATTENTION, STREAM_LOAN,
 ) = range(7)  # fmt: skip
+STREAM_REPLAY = 16
 
 
 def seed_of(name: str) -> np.uint64:

@@ -75,7 +75,6 @@ def bundle_expectations(policy: Policy) -> tuple[Expectation, ...]:
     return (
         *_integrity(policy.inheritance),
         *_distributions(policy.steward),
-        *_drift(policy.steward),
         *_mandate(policy),
     )
 
@@ -145,7 +144,8 @@ def _integrity(policy: InheritancePolicy) -> tuple[Expectation, ...]:
 
 
 def _distributions(policy: StewardPolicy) -> tuple[Expectation, ...]:
-    """Expectations of the distribution of confidence, decay, age and domains."""
+    """Expectations of confidence, decay, age and domains, and of their change since the bundle inherited at birth."""
+    ends = (1.0 / policy.size_factor_max, policy.size_factor_max)
     return (
         _asked(
             "confidence_spread", "confidence_mean", policy.confidence_mean_min, policy.confidence_mean_max,
@@ -159,13 +159,6 @@ def _distributions(policy: StewardPolicy) -> tuple[Expectation, ...]:
         _asked("knowledge_fresh", "stale_share", 0.0, policy.stale_share_max, "Few entries went long unvalidated."),
         _asked("domains_covered", "domain_count", policy.domains_min, None, "The entries cover several domains."),
         _asked("domains_kept", "domains_lost", 0, 0, "Every domain that the dead golem knew crosses."),
-    )  # fmt: skip
-
-
-def _drift(policy: StewardPolicy) -> tuple[Expectation, ...]:
-    """Expectations of the change since the bundle that the golem was born with."""
-    ends = (1.0 / policy.size_factor_max, policy.size_factor_max)
-    return (
         _asked("confidence_steady", "confidence_drift", 0.0, policy.confidence_drift_max,
                "The mean confidence is near that of the inherited bundle."),
         _asked("domains_steady", "domain_drift", 0.0, policy.domain_drift_max,

@@ -205,14 +205,16 @@ def cell_truth(cell: int) -> str:
 
 
 def _links(links: pa.Table, sign: Int64Array, at_us: int, ground: Ground) -> tuple[Int64Array, np.ndarray]:
-    """Return verdicts and truths of causal links; equal links are graded once."""
-    if not links.num_rows:
-        return np.zeros(0, np.int64), np.zeros(0, dtype=object)
+    """Return verdicts and truths of causal links."""
     parts = [links[name].to_pylist() for name in ("cause", "effect", "lag_ticks")]
-    keys = list(zip(*parts, sign.tolist(), ground.outlived(links, at_us).tolist(), strict=True))
     turned, truths = ground.turned(at_us), ground.truths
-    verdict_of = {key: judge_link(*key[:4], turned=turned, old=key[4], truths=truths) for key in set(keys)}
-    return np.array([verdict_of[k][0] for k in keys]), np.array([verdict_of[k][1] for k in keys], dtype=object)
+    judged = [
+        judge_link(cause, effect, lag, link_sign, turned=turned, old=old, truths=truths)
+        for cause, effect, lag, link_sign, old in zip(
+            *parts, sign.tolist(), ground.outlived(links, at_us).tolist(), strict=True
+        )
+    ]
+    return np.array([verdict for verdict, _ in judged], np.int64), np.array([name for _, name in judged], dtype=object)
 
 
 def judge_link(

@@ -6,10 +6,7 @@ rule of the highest confidence about that situation; its verdict holds with prob
 Without a rule, the count predicts. Order = 1 - (log loss of the knowledge) / (log loss of the count): 0 for mere
 counting, at most 1, negative if the rules predict worse than the count.
 
-Order measures quality of knowledge rather than its amount. Log loss is a proper score, so a rule whose verdict is
-independent of the outcome gains nothing on average. A duplicate rule speaks about a situation that has a rule already.
-A wrong rule about a situation that occurs loses in proportion to its confidence. Bits per rule fall if the number of
-rules grows without better predictions.
+Log loss is a proper score, so duplicates and rules that are independent of the outcome gain nothing (docs/adr/0042).
 Source: INH S8.3; a prequential comparison, after Dawid (1984).
 """
 

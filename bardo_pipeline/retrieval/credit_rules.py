@@ -107,8 +107,6 @@ def credits_of(records: pa.Table, cycle: Int64Array, signs: pa.Table, policy: Cu
     lengths = [pc.list_value_length(contiguous(records.column(n))) for n in ("retrieved_entries", "resolutions")]
     is_relevant = pc.greater(pc.add(*lengths), 0)
     relevant = records.select(CREDIT_COLUMNS).append_column("cycle", pa.array(cycle, pa.int64())).filter(is_relevant)
-    if not relevant.num_rows:
-        return CREDIT_SCHEMA.empty_table()
     numbers = {"span": policy.cycle_ticks, "least": policy.effect_min_ppm}
     return query_tables(_CREDITS, numbers, records=relevant, signs=signs).cast(CREDIT_SCHEMA)
 

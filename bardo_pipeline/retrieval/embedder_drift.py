@@ -79,7 +79,8 @@ def drift_of(
     recorded, today: [texts, dimension], rows of L2 norm 1; a row with NaN has the maximal distance. norm_first_ppm:
     None at the first check, whose own variance then becomes the reference.
     """
-    distance = _distances(recorded, today)
+    cosine = np.einsum("ij,ij->i", recorded.astype(np.float64), today.astype(np.float64))
+    distance = np.where(np.isfinite(cosine), np.clip(1.0 - cosine, 0.0, _FAR), _FAR)
     kept_ppm = _neighbours_kept(recorded, today, policy.neighbour_count)
     first = norm_variance_ppm if norm_first_ppm is None else norm_first_ppm
     mean, most = (round(float(x) * PPM) for x in (distance.mean(), distance.max()))
@@ -107,11 +108,6 @@ def norm_variance_of(raw: Float64Array) -> int:
     """Return the variance of the norms of raw vectors in ppm, -1 if a norm is not finite."""
     lengths = np.linalg.norm(raw, axis=1)
     return round(float(np.var(lengths)) * PPM) if np.isfinite(lengths).all() else -1
-
-
-def _distances(recorded: Float32Array, today: Float32Array) -> Float64Array:
-    cosine = np.einsum("ij,ij->i", recorded.astype(np.float64), today.astype(np.float64))
-    return np.where(np.isfinite(cosine), np.clip(1.0 - cosine, 0.0, _FAR), _FAR)
 
 
 def _neighbours_kept(recorded: Float32Array, today: Float32Array, count: int) -> int:

@@ -153,8 +153,6 @@ def search_entries(
     confidence = confidence_of(entries, at_us, policy.decay)
     rows = np.flatnonzero(filters.of(entries, confidence))
     texts, text_index = np.unique(text_of[rows], return_inverse=True)
-    if not len(rows):
-        return FOUND_SCHEMA.empty_table()
     _, first = np.unique(text_index, return_index=True)
     distinct_texts = contiguous(entries.column("text")).take(pa.array(rows[first]))
     rules = policy.retrieval

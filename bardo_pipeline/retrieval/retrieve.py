@@ -92,11 +92,6 @@ class Uses:
     misled: Int64Array
     last_us: Int64Array
 
-    @classmethod
-    def none(cls, count: int) -> Uses:
-        """Return the uses of entries that were never retrieved."""
-        return cls(*(np.zeros(count, np.int64) for _ in range(3)))
-
 
 @dataclass(frozen=True)
 class _Exact:
@@ -144,11 +139,12 @@ class Grimoire:
     ) -> None:
         count = entries.num_rows
         _check(entries, vectors, text_of)
-        order = _order(entries)
+        # The ids break ties between equal scores.
+        order = pc.sort_indices(entries, sort_keys=[("entry_id", "ascending"), ("golem_id", "ascending")]).to_numpy()
         self.policy, self.as_of, self.vectors = policy, as_of, np.ascontiguousarray(vectors, np.float32)
         self.entries = entries.take(pa.array(order)).combine_chunks() if count else entries
         self._text = np.asarray(text_of, np.int64)[order]
-        uses = Uses.none(count) if uses is None else uses
+        uses = Uses(*np.zeros((3, count), np.int64)) if uses is None else uses
         self._measure(Uses(*(np.asarray(a, np.int64)[order] for a in (uses.useful, uses.misled, uses.last_us))))
         codes = _layers(self.entries) if layer is None else np.asarray(layer, np.int64)[order]
         self.layer, self.discount = codes, scoring.layer_discounts(policy.retrieval)[codes]
@@ -275,16 +271,12 @@ class Grimoire:
         return len(set(covered.tolist()) & set(BASELINE_METRICS)) / len(BASELINE_METRICS)
 
     def _hits(self, scored: _Exact, best: Int64Array) -> pa.Table:
-        rows, score = scored.rows[best], scored.score[best]
-        factors, parts = scored.factors[:, best], scored.parts[:, best]
-        columns = dict(zip(_KEPT, self._kept.take(pa.array(rows)).columns, strict=True))
-        scores = [
-            ("rank", np.arange(1, len(rows) + 1)), ("score_ppm", score), ("wakefulness", scored.awake[best]),
-            ("confidence_ppm", scored.confidence[best]), *zip(scoring.FACTORS, factors, strict=True),
-            *((f"{name}_ppm", part) for name, part in zip(scoring.FACTORS, parts, strict=True)),
-        ]  # fmt: skip
-        columns |= {name: pa.array(values) for name, values in scores}
-        return pa.Table.from_arrays([columns[name] for name in HIT_SCHEMA.names], schema=HIT_SCHEMA)
+        columns: dict[str, Any] = dict(zip(_KEPT, self._kept.take(pa.array(scored.rows[best])).columns, strict=True))
+        columns |= {"rank": np.arange(1, len(best) + 1), "score_ppm": scored.score[best]}
+        columns |= {"wakefulness": scored.awake[best], "confidence_ppm": scored.confidence[best]}
+        columns |= dict(zip(scoring.FACTORS, scored.factors[:, best], strict=True))
+        columns |= {f"{name}_ppm": part[best] for name, part in zip(scoring.FACTORS, scored.parts, strict=True)}
+        return pa.table({name: columns[name] for name in HIT_SCHEMA.names}, schema=HIT_SCHEMA)
 
 
 def _check(entries: pa.Table, vectors: Float32Array, text_of: Int64Array) -> None:
@@ -292,13 +284,6 @@ def _check(entries: pa.Table, vectors: Float32Array, text_of: Int64Array) -> Non
         raise QueryError(f"{entries.num_rows} entries need a text each, and texts a vector each")
     if len(text_of) and (int(np.min(text_of)) < 0 or int(np.max(text_of)) >= len(vectors)):
         raise QueryError("an entry's text has no vector: embed it first")
-
-
-def _order(entries: pa.Table) -> Int64Array:
-    """Return the row order by entry id, then golem id, which breaks ties between equal scores."""
-    keys = [("entry_id", "ascending"), ("golem_id", "ascending")]
-    order: Int64Array = pc.sort_indices(entries.select(["entry_id", "golem_id"]), sort_keys=keys).to_numpy()
-    return order.astype(np.int64)
 
 
 def _layers(entries: pa.Table) -> Int64Array:

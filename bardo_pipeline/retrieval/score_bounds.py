@@ -90,7 +90,9 @@ class Bounds:
 
         k: at most the number of active entries.
         """
-        gap = self.slack(at_us) + self._decay_since(at_us - at_us % _HOUR_US, at_us)
+        # The cached values are those of the start of the hour; recency and importance have decayed by at most this.
+        decay = self._lasting_max * (1.0 - 2.0 ** (-(at_us % _HOUR_US) / DAY_US * self._steepest))
+        gap = self.slack(at_us) + decay
         terms = self._query_terms(question, at_us, mood, awake)
         bounds = self._loose_bounds(terms)
         seeds = np.flatnonzero(bounds >= _kth_bound(bounds, k + _SEEDS))
@@ -106,10 +108,6 @@ class Bounds:
     def slack(self, at_us: int) -> float:
         """Return a generous limit on the error of a score in single precision."""
         return _SLACK + 1e-6 * abs(at_us - self._since) / DAY_US * self._steepest
-
-    def _decay_since(self, hour_us: int, at_us: int) -> float:
-        """Return the most that recency and importance can have decayed since the start of the hour."""
-        return self._lasting_max * (1.0 - 2.0 ** (-(at_us - hour_us) / DAY_US * self._steepest))
 
     def _query_terms(self, question: Float32Array, at_us: int, mood: Floats, awake: Floats) -> _QueryTerms:
         question, head = question * np.float32(self._rules.semantic), self._heads.shape[1]

@@ -14,7 +14,7 @@ from bardo_pipeline.dreams import replay_selection
 from bardo_pipeline.dreams.dream_cycle import KNOWN_COLUMNS, DreamInputs, _novelty_and_scars
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.lessons import lessons_of
-from bardo_pipeline.mortality.random_streams import seed_of
+from bardo_pipeline.mortality.random_streams import STREAM_REPLAY, seed_of, weighted_sample
 from bardo_pipeline.policy import Policy
 from tests.reference import dreams as twin
 from tests.support.example_count import times
@@ -188,14 +188,13 @@ def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed
     dream, name = np.sort(rng.integers(0, 3, count)), np.arange(count).astype(np.uint64)
     seeds = np.array([11, 22, 33], np.uint64)[dream]
     weight = rng.random(count)
-    drawn = replay_selection.draw_replays(dream, seeds, name, weight, places)
+    drawn = weighted_sample(dream, seeds, name, weight, places, STREAM_REPLAY)
     for number in range(3):
         column = np.flatnonzero(dream == number)
         here = drawn[dream[drawn] == number]
         assert len(here) == min(places, len(column)) == len(set(here.tolist()))
-        alone = column[
-            replay_selection.draw_replays(dream[column], seeds[column], name[column], weight[column], places)
-        ]
+        parts = (values[column] for values in (dream, seeds, name, weight))
+        alone = column[weighted_sample(*parts, places, STREAM_REPLAY)]
         assert alone.tolist() == here.tolist()
 
 
@@ -203,9 +202,8 @@ def test_nothing_starves_and_what_is_felt_most_is_replayed_most() -> None:
     nights, weight = 3_000, np.array([0.02, 0.2, 0.4, 0.8])
     dream = np.repeat(np.arange(nights), 4)
     seeds = np.array([sleep_seed(n) for n in range(nights)], np.uint64)[dream]
-    drawn = replay_selection.draw_replays(
-        dream, seeds, np.tile(np.arange(4), nights).astype(np.uint64), np.tile(weight, nights), 1
-    )
+    names = np.tile(np.arange(4), nights).astype(np.uint64)
+    drawn = weighted_sample(dream, seeds, names, np.tile(weight, nights), 1, STREAM_REPLAY)
     share = np.bincount(drawn % 4, minlength=4) / nights
     assert share == pytest.approx(weight / weight.sum(), abs=0.03)
     assert share[0] > 0

@@ -20,7 +20,7 @@ from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.bundle_events import BundleImported
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, FILE_BYTES_MAX, Bundle
-from bardo_pipeline.inheritance.bundle_inspection import file_names, inspected
+from bardo_pipeline.inheritance.bundle_inspection import FILE_NAMES, inspected
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
 from bardo_pipeline.storage.home import replace_file
 
@@ -53,7 +53,7 @@ def unpack_archive(content: bytes) -> dict[str, bytes]:
             for entry in tar:
                 if not entry.isreg():
                     raise BundleError(f"{entry.name!r}: no plain file, and a bundle holds nothing else")
-                if entry.name not in file_names():
+                if entry.name not in FILE_NAMES:
                     raise BundleError(f"{entry.name!r}: no file of a bundle")
                 if entry.name in files:
                     raise BundleError(f"{entry.name}: in the archive twice")

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import in_batches, records_between
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
-from bardo_pipeline.grimoire.entry_columns import PerGolem, query_tables
+from bardo_pipeline.grimoire.entry_columns import grouped_by_golem, query_tables
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle_files import pack, procedures_of
 from bardo_pipeline.inheritance.learning_state import (
@@ -82,15 +82,15 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     del entries
     books = _last_playbooks(context, deaths)
     page = dict(zip(books["golem_id"].to_pylist(), books["markdown"].to_pylist(), strict=True))
-    links, procedures = PerGolem(links_of(crossing)), PerGolem(procedures_of(crossing, books))
-    crossed, remembered = PerGolem(crossing), PerGolem(_episodes_of_the_dead(context, deaths))
+    links, procedures = grouped_by_golem(links_of(crossing)), grouped_by_golem(procedures_of(crossing, books))
+    crossed, remembered = grouped_by_golem(crossing), grouped_by_golem(_episodes_of_the_dead(context, deaths))
     learning = _learned(context, deaths, births)
     left = handled_retractions(context, BEFORE_CANDIDATES)
     made_by = {"derivation_id": knowledge_id(context.policy), "policy_hash": context.policy.hash}
     rows = []
     for death in deaths.to_pylist():
         golem_id = death["golem_id"]
-        known, episodes = crossed.of(golem_id), _most_telling(remembered.of(golem_id), context)
+        known, episodes = crossed(golem_id), _most_telling(remembered(golem_id), context)
         bundle = pack(
             golem_id=golem_id,
             generation=death["generation"],
@@ -101,8 +101,8 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
             episodes=episodes,
             playbook=page.get(golem_id, ""),
             testament=testament[golem_id],
-            links=links.of(golem_id),
-            procedures=procedures.of(golem_id),
+            links=links(golem_id),
+            procedures=procedures(golem_id),
             learning=learning[golem_id],
             **made_by,
             source_watermark=death["tick"],

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import Column, Int64Array
+from bardo_pipeline.arrays import Column
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
@@ -81,16 +81,16 @@ def death_deposits(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Ta
     entries : pa.Table, ENTRY_SCHEMA as folded at death; entries of living golems are ignored
     deaths : pa.Table, columns golem_id, owner_id, at and event_id
     """
-    left, place = _entries_at_death(entries, deaths, policy)
-    trusted = confidence_of(left, micros(deaths, "at")[place], policy.decay)
+    left = leave_bloodstains(entries.filter(pc.equal(entries["status"], "active")), deaths, policy)
+    death = deaths.take(pc.index_in(left["golem_id"], value_set=contiguous(deaths["golem_id"])))
+    trusted = confidence_of(left, micros(death, "at"), policy.decay)
     evidence = np.maximum(int_column(left, "own_count"), int_column(left, "evidence_count"))
     kind, rules = left["kind"], policy.library
     is_rule = to_bools(pc.is_in(kind, value_set=pa.array(["insight", "heuristic"])))
     link = to_bools(pc.equal(kind, "causal_link"))
     keep = to_bools(pc.equal(kind, "warning")) | (is_rule & (trusted >= ppm(rules.deposit_confidence)))
     keep |= link & (trusted >= ppm(rules.link_confidence)) & (evidence >= rules.link_evidence)
-    kept = pa.array(place[keep])
-    owners, at, causes = (deaths[name].take(kept) for name in ("owner_id", "at", "event_id"))
+    owners, at, causes = (death[name].filter(pa.array(keep)) for name in ("owner_id", "at", "event_id"))
     return deposited(left.filter(pa.array(keep)), DEATH, owners=owners, at=at, causes=causes)
 
 
@@ -100,7 +100,7 @@ def pull_deposits(entries: pa.Table, deaths: pa.Table, pulls: pa.Table, policy: 
     entries, deaths: as for `death_deposits`. pulls: golem_id, entry_id, at, event_id. Late pulls and pulls of missing
     entries are ignored.
     """
-    left, _ = _entries_at_death(entries, deaths, policy)
+    left = leave_bloodstains(entries.filter(pc.equal(entries["status"], "active")), deaths, policy)
     accepted = query_tables(
         _PULLED,
         {"grace": round(policy.library.pull_seconds * 1e6)},
@@ -148,10 +148,3 @@ def purchase_deposits(
     entries = entries.append_column("golem_id", pa.repeat(seller_id, count))
     owners, causes = pa.repeat(owner_id, count), pa.repeat(event_id, count)
     return deposited(entries, PURCHASE, owners=owners, at=anchor, causes=causes, provenance=BOUGHT)
-
-
-def _entries_at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Table, Int64Array]:
-    """Return the active entries of dead golems after `leave_bloodstains`, and each entry's row in `deaths`."""
-    left = leave_bloodstains(entries.filter(pc.equal(entries["status"], "active")), deaths, policy)
-    place = pc.index_in(left["golem_id"], value_set=contiguous(deaths["golem_id"]))
-    return left, place.to_numpy().astype(np.int64)

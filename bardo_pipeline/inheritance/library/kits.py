@@ -18,23 +18,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
-from bardo_pipeline.inheritance.bundle_files import (
-    BUNDLE_VERSION,
-    CROSSING_COLUMNS,
-    ENTRIES,
-    EPISODES,
-    LEARNING,
-    LIBRARIAN,
-    LINEAGE,
-    LINK_COLUMNS,
-    LINKS,
-    PLAYBOOK,
-    PROCEDURES,
-    TESTAMENT,
-    TESTAMENT_PAGE,
-    Bundle,
-    seal,
-)
+from bardo_pipeline.inheritance import bundle_files as bundle
 from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
 from bardo_pipeline.inheritance.library.deposits import CONTENT
 from bardo_pipeline.inheritance.testament import CATEGORIES
@@ -48,7 +32,7 @@ def as_entries(rows: pa.Table) -> pa.Table:
     columns: dict[str, Any] = {name: rows[name] for name in ("entry_id", *CONTENT)}
     columns |= dict.fromkeys(SHED_COLUMNS, np.zeros(count, np.int64))
     columns |= {"confidence_ppm": rows["deposited_ppm"], "fades_at": pa.nulls(count, MOMENT)}
-    columns |= {"golem_id": pa.repeat(LIBRARIAN, count), "status": pa.repeat("active", count)}
+    columns |= {"golem_id": pa.repeat(bundle.LIBRARIAN, count), "status": pa.repeat("active", count)}
     return pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
 
 
@@ -61,7 +45,7 @@ def pack_kit(
     roots: Sequence[Mapping[str, Any]],
     derivation_id: str,
     policy: Policy,
-) -> Bundle:
+) -> bundle.Bundle:
     """Pack the kit of an owner's order, the most confident entries first.
 
     Parameters
@@ -78,27 +62,27 @@ def pack_kit(
     keys = [("confidence_death_ppm", "descending"), ("entry_id", "ascending")]
     crossed = shed(attenuate(entries.sort_by(keys), policy), policy)
     crossed = crossed.append_column("rank", pa.array(np.arange(1, crossed.num_rows + 1)))
-    crossed = crossed.append_column("selected_by", pa.repeat(LIBRARIAN, crossed.num_rows))
+    crossed = crossed.append_column("selected_by", pa.repeat(bundle.LIBRARIAN, crossed.num_rows))
     page = [f"# Kit {number} of {owner_id}", "", "From the library, for the next golem.", ""]
     page += [
         f"- ({row['kind']}) {' '.join(row['text'].split())}" for row in crossed.select(["kind", "text"]).to_pylist()
     ]
     files = {
-        ENTRIES: jsonl(crossed.select(CROSSING_COLUMNS)),
-        EPISODES: b"",
-        LEARNING: canonical({}),
-        LINKS: jsonl(links_of(crossed.select(ENTRY_SCHEMA.names)).select(LINK_COLUMNS)),
-        PROCEDURES: b"",
-        LINEAGE: canonical({"lineage_id": f"{LIBRARIAN}/{owner_id}", "ancestors": []}),
-        PLAYBOOK: b"",
-        TESTAMENT: canonical({"golem_id": LIBRARIAN, "at": at, **{name: [] for name in CATEGORIES}}),
-        TESTAMENT_PAGE: ("\n".join(page) + "\n").encode(),
+        bundle.ENTRIES: jsonl(crossed.select(bundle.CROSSING_COLUMNS)),
+        bundle.EPISODES: b"",
+        bundle.LEARNING: canonical({}),
+        bundle.LINKS: jsonl(links_of(crossed.select(ENTRY_SCHEMA.names)).select(bundle.LINK_COLUMNS)),
+        bundle.PROCEDURES: b"",
+        bundle.LINEAGE: canonical({"lineage_id": f"{bundle.LIBRARIAN}/{owner_id}", "ancestors": []}),
+        bundle.PLAYBOOK: b"",
+        bundle.TESTAMENT: canonical({"golem_id": bundle.LIBRARIAN, "at": at, **{name: [] for name in CATEGORIES}}),
+        bundle.TESTAMENT_PAGE: ("\n".join(page) + "\n").encode(),
     }
     head = {
-        "schema_version": BUNDLE_VERSION,
-        "golem_id": LIBRARIAN,
+        "schema_version": bundle.BUNDLE_VERSION,
+        "golem_id": bundle.LIBRARIAN,
         "generation": 0,
-        "lineage_id": f"{LIBRARIAN}/{owner_id}",
+        "lineage_id": f"{bundle.LIBRARIAN}/{owner_id}",
         "died_at": at,
         "derivation_id": derivation_id,
         "policy_hash": policy.hash,
@@ -107,4 +91,4 @@ def pack_kit(
         "bloodstains": sum(crossed["is_bloodstain"].to_pylist()),
         "kit": {"owner_id": owner_id, "number": number, "roots": list(roots)},
     }
-    return seal(files, head)
+    return bundle.seal(files, head)

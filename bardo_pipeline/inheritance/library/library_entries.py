@@ -97,13 +97,8 @@ def libraries(
     lives = lives.group_by(LIVES_SCHEMA.names, use_threads=False).aggregate([]).select(LIVES_SCHEMA.names)
     held = _held(entries.filter(pc.equal(entries["status"], "active")), lives)
     # every active entry may overflow; the query selects the entries with enough validators
-    overflow = deposited(
-        held,
-        OVERFLOW,
-        owners=held["owner_id"],
-        at=held["anchor_at"],
-        causes=pa.array([""] * held.num_rows, pa.string()),
-    )
+    no_cause = pa.repeat("", held.num_rows)
+    overflow = deposited(held, OVERFLOW, owners=held["owner_id"], at=held["anchor_at"], causes=no_cause)
     both = pa.concat_tables([deposits, overflow])
     coming = _query_columns(both, deposits.num_rows)
     sources: dict[str, Any] = {
@@ -189,7 +184,7 @@ sides as (
         min("at") as first_at, max("at") as last_at
     from shelf group by all
 ),
-standing as (
+represented as (
     select * from shelf qualify row_number() over (
         partition by owner_id, structure
         order by validator_count desc, channel, "at" desc, golem_id, entry_id, confidence_ppm desc, place
@@ -204,7 +199,7 @@ select place, owner_id, archetype, $channels[channel + 1] as channel,
     if(validator_count >= $tested,
         greatest(confidence_ppm, least((confidence_ppm::hugeint * $factor + 500000) // 1000000, $most))::bigint,
         confidence_ppm) as confidence_ppm
-from standing join sides using (owner_id, structure, side) left join refuted using (owner_id, structure, side)
+from represented join sides using (owner_id, structure, side) left join refuted using (owner_id, structure, side)
 """
 
 _KITS = """

@@ -11,14 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bardo_pipeline.grimoire.entry_text import (
-    ANOMALY_WORDS,
-    CAUSE_WORDS,
-    EFFECT_WORDS,
-    GAS_WORDS,
-    REGIME_WORDS,
-    SIZE_WORDS,
-)
+from bardo_pipeline.grimoire import entry_text as vocabulary
 
 LENGTH_FACTOR, LENGTH_SPARE = 1.5, 40
 """Maximal length of a wording: LENGTH_FACTOR x the sentence's length + LENGTH_SPARE characters."""
@@ -34,7 +27,7 @@ PLAIN = frozenset(
 """Words without a claim of their own."""
 
 _PUNCTUATION = frozenset(" .,:;?()'-")
-_SIZE = f"(?:{'|'.join(SIZE_WORDS)})"
+_SIZE = f"(?:{'|'.join(vocabulary.SIZE_WORDS)})"
 _BE = "(?:is|was|were|are|be|been|being)"
 
 
@@ -46,18 +39,18 @@ def _bare(phrase: str) -> str:
 def _scenes() -> dict[str, str]:
     """Return concept -> pattern for regimes, ranges and gas."""
     patterns = {}
-    for phrase in map(_bare, REGIME_WORDS.values()):
+    for phrase in map(_bare, vocabulary.REGIME_WORDS.values()):
         kind, noun = phrase.split()
         patterns[phrase] = rf"{kind} {noun}|{noun} (?:{_BE} )?{kind}"
-    for phrase in ANOMALY_WORDS.values():
+    for phrase in vocabulary.ANOMALY_WORDS.values():
         patterns[phrase] = phrase.replace(" its ", " (?:its|the) ")
-    for phrase in GAS_WORDS.values():
+    for phrase in vocabulary.GAS_WORDS.values():
         price = phrase.removeprefix("gas ")
         patterns[phrase] = rf"gas (?:{_BE} )?{price}|{price} gas"
     return patterns | {"usually": "usually", "about": "about", "give or take": "give or take"}
 
 
-_CAUSES = {_bare(phrase): _bare(phrase) for phrase in {**CAUSE_WORDS, **EFFECT_WORDS}.values()}
+_CAUSES = {_bare(phrase): _bare(phrase) for phrase in {**vocabulary.CAUSE_WORDS, **vocabulary.EFFECT_WORDS}.values()}
 
 _SAID = {
     "turned round": rf"{_BE} (?:{_SIZE} )?(?:beat|beaten|outperformed|moved|lost|preferred)",
@@ -91,7 +84,7 @@ _SAID = {
     "at once": "at once|immediately",
     "one tick later": "one tick later",
     "ticks later": "ticks later",
-    **{word: word for word in SIZE_WORDS},
+    **{word: word for word in vocabulary.SIZE_WORDS},
     **{unit: unit for unit in ("gwei", "dollars", "ppm", "times")},
     **{figure: rf"{figure}s?" for figure in ("cost", "trade", "slip")},
 }
