@@ -35,7 +35,6 @@ ACTION_WORDS = {
     "repay": "repaying", "liquidated": "keeping the loan",
 }  # fmt: skip
 
-
 SIZE_EDGES_PPM = (150, 600)
 SIZE_WORDS = ("slightly", "clearly", "strongly")
 

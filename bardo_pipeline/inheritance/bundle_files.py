@@ -78,7 +78,6 @@ holds."""
 LINK_COLUMNS = ("entry_id", "other_id", "relation", "across", "strength_ppm")
 """One row per link between crossing entries; strengths are computed after the crossing."""
 
-
 _PROCEDURES = """
     with playbook_rules as (
         select golem_id, unnest(cause_entries) as entry_id, true as in_force from books

@@ -32,7 +32,6 @@ opposite sign; contradicted more often than confirmed."""
 MINIMA = ("divergence", "novel_entries", "invalidated_entries", "explicit_gaps", "question_ratio")
 """Names of the minimum requirements on a generation (INH S8.1); a shortfall is reported by this name."""
 
-
 INVALIDATED = pa.struct(
     [
         *all_required(pa.string(), "entry_id", "how", "text"),

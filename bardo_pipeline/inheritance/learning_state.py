@@ -33,7 +33,6 @@ PLACES = len(REGIMES) * BANDS
 UNIT = 1e-12
 """Unit of integer variances: ppm squared."""
 
-
 MILLI = 1_000
 """Thoughts are stored in thousandths, because older thoughts count less than one."""
 
@@ -61,7 +60,6 @@ _LAST = """
     select golem_id, quantity, p.expected as expected, p.low as low, p.high as high, p.actual as actual
     from last order by golem_id, quantity
 """
-
 
 _THOUGHTS = """
     with thought as (

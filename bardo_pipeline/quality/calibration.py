@@ -53,7 +53,6 @@ BAND_SCHEMA = pa.schema(
 """One row per confidence band with judged beliefs: their number, mean confidence, share that held, and the share of
 decisions in their situations that agreed."""
 
-
 _BELIEVED = """
     with states as (
         select *, lead(cycle) over (partition by golem_id, structure order by cycle, revision, seq) as until
