@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.quality.true_effects import PlantedTruth
@@ -118,6 +119,11 @@ class SyntheticSpec:
 
 
 SPEC_DEFAULT = SyntheticSpec()
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""First bar of graded markets."""
+
+DAY_BARS = 1_440
 
 
 def graded_spec(turn_bar: int | None) -> SyntheticSpec:

@@ -27,7 +27,7 @@ from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.market.synthetic import synthetic_market
-from bardo_pipeline.market.synthetic_spec import graded_spec, planted_truths
+from bardo_pipeline.market.synthetic_spec import DAY_BARS, START, graded_spec, planted_truths
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
@@ -36,7 +36,7 @@ from bardo_pipeline.quality.known_questions import questions
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Start
-from bardo_pipeline.runtime.memory_evaluation import DAY_BARS, START, Tell, lasting
+from bardo_pipeline.runtime.memory_evaluation import Tell, lasting
 from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
 from bardo_pipeline.storage.home import Home
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import orjson
@@ -26,7 +26,7 @@ import pyarrow as pa
 from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
-from bardo_pipeline.derivation.curation.curator_state import CuratorState, state_from_birth
+from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.death.death_queries import births_of, succeeded_golems, waiting_golems
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
@@ -38,13 +38,13 @@ from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, li
 from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.events.record.model import PHASES, Vitality
 from bardo_pipeline.heartbeat.fleet import Fleet, born
-from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
-from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk, record_type
-from bardo_pipeline.heartbeat.step import Interventions, step
+from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, record_type
+from bardo_pipeline.heartbeat.step import Interventions
 from bardo_pipeline.inheritance.learning_state import attention_of, forecast_variances
-from bardo_pipeline.market.tick_series import Tape, tape_of
+from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
+from bardo_pipeline.runtime.in_memory_fleet import Cohort
 from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run_settings import Ending, Heir, Progress, Run
 
@@ -52,7 +52,7 @@ COMMIT_CHUNKS = 8
 """Chunks between commits of curation; a death commits at once."""
 
 
-class FleetRun:
+class FleetRun(Cohort):
     """One run in one home. The clock gives recording times only; no content depends on it."""
 
     def __init__(self, context: DerivationContext, run: Run, clock: Callable[[], datetime]) -> None:
@@ -60,12 +60,11 @@ class FleetRun:
             raise ConfigError(
                 "a run needs at least one golem and one generation: give --golems and --generations from 1 up"
             )
-        self.context, self.run, self.clock = context, run, clock
         if run.founding.loan is not None and run.market.reserves is None:
             raise ConfigError(f"{run.market.name} has no reserves to borrow from: found golems without a loan")
-        self.tape: Tape = tape_of(run.market, context.policy)
-        self.mind, self.names = CuratorState(context.policy), EntryNames()
-        self.fleet = Fleet([], [], context.policy)
+        policy = context.policy
+        super().__init__(tape_of(run.market, policy), Fleet([], [], policy), policy, context.derivation_id)
+        self.context, self.run, self.clock = context, run, clock
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
         self._learned: dict[str, list[dict[str, str]]] = {}
         self._applied_causes: set[str] = set()
@@ -157,12 +156,12 @@ class FleetRun:
             self.fleet.join(newborn)
         else:
             self.fleet = newborn
-        self._load_playbooks()
+        self.load_playbooks()
         self.births += len(births)
 
     def _join_waiting(self, start: int) -> None:
         """Let golems that were born between runs, by this moment, join the fleet."""
-        now = self._moment(start)
+        now = self.moment(start)
         ready = [heir for heir in self._waiting if heir.at <= now]
         for heir in ready:
             self._welcome([(heir.golem_id, heir.birth)], heir.at)
@@ -170,20 +169,12 @@ class FleetRun:
 
     # life
 
-    def _load_playbooks(self) -> None:
-        """Load the playbooks of the last closed cycle into the fleet."""
-        for i, golem_id in enumerate(self.fleet.golem_ids):
-            version, thresholds = self.mind.playbooks.of(golem_id, self.context.policy)
-            self.fleet.playbook_version[i] = version
-            self.fleet.rebalance_threshold[:, i] = thresholds
-            self.fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
-
     def _apply_retractions(self, start: int) -> BoolArray | None:
         """Forget what was retracted by now; return the golems with a reorg as a mask, None for none.
 
         The affected golems' state is derived again from their remaining records.
         """
-        at, present = self._moment(start), set(self.fleet.golem_ids)
+        at, present = self.moment(start), set(self.fleet.golem_ids)
         causes = [c for c in self.context.left_out().causes if c.golem_id in present]
         causes = [c for c in causes if c.event_id not in self._applied_causes]
         new_causes = [c for c in causes if c.at <= at or c.event_id not in self._first_causes]
@@ -196,7 +187,7 @@ class FleetRun:
         self.mind.replace_golems(
             state_from_birth(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left_out)
         )
-        self._load_playbooks()
+        self.load_playbooks()
         reorged = {c.golem_id for c in new_causes if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
 
@@ -205,26 +196,18 @@ class FleetRun:
 
         reorged: golems whose first tick is forced to T2.
         """
-        fleet, policy = self.fleet, self.context.policy
-        recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
-        out = Buffers(fleet.size, stop - start)
-        dead: dict[str, int] = {}
         due_rows: dict[int, list[dict[str, str]]] = {}
-        for t in range(start, stop):
+
+        def due(t: int) -> Interventions | None:
             interventions = self._due_interventions(t, t - start, due_rows, stop - start)
             if t == start and reorged is not None:
-                interventions = replace(interventions or Interventions.none(fleet.size), reorg=reorged)
-            cause = step(
-                fleet, self.tape, t, recall=recall, policy=policy, out=out, at=t - start,
-                interventions=interventions, killed=self.run.killed(), oracle=self.run.oracle,
-            )  # fmt: skip
-            dead |= {fleet.golem_ids[i]: int(cause[i]) for i in np.flatnonzero(cause >= 0)}
-            if not fleet.alive.any():
-                out.cut(t - start + 1)
-                break
-        chunk = Chunk(out, self.tape, start, fleet.golem_ids, recall, self.context.derivation_id, policy)
-        in_force = _lists("active_interventions", due_rows, out)
-        records = records_of(replace(chunk, mutations=self._mutations(out), interventions=in_force))
+                return replace(interventions or Interventions.none(len(reorged)), reorg=reorged)
+            return interventions
+
+        chunk, cause = self.step_chunk(start, stop, due, killed=self.run.killed, oracle=self.run.oracle)
+        dead = {self.fleet.golem_ids[i]: int(cause[i]) for i in np.flatnonzero(cause >= 0)}
+        in_force = _lists("active_interventions", due_rows, chunk.out)
+        records = records_of(replace(chunk, mutations=self._mutations(chunk.out), interventions=in_force))
         self.segment += 1
         self.context.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
         self.records += records.num_rows
@@ -250,7 +233,7 @@ class FleetRun:
             row = {"intervention_id": name, "severity": severity, "intent": intent}
             rows.setdefault(i * ticks + column, []).append(row | {"kind": "steer" if steer[i] else "follow_up"})
             payload = Steered(intervention_id=name, due_tick=due, severity="high" if steer[i] else "low", intent=intent)
-            self.context.log.record([life_event(golem_id, self._moment(t), payload)], self.clock())
+            self.context.log.record([life_event(golem_id, self.moment(t), payload)], self.clock())
         return Interventions(steer, follow)
 
     def _mutations(self, out: Buffers) -> pa.Array | None:
@@ -272,7 +255,7 @@ class FleetRun:
         for row in made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist():
             if row["operation"] != "staged":
                 self._learned.setdefault(row.pop("golem_id"), []).append(row)
-        self._load_playbooks()
+        self.load_playbooks()
 
     # death
 
@@ -291,7 +274,7 @@ class FleetRun:
         self.mind.remove_golems(set(dead))
         if stop >= self.tape.ticks:
             return []
-        self._replicants.report(dead, bundles, self.fleet, at=self._moment(stop - 1), now=self.clock())
+        self._replicants.report(dead, bundles, self.fleet, at=self.moment(stop - 1), now=self.clock())
         lives = {g: b for g, b in lives.items() if g in bundles and b.generation + 1 < self.run.generations}
         lives = {g: b for g, b in lives.items() if g not in self._replicants}
         if self.run.succeed is not None:
@@ -311,25 +294,17 @@ class FleetRun:
                 "cause": CAUSES[dead[golem_id]],
                 "tick": tick,
                 "phase": PHASES[-1],
-                "vitality": _vitality(fleet, i),
+                "vitality": dict(zip(Vitality.model_fields, fleet.final_life[:, i].tolist(), strict=True)),
                 "credits_micros": int(fleet.credits[i]),
                 "capital_micros": int(fleet.final_nav[i]),
                 "earned_micros": int(fleet.earned[i]),
             }
         )
-        return life_event(golem_id, self._moment(int(fleet.final_at[i])), payload)
+        return life_event(golem_id, self.moment(int(fleet.final_at[i])), payload)
 
     def _boundary(self, stop: int) -> datetime:
         """Return the birth moment of golems that start at this tick: at most the tape's last moment."""
-        return self._moment(min(stop, self.tape.ticks - 1))
-
-    def _moment(self, t: int) -> datetime:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(self.tape.at_us[t]))
-
-
-def _vitality(fleet: Fleet, i: int) -> Vitality:
-    names = ("economic", "epistemic", "stochastic", "composite")
-    return Vitality(**dict(zip(names, fleet.final_life[:, i].tolist(), strict=True)))
+        return self.moment(min(stop, self.tape.ticks - 1))
 
 
 def _lists(name: str, rows: Mapping[int, list[dict[str, str]]], out: Buffers) -> pa.Array | None:

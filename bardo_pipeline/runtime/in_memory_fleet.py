@@ -6,8 +6,8 @@ golems under different conditions run side by side. Source: issue 5 ("Proof of w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
@@ -26,7 +26,7 @@ from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
-from bardo_pipeline.heartbeat.step import step
+from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.policy import Policy
@@ -46,30 +46,12 @@ class Start(NamedTuple):
 
 
 @dataclass
-class Ledger:
-    """Totals by golem: inference and gas, in micro-dollars."""
-
-    thought: Int64Array
-    gas: Int64Array
-
-    @classmethod
-    def empty(cls, size: int) -> Ledger:
-        """Return zeros."""
-        return cls(*(np.zeros(size, np.int64) for _ in range(2)))
-
-    def add(self, out: Buffers) -> None:
-        """Add a chunk of ticks."""
-        self.thought += out["inference"].sum(axis=1)
-        self.gas += out["gas"].sum(axis=1)
-
-
-@dataclass
 class Lives:
     """Results of golems, [golems]: ticks, cause of death (a position in CAUSES, -1 alive), and worth in micro-dollars.
 
     Worth is net asset value plus credits. course: worth after each cycle [cycles, golems], constant after death.
     last_at: position of the last tick on the tape. forecast_variance [3, golems] and attention [2, situations, golems]:
-    final learning state.
+    final learning state. spent: micro-dollars for inference and for gas, [2, golems].
     """
 
     golem_ids: tuple[str, ...]
@@ -81,7 +63,7 @@ class Lives:
     first_worth: Int64Array
     forecast_variance: Float64Array
     attention: Float64Array
-    ledger: Ledger
+    spent: Int64Array
 
     def returns_at(self, ticks: Int64Array, cycle_ticks: int) -> Float64Array:
         """Return the relative gain of worth after so many ticks of life, rounded up to the cycle."""
@@ -96,47 +78,78 @@ class Lives:
 
     def some(self, part: slice) -> Lives:
         """Select golems."""
-        ledger = Ledger(*(column[part] for column in vars(self.ledger).values()))
-        ticks, cause, last_at, worth, first = (
-            c[part] for c in (self.ticks, self.cause, self.last_at, self.worth, self.first_worth)
-        )
-        return Lives(
-            self.golem_ids[part], ticks, cause, self.course[:, part], last_at, worth, first,
-            self.forecast_variance[:, part], self.attention[..., part], ledger,
-        )  # fmt: skip
+        columns = {name: value[..., part] for name, value in vars(self).items() if name != "golem_ids"}
+        return Lives(golem_ids=self.golem_ids[part], **columns)
 
     def causes(self) -> list[str]:
         """Return the names of the causes of death."""
         return [CAUSES[code] if code >= 0 else "alive" for code in self.cause.tolist()]
 
 
-@dataclass
-class InMemoryFleet:
+class Cohort:
+    """A fleet in a market, with the curator's state of its golems."""
+
+    def __init__(self, tape: Tape, fleet: Fleet, policy: Policy, derivation_id: str | None = None) -> None:
+        self.tape, self.fleet, self._policy, self._derivation_id = tape, fleet, policy, derivation_id
+        self.mind, self.names = CuratorState(policy), EntryNames()
+
+    def step_chunk(
+        self,
+        start: int,
+        stop: int,
+        interventions: Callable[[int], Interventions | None] = lambda _: None,
+        *,
+        killed: Callable[[], bool] = lambda: False,
+        oracle: bool = True,
+    ) -> tuple[Chunk, Int64Array]:
+        """Step from start to stop, or until no golem is left; return the ticks and causes of death, -1 for survivors.
+
+        interventions: tick -> those due. killed, oracle: as in `Run`.
+        """
+        fleet, policy = self.fleet, self._policy
+        recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
+        out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
+        for t in range(start, stop):
+            died = step(
+                fleet, self.tape, t, recall=recall, policy=policy, out=out, at=t - start,
+                interventions=interventions(t), killed=killed(), oracle=oracle,
+            )  # fmt: skip
+            cause = np.where(died >= 0, died, cause)
+            if not fleet.alive.any():
+                out.cut(t - start + 1)
+                break
+        return Chunk(out, self.tape, start, fleet.golem_ids, recall, self._derivation_id, policy), cause
+
+    def load_playbooks(self) -> None:
+        """Load the playbooks of the last closed cycle into the fleet."""
+        fleet = self.fleet
+        for i, golem_id in enumerate(fleet.golem_ids):
+            fleet.playbook_version[i], fleet.rebalance_threshold[:, i] = self.mind.playbooks.of(golem_id, self._policy)
+            fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
+
+    def moment(self, t: int) -> datetime:
+        """Return the time of a tick."""
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(self.tape.at_us[t]))
+
+
+class InMemoryFleet(Cohort):
     """Golems born together at a position of a tape. remember: keep all past states of their entries."""
 
-    tape: Tape
-    start: int
-    starts: Sequence[Start]
-    policy: Policy
-    remember: bool = False
-    mind: CuratorState = field(init=False)
-    fleet: Fleet = field(init=False)
-    ledger: Ledger = field(init=False)
-    _past_states: list[pa.Table] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Build the fleet, without knowledge."""
-        self.mind, self.ledger = CuratorState(self.policy), Ledger.empty(len(self.starts))
-        self.fleet = Fleet([s.golem_id for s in self.starts], [s.birth for s in self.starts], self.policy)
-        self.fleet.seed = np.array([s.luck for s in self.starts], np.uint64)
-        for i, start in enumerate(self.starts):
-            self.fleet.begin_with(i, start.forecast_variance, start.attention)
-        self._names = EntryNames()
+    def __init__(
+        self, tape: Tape, start: int, starts: Sequence[Start], policy: Policy, *, remember: bool = False
+    ) -> None:
+        fleet = Fleet([s.golem_id for s in starts], [s.birth for s in starts], policy)
+        fleet.seed = np.array([s.luck for s in starts], np.uint64)
+        for i, own in enumerate(starts):
+            fleet.begin_with(i, own.forecast_variance, own.attention)
+        super().__init__(tape, fleet, policy)
+        self._start, self._starts, self._remember = start, starts, remember
+        self._spent, self._past_states = np.zeros((2, fleet.size), np.int64), [ENTRY_SCHEMA.empty_table()]
 
     def begin(self, inherited: pa.Table) -> None:
         """Give golems their inherited entries: ENTRY_SCHEMA; golems without rows start with none."""
-        at = self._moment(self.start)
-        for start in self.starts:
+        at = self.moment(self._start)
+        for start in self._starts:
             entries = inherited.filter(pc.equal(inherited["golem_id"], start.golem_id))
             base = start.birth.traits.rebalance_threshold
             self.mind.begin_life(start.golem_id, at=at, base_threshold=base, inherited=entries, bundle_hash="-")
@@ -144,71 +157,48 @@ class InMemoryFleet:
 
     def live(self, stop: int) -> Lives:
         """Run to a position of the tape, or until no golem is left."""
-        span, fleet = self.policy.curator.cycle_ticks, self.fleet
-        self._load_playbooks()
+        span, fleet = self._policy.curator.cycle_ticks, self.fleet
+        self.load_playbooks()
         cause, course = np.full(fleet.size, -1), []
-        for start in range(self.start, stop, span):
+        for start in range(self._start, stop, span):
             died = self._chunk(start, min(start + span, stop))
             cause = np.where(died >= 0, died, cause)
             course.append(np.where(fleet.alive, np.floor(fleet.nav).astype(np.int64), fleet.final_nav) + fleet.credits)
             if not fleet.alive.any():
                 break
         worth = course[-1]
-        births = [s.birth for s in self.starts]
         return Lives(
             tuple(fleet.golem_ids), fleet.tick.copy(), cause, np.stack(course),
             np.where(cause >= 0, fleet.final_at, stop - 1), worth,
-            np.array([b.capital_micros + b.credits_micros for b in births]), fleet.forecast_var.copy(),
-            np.stack([fleet.thoughts, fleet.vain]), self.ledger,
+            np.array([b.capital_micros + b.credits_micros for b in fleet.births]), fleet.forecast_var.copy(),
+            np.stack([fleet.thoughts, fleet.vain]), self._spent,
         )  # fmt: skip
 
     def grimoire(self) -> pa.Table:
         """Return the current entries of any status: ENTRY_SCHEMA."""
-        return to_table(self.mind.state, self.policy.curator, self.policy.decay)
+        return to_table(self.mind.state, self._policy.curator, self._policy.decay)
 
     def ever(self) -> pa.Table:
         """Return all past states of entries: ENTRY_SCHEMA, several rows per entry."""
-        return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *self._past_states])
+        return pa.concat_tables(self._past_states)
 
     def _chunk(self, start: int, stop: int) -> Int64Array:
-        """Run one cycle: step, record, curate. Return causes of death, -1 for survivors."""
-        fleet, policy = self.fleet, self.policy
-        recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self._names, policy)
-        out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
-        lived = fleet.alive.copy()
-        for t in range(start, stop):
-            died = step(fleet, self.tape, t, recall=recall, policy=policy, out=out, at=t - start)
-            cause = np.where(died >= 0, died, cause)
-            if not fleet.alive.any():
-                out.cut(t - start + 1)
-                break
-        self.ledger.add(out)
-        records = records_of(Chunk(out, self.tape, start, fleet.golem_ids, recall, None, policy))
-        self._curate(records, lived)
-        return cause
-
-    def _curate(self, records: pa.Table, lived: BoolArray) -> None:
-        """Close the cycle of all living golems, whose cycles are synchronous."""
-        span, fleet = self.policy.curator.cycle_ticks, self.fleet
+        """Step one cycle and close it for all living golems, whose cycles are synchronous. Return causes of death."""
+        span, fleet, lived = self._policy.curator.cycle_ticks, self.fleet, self.fleet.alive.copy()
+        chunk, cause = self.step_chunk(start, stop)
+        self._spent += np.stack([chunk.out[name].sum(axis=1) for name in ("inference", "gas")])
+        records = records_of(chunk)
         upto = {fleet.golem_ids[i]: int(cycle_of(fleet.tick[i : i + 1], span)[0]) for i in np.flatnonzero(lived)}
         self.mind.advance(records, cycle_of(records["tick"].to_numpy(), span), upto)
         self._clear_pending()
-        self._load_playbooks()
+        self.load_playbooks()
+        return cause
 
     def _clear_pending(self) -> None:
-        if self.remember:
+        if self._remember:
             self._past_states += [made.decisions.select(ENTRY_SCHEMA.names) for made in self.mind.pending]
         self.mind.pending.clear()
         self.mind.touched.clear()
-
-    def _load_playbooks(self) -> None:
-        fleet = self.fleet
-        for i, golem_id in enumerate(fleet.golem_ids):
-            fleet.playbook_version[i], fleet.rebalance_threshold[:, i] = self.mind.playbooks.of(golem_id, self.policy)
-            fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
-
-    def _moment(self, t: int) -> datetime:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(self.tape.at_us[t]))
 
 
 assert set(ENTRY_SCHEMA.names) <= set(DECISION_SCHEMA.names), "a decision contains the entry's new state"

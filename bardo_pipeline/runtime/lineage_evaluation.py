@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from multiprocessing import get_context
 
@@ -19,15 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
 from bardo_pipeline.inheritance.endowment_conditions import CONDITIONS, HEIRS, ORPHANS, endowment, renamed
 from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.regime import DAY_US
 from bardo_pipeline.market.synthetic import synthetic_market
-from bardo_pipeline.market.synthetic_spec import graded_spec
+from bardo_pipeline.market.synthetic_spec import DAY_BARS, START, graded_spec
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
@@ -35,9 +35,6 @@ from bardo_pipeline.quality.lineage_statistics import Gain, LifeResults, gains, 
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Lives, Start
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-DAY_BARS = 1_440
-_DAY_US = 86_400_000_000
 LIFESPAN_SHARE_MIN = 0.75
 """Minimum lifespan as a share of the generation's part of the market; the maximum is the whole part."""
 
@@ -138,16 +135,14 @@ def graded(results: Sequence[LineageLives], policy: Policy) -> Graded:
     return Graded(
         tuple(result.market for result in results), lived,
         {c: sum(result.known[c] for result in results) / golems for c in CONDITIONS},
-        {
-            c: (_mean([part.ledger.thought for part in parts]), _mean([part.ledger.gas for part in parts]))
-            for c, parts in lives.items()
-        },
+        {c: _mean_spent(parts) for c, parts in lives.items()},
         gain_rows, lineage_bounds(gain_rows, policy.worth),
     )  # fmt: skip
 
 
-def _mean(parts: Sequence[Int64Array]) -> float:
-    return float(np.concatenate(parts).mean())
+def _mean_spent(parts: Sequence[Lives]) -> tuple[float, float]:
+    inference, gas = np.concatenate([part.spent for part in parts], axis=1).mean(axis=1).tolist()
+    return inference, gas
 
 
 def live_recorded(market: Market, golems: int, ancestors: int, policy: Policy) -> LineageLives:
@@ -163,7 +158,7 @@ def live_synthetic(descent: Descent, policy: Policy) -> LineageLives:
     bars = (before + descent.judged_days) * DAY_BARS
     market = synthetic_market(seed=descent.seed, bars=bars, start=START, spec=spec)
     start_us = int(market.at_us[0])
-    bounds = [start_us + day * descent.days * _DAY_US for day in range(descent.ancestors + 1)]
+    bounds = [start_us + day * descent.days * DAY_US for day in range(descent.ancestors + 1)]
     return lived(market, bounds, descent.golems, policy)
 
 

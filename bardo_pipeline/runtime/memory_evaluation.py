@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,9 @@ from bardo_pipeline.derivation.curation.judged_outcomes import judgements
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.regime import DAY_US
 from bardo_pipeline.market.synthetic import null_market, synthetic_market
-from bardo_pipeline.market.synthetic_spec import graded_spec, planted_truths
+from bardo_pipeline.market.synthetic_spec import DAY_BARS, START, graded_spec, planted_truths
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
@@ -36,9 +37,6 @@ from bardo_pipeline.runtime.run_settings import Run
 from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
 from bardo_pipeline.storage.home import Home
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-DAY_BARS = 1_440
-_DAY_US = 86_400_000_000
 _APART = 1_000_003
 """Distance between the seeds of the graded market, the yardstick markets and the null market."""
 
@@ -151,7 +149,7 @@ def looks_of(
     at_us = decisions["at"].cast(pa.int64()).to_numpy()
     looks, grimoire = [], decisions.slice(0, 0)
     for day in range(1, days + 1):
-        now = ground.start_us + day * _DAY_US
+        now = ground.start_us + day * DAY_US
         grimoire = fold(decisions.filter(pa.array(at_us <= now)))
         looks.append(look(grimoire, windows_met(judged, now, context.policy.worth), now, ground, context.policy))
     return tuple(looks), grimoire

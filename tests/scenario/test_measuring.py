@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bardo_pipeline.market.synthetic_spec import graded_spec
+from bardo_pipeline.market.synthetic_spec import START, graded_spec
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import truth_measurement
-from bardo_pipeline.runtime.memory_evaluation import START, lasting
+from bardo_pipeline.runtime.memory_evaluation import lasting
 from bardo_pipeline.runtime.truth_measurement import Other, levels_on
 
 GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number in range(2)] for turn in (None, 0)]
