@@ -24,7 +24,7 @@ from bardo_pipeline.policy.agent import (
     RegimePolicy,
     TraitPolicy,
 )
-from bardo_pipeline.policy.base import Frozen
+from bardo_pipeline.policy.base import Frozen, Operational
 from bardo_pipeline.policy.inheritance import (
     BridgePolicy,
     DivergencePolicy,
@@ -55,23 +55,6 @@ from bardo_pipeline.policy.operations import (
     WorthPolicy,
     WriterPolicy,
 )
-
-OPERATIONAL = (
-    "writer",
-    "care",
-    "health",
-    "reorg",
-    "fabric",
-    "embedding",
-    "growth",
-    "worth",
-    "gateway",
-    "dying",
-    "succession",
-    "steward",
-    "lending",
-)
-"""Parts of the policy that its hash leaves out, because no derived table depends on them."""
 
 
 class Policy(Frozen):
@@ -132,3 +115,7 @@ class Policy(Frozen):
     def hash(self) -> str:
         """Return the first 16 hex characters of the SHA-256 of `content`."""
         return hashlib.sha256(self.content.encode()).hexdigest()[:16]
+
+
+OPERATIONAL = tuple(name for name, part in Policy.model_fields.items() if isinstance(part.default, Operational))
+"""Parts of the policy that its hash leaves out."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bardo_pipeline.policy.base import Count, Frozen, Positive, PositiveCount, Unit, setting
+from bardo_pipeline.policy.base import Count, Frozen, Operational, Positive, PositiveCount, Unit, setting
 
 
 class ProbePolicy(Frozen):
@@ -199,7 +199,7 @@ class TraitPolicy(Frozen):
     forecast_memory_span: Unit = setting(0.08, "range above forecast_memory_min (ours)")
 
 
-class DyingPolicy(Frozen):
+class DyingPolicy(Operational):
     """Prices of the death protocol (MEM, "The death moment") and the silence limit. Deaths are events, so not hashed.
 
     A price grows with the amount of work from its `_min` to its `_max`. The death reserve pays all of them.
@@ -232,7 +232,7 @@ class DyingPolicy(Frozen):
 _AAVE = "Aave v3 on Polygon, proto_polygon_v3 in 2023"
 
 
-class LendingPolicy(Frozen):
+class LendingPolicy(Operational):
     """Terms of a loan (Aave v3, of the recorded days) and the golem's own limits."""
 
     usdc_loan_to_value: Unit = setting(0.825, f"most that may be borrowed against USDC ({_AAVE})")

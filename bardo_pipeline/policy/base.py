@@ -28,3 +28,7 @@ class Frozen(BaseModel):
         """Raise ValueError unless these settings sum to 1."""
         if abs(sum(getattr(self, name) for name in names) - 1.0) > 1e-9:
             raise ValueError(f"{', '.join(names[:-1])} and {names[-1]} do not sum to 1")
+
+
+class Operational(Frozen):
+    """A part of the policy that its hash leaves out, because no derived table depends on it."""

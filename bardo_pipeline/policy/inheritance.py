@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bardo_pipeline.policy.base import Count, Frozen, Positive, PositiveCount, Unit, setting
+from bardo_pipeline.policy.base import Count, Frozen, Operational, Positive, PositiveCount, Unit, setting
 
 
 class BridgePolicy(Frozen):
@@ -83,7 +83,7 @@ class DivergencePolicy(Frozen):
     question_ratio_min: Unit = setting(0.10, "share of sentences that are questions (INH S8.1)")
 
 
-class SuccessionPolicy(Frozen):
+class SuccessionPolicy(Operational):
     """Retries of automatic succession (INH S13). Not hashed."""
 
     retry_seconds: tuple[Positive, ...] = setting(
@@ -92,7 +92,7 @@ class SuccessionPolicy(Frozen):
     retry_later_seconds: Positive = setting(3_600.0, "delay after every later failure (INH S13)")
 
 
-class StewardPolicy(Frozen):
+class StewardPolicy(Operational):
     """Limits beyond which a steward is warned about an admissible bundle (P-5). Not hashed."""
 
     sample_min: Annotated[int, Field(ge=2)] = setting(8, "entries from which shares are judged (ours)")

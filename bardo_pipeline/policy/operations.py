@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bardo_pipeline.policy.base import Count, Frozen, Positive, PositiveCount, Unit, setting
+from bardo_pipeline.policy.base import Count, Frozen, Operational, Positive, PositiveCount, Unit, setting
 
 
 class LogPolicy(Frozen):
@@ -18,7 +18,7 @@ class LogPolicy(Frozen):
     reopen_commits: PositiveCount = setting(100, "commits after which a table handle is reopened (facts)")
 
 
-class WriterPolicy(Frozen):
+class WriterPolicy(Operational):
     """The live writer: sizes of journal segments and of commits."""
 
     batch_records: PositiveCount = setting(25, "records that seal a segment (HB S17)")
@@ -37,7 +37,7 @@ class WriterPolicy(Frozen):
     spool_block_bytes: Annotated[int, Field(ge=4096)] = setting(24 * 2**20, "bytes of a spool file per commit (ours)")
 
 
-class ReorgPolicy(Frozen):
+class ReorgPolicy(Operational):
     """Confirmations: the depth from which a block counts (HB S10)."""
 
     confirmations: Count = setting(2, "blocks until an action counts as confirmed (HB S10)")
@@ -48,7 +48,7 @@ class ReorgPolicy(Frozen):
     )
 
 
-class CarePolicy(Frozen):
+class CarePolicy(Operational):
     """Maintenance: file tiers, retention of commits, derivations and drafts."""
 
     lookback_ticks: Count = setting(500, "ticks below a golem's head that stay warm (HB S6)")
@@ -78,7 +78,7 @@ class CarePolicy(Frozen):
     dagster_runs_max: PositiveCount = setting(1_000, "finished Dagster runs kept with their events and logs (ours)")
 
 
-class HealthPolicy(Frozen):
+class HealthPolicy(Operational):
     """Health checks: a measure beyond its limit is a fault (X-11)."""
 
     silence_seconds_max: Positive = setting(
@@ -96,7 +96,7 @@ class HealthPolicy(Frozen):
     refused_bundles_max: Count = setting(0, "bundles refused within a day (ours)")
 
 
-class EmbeddingPolicy(Frozen):
+class EmbeddingPolicy(Operational):
     """Embedding integrity: how far a model may drift from the vectors on record (MEM, "Embedding integrity")."""
 
     drift_days: Positive = setting(7.0, "days between two checks (MEM: weekly)")
@@ -114,7 +114,7 @@ class EmbeddingPolicy(Frozen):
     batch_texts: PositiveCount = setting(256, "texts per commit, so the most that an interruption loses (ours)")
 
 
-class GrowthPolicy(Frozen):
+class GrowthPolicy(Operational):
     """Scaling thresholds: approximate search, partitioned reads, disk pressure (MEM, "Scaling Thresholds")."""
 
     approximate_vectors_min: Annotated[int, Field(ge=256)] = setting(
@@ -136,7 +136,7 @@ class GrowthPolicy(Frozen):
     pressed_superseded_days: Positive = setting(1.0, "days that an inactive derivation is kept under pressure (ours)")
 
 
-class FabricPolicy(Frozen):
+class FabricPolicy(Operational):
     """The event fabric: replay for late subscribers, warnings, polling."""
 
     replay_events: Count = setting(10_000, "newest events that a late subscriber gets (HB, Event Fabric)")
@@ -147,7 +147,7 @@ class FabricPolicy(Frozen):
     poll_seconds: Positive = setting(0.25, "poll interval of an idle log (ours)")
 
 
-class WorthPolicy(Frozen):
+class WorthPolicy(Operational):
     """Grading of a memory: measures and their bounds (X-5)."""
 
     precision_min: Unit = setting(0.9, "precision of active rules and links on the graded market")
@@ -181,7 +181,7 @@ class WorthPolicy(Frozen):
     questions_in_first: PositiveCount = setting(5, "results among which the answer must be (HB S3)")
 
 
-class GatewayPolicy(Frozen):
+class GatewayPolicy(Operational):
     """Calls of a language model: timeouts, retries, budgets, prompts. Answers are events, so not hashed."""
 
     request_seconds_max: Positive = setting(60.0, "timeout of one answer, including the provider's retries (ours)")

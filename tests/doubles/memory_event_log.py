@@ -28,7 +28,7 @@ from bardo_pipeline.events.custody.hash_chain import (
 from bardo_pipeline.events.custody.sealing import unsealed
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.override_events import OVERRIDES
-from bardo_pipeline.events.life.thanatopsis_events import check_dying, drop_repeated_deaths, rank_of
+from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, check_dying, drop_repeated_deaths
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
@@ -299,8 +299,8 @@ class MemoryEventLog:
             if row["died"] is not None:
                 tick = row["died"]["tick"]
                 self._deaths[row["golem_id"]], self._causes[row["golem_id"]] = tick, row["died"]["cause"]
-            if (rank := rank_of(row["kind"])) is not None:
-                self._dying[row["golem_id"]] = rank + 1
+            if row["kind"] in PHASES_OF_DYING:
+                self._dying[row["golem_id"]] = PHASES_OF_DYING.index(row["kind"]) + 1
             if row["seal_key_made"] is not None:
                 self._sealing.add(row["golem_id"])
         self._rings |= rings_after(fresh.values(), self._rings)

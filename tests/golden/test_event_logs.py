@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.errors import ForkError, SchemaVersionError
+from bardo_pipeline.events.record.arrow_columns import upcast
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog

@@ -28,8 +28,8 @@ from bardo_pipeline.events.custody.hash_chain import (
     slice_contents,
     verified,
 )
+from bardo_pipeline.events.record.arrow_columns import ADDED_LATER
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
-from bardo_pipeline.events.record.upcast import ADDED_LATER
 from tests.support.drawn_records import records
 from tests.support.example_count import times
 

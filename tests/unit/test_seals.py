@@ -19,8 +19,8 @@ from bardo_pipeline.events.custody.sealing import (
     seal_table,
     withheld,
 )
+from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.events.record.model import DecisionCycleRecord, Sealed
-from bardo_pipeline.events.record.upcast import absent
 from tests.support.drawn_records import records
 from tests.support.log_queries import GOLEM, OTHER
 from tests.support.private_records import MARK, SECRET, models, private, some

@@ -26,11 +26,11 @@ from bardo_pipeline.derivation.curation.causal_moments_cache import load_moments
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, without_retracted
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.events.life.inherited_defaults import Instincts
 from bardo_pipeline.events.life.override_events import Overrides
 from bardo_pipeline.events.life.proposal_events import Proposal, Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.life.succession_events import Instincts
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions

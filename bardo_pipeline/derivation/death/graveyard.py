@@ -26,7 +26,7 @@ from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
-from bardo_pipeline.events.life.inherited_defaults import Instincts
+from bardo_pipeline.events.life.succession_events import Instincts
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bundle_files import EPISODES

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.events import Born, LifeEvent, LoanGranted, Received, life_event
-from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited, Instincts
 from bardo_pipeline.events.life.received_knowledge import Quarantined
+from bardo_pipeline.events.life.succession_events import DefaultsInherited, Instincts
 from bardo_pipeline.inheritance.bundle_files import LIBRARIAN, Bundle
 from bardo_pipeline.inheritance.heir_entries import defaults_of, inherited_entries
 

@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import RecordError, SignatureError
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
-from bardo_pipeline.events.record.arrow_columns import contiguous, is_number, present, slots, text_offsets
-from bardo_pipeline.events.record.upcast import ADDED_LATER
+from bardo_pipeline.events.record.arrow_columns import ADDED_LATER, contiguous, is_number, present, slots, text_offsets
 
 _GIL_BYTES = 2_047
 """hashlib releases the GIL for longer buffers, which costs more than the hash when many threads run."""
@@ -253,15 +252,10 @@ class KeyRing:
     def after(self, event: LifeEvent) -> KeyRing:
         """Return the ring after a new key event. Raises RecordError or SignatureError for an invalid event."""
         payload, last = event.payload, self.keys[-1] if self.keys else None
-        if isinstance(payload, KeyRegistered):
-            return self._registered(payload)
-        if isinstance(payload, KeyRotated):
-            if last is not None and last.revoked_from is not None and payload.signature is not None:
-                raise SignatureError(f"golem {self.golem_id}: key {last.key_id} was revoked before: it signs nothing")
-            return self._rotated(payload, {key.key_id for key in self.keys if key.revoked_from is not None})
-        if isinstance(payload, KeyRevoked):
-            return self._without(payload)
-        return self
+        is_revoked = last is not None and last.revoked_from is not None
+        if last is not None and is_revoked and isinstance(payload, KeyRotated) and payload.signature is not None:
+            raise SignatureError(f"golem {self.golem_id}: key {last.key_id} was revoked before: it signs nothing")
+        return self.learned([event])
 
     def learned(self, events: Iterable[LifeEvent]) -> KeyRing:
         """Return the ring after recorded key events of this golem in any order.
@@ -306,9 +300,11 @@ class KeyRing:
         return replace(self, keys=(*self.keys, Key(payload.key_id, payload.public_key, payload.tick_from)))
 
     def _without(self, payload: KeyRevoked) -> KeyRing:
-        if payload.key_id not in {key.key_id for key in self.keys}:
+        own = next((key for key in self.keys if key.key_id == payload.key_id), None)
+        if own is None:
             raise RecordError(f"golem {self.golem_id} has no key {payload.key_id} to revoke")
-        return replace(self, keys=tuple(_revoked(k, payload) if k.key_id == payload.key_id else k for k in self.keys))
+        revoked = replace(own, revoked_from=min(own.revoked_from or payload.tick_from, payload.tick_from))
+        return replace(self, keys=tuple(revoked if key is own else key for key in self.keys))
 
 
 def check_rings(events: Iterable[LifeEvent], rings: Mapping[str, KeyRing]) -> None:
@@ -324,8 +320,3 @@ def rings_after(events: Iterable[LifeEvent], rings: Mapping[str, KeyRing]) -> di
     for event in events:
         by_golem.setdefault(event.golem_id, []).append(event)
     return {golem_id: rings.get(golem_id, KeyRing(golem_id)).learned(own) for golem_id, own in by_golem.items()}
-
-
-def _revoked(key: Key, payload: KeyRevoked) -> Key:
-    earliest = payload.tick_from if key.revoked_from is None else min(key.revoked_from, payload.tick_from)
-    return replace(key, revoked_from=earliest)

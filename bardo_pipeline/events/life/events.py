@@ -28,11 +28,10 @@ from bardo_pipeline.events.life.bundle_events import (
     OwnerKeyRevoked,
     PublicKey,
 )
-from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited
 from bardo_pipeline.events.life.override_events import Corrected, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked, Phrased
 from bardo_pipeline.events.life.received_knowledge import Quarantined, Replicant
-from bardo_pipeline.events.life.succession_events import Advanced, Configured, Credited, TakenUp
+from bardo_pipeline.events.life.succession_events import Advanced, Configured, Credited, DefaultsInherited, TakenUp
 from bardo_pipeline.events.life.thanatopsis_events import Accepted, Bequeathed, Cause, Reflected, Settled
 from bardo_pipeline.events.record.model import (
     SCHEMA_VERSION,

@@ -101,11 +101,6 @@ class Bequeathed(Dying):
     notice: Annotated[Text, Field(min_length=1)]
 
 
-def rank_of(kind: str) -> int | None:
-    """Return the number of a phase of dying, 0 to 3; None for another event."""
-    return _RANK.get(kind)
-
-
 def drop_repeated_deaths(
     events: Iterable[LifeEvent], *, is_dead: Callable[[str], bool], passed: Callable[[str], int]
 ) -> list[LifeEvent]:

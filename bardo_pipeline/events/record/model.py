@@ -8,12 +8,12 @@ Source: HB S6; the additions (predictions, resolutions, cycle_seen) are named in
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 3
-"""Version of written records; records of a higher version are refused. upcast.py lists the versions."""
+"""Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -38,25 +38,6 @@ def _utc(moment: datetime) -> datetime:
 
 Moment = Annotated[datetime, AfterValidator(_utc)]
 
-REGIMES = ("trending_up", "trending_down", "range_bound", "volatile", "unknown")
-PROBES = (
-    "price_delta",
-    "tvl_change",
-    "position_health",
-    "gas_price",
-    "credit_balance",
-    "rsi_macd",
-    "circuit_breaker",
-    "kill_switch",
-    "pheromone_threat",
-    "homeostatic_deviation",
-    "world_model_drift",
-    "causal_graph",
-)
-TIERS = ("T0", "T1", "T2", "suppress")
-PHASES = ("thriving", "stable", "conservation", "declining", "terminal")
-EMOTIONS = ("joy", "trust", "fear", "surprise", "sadness", "disgust", "anger", "anticipation")
-
 Regime = Literal["trending_up", "trending_down", "range_bound", "volatile", "unknown"]
 ProbeName = Literal[
     "price_delta", "tvl_change", "position_health", "gas_price", "credit_balance", "rsi_macd",
@@ -66,6 +47,12 @@ Severity = Literal["none", "low", "high"]
 Tier = Literal["T0", "T1", "T2", "suppress"]
 Phase = Literal["thriving", "stable", "conservation", "declining", "terminal"]
 Emotion = Literal["joy", "trust", "fear", "surprise", "sadness", "disgust", "anger", "anticipation"]
+
+REGIMES: tuple[str, ...] = get_args(Regime)
+PROBES: tuple[str, ...] = get_args(ProbeName)
+TIERS: tuple[str, ...] = get_args(Tier)
+PHASES: tuple[str, ...] = get_args(Phase)
+EMOTIONS: tuple[str, ...] = get_args(Emotion)
 
 
 class Part(BaseModel):

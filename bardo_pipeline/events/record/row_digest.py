@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import IntegerArray, UInt64Array
-from bardo_pipeline.events.record.arrow_columns import contiguous, is_number, present, slots
-from bardo_pipeline.events.record.upcast import ADDED_LATER
+from bardo_pipeline.events.record.arrow_columns import ADDED_LATER, contiguous, is_number, present, slots
 
 U64 = np.uint64
 _GOLDEN, _M1, _M2 = U64(0x9E3779B97F4A7C15), U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, SerializeAsAny
 from bardo_pipeline.events.life import (
     bundle_events,
     events,
-    inherited_defaults,
     override_events,
     proposal_events,
     received_knowledge,
@@ -116,7 +115,7 @@ EVENTS: dict[str, Family] = {
     "OwnerKeyRevoked": Family("social", bundle_events.OwnerKeyRevoked),
     "BundleSigned": Family("social", bundle_events.BundleSigned),
     "BundleImported": Family("social", bundle_events.BundleImported),
-    "DefaultsInherited": Family("social", inherited_defaults.DefaultsInherited),
+    "DefaultsInherited": Family("social", succession_events.DefaultsInherited),
     "ReplicantSent": Family("social", received_knowledge.Replicant),
     "ConfigurationAdopted": Family("memory", succession_events.Configured),
     "SuccessionAdvanced": Family("mortality", succession_events.Advanced),

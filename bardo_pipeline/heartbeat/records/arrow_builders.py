@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.events.record.upcast import absent
+from bardo_pipeline.events.record.arrow_columns import absent
 
 
 def column(part: Any, type_: pa.DataType, count: int) -> pa.Array:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.events.record.model import PROBES, REGIMES, TIERS
-from bardo_pipeline.events.record.upcast import absent
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.decide import ACTIONS, BLOCKED, DEFERRED, EXECUTED, REVERTED, STATUS, WHY
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow

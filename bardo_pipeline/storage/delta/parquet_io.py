@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from bardo_pipeline.events.record.upcast import absent
+from bardo_pipeline.events.record.arrow_columns import absent
 
 
 def write_parquet(

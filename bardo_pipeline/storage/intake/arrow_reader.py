@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
+from bardo_pipeline.events.record.arrow_columns import upcast
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
-from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.storage.intake.nullable_schema import conformed, loosened, tightened
 
 _LOOSE = loosened(RECORD_SCHEMA)

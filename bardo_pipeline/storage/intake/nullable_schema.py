@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import SchemaVersionError
-from bardo_pipeline.events.record.arrow_columns import contiguous
-from bardo_pipeline.events.record.upcast import absent
+from bardo_pipeline.events.record.arrow_columns import absent, contiguous
 
 
 def loosened(schema: pa.Schema, moments: pa.DataType | None = None) -> pa.Schema:

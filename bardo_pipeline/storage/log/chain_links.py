@@ -15,7 +15,7 @@ import pyarrow as pa
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, link_of, slice_contents
-from bardo_pipeline.events.record.upcast import absent
+from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.storage.log.admission import BatchRows, Known, Verdicts, Wrong
 from bardo_pipeline.storage.log.protocol import LINK_TYPE
 from bardo_pipeline.storage.log.stream_heads import Groups

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BardoError, RecordError, SignatureError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, content_of, link_of, slice_contents
+from bardo_pipeline.events.record.arrow_columns import upcast
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines

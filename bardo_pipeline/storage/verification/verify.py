@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from bardo_pipeline.errors import BardoError, ConfigError, StoreError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, rings_after
 from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.record.arrow_columns import upcast
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
-from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
