@@ -11,7 +11,6 @@ from assets import (
     episodes,
     katabasis,
     legacy,
-    library,
     log,
     marts,
 )
@@ -51,7 +50,7 @@ defs = dg.Definitions(
         legacy.verdicts,
         legacy.bundles,
         katabasis.bloodstains,
-        library.shelve,
+        legacy.shelve,
         legacy.thanatopsis,
         marts.warehouse,
     ],

@@ -1,7 +1,7 @@
 """Jobs that keep a home: drift, maintenance, observation, proposals, rebuild, succession and verification."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,23 @@ _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.Dagste
 _PAGE = 500  # runs in one query of Dagster's storage
 
 
-def _job(name: str, step: dg.OpDefinition, description: str) -> dg.JobDefinition:
-    """Return a job of one step."""
-    return dg.GraphDefinition(name, node_defs=[step], description=description).to_job()
+def _job(step: str, description: str) -> Callable[[Callable[..., None]], dg.JobDefinition]:
+    """Decorate the one step of a job; the job takes the function's name, the step its docstring."""
+
+    def decorate(run: Callable[..., None]) -> dg.JobDefinition:
+        op = dg.op(name=step, out=dg.Out(dg.Nothing))(run)
+        return dg.GraphDefinition(run.__name__, node_defs=[op], description=description).to_job()
+
+    return decorate
 
 
-@dg.op(out=dg.Out(dg.Nothing))
-def embed_the_references(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+@_job(
+    "embed_the_references",
+    "Embed the twenty reference texts and compare the vectors with the recorded ones: distance, "
+    "neighbours, variance of lengths. Records the verdict and fails if it is critical; no vectors are made until the "
+    "model is restored. `bardo drift --check` does the same.",
+)
+def drift_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Embed the reference texts, compare, and record the verdict. Raises dg.Failure if it is critical."""
     stores = home.stores
     drift = check_drift(stores, now=home.now()).drift
@@ -47,15 +57,6 @@ def embed_the_references(context: dg.OpExecutionContext, home: dg.ResourceParam[
         why = f"{metadata['says']}; {suspect_count(stores):,} vectors were made since the last passed check: {cure}"
         raise dg.Failure(f"the model has drifted: {why}", metadata=metadata)
     context.add_output_metadata(metadata)
-
-
-drift_job = _job(
-    "drift_job",
-    embed_the_references,
-    "Embed the twenty reference texts and compare the vectors with the recorded ones: distance, "
-    "neighbours, variance of lengths. Records the verdict and fails if it is critical; no vectors are made until the "
-    "model is restored. `bardo drift --check` does the same.",
-)
 
 
 @dg.op(out=dg.Out(dg.Nothing))
@@ -114,8 +115,14 @@ def maintenance_job() -> None:
     delete_old_runs(after=maintain_home())
 
 
-@dg.op(out=dg.Out(dg.Nothing))
-def declare_silent_dead(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+@_job(
+    "declare_silent_dead",
+    "Declare dead every golem without a tick for longer than dying.silence_hours, by the clock of its "
+    "market or the wall clock (dying.silence_clock). The death is dated to its last record; the sensor "
+    "`deaths_recorded` then requests the death job. Golems with a running writer are skipped. `bardo golem observe` "
+    "does the same.",
+)
+def observe_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Drain the journals of ended writers, find silent golems, and record their deaths."""
     golems = declare_silent_golems(home.stores, now=home.now())
     rows = [{name: str(value) for name, value in asdict(golem).items()} for golem in golems]
@@ -123,18 +130,12 @@ def declare_silent_dead(context: dg.OpExecutionContext, home: dg.ResourceParam[L
     context.add_output_metadata({"silent": len(golems), "declared": declared, "found": markdown_table(rows)})
 
 
-observe_job = _job(
-    "observe_job",
-    declare_silent_dead,
-    "Declare dead every golem without a tick for longer than dying.silence_hours, by the clock of its "
-    "market or the wall clock (dying.silence_clock). The death is dated to its last record; the sensor "
-    "`deaths_recorded` then requests the death job. Golems with a running writer are skipped. `bardo golem observe` "
-    "does the same.",
+@_job(
+    "rebuild_and_compare",
+    "Derive every table again from the log and compare fingerprints with the current tables; fails on a "
+    "difference. `bardo rebuild` does the same, also as of an earlier version or time.",
 )
-
-
-@dg.op(out=dg.Out(dg.Nothing))
-def rebuild_and_compare(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+def rebuild_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Derive every table again and compare fingerprints. Raises FingerprintMismatch on a difference."""
     compared = rebuild(home.stores, now=home.now(), tell=context.log.info)
     context.add_output_metadata({"compared": markdown_table([asdict(c) | {"equal": c.equal} for c in compared])})
@@ -145,16 +146,14 @@ def rebuild_and_compare(context: dg.OpExecutionContext, home: dg.ResourceParam[L
         )
 
 
-rebuild_job = _job(
-    "rebuild_job",
-    rebuild_and_compare,
-    "Derive every table again from the log and compare fingerprints with the current tables; fails on a "
-    "difference. `bardo rebuild` does the same, also as of an earlier version or time.",
+@_job(
+    "perform_due_steps",
+    "Continue every succession with a due step: a death whose configuration has succession.auto, a place "
+    "whose provisioning failed (retried after 30, 120 and 480 seconds, then hourly), a refused identity (retried at "
+    "the heir's next heartbeat). `bardo golem due` does the same. A newborn heir starts with the next run of its "
+    "market.",
 )
-
-
-@dg.op(out=dg.Out(dg.Nothing))
-def perform_due_steps(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+def succession_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Try every due step and record its outcome. Notices of halted successions go to BARDO_WEBHOOK."""
     successions = run_due_successions(home.stores, now=home.now())
     rows = [
@@ -168,18 +167,12 @@ def perform_due_steps(context: dg.OpExecutionContext, home: dg.ResourceParam[Laz
     context.add_output_metadata(metadata | posted(home.stores, context.log.warning))
 
 
-succession_job = _job(
-    "succession_job",
-    perform_due_steps,
-    "Continue every succession with a due step: a death whose configuration has succession.auto, a place "
-    "whose provisioning failed (retried after 30, 120 and 480 seconds, then hourly), a refused identity (retried at "
-    "the heir's next heartbeat). `bardo golem due` does the same. A newborn heir starts with the next run of its "
-    "market.",
+@_job(
+    "verify_home",
+    "Verify chains, signatures, commits, files, journals and bundles on disk; fails and names the damage. "
+    "`bardo verify` does the same.",
 )
-
-
-@dg.op(out=dg.Out(dg.Nothing))
-def verify_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+def verification_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Verify chains, signatures, tables, journals and bundles. Raises dg.Failure with the first break."""
     report = verify(Home.open(home.root))
     breaks = [
@@ -197,14 +190,6 @@ def verify_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStore
         cure = "run `bardo verify`, and restore the altered files from a backup"
         raise dg.Failure(f"the log differs from what was recorded: {breaks[0]['first']}: {cure}", metadata=metadata)
     context.add_output_metadata(metadata)
-
-
-verification_job = _job(
-    "verification_job",
-    verify_home,
-    "Verify chains, signatures, commits, files, journals and bundles on disk; fails and names the damage. "
-    "`bardo verify` does the same.",
-)
 
 
 @dg.op(out=dg.Out(dg.Nothing))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from io import TextIOWrapper
 
-import typer
 from rich.console import Console
 from rich.markup import escape
+from typer import Typer
 from typer.main import get_command
 
 from bardo_pipeline.cli import library_command
@@ -36,13 +36,11 @@ from bardo_pipeline.cli.operations import (
     maintain_command,
     spool_and_quarantine,
     status_command,
-    strike_command,
-    verify_and_backup,
     what_if_command,
 )
 from bardo_pipeline.errors import BardoError, ConfigError
 
-app = typer.Typer(
+app = Typer(
     help="The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick.",
     no_args_is_help=True,
     add_completion=False,
@@ -72,13 +70,13 @@ app.command("search")(ask_and_search.search_all)
 app.command("dreams")(dreams_and_scars.dreams)
 app.command("scars")(dreams_and_scars.scars)
 app.command("bloodstain")(dreams_and_scars.bloodstain)
-app.command("verify")(verify_and_backup.verify_home)
-app.command("backup")(verify_and_backup.backup)
-app.command("restore")(verify_and_backup.restore_home)
+app.command("verify")(maintain_command.verify_home)
+app.command("backup")(maintain_command.backup)
+app.command("restore")(maintain_command.restore_home)
 app.command("schema")(spool_and_quarantine.schema)
-app.command("strike")(strike_command.strike_record)
-app.command("reorg")(strike_command.reorg_blocks)
-app.command("struck")(strike_command.prove)
+app.command("strike")(derive_command.strike_record)
+app.command("reorg")(derive_command.reorg_blocks)
+app.command("struck")(derive_command.prove)
 app.command("whatif")(what_if_command.ask_what_if)
 app.command("adopt")(what_if_command.adopt_derivation)
 app.command("drift")(embeddings_command.drift)
@@ -90,7 +88,7 @@ golem_command.app.command("credit")(succession_command.credit)
 golem_command.app.command("due")(succession_command.due_now)
 golem_command.app.command("successions")(succession_command.successions)
 golem_command.app.command("show")(golem_command.show_golem)
-golem_command.app.command("phrase")(golem_command.phrase_testaments)
+golem_command.app.command("phrase")(propose_command.phrase_testaments)
 bundle_command.app.command("rank")(checks_and_give.rank)
 bundle_command.app.command("give")(checks_and_give.give_)
 bundle_command.app.command("checks")(checks_and_give.checks)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
+from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import moment_of, now, open_context
@@ -14,24 +14,22 @@ from bardo_pipeline.derivation.library import acquisitions
 from bardo_pipeline.derivation.library import library_queries as queries
 from bardo_pipeline.derivation.succession.birth_events import waiting_orders
 
-app = typer.Typer(
+app = Typer(
     help="Library of an owner: inherited, pulled, exported, shared and bought entries, and seed kits.",
     no_args_is_help=True,
 )
 
-Owner = Annotated[str | None, typer.Option(help="Owner of the library (default: the only owner of this home).")]
+Owner = Annotated[str | None, Option(help="Owner of the library (default: the only owner of this home).")]
 
 
 @app.command("list")
 def list_(
     home: opt.Home = None,
     owner: Owner = None,
-    channel: Annotated[
-        str | None, typer.Option(help="Only entries from: death, pull, export, overflow or purchase.")
-    ] = None,
-    kind: Annotated[str | None, typer.Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
-    text: Annotated[str | None, typer.Option(help="Only entries that contain this text.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries.")] = None,
+    channel: Annotated[str | None, Option(help="Only entries from: death, pull, export, overflow or purchase.")] = None,
+    kind: Annotated[str | None, Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
+    text: Annotated[str | None, Option(help="Only entries that contain this text.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Maximum number of entries.")] = None,
     format: opt.Format = "table",
     embedder: opt.Embedder = None,
 ) -> None:
@@ -93,7 +91,7 @@ def pull(
     golem: opt.Golem,
     entry: opt.Entry,
     why: opt.Why,
-    at: Annotated[str | None, typer.Option(help="Event time of the pull (ISO 8601, UTC; default: now).")] = None,
+    at: Annotated[str | None, Option(help="Event time of the pull (ISO 8601, UTC; default: now).")] = None,
     home: opt.Home = None,
     embedder: opt.Embedder = None,
 ) -> None:
@@ -114,7 +112,7 @@ def export(
 
 @app.command()
 def buy(
-    bundle: Annotated[str, typer.Argument(help="Hash of an imported bundle, or a unique prefix.")],
+    bundle: Annotated[str, Argument(help="Hash of an imported bundle, or a unique prefix.")],
     why: opt.Why,
     home: opt.Home = None,
     owner: Owner = None,
@@ -128,8 +126,8 @@ def buy(
 @app.command()
 def equip(
     why: opt.Why,
-    entries: Annotated[list[str] | None, typer.Argument(help="Entry ids, or unique prefixes.")] = None,
-    kit: Annotated[str | None, typer.Option(help="Published seed kit.")] = None,
+    entries: Annotated[list[str] | None, Argument(help="Entry ids, or unique prefixes.")] = None,
+    kit: Annotated[str | None, Option(help="Published seed kit.")] = None,
     home: opt.Home = None,
     owner: Owner = None,
     embedder: opt.Embedder = None,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 from typer.models import OptionInfo
 
 from bardo_pipeline.clock import utc_now
@@ -19,15 +19,15 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.storage import home as home_folder
 from bardo_pipeline.storage.log.event_log import EventLog
 
-Home = Annotated[Path | None, typer.Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")]
+Home = Annotated[Path | None, Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")]
 
 Embedder = Annotated[
     str | None,
-    typer.Option("--embedder", help="Use the derivation by minilm, minilm-int8 or nomic (default: the active one)."),
+    Option("--embedder", help="Use the derivation by minilm, minilm-int8 or nomic (default: the active one)."),
 ]
 
 Config = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file (default: bardo.toml in the home, if present).")
+    Path | None, Option("--config", help="Configuration file (default: bardo.toml in the home, if present).")
 ]
 
 
@@ -39,20 +39,20 @@ def format_option(*formats: str, help: str) -> OptionInfo:
             raise ConfigError(f"--format {format!r}: {', '.join(formats[:-1])} or {formats[-1]}")
         return format
 
-    return typer.Option("--format", help=help, callback=checked)
+    return Option("--format", help=help, callback=checked)
 
 
 Format = Annotated[str, format_option("table", "json", help="Output format: table or json.")]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
-Golem = Annotated[str, typer.Argument(help="Golem id.")]
+Golem = Annotated[str, Argument(help="Golem id.")]
 
-Owner = Annotated[str, typer.Argument(help="Owner.")]
+Owner = Annotated[str, Argument(help="Owner.")]
 
-Entry = Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")]
+Entry = Annotated[str, Argument(help="Entry id, or a unique prefix.")]
 
-Why = Annotated[str, typer.Option(help="Reason; recorded.")]
+Why = Annotated[str, Option(help="Reason; recorded.")]
 
 now = utc_now
 """The clock of all commands; a moment is only stored as the moment of recording."""

@@ -20,8 +20,7 @@ from bardo_pipeline.curator.passes.learn_causal_links import learn_causal_links
 from bardo_pipeline.curator.passes.model_proposals import apply_proposed_votes, stage_additions
 from bardo_pipeline.curator.passes.owner_overrides import apply_overrides, apply_retractions
 from bardo_pipeline.curator.passes.phage import phage
-from bardo_pipeline.curator.passes.promote import promote
-from bardo_pipeline.curator.passes.prune import prune
+from bardo_pipeline.curator.passes.promote import promote, prune
 from bardo_pipeline.curator.passes.weigh import weigh
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
 from bardo_pipeline.curator.state.cycle_batch import CycleBatch

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
-from bardo_pipeline.curator.replay import REPLAY_COLUMNS, REPLAY_SCHEMA, replayed
+from bardo_pipeline.curator.model_prompt import REPLAY_COLUMNS, REPLAY_SCHEMA, replayed
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.policy import CuratorPolicy, Policy, RetrievalPolicy
 from tests.reference.replay import replayed_by_row

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of curator/replay.py: utility and random draw of each episode, then the quotas."""
+"""The row-at-a-time twin of replay (curator/model_prompt.py): utility and random draw of each episode, then quotas."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-import typer
 from rich.markup import escape
+from typer import Argument, Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.golem.golem_command import show_words
@@ -34,16 +34,16 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
-app = typer.Typer(help="Bundles: the knowledge of dead golems as files, each named by its hash.")
+app = Typer(help="Bundles: the knowledge of dead golems as files, each named by its hash.")
 
-Target = Annotated[str, typer.Argument(help="Folder, archive, bundle hash (or a unique prefix) or dead golem.")]
+Target = Annotated[str, Argument(help="Folder, archive, bundle hash (or a unique prefix) or dead golem.")]
 BARS = 10
 
 
 @app.command()
 def show(
     target: Annotated[
-        str | None, typer.Argument(help="Folder, archive, bundle hash or dead golem; default: list all.")
+        str | None, Argument(help="Folder, archive, bundle hash or dead golem; default: list all.")
     ] = None,
     home: opt.Home = None,
     format: opt.Format = "table",
@@ -88,7 +88,7 @@ def verify(target: Target, public: Public = None, file: File = None, home: opt.H
     for fault in faults:
         out.print(f"[red]refused[/] {escape(fault)}", soft_wrap=True)
     if faults:
-        raise typer.Exit(1)
+        raise Exit(1)
     by = "unsigned" if signature is None else f"signed by {signature['owner_id']} with key {signature['key_id']}"
     unknown_key = ", an unknown key: give --public or --file to check it"
     trust = "" if signature is None else ", the owner's" if public_key else unknown_key
@@ -98,7 +98,7 @@ def verify(target: Target, public: Public = None, file: File = None, home: opt.H
 @app.command()
 def diff(
     first: Target,
-    second: Annotated[str, typer.Argument(help="Bundle to compare with, as FIRST.")],
+    second: Annotated[str, Argument(help="Bundle to compare with, as FIRST.")],
     home: opt.Home = None,
     format: opt.Format = "table",
 ) -> None:
@@ -126,8 +126,8 @@ def diff(
 
 @app.command()
 def export(
-    target: Annotated[str, typer.Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
-    file: Annotated[Path, typer.Argument(help="Archive to write (.tar.gz).")],
+    target: Annotated[str, Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
+    file: Annotated[Path, Argument(help="Archive to write (.tar.gz).")],
     home: opt.Home = None,
 ) -> None:
     """Write a published bundle as one archive; every export has the same bytes."""
@@ -141,10 +141,10 @@ def export(
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="Archive or folder.")],
+    source: Annotated[Path, Argument(help="Archive or folder.")],
     public: Public = None,
     file: File = None,
-    unsigned: Annotated[bool, typer.Option(help="Accept a bundle without checking its signature.")] = False,
+    unsigned: Annotated[bool, Option(help="Accept a bundle without checking its signature.")] = False,
     home: opt.Home = None,
 ) -> None:
     """Import a bundle from another home; check it completely before writing anything."""
@@ -159,9 +159,9 @@ def import_(
 
 @app.command()
 def sign(
-    owner: Annotated[str | None, typer.Option(help="Owner of the key in --key.")] = None,
+    owner: Annotated[str | None, Option(help="Owner of the key in --key.")] = None,
     key: Annotated[
-        Path | None, typer.Option(help="PEM file with the owner's private key, if this home does not hold it.")
+        Path | None, Option(help="PEM file with the owner's private key, if this home does not hold it.")
     ] = None,
     home: opt.Home = None,
 ) -> None:

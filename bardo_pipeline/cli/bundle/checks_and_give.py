@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-import typer
+from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.bundle.bundle_command import Target, files_of, hash_of
@@ -27,9 +27,9 @@ from bardo_pipeline.quality.bundle_expectations import bundle_expectations
 
 
 def checks(
-    target: Annotated[str | None, typer.Argument(help="Bundle hash (or a unique prefix) or golem.")] = None,
-    suite: Annotated[bool, typer.Option("--suite", help="List all expectations with their limits instead.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a bundle is refused or a warning is open.")] = False,
+    target: Annotated[str | None, Argument(help="Bundle hash (or a unique prefix) or golem.")] = None,
+    suite: Annotated[bool, Option("--suite", help="List all expectations with their limits instead.")] = False,
+    check: Annotated[bool, Option("--check", help="Exit 1 if a bundle is refused or a warning is open.")] = False,
     home: opt.Home = None,
     format: opt.Format = "table",
 ) -> None:
@@ -50,13 +50,13 @@ def checks(
     else:
         _print_failures(failures)
     if check and any(failure.open for failure in failures):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def waive_warning(
-    target: Annotated[str, typer.Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
-    expectation: Annotated[str, typer.Argument(help="Name of the warning, from `bardo bundle checks`.")],
-    why: Annotated[str, typer.Option(help="Reason; recorded.")],
+    target: Annotated[str, Argument(help="Bundle hash (or a unique prefix) or dead golem.")],
+    expectation: Annotated[str, Argument(help="Name of the warning, from `bardo bundle checks`.")],
+    why: Annotated[str, Option(help="Reason; recorded.")],
     home: opt.Home = None,
 ) -> None:
     """Waive a warning about a bundle; a critical failure cannot be waived."""
@@ -92,8 +92,8 @@ _RELATIONS = {"opposed": "contradict its knowledge", "unknown": "are new", "same
 
 def rank(
     target: Target,
-    to: Annotated[str, typer.Option("--for", help="Golem that would receive it.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries, most surprising first.")] = None,
+    to: Annotated[str, Option("--for", help="Golem that would receive it.")],
+    limit: Annotated[int | None, Option(min=1, help="Maximum number of entries, most surprising first.")] = None,
     home: opt.Home = None,
     format: opt.Format = "table",
 ) -> None:
@@ -119,9 +119,9 @@ def rank(
 
 
 def give_(
-    target: Annotated[str, typer.Argument(help="Bundle hash of this home (or a unique prefix) or dead golem.")],
-    to: Annotated[str, typer.Option("--to", help="Living golem that receives it.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the verdict on each entry; record nothing.")] = False,
+    target: Annotated[str, Argument(help="Bundle hash of this home (or a unique prefix) or dead golem.")],
+    to: Annotated[str, Option("--to", help="Living golem that receives it.")],
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the verdict on each entry; record nothing.")] = False,
     home: opt.Home = None,
     format: opt.Format = "table",
 ) -> None:

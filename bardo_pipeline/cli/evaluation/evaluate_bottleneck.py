@@ -6,13 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, report_progress, write_report
 from bardo_pipeline.cli.options import now
-from bardo_pipeline.cli.output.eval_page import page, table
-from bardo_pipeline.cli.output.svg_plots import Line, lines
+from bardo_pipeline.cli.output.eval_page import Line, lines, page, table
 from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.bottleneck_evaluation import WAYS, Kept, Squeeze, Squeezed, squeeze
@@ -21,16 +20,14 @@ _NAMES = ("budget", "way", "entries", "truths", "answers", "worth")
 
 
 def bottleneck(
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first market; later markets use the next seeds.")] = 7,
-    golems: Annotated[int, typer.Option(min=1, help="Golems whose knowledge is combined.")] = 32,
-    days: Annotated[int, typer.Option(min=1, help="Days of learning.")] = 5,
-    heir_days: Annotated[int, typer.Option(min=1, help="Days that heirs live afterwards.")] = 2,
-    heirs: Annotated[int, typer.Option(min=1, help="Heirs for each budget and selection.")] = 2,
-    markets: Annotated[int, typer.Option(min=1, help="Independent markets on which truth is measured.")] = 8,
-    pairs: Annotated[int, typer.Option(min=1, help="Trading pairs, each with its own market.")] = 8,
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="Output folder (default: ./eval/bottleneck-SEED).")
-    ] = None,
+    seed: Annotated[int, Option(min=0, help="Seed of the first market; later markets use the next seeds.")] = 7,
+    golems: Annotated[int, Option(min=1, help="Golems whose knowledge is combined.")] = 32,
+    days: Annotated[int, Option(min=1, help="Days of learning.")] = 5,
+    heir_days: Annotated[int, Option(min=1, help="Days that heirs live afterwards.")] = 2,
+    heirs: Annotated[int, Option(min=1, help="Heirs for each budget and selection.")] = 2,
+    markets: Annotated[int, Option(min=1, help="Independent markets on which truth is measured.")] = 8,
+    pairs: Annotated[int, Option(min=1, help="Trading pairs, each with its own market.")] = 8,
+    folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/bottleneck-SEED).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Measure the share of truths, answers and heirs' returns that survives budgets of 16 to 8,192 entries."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
+from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluation_options import (
@@ -17,8 +17,7 @@ from bardo_pipeline.cli.evaluation.evaluation_options import (
     report_progress,
     write_report,
 )
-from bardo_pipeline.cli.output.eval_page import bounds_table, page, table
-from bardo_pipeline.cli.output.svg_plots import Line, lines
+from bardo_pipeline.cli.output.eval_page import Line, bounds_table, lines, page, table
 from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
@@ -29,18 +28,16 @@ RECORDED = Path("../shared/data")
 
 
 def lineage(
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first market; later markets use the next seeds.")] = 7,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of markets, one seed each.")] = 30,
-    golems: Annotated[int, typer.Option(min=1, help="Lineages per market.")] = 4,
-    days: Annotated[int, typer.Option(min=1, help="Days per ancestor generation.")] = 4,
-    judged_days: Annotated[int, typer.Option(min=1, help="Maximum days of the compared generation.")] = 10,
-    ancestors: Annotated[int, typer.Option(min=1, help="Number of ancestor generations.")] = 2,
-    steady: Annotated[
-        bool, typer.Option("--steady", help="Keep the market's rules unchanged between generations.")
-    ] = False,
-    trace: Annotated[Path, typer.Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
-    folder: Annotated[Path | None, typer.Option("--out", help="Output folder (default: ./eval/lineage-SEED).")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Parallel processes (default: one per processor).")] = None,
+    seed: Annotated[int, Option(min=0, help="Seed of the first market; later markets use the next seeds.")] = 7,
+    seeds: Annotated[int, Option(min=1, help="Number of markets, one seed each.")] = 30,
+    golems: Annotated[int, Option(min=1, help="Lineages per market.")] = 4,
+    days: Annotated[int, Option(min=1, help="Days per ancestor generation.")] = 4,
+    judged_days: Annotated[int, Option(min=1, help="Maximum days of the compared generation.")] = 10,
+    ancestors: Annotated[int, Option(min=1, help="Number of ancestor generations.")] = 2,
+    steady: Annotated[bool, Option("--steady", help="Keep the market's rules unchanged between generations.")] = False,
+    trace: Annotated[Path, Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
+    folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/lineage-SEED).")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Compare heirs with orphans, clones and golems that forget nothing; exit 1 if a bound is missed."""
@@ -58,7 +55,7 @@ def lineage(
     page_text = _page(descents[0], report, recorded, why)
     write_report(target, page_text, summary, lambda: _show(report, recorded, why), json=json)
     if not report.kept:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _recorded(trace: Path, golems: int, ancestors: int, policy: Policy, tell: Any) -> tuple[Graded | None, str | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import typer
+from typer import Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
@@ -28,7 +28,7 @@ from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.runtime.memory_evaluation import Grading, Report, foretell, grade_memory
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 
-app = typer.Typer(help="Grade the knowledge of golems against markets with known truths.", no_args_is_help=True)
+app = Typer(help="Grade the knowledge of golems against markets with known truths.", no_args_is_help=True)
 
 RECORDED = Path("../shared/data")
 """Default folder of recorded markets."""
@@ -46,17 +46,17 @@ def _group() -> None:
 
 @app.command()
 def memory(
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the graded market.")] = 7,
-    golems: Annotated[int, typer.Option(min=1, help="Number of golems.")] = 64,
-    days: Annotated[int, typer.Option(min=2, help="Days of the market; half-way, some truths expire.")] = 14,
+    seed: Annotated[int, Option(min=0, help="Seed of the graded market.")] = 7,
+    golems: Annotated[int, Option(min=1, help="Number of golems.")] = 64,
+    days: Annotated[int, Option(min=2, help="Days of the market; half-way, some truths expire.")] = 14,
     markets: Annotated[
-        int | None, typer.Option(min=1, help="Independent markets on which truth is measured (default: 8 per half).")
+        int | None, Option(min=1, help="Independent markets on which truth is measured (default: 8 per half).")
     ] = None,
     market: Annotated[
-        str, typer.Option(help="synthetic (known truths) or recorded (graded against the following day).")
+        str, Option(help="synthetic (known truths) or recorded (graded against the following day).")
     ] = "synthetic",
-    trace: Annotated[Path, typer.Option(help="Folder of recorded minute bars for --market recorded.")] = RECORDED,
-    folder: Annotated[Path | None, typer.Option("--out", help="Output folder (default: ./eval/memory-SEED).")] = None,
+    trace: Annotated[Path, Option(help="Folder of recorded minute bars for --market recorded.")] = RECORDED,
+    folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/memory-SEED).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Run golems through a market with planted truths and grade their entries; exit 1 if a bound is missed."""
@@ -71,7 +71,7 @@ def memory(
         report = grade_memory(Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, tell=tell)
     write_report(target, worth_page(report, policy.worth), summary(report), lambda: show(report), json=json)
     if not report.kept:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: bool) -> None:

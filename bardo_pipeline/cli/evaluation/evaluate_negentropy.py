@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import typer
+from typer import Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, write_report
 from bardo_pipeline.cli.options import open_context
-from bardo_pipeline.cli.output.eval_page import page, table
-from bardo_pipeline.cli.output.svg_plots import Line, Mark, lines
+from bardo_pipeline.cli.output.eval_page import Line, Mark, lines, page, table
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.reports.negentropy_report import Order, order_of_home
 from bardo_pipeline.errors import QueryError
@@ -29,8 +28,8 @@ knowledge, share removed by inherited knowledge, rules per golem, bits removed p
 
 def negentropy(
     home: opt.Home = None,
-    owner: Annotated[str | None, typer.Option(help="Only the clade of this owner.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("eval") / "negentropy",
+    owner: Annotated[str | None, Option(help="Only the clade of this owner.")] = None,
+    folder: Annotated[Path, Option("--out", help="Output folder.")] = Path("eval") / "negentropy",
     json: opt.Json = False,
 ) -> None:
     """Measure the share of uncertainty about outcomes that a clade's knowledge removes, by generation."""

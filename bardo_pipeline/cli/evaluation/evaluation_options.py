@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import typer
 from rich.console import Console
+from typer import echo
 
 from bardo_pipeline.cli.output.tables import out, print_table, progress_bar, say
 from bardo_pipeline.errors import ConfigError
@@ -33,7 +33,7 @@ def write_report(target: Path, page: str, report: dict[str, Any], show: Callable
     (target / "index.html").write_text(page, "utf-8")
     (target / "report.json").write_bytes(content)
     if json:
-        typer.echo(content.decode())
+        echo(content.decode())
         return
     show()
     say(f"Page: {target / 'index.html'}")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
@@ -60,12 +60,10 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 
 def demo(
     home: opt.Home = None,
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic market.")] = 7,
-    golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
-    generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
-    ui: Annotated[
-        bool, typer.Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")
-    ] = True,
+    seed: Annotated[int, Option(help="Seed of the synthetic market.")] = 7,
+    golems: Annotated[int, Option(min=1, help="Golems of the first generation.")] = 8,
+    generations: Annotated[int, Option(min=1, help="Generations until a lineage ends.")] = 3,
+    ui: Annotated[bool, Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")] = True,
 ) -> None:
     """Run short-lived golems through four days of a synthetic market, and show what their successors inherit."""
     root, ui = root_of(home), ui and checkout() is not None
@@ -93,49 +91,47 @@ def run(
     home: opt.Home = None,
     trace: Annotated[
         Path | None,
-        typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market."),
+        Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market."),
     ] = None,
     golems: Annotated[
-        int, typer.Option(min=0, help="Golems of the first generation; 0 runs only golems born between runs.")
+        int, Option(min=0, help="Golems of the first generation; 0 runs only golems born between runs.")
     ] = 8,
-    generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic market, the golems' traits and lifespans.")] = 7,
-    bars: Annotated[int, typer.Option(min=60, help="Length of the synthetic market in minutes.")] = 5_760,
-    owner: Annotated[list[str] | None, typer.Option(help="Owner of golems; repeatable.")] = None,
-    budget: Annotated[float, typer.Option(min=1.0, help="Initial capital of a golem in dollars.")] = 50.0,
-    lifespan: Annotated[str, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")] = "2000-8000",
+    generations: Annotated[int, Option(min=1, help="Generations until a lineage ends.")] = 3,
+    seed: Annotated[int, Option(help="Seed of the synthetic market, the golems' traits and lifespans.")] = 7,
+    bars: Annotated[int, Option(min=60, help="Length of the synthetic market in minutes.")] = 5_760,
+    owner: Annotated[list[str] | None, Option(help="Owner of golems; repeatable.")] = None,
+    budget: Annotated[float, Option(min=1.0, help="Initial capital of a golem in dollars.")] = 50.0,
+    lifespan: Annotated[str, Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")] = "2000-8000",
     market: Annotated[
-        str, typer.Option(help="Market without a trace: synthetic, or flat (constant prices, cheap gas).")
+        str, Option(help="Market without a trace: synthetic, or flat (constant prices, cheap gas).")
     ] = "synthetic",
     loan_to_value: Annotated[
         float,
-        typer.Option(
-            min=0.0, max=1.0, help="Aave debt per dollar of collateral, at most 0.75; needs a trace with rates."
-        ),
+        Option(min=0.0, max=1.0, help="Aave debt per dollar of collateral, at most 0.75; needs a trace with rates."),
     ] = 0.0,
     collateral: Annotated[
-        str, typer.Option(help="Token supplied as collateral, WETH or USDC; golems borrow the other.")
+        str, Option(help="Token supplied as collateral, WETH or USDC; golems borrow the other.")
     ] = "WETH",
     steer: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Intervention GOLEM@TICK:INTENT (immediate) or GOLEM@TICK?INTENT (follow-up); * means every golem."
         ),
     ] = None,
-    kill_switch: Annotated[Path | None, typer.Option(help="File whose existence raises the kill-switch probe.")] = None,
+    kill_switch: Annotated[Path | None, Option(help="File whose existence raises the kill-switch probe.")] = None,
     oracle: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--oracle/--no-oracle",
             help="Golems predict; otherwise observations alone measure surprise (default: bardo.toml, else on).",
         ),
     ] = None,
-    pool: Annotated[str | None, typer.Option(help="Pool to trade, if the trace folder holds several.")] = None,
+    pool: Annotated[str | None, Option(help="Pool to trade, if the trace folder holds several.")] = None,
     replicants: Annotated[
         int,
-        typer.Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis."),
+        Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis."),
     ] = 0,
-    marts: Annotated[bool, typer.Option(help="Build the DuckDB warehouse (dbt) at the end.")] = True,
+    marts: Annotated[bool, Option(help="Build the DuckDB warehouse (dbt) at the end.")] = True,
     embedder: opt.Embedder = None,
     config: opt.Config = None,
 ) -> None:
@@ -170,8 +166,8 @@ def _show_fleet(home: Home) -> None:
 
 def ui(
     home: opt.Home = None,
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's UI.")] = 3000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=1, max=65_535, help="Port of Dagster's UI.")] = 3000,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
     """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks."""
     project = _project_root()
@@ -181,7 +177,7 @@ def ui(
         ended = subprocess.run(command, cwd=project, env=_environment(root_of(home)), check=False)
     except KeyboardInterrupt:
         return
-    raise typer.Exit(ended.returncode)
+    raise Exit(ended.returncode)
 
 
 def _project_root() -> Path:

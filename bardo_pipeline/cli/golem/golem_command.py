@@ -1,4 +1,4 @@
-"""`bardo golem observe | notices | death | show | phrase`, `bardo graveyard`: golems, deaths and testaments."""
+"""`bardo golem observe | notices | death | show`, `bardo graveyard`: golems, deaths and testaments."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Literal, cast
 
-import typer
 from rich.markup import escape
 from rich.panel import Panel
+from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import moment_of, now, open_context
@@ -21,11 +21,10 @@ from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, p
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
 from bardo_pipeline.errors import ConfigError, QueryError
-from bardo_pipeline.gateway.model_request import ModelSettings
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
-app = typer.Typer(help="State, silence, death and succession of golems.", no_args_is_help=True)
+app = Typer(help="State, silence, death and succession of golems.", no_args_is_help=True)
 
 _OUTCOMES = {
     "silent": "would be declared dead",
@@ -38,17 +37,13 @@ _OUTCOMES = {
 @app.command("observe")
 def observe_golems(
     home: opt.Home = None,
-    silence: Annotated[
-        float | None, typer.Option(min=0.0, help="Hours without a tick (default: the policy's 24).")
-    ] = None,
+    silence: Annotated[float | None, Option(min=0.0, help="Hours without a tick (default: the policy's 24).")] = None,
     clock: Annotated[
         str | None,
-        typer.Option(
-            help="market: event time of the other golems in its market; wall: time since its last record arrived."
-        ),
+        Option(help="market: event time of the other golems in its market; wall: time since its last record arrived."),
     ] = None,
-    at: Annotated[str | None, typer.Option(help="With --clock wall: judge as of this moment (default: now).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show silent golems; record nothing.")] = False,
+    at: Annotated[str | None, Option(help="With --clock wall: judge as of this moment (default: now).")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show silent golems; record nothing.")] = False,
     embedder: opt.Embedder = None,
 ) -> None:
     """Declare silent golems dead at their last record, then derive and publish their bundles."""
@@ -79,7 +74,7 @@ def observe_golems(
 @app.command("notices")
 def notices(
     home: opt.Home = None,
-    post: Annotated[bool, typer.Option("--post", help="Post unsent notices to BARDO_WEBHOOK.")] = False,
+    post: Annotated[bool, Option("--post", help="Post unsent notices to BARDO_WEBHOOK.")] = False,
     embedder: opt.Embedder = None,
 ) -> None:
     """List notices to owners about deaths and failed successions, oldest first; --post sends them."""
@@ -98,7 +93,7 @@ def notices(
 
 @app.command("death")
 def death(
-    golem: Annotated[str, typer.Argument(help="Dead golem.")],
+    golem: Annotated[str, Argument(help="Dead golem.")],
     home: opt.Home = None,
     embedder: opt.Embedder = None,
 ) -> None:
@@ -141,9 +136,9 @@ _SHOWN_ITEMS = 4
 
 def graveyard(
     home: opt.Home = None,
-    owner: Annotated[str | None, typer.Option(help="Only golems of this owner.")] = None,
-    lineage: Annotated[str | None, typer.Option(help="Only golems in this golem's line of descent.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of deaths, latest first.")] = 20,
+    owner: Annotated[str | None, Option(help="Only golems of this owner.")] = None,
+    lineage: Annotated[str | None, Option(help="Only golems in this golem's line of descent.")] = None,
+    limit: Annotated[int, Option(min=1, help="Maximum number of deaths, latest first.")] = 20,
     json: opt.Json = False,
     embedder: opt.Embedder = None,
 ) -> None:
@@ -173,9 +168,9 @@ def graveyard(
 
 
 def show_golem(
-    golem: Annotated[str, typer.Argument(help="Living or dead golem.")],
+    golem: Annotated[str, Argument(help="Living or dead golem.")],
     home: opt.Home = None,
-    testament: Annotated[bool, typer.Option("--testament", help="Show the whole testament.")] = False,
+    testament: Annotated[bool, Option("--testament", help="Show the whole testament.")] = False,
     json: opt.Json = False,
     embedder: opt.Embedder = None,
 ) -> None:
@@ -247,61 +242,6 @@ def _category(name: str, statements: list[str], whole: bool) -> str:
     shown = statements if whole else statements[:_SHOWN_ITEMS]
     more = f"\n  ({len(statements) - len(shown)} more: --testament)" if len(shown) < len(statements) else ""
     return f"[bold]{CATEGORIES[name]}[/]\n" + "\n".join(f"- {escape(statement)}" for statement in shown) + more
-
-
-def phrase_testaments(
-    golem: Annotated[str | None, typer.Argument(help="Dead golem whose testament to rephrase.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every testament, until the day's cost cap is reached.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Retry testaments without an answer.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the prompts; send nothing.")] = False,
-    home: opt.Home = None,
-    embedder: opt.Embedder = None,
-) -> None:
-    """Have a language model (BARDO_MODEL=PROVIDER:MODEL) rephrase testaments, and record its answers.
-
-    A wording that claims something else than the derived sentence is refused, and the derived sentence is kept.
-    Testament and bundle stay unchanged. Each testament is sent once; a rebuild sends nothing. Exit 1 if a request
-    failed: the model declined, or the cost cap was reached.
-    """
-    if (golem is None) != every:
-        raise ConfigError("name one golem, or give --all")
-    stores = open_context(home, embedder)
-    if dry_run:
-        for golem_id, (_, _, prompt) in phrasing.phrasing_requests(stores, None if golem is None else [golem]).items():
-            typer.echo(f"# golem {golem_id}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
-        return
-    settings = ModelSettings.wanted(os.environ)
-    with out.status(f"asking {settings.provider}:{settings.model}"):
-        if golem is None:
-            results = phrasing.phrase_all_testaments(stores, settings, clock=now, again=again)
-        else:
-            results = [phrasing.phrase_testament(stores, golem, settings, clock=now, again=again)]
-    if not results:
-        out.print("nothing to send: every testament was sent before")
-        return
-    _show_phrasings(results)
-    failed = [error for result in results if (error := result.error)]
-    if failed and golem is not None:
-        raise failed[0]
-    if failed:
-        raise typer.Exit(1)
-
-
-def _show_phrasings(results: list[phrasing.PhrasingResult]) -> None:
-    names = ["golem", "what came", "phrased", "refused", "tokens", "cost"]
-    print_table("Asked", names, [_row(result) for result in results])
-    for result in results:
-        rows = [(w.statement, w.wording, w.fault) for w in result.phrased.wordings if w.fault]
-        print_nonempty(f"Refused for {result.golem_id}", ["sentence", "wording", "because"], rows)
-
-
-def _row(result: phrasing.PhrasingResult) -> tuple[object, ...]:
-    phrased = result.phrased
-    outcome = phrased.outcome.replace("_", " ") + (", on record already" if result.known else "")
-    refused = sum(wording.fault is not None for wording in phrased.wordings)
-    tokens = f"{phrased.input_tokens} + {phrased.output_tokens}"
-    cost = f"${phrased.cost_micros / 1e6:.6f}"
-    return result.golem_id, outcome, len(phrased.wordings) - refused, refused, tokens, cost
 
 
 def show_words(words: phrasing.PhrasedTestament | None) -> None:

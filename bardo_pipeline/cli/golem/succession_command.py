@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
+from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import bounds_of, now, open_context, root_of
@@ -26,18 +26,16 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import to_toml
 from bardo_pipeline.storage.home import Home
 
-DeadOption = Annotated[str, typer.Argument(help="Dead golem.")]
-HeirBudget = Annotated[
-    float | None, typer.Option(min=0.01, help="Initial capital in dollars (default: the predecessor's).")
-]
+DeadOption = Annotated[str, Argument(help="Dead golem.")]
+HeirBudget = Annotated[float | None, Option(min=0.01, help="Initial capital in dollars (default: the predecessor's).")]
 Inherit = Annotated[
-    bool, typer.Option("--inherit-grimoire/--no-inherit", help="Inherit the bundle, or only the configuration.")
+    bool, Option("--inherit-grimoire/--no-inherit", help="Inherit the bundle, or only the configuration.")
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force-similarity", help="Succeed even if the dead golem's playbook repeats the one it inherited."),
+    Option("--force-similarity", help="Succeed even if the dead golem's playbook repeats the one it inherited."),
 ]
-Lifespan = Annotated[str | None, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")]
+Lifespan = Annotated[str | None, Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")]
 _BAR = 24
 
 
@@ -47,7 +45,7 @@ def successor(
     inherit: Inherit = True,
     force: Force = False,
     lifespan: Lifespan = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the inheritance; record nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the inheritance; record nothing.")] = False,
     home: opt.Home = None,
     json: opt.Json = False,
 ) -> None:
@@ -99,12 +97,10 @@ def _outcome(predecessor: deaths.DeadGolem, request: deaths.HeirRequest, *, dry_
 
 
 def found_golem(
-    like: Annotated[str, typer.Option("--like", help="Dead golem whose market and owner the new golem gets.")],
-    budget: Annotated[float, typer.Option(min=0.01, help="Initial capital in dollars.")] = 50.0,
+    like: Annotated[str, Option("--like", help="Dead golem whose market and owner the new golem gets.")],
+    budget: Annotated[float, Option(min=0.01, help="Initial capital in dollars.")] = 50.0,
     lifespan: Lifespan = None,
-    number: Annotated[
-        int, typer.Option(min=1, help="Number of the new lineage; repeating a number changes nothing.")
-    ] = 1,
+    number: Annotated[int, Option(min=1, help="Number of the new lineage; repeating a number changes nothing.")] = 1,
     home: opt.Home = None,
 ) -> None:
     """Found a new lineage in the market of a dead golem; it inherits nothing."""
@@ -120,7 +116,7 @@ def found_golem(
 
 def credit(
     owner: opt.Owner,
-    usdc: Annotated[float, typer.Argument(min=0.01, help="Amount in dollars.")],
+    usdc: Annotated[float, Argument(min=0.01, help="Amount in dollars.")],
     why: opt.Why,
     home: opt.Home = None,
 ) -> None:
@@ -132,7 +128,7 @@ def credit(
 
 
 def due_now(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List due steps; run none.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="List due steps; run none.")] = False,
     home: opt.Home = None,
     json: opt.Json = False,
 ) -> None:

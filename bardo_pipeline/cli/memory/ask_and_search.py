@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import pyarrow.compute as pc
-import typer
 from rich.markup import escape
+from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
@@ -25,19 +25,17 @@ from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT, weights_of
 
 
 def ask_golem(
-    golem: Annotated[str, typer.Argument(help="Golem id.")],
-    question: Annotated[str, typer.Argument(help='Question, for example "should I re-centre in a falling trend?"')],
+    golem: Annotated[str, Argument(help="Golem id.")],
+    question: Annotated[str, Argument(help='Question, for example "should I re-centre in a falling trend?"')],
     home: opt.Home = None,
-    k: Annotated[int | None, typer.Option("--k", help="Number of entries (default: the policy's five).")] = None,
-    regime: Annotated[str | None, typer.Option(help="Assume this market regime.")] = None,
+    k: Annotated[int | None, Option("--k", help="Number of entries (default: the policy's five).")] = None,
+    regime: Annotated[str | None, Option(help="Assume this market regime.")] = None,
     at: Annotated[
-        str | None, typer.Option("--at", help="Event time of the question (ISO 8601, UTC; default: the newest).")
+        str | None, Option("--at", help="Event time of the question (ISO 8601, UTC; default: the newest).")
     ] = None,
-    tick: Annotated[int | None, typer.Option(help="Tick of the golem's life instead of a moment.")] = None,
-    clade: Annotated[
-        bool, typer.Option(help="Include entries of the owner's other golems at a discounted score.")
-    ] = False,
-    may_skip: Annotated[bool, typer.Option(help="Let the golem skip retrieval, as in its own ticks.")] = False,
+    tick: Annotated[int | None, Option(help="Tick of the golem's life instead of a moment.")] = None,
+    clade: Annotated[bool, Option(help="Include entries of the owner's other golems at a discounted score.")] = False,
+    may_skip: Annotated[bool, Option(help="Let the golem skip retrieval, as in its own ticks.")] = False,
     json: opt.Json = False,
     embedder: opt.Embedder = None,
 ) -> None:
@@ -113,21 +111,21 @@ _NAMES = ["#", "score", "kept", "held by", "id", "text"]
 
 
 def search_all(
-    words: Annotated[str, typer.Argument(help='Words to search, for example "gas in a crash".')],
+    words: Annotated[str, Argument(help='Words to search, for example "gas in a crash".')],
     home: opt.Home = None,
-    store: Annotated[str, typer.Option(help="entries, episodes or both.")] = "both",
-    golem: Annotated[str | None, typer.Option(help="Only texts of this golem.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only entries of this kind.")] = None,
-    category: Annotated[str | None, typer.Option(help="Only entries of this category.")] = None,
-    domain: Annotated[str | None, typer.Option(help="Only entries of this domain.")] = None,
-    regime: Annotated[str | None, typer.Option(help="Only entries of this regime.")] = None,
-    status: Annotated[str, typer.Option(help="Only entries with this status; any for all.")] = "active",
-    min_confidence: Annotated[float, typer.Option(help="Only entries of at least this confidence, 0 to 1.")] = 0.0,
-    chain: Annotated[str | None, typer.Option(help="Only texts about this chain.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Only texts about this pair.")] = None,
-    tool: Annotated[str | None, typer.Option(help="Only entries about this tool.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Maximum number of texts (default 10, at most 50).")] = None,
-    decay: Annotated[bool, typer.Option(help="Rank faded entries lower.")] = True,
+    store: Annotated[str, Option(help="entries, episodes or both.")] = "both",
+    golem: Annotated[str | None, Option(help="Only texts of this golem.")] = None,
+    kind: Annotated[str | None, Option(help="Only entries of this kind.")] = None,
+    category: Annotated[str | None, Option(help="Only entries of this category.")] = None,
+    domain: Annotated[str | None, Option(help="Only entries of this domain.")] = None,
+    regime: Annotated[str | None, Option(help="Only entries of this regime.")] = None,
+    status: Annotated[str, Option(help="Only entries with this status; any for all.")] = "active",
+    min_confidence: Annotated[float, Option(help="Only entries of at least this confidence, 0 to 1.")] = 0.0,
+    chain: Annotated[str | None, Option(help="Only texts about this chain.")] = None,
+    pair: Annotated[str | None, Option(help="Only texts about this pair.")] = None,
+    tool: Annotated[str | None, Option(help="Only entries about this tool.")] = None,
+    limit: Annotated[int | None, Option(help="Maximum number of texts (default 10, at most 50).")] = None,
+    decay: Annotated[bool, Option(help="Rank faded entries lower.")] = True,
     json: opt.Json = False,
     embedder: opt.Embedder = None,
 ) -> None:
@@ -161,10 +159,10 @@ def _text_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def similar(
-    text: Annotated[str, typer.Argument(help='Text to compare with, for example "gas spiked in a crash".')],
+    text: Annotated[str, Argument(help='Text to compare with, for example "gas spiked in a crash".')],
     home: opt.Home = None,
-    golem: Annotated[str | None, typer.Option(help="Only episodes of this golem.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of episodes with distinct texts.")] = 5,
+    golem: Annotated[str | None, Option(help="Only episodes of this golem.")] = None,
+    limit: Annotated[int, Option(min=1, help="Maximum number of episodes with distinct texts.")] = 5,
     format: opt.Format = "table",
     embedder: opt.Embedder = None,
 ) -> None:

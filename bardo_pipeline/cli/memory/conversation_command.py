@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer, echo
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, now, open_log, root_of
@@ -15,16 +15,16 @@ from bardo_pipeline.storage.conversations.conversations import DEFAULT_SESSION, 
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 
-app = typer.Typer(help="Conversations of owners and golems, stored next to the log as JSON lines.")
+app = Typer(help="Conversations of owners and golems, stored next to the log as JSON lines.")
 
-SessionOption = Annotated[str, typer.Option("--session", help="Session name.")]
+SessionOption = Annotated[str, Option("--session", help="Session name.")]
 
 
 @app.command()
 def append(
     golem: opt.Golem,
-    content: Annotated[str, typer.Argument(help="Message text; - reads standard input.")],
-    role: Annotated[str, typer.Option(help="Author: owner, golem, system or tool.")] = "owner",
+    content: Annotated[str, Argument(help="Message text; - reads standard input.")],
+    role: Annotated[str, Option(help="Author: owner, golem, system or tool.")] = "owner",
     session: SessionOption = DEFAULT_SESSION,
     home: opt.Home = None,
 ) -> None:
@@ -32,18 +32,16 @@ def append(
     text = sys.stdin.read() if content == "-" else content
     with open_log(home) as log:
         message = Conversations(log.home, log).append(golem, role, text, now(), session=session)
-    typer.echo(message.message_id)
+    echo(message.message_id)
 
 
 @app.command()
 def show(
     golem: opt.Golem,
     session: SessionOption = DEFAULT_SESSION,
-    branch: Annotated[str | None, typer.Option(help="Branch (default: the active one).")] = None,
-    tail: Annotated[
-        int | None, typer.Option(min=1, help="Only the last N messages, as the workspace gets them.")
-    ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Show all messages instead of summaries.")] = False,
+    branch: Annotated[str | None, Option(help="Branch (default: the active one).")] = None,
+    tail: Annotated[int | None, Option(min=1, help="Only the last N messages, as the workspace gets them.")] = None,
+    whole: Annotated[bool, Option("--whole", help="Show all messages instead of summaries.")] = False,
     format: Annotated[
         str, format_option("table", "json", help="Output format: table or json (one line per message).")
     ] = "table",
@@ -74,37 +72,35 @@ def show(
         ]
         print_table(None, ["id", "at", "role", "content"], rows)
     if torn:
-        typer.echo(f"the unfinished last line is left out ({len(torn)} bytes)", err=True)
+        echo(f"the unfinished last line is left out ({len(torn)} bytes)", err=True)
 
 
 @app.command()
 def branch(
     golem: opt.Golem,
-    name: Annotated[str, typer.Argument(help="Branch to make active.")],
-    behind: Annotated[
-        str | None, typer.Option(help="Start the branch after this message (id, or a unique prefix).")
-    ] = None,
+    name: Annotated[str, Argument(help="Branch to make active.")],
+    behind: Annotated[str | None, Option(help="Start the branch after this message (id, or a unique prefix).")] = None,
     session: SessionOption = DEFAULT_SESSION,
     home: opt.Home = None,
 ) -> None:
     """Start a branch after a message, or switch to a branch."""
     with open_log(home) as log:
         Conversations(log.home, log).branch(golem, name, now(), behind=behind, session=session)
-    typer.echo(f"golem {golem}: session {session} continues in branch {name}")
+    echo(f"golem {golem}: session {session} continues in branch {name}")
 
 
 @app.command()
 def compact(
     golem: opt.Golem,
-    summary: Annotated[str, typer.Option(help="Text of the summary.")],
-    keep: Annotated[int, typer.Option(min=0, help="Number of newest messages to keep.")] = 10,
+    summary: Annotated[str, Option(help="Text of the summary.")],
+    keep: Annotated[int, Option(min=0, help="Number of newest messages to keep.")] = 10,
     session: SessionOption = DEFAULT_SESSION,
     home: opt.Home = None,
 ) -> None:
     """Replace older messages by a summary; move them to an archive file."""
     with open_log(home) as log:
         covered = Conversations(log.home, log).compact(golem, summary, now(), keep=keep, session=session)
-    typer.echo(f"golem {golem}: a summary replaces {covered} messages of session {session}")
+    echo(f"golem {golem}: a summary replaces {covered} messages of session {session}")
 
 
 @app.command("list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import open_context, require_born
@@ -17,10 +17,10 @@ FATES = ("confirmed", "staged", "gone")
 
 
 def dreams(
-    golem: Annotated[str | None, typer.Argument(help="Golem id (default: the newest dreams of all golems).")] = None,
+    golem: Annotated[str | None, Argument(help="Golem id (default: the newest dreams of all golems).")] = None,
     home: opt.Home = None,
     json: opt.Json = False,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum rows per table.")] = 20,
+    limit: Annotated[int, Option(min=1, help="Maximum rows per table.")] = 20,
     embedder: opt.Embedder = None,
 ) -> None:
     """List dreams with their causes, and hypotheses: staged, confirmed by later outcomes, or rejected."""
@@ -70,12 +70,10 @@ def _hypothesis_text(row: dict[str, Any], golem: str | None) -> str:
 
 
 def scars(
-    golem: Annotated[str | None, typer.Argument(help="Golem id (default: all golems).")] = None,
+    golem: Annotated[str | None, Argument(help="Golem id (default: all golems).")] = None,
     home: opt.Home = None,
     format: opt.Format = "table",
-    failures: Annotated[
-        bool, typer.Option("--failures", help="Include failures without a scar, with the reason.")
-    ] = False,
+    failures: Annotated[bool, Option("--failures", help="Include failures without a scar, with the reason.")] = False,
     embedder: opt.Embedder = None,
 ) -> None:
     """List scars: verified failures that were new to the golem's clade, with their causes."""
@@ -101,10 +99,10 @@ def _scar_state(row: dict[str, Any]) -> str:
 
 
 def bloodstain(
-    golem: Annotated[str, typer.Argument(help="Dead golem.")],
+    golem: Annotated[str, Argument(help="Dead golem.")],
     home: opt.Home = None,
     format: opt.Format = "table",
-    public: Annotated[bool, typer.Option("--public", help="Show only the public part (the echo).")] = False,
+    public: Annotated[bool, Option("--public", help="Show only the public part (the echo).")] = False,
     embedder: opt.Embedder = None,
 ) -> None:
     """Show the bloodstain of a death: market conditions, scars, last votes, testament, bundle."""

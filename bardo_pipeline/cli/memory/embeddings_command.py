@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
 from rich.progress import MofNCompleteColumn
+from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, open_context
@@ -20,8 +20,8 @@ from bardo_pipeline.storage.log.embedding_table import Checked
 
 def drift(
     home: opt.Home = None,
-    check: Annotated[bool, typer.Option("--check", help="Check now and record the result.")] = False,
-    last: Annotated[int, typer.Option(min=1, help="Number of newest checks to show.")] = 10,
+    check: Annotated[bool, Option("--check", help="Check now and record the result.")] = False,
+    last: Annotated[int, Option(min=1, help="Number of newest checks to show.")] = 10,
     format: opt.Format = "table",
     embedder: opt.Embedder = None,
 ) -> None:
@@ -44,7 +44,7 @@ def drift(
                 f"Embedding is paused; {suspect_count(stores):,} vectors were made since the last passed check. "
                 "Restore the model and check again, or run `bardo reembed`."
             )
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def warn_of_drift(stores: DerivationContext) -> None:
@@ -75,11 +75,9 @@ def _row(check: Checked) -> tuple[object, ...]:
 def reembed_everything(
     model: Annotated[
         str | None,
-        typer.Option(help="minilm, minilm-int8 or nomic (default: continue a migration, else the same model)."),
+        Option(help="minilm, minilm-int8 or nomic (default: continue a migration, else the same model)."),
     ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Embed again with the same model, even without drift.")
-    ] = False,
+    again: Annotated[bool, Option("--again", help="Embed again with the same model, even without drift.")] = False,
     home: opt.Home = None,
 ) -> None:
     """Embed all texts with another model in a separate derivation; switch when it is complete.

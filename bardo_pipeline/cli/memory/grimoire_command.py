@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import typer
 from rich.markup import escape
 from rich.tree import Tree
+from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, now, open_context
@@ -27,7 +27,7 @@ from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
 
-app = typer.Typer(
+app = Typer(
     help="Entries of a golem at its last closed cycle, their evidence, and overrides by the owner.",
     no_args_is_help=True,
 )
@@ -39,12 +39,12 @@ FADES_DAYS = (1, 7, 30, 90)
 def list_(
     golem: opt.Golem,
     home: opt.Home = None,
-    kind: Annotated[str | None, typer.Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
-    status: Annotated[str, typer.Option(help="active, candidate, folded, pruned, retracted, or all.")] = "active",
-    text: Annotated[str | None, typer.Option(help="Only entries whose text or category contains this.")] = None,
-    confidence_min: Annotated[float, typer.Option(min=0.0, max=1.0, help="Minimum confidence, 0 to 1.")] = 0,
-    pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned entries.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries.")] = None,
+    kind: Annotated[str | None, Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
+    status: Annotated[str, Option(help="active, candidate, folded, pruned, retracted, or all.")] = "active",
+    text: Annotated[str | None, Option(help="Only entries whose text or category contains this.")] = None,
+    confidence_min: Annotated[float, Option(min=0.0, max=1.0, help="Minimum confidence, 0 to 1.")] = 0,
+    pinned: Annotated[bool, Option("--pinned", help="Only pinned entries.")] = False,
+    limit: Annotated[int | None, Option(min=1, help="Maximum number of entries.")] = None,
     format: opt.Format = "table",
     embedder: opt.Embedder = None,
 ) -> None:
@@ -154,7 +154,7 @@ def retract(
     why: opt.Why,
     heirs: Annotated[
         bool,
-        typer.Option("--heirs", help="Retract it from all living golems of the line; the golem itself may be dead."),
+        Option("--heirs", help="Retract it from all living golems of the line; the golem itself may be dead."),
     ] = False,
     home: opt.Home = None,
     embedder: opt.Embedder = None,
@@ -176,14 +176,14 @@ def correct(
     golem: opt.Golem,
     entry: opt.Entry,
     why: opt.Why,
-    confidence: Annotated[float | None, typer.Option(help="New confidence, 0 to 1.")] = None,
+    confidence: Annotated[float | None, Option(help="New confidence, 0 to 1.")] = None,
     verdict: Annotated[
-        str | None, typer.Option(help="Effect of acting: pays, harms, or anti_knowledge (never try again).")
+        str | None, Option(help="Effect of acting: pays, harms, or anti_knowledge (never try again).")
     ] = None,
     decay_class: Annotated[
-        str | None, typer.Option(help="Decay class: structural, regime_conditional, tactical or ephemeral.")
+        str | None, Option(help="Decay class: structural, regime_conditional, tactical or ephemeral.")
     ] = None,
-    note: Annotated[str | None, typer.Option(help="Note to keep with the entry.")] = None,
+    note: Annotated[str | None, Option(help="Note to keep with the entry.")] = None,
     home: opt.Home = None,
     embedder: opt.Embedder = None,
 ) -> None:
@@ -238,9 +238,9 @@ SHOWN_TICKS = 12
 
 
 def lineage(
-    entry: Annotated[str, typer.Argument(help="Entry id, or a unique prefix.")],
+    entry: Annotated[str, Argument(help="Entry id, or a unique prefix.")],
     home: opt.Home = None,
-    golem: Annotated[str | None, typer.Option(help="Only this golem and its ancestors.")] = None,
+    golem: Annotated[str | None, Option(help="Only this golem and its ancestors.")] = None,
     format: Annotated[str, format_option("tree", "json", help="tree or json.")] = "tree",
     embedder: opt.Embedder = None,
 ) -> None:

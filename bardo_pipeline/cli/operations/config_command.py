@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option, Typer, echo
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import context_or_none, now, require_born, root_of
@@ -18,15 +18,15 @@ from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, k
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, canonical, configuration_hash, flat, to_toml, toml
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
 
-app = typer.Typer(help="Configuration of golems: bardo.toml, defaults, and the active values.")
+app = Typer(help="Configuration of golems: bardo.toml, defaults, and the active values.")
 
 
 @app.command()
 def show(
     config: opt.Config = None,
     home: opt.Home = None,
-    golem: Annotated[str | None, typer.Option(help="Show the configuration of this golem instead.")] = None,
-    as_toml: Annotated[bool, typer.Option("--toml", help="Print a bardo.toml with every key.")] = False,
+    golem: Annotated[str | None, Option(help="Show the configuration of this golem instead.")] = None,
+    as_toml: Annotated[bool, Option("--toml", help="Print a bardo.toml with every key.")] = False,
     json: opt.Json = False,
 ) -> None:
     """Show every key: its active value, its value in the file, and the component that reads it."""
@@ -34,7 +34,7 @@ def show(
     active, recorded = _active(context_or_none(home), golem)
     values, in_file = flat(active), stated.values
     if as_toml:
-        typer.echo(to_toml(active), nl=False)
+        echo(to_toml(active), nl=False)
     elif json:
         rows = [
             {"key": key, "in_force": values[key], "stated": in_file.get(key), "read_by": reader_of(key)}
@@ -75,7 +75,7 @@ def check(config: opt.Config = None, home: opt.Home = None, json: opt.Json = Fal
 
 @app.command()
 def adopt(
-    why: Annotated[str, typer.Option(help="Reason; recorded.")],
+    why: Annotated[str, Option(help="Reason; recorded.")],
     config: opt.Config = None,
     home: opt.Home = None,
     json: opt.Json = False,

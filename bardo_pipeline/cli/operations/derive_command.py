@@ -1,25 +1,30 @@
-"""`bardo derive | rebuild | accept-gap | sql`: derived tables of a home, without Dagster."""
+"""`bardo derive | rebuild | accept-gap | sql`: derived tables; `strike | reorg | struck`: retractions."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, moment_of, now, open_context, root_of
-from bardo_pipeline.cli.output.tables import out, print_rows, print_table, spinner
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, spinner
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
+from bardo_pipeline.derivation.legacy.bundle_store import stale_bundles
+from bardo_pipeline.derivation.repair.removal_proof import remains
+from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, depth_after, reorg, strike
 from bardo_pipeline.derivation.versions import rebuild as versions
-from bardo_pipeline.errors import QueryError
+from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.projections.retracted_rows import withdrawals
 from bardo_pipeline.storage.warehouse import build
 
 
 def derive(
     home: opt.Home = None,
-    marts: Annotated[bool, typer.Option(help="Build the warehouse (dbt).")] = True,
+    marts: Annotated[bool, Option(help="Build the warehouse (dbt).")] = True,
     embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
@@ -33,8 +38,8 @@ def derive(
 
 def rebuild(
     home: opt.Home = None,
-    as_of: Annotated[str | None, typer.Option(help="Compare as of a moment of event time (ISO 8601, UTC).")] = None,
-    as_of_version: Annotated[int | None, typer.Option(min=0, help="Compare as of a version of the log.")] = None,
+    as_of: Annotated[str | None, Option(help="Compare as of a moment of event time (ISO 8601, UTC).")] = None,
+    as_of_version: Annotated[int | None, Option(min=0, help="Compare as of a version of the log.")] = None,
     embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table again from the log, in a separate folder, and compare fingerprints; exit 1 on a difference."""
@@ -47,14 +52,14 @@ def rebuild(
     ]
     print_table("Rebuilt and active tables", ["table", "rows", "in force", "rebuilt", ""], rows)
     if not all(c.equal for c in comparisons):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def accept_gap(
-    golem: Annotated[str, typer.Argument(help="Golem with missing ticks.")],
-    tick_from: Annotated[int, typer.Argument(min=1, help="First missing tick.")],
-    tick_to: Annotated[int, typer.Argument(min=1, help="Last missing tick.")],
-    why: Annotated[str, typer.Option(help="Reason why they are lost; recorded.")],
+    golem: Annotated[str, Argument(help="Golem with missing ticks.")],
+    tick_from: Annotated[int, Argument(min=1, help="First missing tick.")],
+    tick_to: Annotated[int, Argument(min=1, help="Last missing tick.")],
+    why: Annotated[str, Option(help="Reason why they are lost; recorded.")],
     home: opt.Home = None,
 ) -> None:
     """Record that missing ticks are lost, so that derivation continues after them."""
@@ -69,11 +74,136 @@ def accept_gap(
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help='SQL over the marts, for example "from dim_golem".')],
+    query: Annotated[str, Argument(help='SQL over the marts, for example "from dim_golem".')],
     home: opt.Home = None,
     format: Annotated[str, format_option("table", "csv", "json", help="table, csv or json.")] = "table",
-    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Maximum number of rows.")] = None,
 ) -> None:
     """Query the DuckDB warehouse."""
     names, rows = build.query(Home.open(root_of(home)), query, limit)
     print_rows(None, names, rows, format)
+
+
+Derive = Annotated[bool, Option(help="Derive again now, with the warehouse; otherwise the curator job does it.")]
+
+
+def strike_record(
+    golem: Annotated[str, Argument(help="Golem of the record.")],
+    tick: Annotated[int, Argument(min=1, help="Tick of the record.")],
+    why: Annotated[str, Option(help="Reason; recorded.")],
+    home: opt.Home = None,
+    derive: Derive = True,
+    embedder: opt.Embedder = None,
+) -> None:
+    """Strike a poisoned record: derived tables of the golem and its heirs leave it out. The log keeps it.
+
+    A running fleet applies it from the golem's next cycle on.
+    """
+    stores = open_context(home, embedder)
+    _print_recorded(strike(stores, golem, tick, why, now=now()))
+    _derive_if(derive, stores)
+
+
+def reorg_blocks(
+    golem: Annotated[str, Argument(help="Golem with records of the blocks.")],
+    chain: Annotated[str, Option(help="Chain of the reorg, as named in the records.")],
+    block_from: Annotated[int | None, Option(min=0, help="First removed block.")] = None,
+    block_to: Annotated[int | None, Option(min=0, help="Last removed block.")] = None,
+    tick_from: Annotated[int | None, Option(min=1, help="First tick, instead of blocks.")] = None,
+    tick_to: Annotated[int | None, Option(min=1, help="Last tick, instead of blocks.")] = None,
+    home: opt.Home = None,
+    derive: Derive = True,
+    embedder: opt.Embedder = None,
+) -> None:
+    """Record a chain reorg: derived tables leave out the golem's records of the removed blocks.
+
+    Prints the confirmations that an action needs from now on; frequent reorgs raise them. The golem deliberates fully
+    at its next tick.
+    """
+    stores = open_context(home, embedder)
+    blocks = _bounds("--block-from", block_from, "--block-to", block_to)
+    ticks = _bounds("--tick-from", tick_from, "--tick-to", tick_to)
+    _print_recorded(reorg(stores, golem, chain, blocks=blocks, ticks=ticks, now=now()))
+    depth, count = depth_after(stores, chain, golem)
+    window = stores.policy.reorg.window_blocks
+    out.print(f"{chain}: reorgs in the last {window:,} blocks: {count}; an action counts from {depth} confirmations on")
+    _derive_if(derive, stores)
+
+
+def _bounds(first_name: str, first: int | None, last_name: str, last: int | None) -> tuple[int, int] | None:
+    if first is None and last is None:
+        return None
+    if first is None or last is None or last < first:
+        raise ConfigError(f"{first_name} and {last_name} must be given together, in ascending order")
+    return first, last
+
+
+def _print_recorded(recorded: Recorded) -> None:
+    ticks = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in recorded.ticks)
+    if not recorded.event_ids:
+        out.print(f"golem {recorded.golem_id}: tick {ticks} is already left out; nothing is recorded")
+    else:
+        out.print(f"golem {recorded.golem_id}: tick {ticks} is left out ({', '.join(recorded.event_ids)})")
+    for event in recorded.heirs:
+        assert event.withdrawn is not None, "a withdrawal event has its payload"
+        entries = event.withdrawn.entry_ids
+        out.print(f"heir {event.golem_id} loses {len(entries)} entries: {', '.join(entries)}")
+
+
+def _derive_if(derive: bool, stores: DerivationContext) -> None:
+    if derive:
+        with out.status("deriving again"):
+            derive_home(stores, clock=now, marts=stores.home.warehouse.exists())
+
+
+def prove(
+    home: opt.Home = None,
+    withdrawn: Annotated[bool, Option(help="List withdrawn rows with their reasons.")] = False,
+    format: opt.Format = "table",
+    embedder: opt.Embedder = None,
+) -> None:
+    """Prove that no derived row references or depends on a struck record; list such rows and exit 1.
+
+    Checks every derived table, the episode index, playbooks and marts, of the golem and its heirs. Published bundles
+    keep their bytes; the command lists those made before the strike.
+    """
+    stores = open_context(home, embedder)
+    with out.status("checking derived rows"):
+        remaining_rows = remains(stores)
+    causes, bundles, whys = stores.left_out().causes, stale_bundles(stores), _whys(stores)
+    withdrawn_rows = withdrawals(stores.projections).to_pylist()
+    if format == "json":
+        facts = {
+            "proven": not remaining_rows,
+            "struck": [{**c._asdict(), "why": whys.get(c.event_id)} for c in causes],
+            "bundles": [dict(zip(("golem_id", "bundle_hash"), bundle, strict=True)) for bundle in bundles],
+            "withdrawn": withdrawn_rows,
+            "remains": [row._asdict() for row in remaining_rows],
+        }
+        print_json(facts)
+    else:
+        struck = [(c.golem_id, c.summary, whys.get(c.event_id, ""), c.event_id) for c in causes]
+        names = ["table_name", "golem_id", "row_name", "row_count", "made_again", "because"]
+        shown = [tuple(row[name] for name in names) for row in withdrawn_rows] if withdrawn else []
+        print_nonempty("Struck records", ["golem", "what", "why", "id"], struck)
+        print_nonempty("Bundles published before the strike", ["golem", "bundle"], bundles)
+        print_nonempty("Withdrawn rows", names, shown)
+        print_nonempty("Rows that should have been removed", ["where", "golem", "row", "what is wrong"], remaining_rows)
+        if not remaining_rows:
+            out.print(f"no derived row depends on these {len(causes)} retractions" if causes else "no record is struck")
+    if remaining_rows:
+        raise Exit(1)
+
+
+def _whys(stores: DerivationContext) -> dict[str, str]:
+    """Map each event id to its reason: the operator's, the reorg, or the withdrawal."""
+    reasons = {}
+    for kind in ("RecordStruck", "ReorgObserved", "KnowledgeWithdrawn"):
+        for row in stores.life(kind).select(["event_id", "struck", "reorg", "withdrawn"]).to_pylist():
+            if row["struck"]:
+                reasons[row["event_id"]] = row["struck"]["why"]
+            elif row["reorg"]:
+                reasons[row["event_id"]] = "blocks {block_from} to {block_to} of {chain}".format(**row["reorg"])
+            else:
+                reasons[row["event_id"]] = "tick {tick} of {from_golem_id} ({because})".format(**row["withdrawn"])
+    return reasons

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, root_of
@@ -21,7 +21,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 
 def drain(
     home: opt.Home = None,
-    follow: Annotated[bool, typer.Option("--follow/--once", help="Continue until Ctrl-C.")] = False,
+    follow: Annotated[bool, Option("--follow/--once", help="Continue until Ctrl-C.")] = False,
 ) -> None:
     """Move acknowledged records from the journals to the log; exit 1 if a segment is damaged."""
     opened, broken = Home.open(root_of(home)), False
@@ -42,7 +42,7 @@ def drain(
         else:
             tell(drainer.once())
     if broken:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _tell(report: DrainReport) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow.compute as pc
-import typer
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from pydantic import ValidationError
+from typer import Argument, Option, Typer, echo
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, open_log
@@ -28,13 +28,13 @@ from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, states_of
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.log.event_log import EventLog
 
-app = typer.Typer(help="Signing keys of golems and owners: registered, rotated and revoked by recorded events.")
+app = Typer(help="Signing keys of golems and owners: registered, rotated and revoked by recorded events.")
 
-Public = Annotated[str | None, typer.Option(help="Ed25519 public key, 64 hex digits.")]
-File = Annotated[Path | None, typer.Option(help="PEM file with the Ed25519 public key.")]
-KeyId = Annotated[str | None, typer.Option(help="Key id (default: a prefix of its SHA-256).")]
+Public = Annotated[str | None, Option(help="Ed25519 public key, 64 hex digits.")]
+File = Annotated[Path | None, Option(help="PEM file with the Ed25519 public key.")]
+KeyId = Annotated[str | None, Option(help="Key id (default: a prefix of its SHA-256).")]
 FromTick = Annotated[
-    int | None, typer.Option(min=1, help="First tick that it signs (default: the one after the last on record).")
+    int | None, Option(min=1, help="First tick that it signs (default: the one after the last on record).")
 ]
 
 
@@ -65,10 +65,10 @@ def rotate(
     from_tick: FromTick = None,
     key_id: KeyId = None,
     old_key: Annotated[
-        Path | None, typer.Option(help="PEM file with the current private key; used to sign here and not stored.")
+        Path | None, Option(help="PEM file with the current private key; used to sign here and not stored.")
     ] = None,
     signature: Annotated[
-        str | None, typer.Option(help="Signature by the current key, made elsewhere, 128 hex digits.")
+        str | None, Option(help="Signature by the current key, made elsewhere, 128 hex digits.")
     ] = None,
     home: opt.Home = None,
 ) -> None:
@@ -95,10 +95,10 @@ def rotate(
 def revoke(
     golem: opt.Golem,
     why: opt.Why,
-    key_id: Annotated[str | None, typer.Option(help="Key id (default: the newest).")] = None,
+    key_id: Annotated[str | None, Option(help="Key id (default: the newest).")] = None,
     from_tick: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             help="First tick that it no longer signs (default: the one after the last on record). `bardo verify` lists "
             "later records signed by it until they are struck.",
@@ -145,7 +145,7 @@ def revoke_owner(owner: opt.Owner, why: opt.Why, home: opt.Home = None) -> None:
 
 @app.command("list")
 def list_(
-    golem: Annotated[str | None, typer.Argument(help="Only keys of this golem.")] = None,
+    golem: Annotated[str | None, Argument(help="Only keys of this golem.")] = None,
     home: opt.Home = None,
     format: opt.Format = "table",
 ) -> None:
@@ -227,7 +227,7 @@ def _check_hex(what: str, value: str | None, digits: int) -> None:
         raise ConfigError(f"{what} {value!r} is invalid: give {digits} lowercase hex digits")
 
 
-seal_app = typer.Typer(help="Sealed parts of records: one key per golem; destroying it makes them unreadable.")
+seal_app = Typer(help="Sealed parts of records: one key per golem; destroying it makes them unreadable.")
 
 
 @seal_app.command()
@@ -250,7 +250,7 @@ def destroy(golem: opt.Golem, why: opt.Why, home: opt.Home = None) -> None:
 @seal_app.command("open")
 def open_sealed(
     golem: opt.Golem,
-    tick: Annotated[int, typer.Argument(min=1, help="Tick of the record.")],
+    tick: Annotated[int, Argument(min=1, help="Tick of the record.")],
     home: opt.Home = None,
 ) -> None:
     """Print the sealed parts of a record as JSON; needs the key."""
@@ -276,4 +276,4 @@ def list_seal_keys(home: opt.Home = None) -> None:
     for state in states:
         if state.present == (state.destroyed_at is not None):
             fault = "file still exists: destroy it again" if state.present else "file is missing: restore it"
-            typer.echo(f"golem {state.golem_id}: {state.key_id}: {fault}", err=True)
+            echo(f"golem {state.golem_id}: {state.key_id}: {fault}", err=True)

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.markup import escape
+from typer import Argument, Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, root_of
@@ -24,10 +24,10 @@ from bardo_pipeline.storage.intake.quarantine_retry import retry as retry_items
 from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.log.event_log import EventLog
 
-spool = typer.Typer(help="Files that runtimes in any language drop into the folder spool/ of a home (docs/writing.md).")
-quarantine = typer.Typer(help="Refused records, each with its reason and bytes, until you retry or drop them.")
+spool = Typer(help="Files that runtimes in any language drop into the folder spool/ of a home (docs/writing.md).")
+quarantine = Typer(help="Refused records, each with its reason and bytes, until you retry or drop them.")
 
-Items = Annotated[list[str] | None, typer.Argument(help="Item ids from `bardo quarantine list`, or unique prefixes.")]
+Items = Annotated[list[str] | None, Argument(help="Item ids from `bardo quarantine list`, or unique prefixes.")]
 _LISTED = 12  # characters of an id in a list
 
 
@@ -41,7 +41,7 @@ def take(home: opt.Home = None) -> None:
 
 @spool.command()
 def watch(
-    home: opt.Home = None, seconds: Annotated[float, typer.Option(min=0.05, help="Seconds between checks.")] = 1.0
+    home: opt.Home = None, seconds: Annotated[float, Option(min=0.05, help="Seconds between checks.")] = 1.0
 ) -> None:
     """Ingest files as they arrive, until Ctrl-C; an alternative to Dagster's spool sensor."""
     place = Home.create(root_of(home), Policy(), now())
@@ -73,7 +73,7 @@ def _take(spool_folder: Spool, *, quiet: bool) -> None:
 @quarantine.command("list")
 def list_(
     home: opt.Home = None,
-    limit: Annotated[int, typer.Option(min=1, help="Number of newest items.")] = 50,
+    limit: Annotated[int, Option(min=1, help="Number of newest items.")] = 50,
     format: opt.Format = "table",
 ) -> None:
     """List open items: id, file and line, claimed golem, reason of refusal."""
@@ -94,9 +94,9 @@ def list_(
 
 @quarantine.command()
 def show(
-    item: Annotated[str, typer.Argument(help="Item id, or a unique prefix.")],
+    item: Annotated[str, Argument(help="Item id, or a unique prefix.")],
     home: opt.Home = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Write the original bytes to standard output.")] = False,
+    raw: Annotated[bool, Option("--raw", help="Write the original bytes to standard output.")] = False,
 ) -> None:
     """Show one item; with --raw its original bytes."""
     held = _open(home)
@@ -121,7 +121,7 @@ def show(
 def retry(
     items: Items = None,
     home: opt.Home = None,
-    everything: Annotated[bool, typer.Option("--all", help="All open items.")] = False,
+    everything: Annotated[bool, Option("--all", help="All open items.")] = False,
 ) -> None:
     """Ingest items again after their cause is fixed; exit 1 if one is still refused."""
     place = Home.open(root_of(home))
@@ -133,15 +133,15 @@ def retry(
     for item_id, error in retried.stayed[:20]:
         say(f"  {item_id[:_LISTED]} {type(error).__name__}: {error}")
     if retried.stayed:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @quarantine.command()
 def drop(
-    why: Annotated[str, typer.Option(help="Reason; recorded.")],
+    why: Annotated[str, Option(help="Reason; recorded.")],
     items: Items = None,
     home: opt.Home = None,
-    everything: Annotated[bool, typer.Option("--all", help="All open items.")] = False,
+    everything: Annotated[bool, Option("--all", help="All open items.")] = False,
 ) -> None:
     """Drop items: they are no longer listed or retried. Their bytes and the ruling are kept."""
     held = _open(home)
@@ -150,9 +150,7 @@ def drop(
 
 
 def schema(
-    what: Annotated[
-        str, typer.Argument(help="record (a line of *.jsonl) or life (a line of *.life.jsonl).")
-    ] = "record",
+    what: Annotated[str, Argument(help="record (a line of *.jsonl) or life (a line of *.life.jsonl).")] = "record",
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of the records or life events that a runtime writes."""
     schemas = {"record": record_json_schema, "life": life_json_schema}

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import orjson
 import pyarrow.compute as pc
-import typer
 from rich.markup import escape
 from rich.table import Table
+from typer import Exit, Option, echo
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, now, open_context, root_of
@@ -32,7 +32,7 @@ from bardo_pipeline.storage.warehouse.build import query
 def status(
     home: opt.Home = None,
     format: opt.Format = "table",
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is exceeded.")] = False,
+    check: Annotated[bool, Option("--check", help="Exit 1 if a threshold of the policy is exceeded.")] = False,
     embedder: opt.Embedder = None,
 ) -> None:
     """Show the state of a home: log, lag, journals, spool, quarantine, verdicts, tables, exceeded thresholds."""
@@ -46,7 +46,7 @@ def status(
     else:
         _print(root, stores, health, exceeded)
     if exceeded and check:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _document(root: Path, stores: DerivationContext, health: Health, exceeded: list[Fault]) -> dict[str, Any]:
@@ -175,14 +175,14 @@ def _as_of(root: Path) -> str:
 
 def watch(
     category: Annotated[
-        str | None, typer.Option(help=f"Only these categories, comma-separated: {', '.join(CATEGORIES)}.")
+        str | None, Option(help=f"Only these categories, comma-separated: {', '.join(CATEGORIES)}.")
     ] = None,
-    golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
+    golem: Annotated[list[str] | None, Option(help="Only this golem; repeatable.")] = None,
     replay: Annotated[
-        int | None, typer.Option(min=0, help="Start with the matches among the newest N events (default 10,000).")
+        int | None, Option(min=0, help="Start with the matches among the newest N events (default 10,000).")
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Continue after this event position instead of a replay.")] = None,
-    follow: Annotated[bool, typer.Option(help="Wait for new events.")] = True,
+    since: Annotated[str | None, Option(help="Continue after this event position instead of a replay.")] = None,
+    follow: Annotated[bool, Option(help="Wait for new events.")] = True,
     format: Annotated[
         str,
         format_option("table", "json", help="Output format: table or json (one event per line, with its position)."),
@@ -198,7 +198,7 @@ def watch(
             root_of(home), wanted, golems=golem, replay=replay, since=since, follow=follow, embedder=embedder
         )
         async for event in events:
-            typer.echo(event.model_dump_json() if format == "json" else _line(event))
+            echo(event.model_dump_json() if format == "json" else _line(event))
 
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(tell())

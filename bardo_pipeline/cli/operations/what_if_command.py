@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-import typer
+from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, open_context, root_of
@@ -55,19 +55,19 @@ _EXAMPLES = """
 
 def ask_what_if(
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE, for example decay.tactical_days=14; repeatable.")
+        list[str] | None, Option("--set", help="NAME=VALUE, for example decay.tactical_days=14; repeatable.")
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="JSON file with a policy, or parts of one that override the active policy.")
+        Path | None, Option(help="JSON file with a policy, or parts of one that override the active policy.")
     ] = None,
     home: opt.Home = None,
-    golem: Annotated[list[str] | None, typer.Option(help="Only this golem; repeatable.")] = None,
-    hours: Annotated[float, typer.Option(min=0.1, help="Hours during which decisions test a belief.")] = 24.0,
-    examples: Annotated[int, typer.Option(min=0, help="Number of example entries.")] = 5,
-    listed: Annotated[bool, typer.Option("--list", help="List the derivations on disk instead.")] = False,
-    dropped: Annotated[str | None, typer.Option("--drop", help="Delete this derivation instead.")] = None,
+    golem: Annotated[list[str] | None, Option(help="Only this golem; repeatable.")] = None,
+    hours: Annotated[float, Option(min=0.1, help="Hours during which decisions test a belief.")] = 24.0,
+    examples: Annotated[int, Option(min=0, help="Number of example entries.")] = 5,
+    listed: Annotated[bool, Option("--list", help="List the derivations on disk instead.")] = False,
+    dropped: Annotated[str | None, Option("--drop", help="Delete this derivation instead.")] = None,
     against: Annotated[
-        str | None, typer.Option(help="Compare with this existing derivation, also of an older version.")
+        str | None, Option(help="Compare with this existing derivation, also of an older version.")
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -111,10 +111,10 @@ def _overlay(path: Path) -> Mapping[str, Any]:
 
 
 def adopt_derivation(
-    derivation: Annotated[str | None, typer.Argument(help="Id of a derivation that `bardo whatif` built.")] = None,
-    why: Annotated[str, typer.Option(help="Reason; recorded.")] = "",
+    derivation: Annotated[str | None, Argument(help="Id of a derivation that `bardo whatif` built.")] = None,
+    why: Annotated[str, Option(help="Reason; recorded.")] = "",
     home: opt.Home = None,
-    listed: Annotated[bool, typer.Option("--list", help="List adoptions instead.")] = False,
+    listed: Annotated[bool, Option("--list", help="List adoptions instead.")] = False,
     json: opt.Json = False,
 ) -> None:
     """Make a derivation of `bardo whatif` the active one, recorded as one event; all commands, jobs and fleets use it.

@@ -1,1 +1,1 @@
-"""Curator passes: one file a pass, in the order of `curate.PASSES`."""
+"""Curator passes, in the order of `curate.PASSES`."""

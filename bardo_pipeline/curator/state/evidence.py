@@ -106,6 +106,7 @@ def gather_evidence(
     markets, mood = market_codes(records), _mood(records)
     parts = [_judged(records, markets, structures, policy), _levels(records, markets, structures)]
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
+    value[: len(parts[0][0])] = capped(parts[0][2])
     window = (second - 1) // policy.witness_ticks
     window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level is its own witness
     order = np.lexsort((cause, window, structure, cycle[row], golem[row]))
@@ -146,8 +147,13 @@ def _mean(total: Int64Array, count: Int64Array) -> Int64Array:
 
 
 def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPolicy) -> Findings:
-    """Return the effects in ppm of single verified decisions in records (EVIDENCE_COLUMNS)."""
+    """Return the effects in ppm of single verified decisions in records (EVIDENCE_COLUMNS), as recorded."""
     return _judged(records, market_codes(records), structures, policy)
+
+
+def capped(effect_ppm: Int64Array) -> Int64Array:
+    """Return effects as evidence counts them: at most the whole value of the position."""
+    return np.clip(effect_ppm, -_LIMIT_PPM, _LIMIT_PPM)
 
 
 def market_codes(records: pa.Table) -> MarketCodes:
@@ -196,8 +202,7 @@ def _judged(records: pa.Table, markets: MarketCodes, structures: Structures, pol
     effect, decided = (
         pc.struct_field(parts, name).to_numpy(zero_copy_only=False) for name in ("effect_ppm", "decision_tick")
     )
-    effect = np.clip(effect, -_LIMIT_PPM, _LIMIT_PPM).astype(np.int64)
-    return row, codes[inverse], effect, decided.astype(np.int64), tick[row].astype(np.int64)
+    return row, codes[inverse], effect.astype(np.int64), decided.astype(np.int64), tick[row].astype(np.int64)
 
 
 def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> Findings:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.curator.state.evidence import judged_effects
+from bardo_pipeline.curator.state.evidence import capped, judged_effects
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, coded
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.proposal_events import Proposal
@@ -112,7 +112,7 @@ class _Judgements:
         row, structure, effect, decided, tick = judged_effects(records, state.structures, policy)
         golem = coded(records["golem_id"], state.golem_code)[row]
         at_us = records["observed_at"].cast(pa.int64()).to_numpy()[row]
-        return cls(golem, tick, decided, at_us, structure, effect)
+        return cls(golem, tick, decided, at_us, structure, capped(effect))
 
     @property
     def causes(self) -> Int64Array:

@@ -19,7 +19,6 @@ from bardo_pipeline.events.life.proposal_events import (
     AnomalyBand,
     GasBand,
     ProposedOperation,
-    ProposedSituation,
 )
 from bardo_pipeline.events.record.model import Name, Regime, Tick, Unit
 
@@ -104,13 +103,5 @@ class Proposals(_Strict):
 
 
 def _recorded(proposed: Add | Upvote | Downvote | Edit) -> ProposedOperation:
-    return ProposedOperation(
-        operation=proposed.operation,
-        entry_id=None if isinstance(proposed, Add) else proposed.entry_id,
-        situation=ProposedSituation(**proposed.situation.model_dump()) if isinstance(proposed, Add) else None,
-        sign=proposed.sign if isinstance(proposed, Add) else None,
-        confidence=proposed.confidence if isinstance(proposed, Add) else None,
-        note=proposed.note if isinstance(proposed, Edit) else None,
-        reason=proposed.reason,
-        evidence=tuple(sorted(set(proposed.evidence))),
-    )
+    given = proposed.model_dump() | {"evidence": tuple(sorted(set(proposed.evidence)))}
+    return ProposedOperation.model_validate(dict.fromkeys(ProposedOperation.model_fields) | given)

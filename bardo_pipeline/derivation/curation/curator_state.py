@@ -5,10 +5,9 @@ Source: architecture ("Time and order").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, without_retracted
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.override_events import Overrides
-from bardo_pipeline.events.life.proposal_events import Proposal, Proposed
+from bardo_pipeline.events.life.proposal_events import Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.life.succession_events import Instincts
@@ -37,30 +36,22 @@ from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_
 from bardo_pipeline.policy import Policy
 
 
-def _no_citations(_: Sequence[Proposal]) -> pa.Table:
-    return pa.table({})
-
-
-def _no_bundle(_: Arrival) -> pa.Table:
-    raise AssertionError("a state with arrivals can load their bundles")
-
-
 @dataclass
 class CuratorState:
     """Entries and playbooks of some golems in working form, and the decisions since the last commit.
 
     left_out: retractions that its records and decisions respect. overrides, proposed, arrivals: owners' orders, models'
-    proposals and received bundles on record when the newest cycle closed. cited: loads the records that proposals cite.
-    unpack: loads the entries of an arrival. done: golem id to last curated cycle. touched: golems with pending rows.
+    proposals and received bundles on record when the newest cycle closed. context: of the last `refresh_inputs`, from
+    which cited records and received bundles are read. done: golem id to last curated cycle. touched: golems with
+    pending rows.
     """
 
     policy: Policy
     left_out: LeftOut = field(default_factory=LeftOut)
     overrides: Overrides = field(default_factory=Overrides)
     proposed: Proposed = field(default_factory=Proposed)
-    cited: Callable[[Sequence[Proposal]], pa.Table] = field(default=_no_citations)
     arrivals: Arrivals = field(default_factory=Arrivals)
-    unpack: Callable[[Arrival], pa.Table] = field(default=_no_bundle)
+    context: DerivationContext = field(init=False, repr=False, compare=False)
     state: GrimoireState = field(default_factory=GrimoireState)
     playbooks: Playbooks = field(default_factory=Playbooks)
     done: dict[str, int] = field(default_factory=dict)
@@ -98,16 +89,18 @@ class CuratorState:
         """Curate the closed cycles of these golems up to `upto`; returns the new decisions."""
         span = self.policy.curator.cycle_ticks
         orders, proposals = self.overrides.due(self.done, upto, span), self.proposed.due(self.done, upto, span)
+        cited = without_retracted(queries.cited_records(self.context, proposals), self.left_out) if proposals else None
         curation = curate(
             self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders,
-            proposals=proposals, cited=without_retracted(self.cited(proposals), self.left_out) if proposals else None,
+            proposals=proposals, cited=cited,
             deliveries=[self._delivery(arrival) for arrival in self.arrivals.due(self.done, upto, span)],
         )  # fmt: skip
         return self._add(curation, upto)
 
     def _delivery(self, arrival: Arrival) -> Delivery:
-        """Return the received entries without those that were withdrawn from the golem."""
-        entries, withdrawn = self.unpack(arrival), self.left_out.entries(arrival.golem_id)
+        """Return the received entries that were not withdrawn. Raises BundleError for a bundle not in this home."""
+        entries = load_bundle(self.context.home, arrival.content_hash).entries()
+        withdrawn = self.left_out.entries(arrival.golem_id)
         is_kept = pc.invert(pc.is_in(entries["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string())))
         return Delivery(arrival, entries.filter(is_kept) if withdrawn else entries)
 
@@ -130,9 +123,8 @@ class CuratorState:
 
     def refresh_inputs(self, context: DerivationContext) -> None:
         """Load the overrides, proposals and arrivals that are on record now."""
-        self.overrides, self.proposed = context.overrides(), context.proposed()
-        self.cited = partial(queries.cited_records, context)
-        self.arrivals, self.unpack = context.arrivals(), partial(_load_entries, context)
+        self.context = context
+        self.overrides, self.proposed, self.arrivals = context.overrides(), context.proposed(), context.arrivals()
 
     def stale_golems(self, context: DerivationContext) -> set[str]:
         """Return the golems whose retractions or due inputs changed since their pending decisions were made.
@@ -178,11 +170,6 @@ class CuratorState:
     def remove_golems(self, golem_ids: set[str]) -> None:
         """Remove dead golems that have nothing pending."""
         self.state = self.state.without_golems(golem_ids)
-
-
-def _load_entries(context: DerivationContext, arrival: Arrival) -> pa.Table:
-    """Return the entries of a received bundle. Raises BundleError if it is no longer in this home."""
-    return load_bundle(context.home, arrival.content_hash).entries()
 
 
 def load_state(context: DerivationContext, golem_ids: list[str], left_out: LeftOut) -> CuratorState:

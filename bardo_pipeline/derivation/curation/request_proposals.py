@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from bardo_pipeline import errors
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
-from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
-from bardo_pipeline.curator.replay import REPLAY_COLUMNS
+from bardo_pipeline.curator.model_prompt import REPLAY_COLUMNS, Prompt, prompt_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
 from bardo_pipeline.derivation.incremental import record_queries as queries
