@@ -15,19 +15,29 @@ from assets import (
     marts,
 )
 from assets.resources import home
-from jobs.asset_jobs import curator_job, death_job, dream_job, spool_job
 from jobs.home_jobs import (
+    curator_job,
+    death_job,
+    dream_job,
     drift_job,
     maintenance_job,
     observe_job,
     proposal_job,
     rebuild_job,
+    spool_job,
     succession_job,
     verification_job,
 )
 from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, every_night, every_ten_minutes, every_week
-from sensors.due_work import files_dropped, golems_silent, successions_due, writers_outrun_the_drainer
-from sensors.log_sensors import cycles_closed, deaths_recorded, dreams_queued
+from sensors.home_sensors import (
+    cycles_closed,
+    deaths_recorded,
+    dreams_queued,
+    files_dropped,
+    golems_silent,
+    successions_due,
+    writers_outrun_the_drainer,
+)
 
 defs = dg.Definitions(
     assets=[

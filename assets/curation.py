@@ -72,7 +72,6 @@ def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]
 
 
 def _lineage(stores: DerivationContext) -> dg.MarkdownMetadataValue:
-    """List the most confident rules with their ticks and bundles."""
     rows = [
         {
             "golem": row["golem_id"],

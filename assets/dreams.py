@@ -59,7 +59,6 @@ def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
 
 
 def _fate(stores: DerivationContext) -> dg.MarkdownMetadataValue:
-    """Count hypotheses by state, with the most confident one of each."""
     rows = newest_rows(stores.projections.growing("hypotheses").read()).to_pylist()
     summaries = []
     for state in STATES:
@@ -72,7 +71,6 @@ def _fate(stores: DerivationContext) -> dg.MarkdownMetadataValue:
 
 
 def _taught(stores: DerivationContext) -> dg.MarkdownMetadataValue:
-    """List the ten active lessons with the highest confidence."""
     rows = stores.projections.read("lessons")
     rows = rows.filter(pc.equal(rows["status"], "active")).sort_by([("confidence_ppm", "descending")])
     names = {"golem_id": "golem", "entry_id": "entry", "text": "what would have been", "confidence_ppm": "confidence"}
@@ -80,6 +78,5 @@ def _taught(stores: DerivationContext) -> dg.MarkdownMetadataValue:
 
 
 def _began_by(stores: DerivationContext) -> dg.MarkdownMetadataValue:
-    """Count dreams by trigger: clock, import or tag."""
     counted = pc.value_counts(stores.projections.growing("dreams").read(["began_by"])["began_by"]).to_pylist()
     return markdown_table([{"began by": c["values"], "dreams": c["counts"]} for c in sorted(counted, key=str)])

@@ -47,7 +47,6 @@ def failures(home: LazyStores) -> Iterable[Written]:
 
 
 def _surest(stores: DerivationContext) -> dict[str, dg.MarkdownMetadataValue]:
-    """List the ten most confident scars, bloodstains first."""
     rows = stores.projections.replaceable("scars").read()
     stained = rows.append_column("stain", pc.cast(rows["is_bloodstain"], pa.int8()))
     ordered = stained.sort_by([("stain", "descending"), ("confidence_ppm", "descending"), ("scar_id", "ascending")])

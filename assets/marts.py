@@ -83,7 +83,6 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
 
 
 def _digests(home: Home) -> dict[str, Digest]:
-    """Return the digest of each current mart."""
     with duckdb.connect(":memory:") as connection:
         connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
         names = [spec.key.to_user_string() for spec in SPECS]

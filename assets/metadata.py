@@ -148,7 +148,6 @@ def projection(
     """
 
     def decorate(derive: Callable[[LazyStores], Iterable[Written]]) -> dg.AssetsDefinition:
-        """Return the asset of a derivation."""
 
         @dg.asset(name=derive.__name__, deps=deps, description=inspect.getdoc(derive), **of_table(table, group, *kinds))
         def asset(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:

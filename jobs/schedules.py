@@ -14,8 +14,7 @@ from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.gateway.model_request import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
-from jobs.asset_jobs import curator_job, dream_job, pending_work
-from jobs.home_jobs import drift_job, maintenance_job, proposal_job, verification_job
+from jobs import home_jobs
 
 Decision = dg.RunRequest | dg.SkipReason
 
@@ -35,7 +34,6 @@ def scheduled(
     suffix = " Starts with Dagster; switch it off on its page." if running else ""
 
     def decorate(decide: Callable[[LazyStores], Decision]) -> dg.ScheduleDefinition:
-        """Return the schedule of a decision function."""
 
         def evaluate(context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]) -> Decision:
             try:
@@ -51,21 +49,21 @@ def scheduled(
     return decorate
 
 
-@scheduled(curator_job, "*/10 * * * *", "Every ten minutes, if a cycle closed since the last run.")
+@scheduled(home_jobs.curator_job, "*/10 * * * *", "Every ten minutes, if a cycle closed since the last run.")
 def every_ten_minutes(home: LazyStores) -> Decision:
     """Run the curator if there is pending work."""
-    pending = pending_work(home.stores)
+    pending = home_jobs.pending_work(home.stores)
     return dg.SkipReason("no cycle closed since the last run") if pending is None else _run(pending)
 
 
-@scheduled(maintenance_job, "25 * * * *", "Every hour, between two runs of the curator.")
+@scheduled(home_jobs.maintenance_job, "25 * * * *", "Every hour, between two runs of the curator.")
 def every_hour(home: LazyStores) -> Decision:
     """Maintain the home."""
     return _run(f"the log is at version {home.stores.log.version}")
 
 
 @scheduled(
-    dream_job,
+    home_jobs.dream_job,
     "5 */4 * * *",
     "Every four hours, if a cycle closed since the last dreams. Dreams depend on event time alone, so a later run "
     "derives the same dreams.",
@@ -76,7 +74,7 @@ def every_four_hours(home: LazyStores) -> Decision:
     return dg.SkipReason("no cycle closed since the last dreams") if pending is None else _run(pending)
 
 
-@scheduled(verification_job, "45 3 * * *", "Every night.")
+@scheduled(home_jobs.verification_job, "45 3 * * *", "Every night.")
 def every_night(home: LazyStores) -> Decision:
     """Verify the home."""
     Home.open(home.root)
@@ -84,7 +82,7 @@ def every_night(home: LazyStores) -> Decision:
 
 
 @scheduled(
-    proposal_job,
+    home_jobs.proposal_job,
     "35 */4 * * *",
     "Every four hours (TOOLS), if BARDO_MODEL names a language model. Requests cost money, so an operator switches "
     "the schedule on.",
@@ -100,7 +98,7 @@ def every_fourth_hour(home: LazyStores) -> Decision:
     return _run(f"{len(living)} living golems")
 
 
-@scheduled(drift_job, "15 4 * * 0", "Every Sunday, if there are vectors.")
+@scheduled(home_jobs.drift_job, "15 4 * * 0", "Every Sunday, if there are vectors.")
 def every_week(home: LazyStores) -> Decision:
     """Check the embedding model if the home has vectors."""
     return dg.RunRequest() if any(home.stores.log.identities()) else dg.SkipReason("no text was embedded yet")

@@ -1,1 +1,1 @@
-"""Sensors: one file a cause that requests a job."""
+"""Sensors: each requests a job for one cause."""

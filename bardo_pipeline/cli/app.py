@@ -24,7 +24,6 @@ from bardo_pipeline.cli.memory import (
     ask_and_search,
     conversation_command,
     dreams_and_scars,
-    embeddings_command,
     grimoire_command,
     propose_command,
 )
@@ -79,8 +78,8 @@ app.command("reorg")(derive_command.reorg_blocks)
 app.command("struck")(derive_command.prove)
 app.command("whatif")(what_if_command.ask_what_if)
 app.command("adopt")(what_if_command.adopt_derivation)
-app.command("drift")(embeddings_command.drift)
-app.command("reembed")(embeddings_command.reembed_everything)
+app.command("drift")(ask_and_search.drift)
+app.command("reembed")(ask_and_search.reembed_everything)
 app.command("propose")(propose_command.propose_operations)
 golem_command.app.command("successor")(succession_command.successor)
 golem_command.app.command("found")(succession_command.found_golem)

@@ -14,17 +14,18 @@ import pyarrow as pa
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.passes.admit_received import quarantine_received, vote_on_quarantined
 from bardo_pipeline.curator.passes.compress import carry_up_evidence, compress
-from bardo_pipeline.curator.passes.consolidate import consolidate
-from bardo_pipeline.curator.passes.distil import distil
+from bardo_pipeline.curator.passes.distil import consolidate, distil, phage
 from bardo_pipeline.curator.passes.learn_causal_links import learn_causal_links
-from bardo_pipeline.curator.passes.model_proposals import apply_proposed_votes, stage_additions
-from bardo_pipeline.curator.passes.owner_overrides import apply_overrides, apply_retractions
-from bardo_pipeline.curator.passes.phage import phage
+from bardo_pipeline.curator.passes.overrides_and_proposals import (
+    apply_overrides,
+    apply_proposed_votes,
+    apply_retractions,
+    stage_additions,
+)
 from bardo_pipeline.curator.passes.promote import promote, prune
 from bardo_pipeline.curator.passes.weigh import weigh
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
-from bardo_pipeline.curator.state.cycle_batch import CycleBatch
-from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, DecisionLog
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, CycleBatch, DecisionLog
 from bardo_pipeline.curator.state.evidence import gather_evidence
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, coded
 from bardo_pipeline.curator.state.proposal_agenda import Agenda

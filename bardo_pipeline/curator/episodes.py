@@ -117,7 +117,6 @@ def episodes_of(records: pa.Table, cycle: Int64Array, policy: Policy) -> pa.Tabl
 
 
 def _first_action(records: pa.Table) -> dict[str, pa.Array]:
-    """Return the fields of each record's first action, null without one."""
     lists = contiguous(records.column("actions"))
     offsets = lists.offsets.to_numpy().astype(np.int64)
     empty = np.diff(offsets) == 0

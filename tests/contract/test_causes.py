@@ -13,8 +13,8 @@ import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.causal_moments_cache import load_moments
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.curation.curator_state import load_moments
 from bardo_pipeline.events.life.events import Struck, life_event
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW

@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from definitions import defs
 from jobs.schedules import every_four_hours
-from sensors.log_sensors import dreams_queued
+from sensors.home_sensors import dreams_queued
 from tests.definitions.running import data_version, materializations, metadata_value, run
 from tests.support.dreaming_homes import home_of, long_lives, tagged
 from tests.support.memory_fleets import Lived

@@ -17,7 +17,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from definitions import defs
-from sensors.due_work import writers_outrun_the_drainer
+from sensors.home_sensors import writers_outrun_the_drainer
 from tests.conftest import NOW, home_without_verdicts
 from tests.definitions.running import undrained
 from tests.support.drawn_records import records

@@ -16,9 +16,9 @@ from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from jobs.asset_jobs import pending_work
+from jobs.home_jobs import pending_work
 from jobs.schedules import every_ten_minutes
-from sensors.log_sensors import cycles_closed, deaths_recorded
+from sensors.home_sensors import cycles_closed, deaths_recorded
 from tests.conftest import NOW, home_without_verdicts
 
 Look = Callable[[str | None], dg.SensorResult | dg.SkipReason]

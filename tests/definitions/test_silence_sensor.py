@@ -15,7 +15,7 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
-from sensors.due_work import golems_silent
+from sensors.home_sensors import golems_silent
 from tests.conftest import NOW
 from tests.definitions.running import run
 

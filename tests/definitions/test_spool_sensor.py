@@ -12,7 +12,7 @@ from assets.resources import LazyStores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from sensors.due_work import files_dropped
+from sensors.home_sensors import files_dropped
 from tests import fuzz
 from tests.conftest import NOW
 from tests.definitions.running import materializations, metadata_value, run

@@ -39,7 +39,7 @@ from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.home_jobs import succession_job
-from sensors.due_work import successions_due
+from sensors.home_sensors import successions_due
 from tests.conftest import DERIVED, NOW, copy_home, home_without_verdicts
 from tests.support.bardo_command import bardo
 

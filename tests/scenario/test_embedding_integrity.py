@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from assets.resources import LazyStores
-from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
+from bardo_pipeline.cli.memory.ask_and_search import warn_of_drift
 from bardo_pipeline.cli.output import tables
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import DerivationContext

@@ -14,11 +14,11 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.cli.app import _check_utf8, app
-from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
 from bardo_pipeline.cli.memory import ask_and_search
 from bardo_pipeline.cli.options import moment_of
 from bardo_pipeline.cli.output import tables
+from bardo_pipeline.cli.output.eval_report import make_output_folder
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, select_entries
 from bardo_pipeline.derivation.memory.ask import GolemMoment
 from bardo_pipeline.errors import ConfigError, QueryError

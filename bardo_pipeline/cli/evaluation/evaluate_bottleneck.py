@@ -9,9 +9,16 @@ from typing import Annotated
 from typer import Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.evaluation.evaluation_options import make_output_folder, report_progress, write_report
 from bardo_pipeline.cli.options import now
-from bardo_pipeline.cli.output.eval_page import Line, lines, page, table
+from bardo_pipeline.cli.output.eval_report import (
+    Line,
+    lines,
+    make_output_folder,
+    page,
+    report_progress,
+    table,
+    write_report,
+)
 from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.bottleneck_evaluation import WAYS, Kept, Squeeze, Squeezed, squeeze

@@ -11,13 +11,17 @@ import numpy as np
 from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.evaluation.evaluation_options import (
+from bardo_pipeline.cli.output.eval_report import (
+    Line,
+    bounds_table,
+    lines,
     make_output_folder,
+    page,
     print_bounds,
     report_progress,
+    table,
     write_report,
 )
-from bardo_pipeline.cli.output.eval_page import Line, bounds_table, lines, page, table
 from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
@@ -146,7 +150,6 @@ def _page(first: Descent, report: Graded, recorded: Graded | None, why: str | No
 
 
 def _survival(report: Graded) -> str:
-    """Plot the share of golems alive by age."""
     curves = []
     for condition, lives in report.lived.items():
         ages = np.sort(lives.ticks)

@@ -12,14 +12,15 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
 from bardo_pipeline.cli.evaluation.evaluate_lineage import lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
-from bardo_pipeline.cli.evaluation.evaluation_options import (
+from bardo_pipeline.cli.options import now
+from bardo_pipeline.cli.output.eval_report import (
+    foretold_page,
     make_output_folder,
     print_bounds,
     report_progress,
+    worth_page,
     write_report,
 )
-from bardo_pipeline.cli.options import now
-from bardo_pipeline.cli.output.eval_page import foretold_page, worth_page
 from bardo_pipeline.cli.output.tables import out, print_table, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM

@@ -150,7 +150,6 @@ def run(
 
 
 def _show_ending(end: Ending) -> None:
-    """Print the counts of a finished run in one line."""
     refused = f", {end.refused} refused" if end.refused else ""
     out.print(
         f"[bold]{end.records:,}[/] records; {end.births} golems born, {end.deaths} died, "
@@ -159,7 +158,6 @@ def _show_ending(end: Ending) -> None:
 
 
 def _show_fleet(home: Home) -> None:
-    """Print golems by lineage, and the six rules that most golems hold."""
     print_table("Lineages", *query(home, FLEET_SQL))
     print_table("Learned rules that most golems hold", *query(home, LEARNED_SQL))
 

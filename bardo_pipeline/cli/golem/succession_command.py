@@ -179,7 +179,6 @@ def _row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
 
 
 def _show_advice(stores: DerivationContext, predecessor: deaths.DeadGolem) -> None:
-    """Print the predecessor's configuration next to the advice of its testament."""
     whole = to_toml(in_force_now(stores, predecessor.golem_id).configuration)
     sections = f"{whole.partition('[styx]')[0]}[succession]{whole.partition('[succession]')[2]}".rstrip()
     advice = [

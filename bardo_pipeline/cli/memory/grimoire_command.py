@@ -113,7 +113,6 @@ def show(
 
 
 def _print_links(grimoire: record_overrides.Grimoire, row: dict[str, Any], stores: DerivationContext) -> None:
-    """Print the links of an entry to other entries, and whether it may be shared with other golems."""
     entries, entry_id = grimoire.entries.select(ENTRY_SCHEMA.names), row["entry_id"]
     texts = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
     rows = []

@@ -101,7 +101,6 @@ def adopt(
 
 
 def _active(stores: DerivationContext | None, golem: str | None) -> tuple[Configuration, bool]:
-    """Return the active configuration, and whether it is on record."""
     if stores is None:
         if golem is not None:
             raise NoHomeError(f"golem {golem}: the home is missing: `bardo run` creates it")

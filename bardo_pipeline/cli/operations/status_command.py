@@ -115,7 +115,6 @@ def _print(root: Path, stores: DerivationContext, health: Health, exceeded: list
 
 
 def _adopted(stores: DerivationContext) -> str | None:
-    """Return the reason of the last adoption, None without one."""
     adopted = adoptions_of(stores.log.life("DerivationAdopted"))
     return adopted[-1].why if adopted else None
 
@@ -153,7 +152,6 @@ def _backlog(backlog: Backlog) -> str:
 
 
 def _age(seconds: float | None) -> str:
-    """Return a duration in days, hours, minutes or seconds."""
     if seconds is None:
         return "-"
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):

@@ -254,7 +254,6 @@ def _show_entries(comparison: WhatIf, examples: int) -> None:
 
 
 def _show_calibration(both: tuple[Calibration, Calibration]) -> None:
-    """Print both calibration tables side by side, and their Brier scores."""
     bands: dict[int, list[Any]] = {}
     for side, calibration in enumerate(both):
         for row in calibration.bands.to_pylist():

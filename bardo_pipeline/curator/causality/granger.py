@@ -198,7 +198,6 @@ class Regression:
         return np.where(is_regressor, weight, np.nan), np.where(is_regressor, error * unit, np.nan)
 
     def _freedom(self) -> Float64Array:
-        """Return the degrees of freedom of each golem."""
         return np.maximum(self.ticks - (self.dropped_regressors + self.explains.sum(axis=1)), 1.0)
 
 

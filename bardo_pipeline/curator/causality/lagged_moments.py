@@ -207,7 +207,6 @@ def _with_tails(
 
 
 def _runs(ticks: _Ticks, stretch: Int64Array) -> list[tuple[tuple[int, int], Int64Array]]:
-    """Return the new rows of each (owner, stretch)."""
     rows = np.flatnonzero(ticks.is_new)
     owner, number = ticks.owner[rows], stretch[rows]
     starts = np.flatnonzero(np.r_[True, (owner[1:] != owner[:-1]) | (number[1:] != number[:-1])])
@@ -225,7 +224,6 @@ def _keep_tails(moments: Moments, keys: list[Key], ticks: _Ticks) -> None:
 
 
 def _stored(key: Key, memory: Memory) -> list[dict[str, Any]]:
-    """Return a memory as rows of MOMENTS_SCHEMA."""
     golem_id, (chain, protocol, pair) = key
     rows: list[dict[str, Any]] = []
     none = np.zeros(0, np.int64)

@@ -18,7 +18,7 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.distil import create
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence, interval, own_effect
 from bardo_pipeline.curator.state import decision_log as decisions
-from bardo_pipeline.curator.state.cycle_batch import CycleBatch
+from bardo_pipeline.curator.state.decision_log import CycleBatch
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, COLUMNS, FOLDED, PRUNED, RETRACTED, GrimoireState
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import ppm
@@ -119,7 +119,6 @@ def _clear_corrected_parts(state: GrimoireState, wave: CycleBatch) -> None:
 
 
 def _retract_parts(state: GrimoireState, wave: CycleBatch) -> None:
-    """Retract the parts of wider rules that an owner retracted in this cycle."""
     for order, parts, row in _ordered_parts(state, wave, "EntryRetracted"):
         if state["status"][row] == RETRACTED:
             state["status"][parts] = RETRACTED

@@ -1,19 +1,26 @@
-"""Distil: turn clusters of judged decisions into insights, and vote on existing rules. Pure.
+"""Distil, consolidate and phage: turn evidence into insights and baselines, and vote on the active ones. Pure.
 
-A pattern with enough witnesses whose interval excludes zero becomes a rule (ADD). From then on each cycle's own
+Distil: a pattern with enough witnesses whose interval excludes zero becomes a rule (ADD). From then on each cycle's own
 evidence votes on it: the same direction is an upvote, the opposite a downvote, so that a rule that stops holding loses
 confidence. The stated effect follows all evidence so far; a change of its size band is an EDIT.
-Source: TOOLS (ExpeL operations), canon 17.
+
+Phage: every hundred ticks, a golem's weakest entries with evidence in the closing cycle are tested against all of its
+own evidence, and downvoted if it says the opposite. This removes inherited knowledge that does not hold for the golem.
+
+Consolidate: a baseline states the mean of its episodes and one spread (their usual distance from the mean). A cycle
+votes for a baseline if its own level is within `level_sigma` spreads of the mean stated so far, else against it. A
+standard error would be too narrow, because consecutive ticks are correlated.
+Source: TOOLS (ExpeL operations), MEM (Baseline: mean and stddev, from at least 3 episodes, confidence 0.7, reinforced
+and not duplicated), canon ("phage pass"), canon 6, 16, 17, MEM-6.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.passes.weigh import own_effect
-from bardo_pipeline.curator.state.cycle_batch import CycleBatch
-from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED, CycleBatch
 from bardo_pipeline.curator.state.grimoire_state import (
     ACTIVE,
     FOLDED,
@@ -23,6 +30,7 @@ from bardo_pipeline.curator.state.grimoire_state import (
     size_bands,
 )
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
+from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 
 
@@ -104,3 +112,75 @@ def vote_both_ways(
     up, down = ppm(policy.curator.upvote), ppm(policy.curator.downvote)
     vote(state, rows[agrees], before[agrees] + up, at[agrees], "validations")
     vote(state, rows[opposes], before[opposes] - down, at[opposes], "contradictions")
+
+
+def phage(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
+    """Downvote the refuted ones among the `phage_count` weakest entries of each golem, every `phage_cycles` cycles."""
+    tested_golems = wave.golem[wave.cycle % policy.curator.phage_cycles == 0]
+    if not len(tested_golems):
+        return
+    tested = np.zeros(len(state.golems), bool)
+    tested[tested_golems] = True
+    refuted = _refuted(state, wave.rows[wave.count > 0], policy)
+    if not tested[state["golem"][refuted]].any():
+        return
+    rows = wave.living(state)
+    rows = rows[tested[state["golem"][rows]] & (state["decay_class"][rows] != CLASS_FACT) & (state["sign"][rows] != 0)]
+    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
+    order = np.lexsort((state.structures.stable()[state["structure"][rows]], now, state["golem"][rows]))
+    rows, now = rows[order], now[order]
+    downvoted = (rank_within(state["golem"][rows]) < policy.curator.phage_count) & np.isin(rows, refuted)
+    rows, now = rows[downvoted], now[downvoted]
+    at = np.searchsorted(wave.rows, rows)
+    vote(state, rows, now - ppm(policy.curator.downvote), wave.closing(state, rows), "contradictions")
+    wave.note(state, CONTRADICTED, rows, now, wave.causes[at])
+
+
+def _refuted(state: GrimoireState, rows: Int64Array, policy: Policy) -> Int64Array:
+    """Return the active rules among these rows whose whole own evidence points the other way."""
+    rows = rows[(state["status"][rows] == ACTIVE) & (state["decay_class"][rows] != CLASS_FACT)]
+    count, total = state["own_count"][rows], state["own_sum"][rows]
+    opposite = (np.sign(total) == -state["sign"][rows]) & (total != 0)
+    total_min = policy.curator.effect_min_ppm * count
+    return np.asarray(rows[opposite & (count >= policy.curator.cluster_min) & (np.abs(total) >= total_min)])
+
+
+def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
+    """Create baselines that have enough evidence and vote on the active ones."""
+    facts = np.flatnonzero(state["decay_class"][wave.rows] == CLASS_FACT)
+    rows, causes, count = wave.rows[facts], wave.causes[facts], wave.count[facts]
+    count_min = policy.curator.baseline_min
+    active = state["status"][rows] == ACTIVE
+    created = ~active & (state["own_count"][rows] >= count_min)
+    voted = active & (count >= count_min)
+    at = wave.closing(state, rows)
+    before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
+    usual = _is_usual(state, rows, wave.total[facts] / np.maximum(count, 1), policy)
+    agrees, opposes = voted & usual, voted & ~usual
+
+    _restate_level(state, rows[created | voted], policy)
+    no_signs = np.zeros(int(created.sum()), np.int64)
+    create(state, rows[created], no_signs, wave, confidence=ppm(policy.curator.confidence_fact))
+    vote_both_ways(state, rows, before, at, agrees, opposes, policy)
+    for operation, chosen in (
+        (STAGED, ~(created | voted)), (CREATED, created), (REINFORCED, agrees), (CONTRADICTED, opposes),
+    ):  # fmt: skip
+        wave.note(state, operation, rows[chosen], before[chosen], causes[chosen])
+
+
+def _is_usual(state: GrimoireState, rows: Int64Array, level: Float64Array, policy: Policy) -> BoolArray:
+    """Return whether each level is within `level_sigma` spreads of the mean that its baseline states."""
+    spread = (state["effect_high_ppm"][rows] - state["effect_low_ppm"][rows]) / 2.0
+    return np.asarray(np.abs(level - state["effect_mean_ppm"][rows]) <= policy.curator.level_sigma * spread)
+
+
+def _restate_level(state: GrimoireState, rows: Int64Array, policy: Policy) -> None:
+    """Set mean and spread from all evidence; the spread is shrunk towards a prior, because near ticks are alike."""
+    rules, own = policy.curator, state["own_count"][rows]
+    mean = state["own_sum"][rows] / np.maximum(own, 1)
+    squares = np.maximum(state["own_sumsq"][rows] - state["own_sum"][rows] * mean, 0.0)
+    prior = rules.variance_prior * (rules.level_spread_prior * mean) ** 2
+    spread = np.sqrt((prior + squares) / (rules.variance_prior + np.maximum(own - 1, 0)))
+    for name, values in (("mean", mean), ("low", mean - spread), ("high", mean + spread)):
+        state[f"effect_{name}_ppm"][rows] = np.rint(values).astype(np.int64)
+    state["evidence_count"][rows] = own

@@ -21,8 +21,7 @@ from bardo_pipeline.curator.causality import granger
 from bardo_pipeline.curator.causality.lagged_moments import Key, Memory, Stretch
 from bardo_pipeline.curator.causality.variables import CONSTANT, SCALE, Column
 from bardo_pipeline.curator.passes.distil import create, vote
-from bardo_pipeline.curator.state.cycle_batch import CycleBatch
-from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED, CycleBatch
 from bardo_pipeline.curator.state.grimoire_state import (
     ACTIVE,
     CANDIDATE,
@@ -89,7 +88,6 @@ class _Links:
     columns: Int64Array
 
     def places(self) -> list[tuple[int, int]]:
-        """Return (unit, place) of every link."""
         return [(unit, place) for unit, place in np.argwhere(self.rows >= 0).tolist()]
 
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.curator.passes.weigh import clear_own_evidence
-from bardo_pipeline.curator.state.cycle_batch import CycleBatch
-from bardo_pipeline.curator.state.decision_log import DEMOTED, PROMOTED
+from bardo_pipeline.curator.state.decision_log import DEMOTED, PROMOTED, CycleBatch
 from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import HEURISTIC, INSIGHT, PRUNED, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm

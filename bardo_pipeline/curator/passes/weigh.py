@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.curator.state.cycle_batch import CycleBatch
+from bardo_pipeline.curator.state.decision_log import CycleBatch
 from bardo_pipeline.curator.state.grimoire_state import FOLDED, PRUNED, GrimoireState
 from bardo_pipeline.policy import Policy
 

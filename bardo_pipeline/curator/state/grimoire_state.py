@@ -151,7 +151,6 @@ class GrimoireState:
 
 @cache
 def _lines(names: tuple[str, ...]) -> Int64Array:
-    """Return the lines of these columns in the block. [names, 1]."""
     return np.array([_LINE[name] for name in names])[:, None]
 
 

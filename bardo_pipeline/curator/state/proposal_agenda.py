@@ -96,8 +96,6 @@ def _structure(situation: tuple[str, ...]) -> Structure:
 
 @dataclass(frozen=True)
 class _Judgements:
-    """Judged decisions in the records with cited ticks."""
-
     golem: Int64Array
     tick: Int64Array
     decided: Int64Array

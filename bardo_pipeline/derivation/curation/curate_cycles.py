@@ -1,22 +1,23 @@
-"""Curation of closed cycles: decisions, cycles, playbooks and the grimoire.
+"""Curation of closed cycles: decisions, cycles, playbooks (rows and PLAYBOOK.md files) and the grimoire.
 
 The runtime and Dagster's job call the same code. A cycle that is on record under (golem, cycle) is not written again.
-Source: architecture ("Time and order").
+Source: architecture ("Time and order"), MEM-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.causal_moments_cache import save_moments
-from bardo_pipeline.derivation.curation.curator_state import CuratorState, load_state, state_before
-from bardo_pipeline.derivation.curation.playbook_files import follow_adoption, write_playbooks
+from bardo_pipeline.derivation.curation.curator_state import CuratorState, load_state, save_moments, state_before
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
+from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
 
@@ -110,3 +111,36 @@ def _reached(context: DerivationContext, golems: Iterable[str]) -> tuple[dict[st
             furthest[golem_id] = max(cycle for cycle in cycles if cycle is not None)
             committed[golem_id] = -1 if grimoire is None else grimoire
     return furthest, committed
+
+
+_MARK = ".derivation"
+"""File that names the derivation whose playbooks are written."""
+
+
+def write_playbooks(context: DerivationContext, versions: pa.Table) -> None:
+    """Write each golem's newest playbook among these rows as a file, if this derivation is in force."""
+    if not context.is_in_force:
+        return
+    ordered = versions.sort_by([("golem_id", "ascending"), ("version", "ascending")])
+    for golem_id, markdown in values_by_golem(ordered, "markdown").items():
+        page = context.home.playbook(golem_id)
+        page.parent.mkdir(parents=True, exist_ok=True)
+        draft = page.with_name(".PLAYBOOK.md")
+        draft.write_text(markdown)
+        draft.replace(page)
+
+
+def follow_adoption(context: DerivationContext) -> None:
+    """Write all playbooks again if another derivation was adopted since they were written.
+
+    The mark is written last, so an interrupted run is repeated.
+    """
+    if not context.life("DerivationAdopted").num_rows or not context.is_in_force:
+        return
+    mark = context.home.playbooks / _MARK
+    if mark.exists() and mark.read_text() == context.derivation_id:
+        return
+    write_playbooks(context, context.projections.growing("playbooks").read())
+    draft = mark.with_name(f"{_MARK}.draft")
+    draft.write_text(context.derivation_id)
+    draft.replace(mark)

@@ -1,6 +1,7 @@
-"""CuratorState: the working state of a curator for some golems, and how it is loaded from the projections.
+"""CuratorState: the working state of a curator for some golems, how it is loaded, and the cache of its causal moments.
 
-Source: architecture ("Time and order").
+The moments follow from the log alone. A golem's moments are read from its records again if the cache does not hold
+them for the wanted cycle and the current retractions. Source: HB S4; architecture ("Time and order", law 5).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.curator.causality import lagged_moments
+from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Moments
 from bardo_pipeline.curator.curate import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
@@ -21,8 +24,9 @@ from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.causal_moments_cache import load_moments
 from bardo_pipeline.derivation.incremental import record_queries as queries
+from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, without_retracted
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.override_events import Overrides
@@ -30,6 +34,7 @@ from bardo_pipeline.events.life.proposal_events import Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.life.succession_events import Instincts
+from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
@@ -245,3 +250,53 @@ def _is_committed(done: Mapping[str, int], rows: pa.Table) -> BoolArray:
     last = np.array([done.get(g, -1) for g in rows["golem_id"].to_pylist()], np.int64)
     is_committed: BoolArray = rows["cycle"].to_numpy() <= last
     return is_committed
+
+
+_RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation")
+_CACHE_SCHEMA = pa.schema([*MOMENTS_SCHEMA, required("cycle", pa.int64()), required("left", pa.string())])
+"""`left` is the signature of the golem's retractions."""
+
+
+def load_moments(context: DerivationContext, done: Mapping[str, int], left_out: LeftOut) -> Moments:
+    """Return the moments of golems at their last cycles; a golem at cycle 0 has none.
+
+    Parameters
+    ----------
+    done : golem id to last cycle
+    """
+    wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
+    moments = Moments()
+    cached = GolemCache(context, "moments", _CACHE_SCHEMA).read(wanted)
+    is_current = [
+        wanted.get(g) == cycle and _signature(left_out, g) == signature
+        for g, cycle, signature in zip(*(cached[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
+    ]
+    moments.absorb(
+        lagged_moments.from_table(cached.filter(pa.array(is_current, pa.bool_())).select(MOMENTS_SCHEMA.names))
+    )
+    loaded = {golem_id for golem_id, _ in moments.of}
+    missing = {g: cycle for g, cycle in wanted.items() if g not in loaded}
+    if missing:
+        records = closed_records(context, _RECORD_COLUMNS, dict.fromkeys(missing, 1), missing, left_out)
+        cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+        computed = Moments()
+        computed.add(records, cycle, context.policy)
+        computed.settle(missing, context.policy)
+        moments.absorb(computed)
+    return moments
+
+
+def save_moments(context: DerivationContext, moments: Moments, done: Mapping[str, int], left_out: LeftOut) -> None:
+    """Cache the moments of these golems at their last cycles; those of dead golems are dropped."""
+    dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
+    rows = moments.table(set(done) - dead)
+    golems = rows["golem_id"].to_pylist()
+    signatures = [_signature(left_out, g) for g in golems]
+    rows = rows.append_column(_CACHE_SCHEMA.field("cycle"), pa.array([done[g] for g in golems], pa.int64()))
+    rows = rows.append_column(_CACHE_SCHEMA.field("left"), pa.array(signatures, pa.string()))
+    GolemCache(context, "moments", _CACHE_SCHEMA).replace(rows, done)
+
+
+def _signature(left_out: LeftOut, golem_id: str) -> str:
+    """Return a text that identifies the retracted ticks of a golem."""
+    return repr(left_out.of_golem(golem_id)[0])

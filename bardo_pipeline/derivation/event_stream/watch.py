@@ -28,8 +28,7 @@ from bardo_pipeline.derivation.event_stream.sources import (
     Source,
     TableCommits,
 )
-from bardo_pipeline.derivation.incremental.adjacent_ticks import Neighbours
-from bardo_pipeline.derivation.incremental.gap_bridge import GapSteps
+from bardo_pipeline.derivation.incremental.adjacent_ticks import GapSteps, Neighbours
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent

@@ -1,18 +1,26 @@
-"""HTML pages of `bardo eval` with plots as inline SVG, so that a page needs no other file. Pure."""
+"""Reports of `bardo eval`: output folder, progress, terminal tables, and HTML pages with plots as inline SVG."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import orjson
+from rich.console import Console
+from typer import echo
+
+from bardo_pipeline.cli.output.tables import out, print_table, progress_bar, say
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.quality.grimoire_precision import VERDICTS, Look
 from bardo_pipeline.quality.memory_targets import Bound
-from bardo_pipeline.runtime.memory_evaluation import RecordedCalibration, Report
+from bardo_pipeline.runtime.memory_evaluation import RecordedCalibration, Report, Tell
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2327; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
@@ -281,3 +289,47 @@ def _svg(title: str, height: float, parts: Sequence[str]) -> str:
         f'<svg role="img" aria-label="{caption}" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'width="{WIDTH}" height="{height:.0f}">{"".join(parts)}</svg></figure>'
     )
+
+
+def make_output_folder(target: Path) -> Path:
+    """Create the output folder before the minutes of work. Raises ConfigError if it is not writable."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "index.html").touch()
+    except OSError as error:
+        raise ConfigError(f"--out {target}: {error.strerror}: name a writable folder") from error
+    return target
+
+
+def write_report(target: Path, page: str, report: dict[str, Any], show: Callable[[], None], *, json: bool) -> None:
+    """Write index.html and report.json; print the report's JSON, or call `show` and print the page's path."""
+    content = orjson.dumps(report, option=orjson.OPT_INDENT_2)
+    (target / "index.html").write_text(page, "utf-8")
+    (target / "report.json").write_bytes(content)
+    if json:
+        echo(content.decode())
+        return
+    show()
+    say(f"Page: {target / 'index.html'}")
+
+
+def print_bounds(bounds: tuple[Bound, ...]) -> None:
+    """Print each bound with its measured value and verdict."""
+    rows = [(b.name, b.value, f"{b.way} {b.limit:g}", "kept" if b.kept else "MISSED", b.detail) for b in bounds]
+    print_table("Bounds", ["bound", "measured", "asked", "verdict", "of what"], rows)
+
+
+@contextmanager
+def report_progress(*, quiet: bool) -> Iterator[Tell]:
+    """Show one progress bar per stage; on standard error if `quiet`, so that standard output has only JSON."""
+    with progress_bar(Console(stderr=True) if quiet else out) as progress:
+        tasks: dict[str, Any] = {}
+
+        def tell(stage: str, share: float) -> None:
+            if stage not in tasks:
+                for task in tasks.values():
+                    progress.update(task, completed=1.0)
+                tasks[stage] = progress.add_task(stage, total=1.0)
+            progress.update(tasks[stage], completed=share)
+
+        yield tell

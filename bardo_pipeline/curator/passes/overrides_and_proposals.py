@@ -1,7 +1,14 @@
-"""Overrides: apply the orders of owners about entries at the close of the cycle in which they were given. Pure.
+"""Overrides and proposals: apply the orders of owners and what models proposed to entries. Pure.
 
-Pins and corrections are applied before the cycle's evidence, which may still vote. Retractions are applied last, so
-they override the cycle's evidence and its other orders. Source: X-8.
+An order is applied when the cycle closes in which it was given. Pins and corrections are applied before the cycle's
+evidence, which may still vote. Retractions are applied last, so they override evidence and other orders.
+
+A proposal is applied in the first cycle that closes after it was recorded.
+- An addition stages a candidate; distillation judges it in this cycle by its usual test, even without new evidence.
+- A vote counts if the cited ticks are newer than the rule's last vote and point the same way, and all of the golem's
+  own evidence does too. An upvote also needs that evidence to pass distillation's test.
+- A note is recorded.
+Source: X-8, MEM-4, TOOLS (ExpeL operations).
 """
 
 from __future__ import annotations
@@ -10,13 +17,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bardo_pipeline.arrays import Int64Array, ObjectArray
-from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence
+from bardo_pipeline.arrays import BoolArray, Int64Array, ObjectArray
+from bardo_pipeline.curator.passes.distil import vote_both_ways
+from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence, own_effect
 from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.state.cycle_batch import CycleBatch
-from bardo_pipeline.curator.state.decision_log import CORRECTED, PINNED, UNPINNED
+from bardo_pipeline.curator.state.decision_log import (
+    CONTRADICTED,
+    CORRECTED,
+    NOTED,
+    PINNED,
+    REINFORCED,
+    STAGED,
+    UNPINNED,
+    CycleBatch,
+    OutcomeNote,
+)
 from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
+from bardo_pipeline.curator.state.proposal_agenda import CitedProposal
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
@@ -75,7 +93,6 @@ def _pin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Seque
 
 
 def _unpin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
-    """Unpin entries; their confidence decays from this cycle's close on."""
     now = _anchor(state, wave, rows, policy)
     state["pinned_ppm"][rows] = 0
     wave.note(state, UNPINNED, rows, now, orders=orders)
@@ -119,3 +136,77 @@ def _anchor(state: GrimoireState, wave: CycleBatch, rows: Int64Array, policy: Po
     state["confidence_ppm"][rows] = np.clip(now, 0, PPM)
     state["anchor_us"][rows] = at
     return now
+
+
+VOTES = {"UPVOTE": 1, "DOWNVOTE": -1}
+
+SENTENCES = {
+    "ADD": "own evidence decides; {source} proposed it: {reason}",
+    REINFORCED: "own evidence agrees; {source} proposed the upvote: {reason}",
+    CONTRADICTED: "own evidence disagrees; {source} proposed the downvote: {reason}",
+    STAGED: "own evidence does not bear out the vote; {source} proposed it: {reason}",
+    NOTED: "{source} notes: {note}",
+}
+
+
+def stage_additions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
+    """Stage the proposed additions as candidates, so that distillation judges them."""
+    additions = [motion for motion in wave.motions if motion.structure >= 0]
+    golem = np.array([state.golem_code(motion.proposal.golem_id) for motion in additions], np.int64)
+    rows = state.find(golem, np.array([motion.structure for motion in additions], np.int64))
+    wave.add_rows(np.unique(rows[(state["own_count"][rows] > 0) & ~np.isin(rows, wave.rows)]))
+    active = state["status"][rows] == ACTIVE
+    before = np.where(active, state.confidence_at(rows, wave.closing(state, rows), policy.decay), 0)
+    for batch in batches_by_row(rows):
+        sentences = [_considered("ADD", additions[i]) for i in batch]
+        spans = np.array([_span(additions[i], additions[i].structure) for i in batch], np.int64)
+        wave.note(state, STAGED, rows[batch], before[batch], spans, orders=sentences)
+
+
+def apply_proposed_votes(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
+    """Apply the proposed votes that the evidence supports, and record the notes."""
+    proposed = [motion for motion in wave.motions if motion.structure < 0]
+    all_rows = rows_of_orders(state, [motion.proposal for motion in proposed])
+    held = np.flatnonzero(all_rows >= 0)
+    for batch in batches_by_row(all_rows[held]):
+        rows, motions = all_rows[held[batch]], [proposed[i] for i in held[batch]]
+        at = wave.closing(state, rows)
+        before = state.confidence_at(rows, at, policy.decay)
+        direction = np.array([VOTES.get(motion.proposal.operation, 0) for motion in motions], np.int64)
+        supported = _is_supported(state, rows, motions, direction, policy)
+        up, down, notes = supported & (direction > 0), supported & (direction < 0), direction == 0
+        vote_both_ways(state, rows, before, at, up, down, policy)
+        wave.doubted = np.union1d(wave.doubted, rows[down])
+        spans = np.array([_span(m, s) for m, s in zip(motions, state["structure"][rows], strict=True)], np.int64)
+        outcomes = (REINFORCED, up), (CONTRADICTED, down), (STAGED, ~supported & ~notes), (NOTED, notes)
+        for operation, chosen in outcomes:
+            sentences = [_considered(operation, motions[i]) for i in np.flatnonzero(chosen)]
+            wave.note(state, operation, rows[chosen], before[chosen], spans[chosen], orders=sentences)
+
+
+def _is_supported(
+    state: GrimoireState, rows: Int64Array, motions: Sequence[CitedProposal], direction: Int64Array, policy: Policy
+) -> BoolArray:
+    """Return which votes the evidence supports. direction: 1 for an upvote, -1 for a downvote, 0 for a note."""
+    side = direction * state["sign"][rows]
+    count, total = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    for i, (motion, row) in enumerate(zip(motions, rows, strict=True)):
+        first, stop = motion.about(int(state["structure"][row]))
+        fresh = motion.effect[first:stop][motion.at_us[first:stop] > state["anchor_us"][row]]
+        count[i], total[i] = len(fresh), fresh.sum()
+    large = (count > 0) & (np.abs(total) >= policy.curator.effect_min_ppm * count)
+    *_, sure = own_effect(state, rows, policy)
+    own_side = np.where(direction > 0, sure, np.sign(state["own_sum"][rows]))
+    return large & (side != 0) & (np.sign(total) == side) & (own_side == side)
+
+
+def _span(motion: CitedProposal, structure: int) -> tuple[int, int]:
+    """Return the span of causes that a motion cites about a structure."""
+    first, stop = motion.about(int(structure))
+    return motion.first + first, motion.first + stop
+
+
+def _considered(outcome: int | str, motion: CitedProposal) -> OutcomeNote:
+    proposal = motion.proposal
+    sentence = SENTENCES[outcome].format(source=proposal.source, reason=proposal.reason, note=proposal.note)
+    return OutcomeNote(proposal.event_id, sentence)
