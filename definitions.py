@@ -6,13 +6,11 @@ import dagster as dg
 
 from assets import (
     checks,
-    curation,
-    dreams,
-    episodes,
     katabasis,
     legacy,
     log,
     marts,
+    memory,
 )
 from assets.resources import home
 from jobs.home_jobs import (
@@ -43,14 +41,14 @@ defs = dg.Definitions(
     assets=[
         log.log,
         log.quarantine,
-        episodes.episodes,
-        episodes.episode_index,
-        curation.curate,
-        episodes.facts,
-        curation.credits,
-        dreams.dream,
-        episodes.links,
-        episodes.crossings,
+        memory.episodes,
+        memory.episode_index,
+        memory.curate,
+        memory.facts,
+        memory.credits,
+        memory.dream,
+        memory.links,
+        memory.crossings,
         katabasis.failures,
         katabasis.scars,
         katabasis.vote,

@@ -32,6 +32,7 @@ from bardo_pipeline.curator.state.proposal_agenda import Agenda
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
+from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.mortality.random_streams import rank_within
@@ -100,13 +101,18 @@ def curate(
     evidence = gather_evidence(records, golem=golem, cycle=cycle, structures=state.structures, policy=policy.curator)
     state.ensure(evidence.golem, evidence.structure)
     state.moments.add(records, cycle, policy)
-    cycle_orders = _CycleOrders.of(state, orders, policy.curator.cycle_ticks)
-    closed = _closed_cycles(records, golem, cycle, cycle_orders)
+
+    def key_of(event: Order | Arrival) -> int:
+        """Return the packed (golem, cycle) in which an event takes effect."""
+        return (state.golem_code(event.golem_id) << 32) | event.cycle(policy.curator.cycle_ticks)
+
+    keyed_orders = sorted(((key_of(order), order) for order in orders), key=lambda keyed: (keyed[0], keyed[1][:3]))
+    closed = _closed_cycles(records, golem, cycle, keyed_orders)
     agenda = Agenda.of(state, proposals, cited, policy.curator, offset=len(evidence.cause_tick)).within(closed.key)
     state.ensure(*agenda.additions)
     cause_tick = np.concatenate([evidence.cause_tick, agenda.causes])
     cause_tick = np.concatenate([cause_tick, state.moments.register_causes(len(cause_tick))])
-    keyed_deliveries = _keyed_deliveries(state, deliveries, policy.curator.cycle_ticks)
+    keyed_deliveries = [(key_of(d.arrival), d) for d in sorted(deliveries, key=lambda d: d.arrival[:3])]
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     log, versions = DecisionLog(cause_tick), []
     counts = np.zeros((3, len(closed.key)), np.int64)
@@ -118,8 +124,8 @@ def curate(
             rows=state.find(evidence.golem[groups], evidence.structure[groups]), count=evidence.count[groups],
             total=evidence.total[groups], squares=evidence.squares[groups], mood=evidence.mood[groups],
             causes=np.stack([evidence.first[groups], evidence.stop[groups]], axis=1), log=log,
-            orders=cycle_orders.among(keys), motions=agenda.within(keys).motions,
-            deliveries=tuple(d for d, key in keyed_deliveries if key in keys),
+            orders=tuple(order for key, order in keyed_orders if key in keys), motions=agenda.within(keys).motions,
+            deliveries=tuple(delivery for key, delivery in keyed_deliveries if key in keys),
         )  # fmt: skip
         for curator_pass in PASSES:
             curator_pass(state, wave, policy)
@@ -127,36 +133,6 @@ def curate(
         counts[:, cycles] = wave.pruned, wave.promoted, wave.proposed
     decisions = log.table(state, policy, policy_hash)
     return Curation(decisions, _cycle_table(state, closed, counts), playbook_table(versions))
-
-
-def _keyed_deliveries(
-    state: GrimoireState, deliveries: Sequence[Delivery], cycle_ticks: int
-) -> list[tuple[Delivery, int]]:
-    """Return deliveries sorted by golem, tick and event, each with the packed (golem, cycle) that takes it in."""
-    ordered = sorted(deliveries, key=lambda delivery: delivery.arrival[:3])
-    return [(d, (state.golem_code(d.arrival.golem_id) << 32) | d.arrival.cycle(cycle_ticks)) for d in ordered]
-
-
-@dataclass(frozen=True)
-class _CycleOrders:
-    """Orders sorted by golem, cycle and number, the packed (golem, cycle) of each, and its time in microseconds."""
-
-    orders: tuple[Order, ...]
-    key: Int64Array
-    at_us: Int64Array
-
-    @classmethod
-    def of(cls, state: GrimoireState, orders: Sequence[Order], cycle_ticks: int) -> _CycleOrders:
-        def packed(order: Order) -> int:
-            return (state.golem_code(order.golem_id) << 32) | order.cycle(cycle_ticks)
-
-        ordered = tuple(sorted(orders, key=lambda order: (packed(order), order[:3])))
-        at = pa.array([order.at for order in ordered], MOMENT).cast(pa.int64()).to_numpy()
-        return cls(ordered, np.array([packed(order) for order in ordered], np.int64), at)
-
-    def among(self, keys: Int64Array) -> tuple[Order, ...]:
-        """Return the orders that take effect in these cycles."""
-        return tuple(self.orders[i] for i in np.flatnonzero(np.isin(self.key, keys)))
 
 
 @dataclass(frozen=True)
@@ -172,8 +148,10 @@ class _Closed:
     count: Int64Array
 
 
-def _closed_cycles(records: pa.Table, golem: Int64Array, cycle: Int64Array, orders: _CycleOrders) -> _Closed:
-    """Return the cycles of the records, and the cycles without records that orders close."""
+def _closed_cycles(
+    records: pa.Table, golem: Int64Array, cycle: Int64Array, orders: Sequence[tuple[int, Order]]
+) -> _Closed:
+    """Return the cycles of the records, and the cycles without records that orders (with their keys) close."""
     packed = (golem << 32) | cycle
     tick = records.column("tick").to_numpy()
     at_us = records.column("observed_at").cast(pa.int64()).to_numpy()
@@ -181,11 +159,12 @@ def _closed_cycles(records: pa.Table, golem: Int64Array, cycle: Int64Array, orde
     key, first, count = np.unique(packed[order], return_index=True, return_counts=True)
     last = order[first + count - 1]
     tick_last, closed_us = tick[last], at_us[last]
-    empty = np.setdiff1d(orders.key, key)
+    ordered_at = {order_key: order.at for order_key, order in orders}  # the last order of each cycle
+    empty = np.setdiff1d(np.array(list(ordered_at), np.int64), key)
     if len(empty):  # a cycle without records closes at the time of its last order
-        last_order = np.searchsorted(orders.key, empty, side="right") - 1
+        ordered_us = pa.array([ordered_at[k] for k in empty.tolist()], MOMENT).cast(pa.int64()).to_numpy()
         sort, zeros = np.argsort(np.r_[key, empty]), np.zeros_like(empty)
-        added = (key, empty), (count, zeros), (tick_last, zeros), (closed_us, orders.at_us[last_order])
+        added = (key, empty), (count, zeros), (tick_last, zeros), (closed_us, ordered_us)
         key, count, tick_last, closed_us = (np.r_[pair][sort] for pair in added)
     owner = key >> 32
     return _Closed(key, owner, key & 0xFFFFFFFF, rank_within(owner), tick_last, closed_us, count)

@@ -16,8 +16,13 @@ from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.curation.model_budget import memory_budget
-from bardo_pipeline.derivation.curation.request_proposals import ProposalRequest, living_golems, propose, question
+from bardo_pipeline.derivation.curation.request_proposals import (
+    ProposalRequest,
+    living_golems,
+    memory_budget,
+    propose,
+    question,
+)
 from bardo_pipeline.errors import (
     AnswerError,
     ConfigError,

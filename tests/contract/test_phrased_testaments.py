@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.model_budget import memory_budget
+from bardo_pipeline.derivation.curation.request_proposals import memory_budget
 from bardo_pipeline.derivation.death.testament_phrasing import (
     PhrasingResult,
     phrase_all_testaments,

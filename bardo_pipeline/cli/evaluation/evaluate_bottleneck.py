@@ -10,15 +10,7 @@ from typer import Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now
-from bardo_pipeline.cli.output.eval_report import (
-    Line,
-    lines,
-    make_output_folder,
-    page,
-    report_progress,
-    table,
-    write_report,
-)
+from bardo_pipeline.cli.output import eval_report
 from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.bottleneck_evaluation import WAYS, Kept, Squeeze, Squeezed, squeeze
@@ -39,12 +31,12 @@ def bottleneck(
 ) -> None:
     """Measure the share of truths, answers and heirs' returns that survives budgets of 16 to 8,192 entries."""
     settings = Squeeze(seed, golems, days, heir_days, heirs, markets, pairs)
-    target = make_output_folder(folder or Path("eval") / f"bottleneck-{seed}")
-    with TemporaryDirectory(prefix="bardo-eval-") as home, report_progress(quiet=json) as tell:
+    target = eval_report.make_output_folder(folder or Path("eval") / f"bottleneck-{seed}")
+    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as tell:
         result = squeeze(Path(home) / "home", settings, policy=Policy(), tell=tell, clock=now)
     whole = {"entries": result.entries, "truths": result.truths, "answered": result.answered}
     facts = {"seed": seed, **whole, "kept": [k._asdict() for k in result.kept]}
-    write_report(target, _page(settings, result), facts, lambda: _show(result), json=json)
+    eval_report.write_report(target, _page(settings, result), facts, lambda: _show(result), json=json)
 
 
 def _show(result: Squeezed) -> None:
@@ -65,16 +57,16 @@ def _page(settings: Squeeze, result: Squeezed) -> str:
         f"answer {result.answered} questions. Shares are relative to that."
     )
     plots = "".join(
-        lines(title, "doublings of a budget of 16", [_line(result, way, part) for way in WAYS], top=top)
+        eval_report.lines(title, "doublings of a budget of 16", [_line(result, way, part) for way in WAYS], top=top)
         for title, part, top in (
             ("Truths kept", "truths", 1.0), ("Answers kept", "answers", 1.0), ("Worth of heirs", "worth", 1.2),
         )
     )  # fmt: skip
     sections = [f'<h2>Size against loss</h2><div class="plots">{plots}</div>',
-                f"<h2>Figures</h2>{table(_NAMES, [_row(k) for k in result.kept])}"]  # fmt: skip
-    return page("Bottleneck: size against loss", head, sections)
+                f"<h2>Figures</h2>{eval_report.table(_NAMES, [_row(k) for k in result.kept])}"]  # fmt: skip
+    return eval_report.page("Bottleneck: size against loss", head, sections)
 
 
-def _line(result: Squeezed, way: str, part: str) -> Line:
+def _line(result: Squeezed, way: str, part: str) -> eval_report.Line:
     points = [k for k in result.kept if k.way == way]
-    return Line(way, [(float(k.budget.bit_length() - 5), float(getattr(k, part))) for k in points])
+    return eval_report.Line(way, [(float(k.budget.bit_length() - 5), float(getattr(k, part))) for k in points])

@@ -11,17 +11,7 @@ import numpy as np
 from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.output.eval_report import (
-    Line,
-    bounds_table,
-    lines,
-    make_output_folder,
-    page,
-    print_bounds,
-    report_progress,
-    table,
-    write_report,
-)
+from bardo_pipeline.cli.output import eval_report
 from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
@@ -29,6 +19,7 @@ from bardo_pipeline.runtime.lineage_evaluation import Descent, Graded, grade_lin
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 
 RECORDED = Path("../shared/data")
+"""Default folder of recorded markets."""
 
 
 def lineage(
@@ -46,9 +37,9 @@ def lineage(
 ) -> None:
     """Compare heirs with orphans, clones and golems that forget nothing; exit 1 if a bound is missed."""
     policy = Policy()
-    target = make_output_folder(folder or Path("eval") / f"lineage-{seed}")
+    target = eval_report.make_output_folder(folder or Path("eval") / f"lineage-{seed}")
     descents = [Descent(seed + i, golems, days, judged_days, ancestors, turns=not steady) for i in range(seeds)]
-    with report_progress(quiet=json) as tell:
+    with eval_report.report_progress(quiet=json) as tell:
         report = grade_lineages(descents, policy, lambda share: tell("living", share), workers=workers)
         recorded, why = _recorded(trace, golems, ancestors, policy, lambda share: tell("recorded days", share))
     summary = {
@@ -57,7 +48,7 @@ def lineage(
         "recorded": {"skipped": why} if recorded is None else _summary(recorded),
     }  # fmt: skip
     page_text = _page(descents[0], report, recorded, why)
-    write_report(target, page_text, summary, lambda: _show(report, recorded, why), json=json)
+    eval_report.write_report(target, page_text, summary, lambda: _show(report, recorded, why), json=json)
     if not report.kept:
         raise Exit(1)
 
@@ -102,7 +93,7 @@ def _gain_rows(gains: tuple[Gain, ...]) -> list[tuple[Any, ...]]:
 
 
 def _show(report: Graded, recorded: Graded | None, why: str | None) -> None:
-    print_bounds(report.bounds)
+    eval_report.print_bounds(report.bounds)
     print_table(f"{len(report.markets)} markets", _CONDITION, _rows(report))
     print_table("Advantage of heirs", _GAIN, _gain_rows(report.gains))
     if recorded is None:
@@ -134,19 +125,20 @@ def _page(first: Descent, report: Graded, recorded: Graded | None, why: str | No
         "traits, budgets, lifespans and random draws. Worth is net asset value plus credits relative to birth, at the "
         "age that all four golems of a lineage reached."
     )
+    lives = eval_report.table(_CONDITION, _rows(report))
     sections = [
-        f"<h2>Bounds</h2>{bounds_table(report.bounds)}",
-        f'<h2>Lives</h2><div class="plots">{_survival(report)}{_ahead(report)}</div>{table(_CONDITION, _rows(report))}',
-        f"<h2>Advantage of heirs</h2>{table(_GAIN, _gain_rows(report.gains))}",
+        f"<h2>Bounds</h2>{eval_report.bounds_table(report.bounds)}",
+        f'<h2>Lives</h2><div class="plots">{_survival(report)}{_ahead(report)}</div>{lives}',
+        f"<h2>Advantage of heirs</h2>{eval_report.table(_GAIN, _gain_rows(report.gains))}",
         "<h2>Recorded days</h2>"
         + (
             f"<p>Skipped: {escape(why or '')}</p>"
             if recorded is None
             else f"<p>{escape(recorded.markets[0])}: a single market, so no bounds apply.</p>"
-            f"{table(_CONDITION, _rows(recorded))}{table(_GAIN, _gain_rows(recorded.gains))}"
+            f"{eval_report.table(_CONDITION, _rows(recorded))}{eval_report.table(_GAIN, _gain_rows(recorded.gains))}"
         ),
     ]
-    return page("Proof of worth: lineage", head, sections)
+    return eval_report.page("Proof of worth: lineage", head, sections)
 
 
 def _survival(report: Graded) -> str:
@@ -155,8 +147,8 @@ def _survival(report: Graded) -> str:
         ages = np.sort(lives.ticks)
         step = max(len(ages) // 40, 1)
         points = [(0.0, 1.0)] + [(float(ages[i]), 1.0 - (i + 1) / len(ages)) for i in range(step - 1, len(ages), step)]
-        curves.append(Line(condition.replace("_", " "), points))
-    return lines("Survival", "age, ticks", curves)
+        curves.append(eval_report.Line(condition.replace("_", " "), points))
+    return eval_report.lines("Survival", "age, ticks", curves)
 
 
 def _ahead(report: Graded) -> str:
@@ -169,5 +161,5 @@ def _ahead(report: Graded) -> str:
         ratio = np.sort(np.minimum(heirs / np.maximum(lives.ticks, 1), right))
         step = max(len(ratio) // 40, 1)
         points = [(float(ratio[i]), (i + 1) / len(ratio)) for i in range(step - 1, len(ratio), step)]
-        curves.append(Line(condition.replace("_", " "), points))
-    return lines("Lifetime of heirs relative to others", f"ratio of {LIFETIME}", curves)
+        curves.append(eval_report.Line(condition.replace("_", " "), points))
+    return eval_report.lines("Lifetime of heirs relative to others", f"ratio of {LIFETIME}", curves)

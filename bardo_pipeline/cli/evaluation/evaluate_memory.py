@@ -10,17 +10,10 @@ from typer import Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
-from bardo_pipeline.cli.evaluation.evaluate_lineage import lineage
+from bardo_pipeline.cli.evaluation.evaluate_lineage import RECORDED, lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
 from bardo_pipeline.cli.options import now
-from bardo_pipeline.cli.output.eval_report import (
-    foretold_page,
-    make_output_folder,
-    print_bounds,
-    report_progress,
-    worth_page,
-    write_report,
-)
+from bardo_pipeline.cli.output import eval_report
 from bardo_pipeline.cli.output.tables import out, print_table, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -30,10 +23,6 @@ from bardo_pipeline.runtime.memory_evaluation import Grading, Report, foretell, 
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 
 app = Typer(help="Grade the knowledge of golems against markets with known truths.", no_args_is_help=True)
-
-RECORDED = Path("../shared/data")
-"""Default folder of recorded markets."""
-
 
 app.command()(negentropy)
 app.command()(lineage)
@@ -67,10 +56,11 @@ def memory(
         return
     if market != "synthetic":
         raise ConfigError(f"--market {market!r} is unknown: use synthetic or recorded")
-    target = make_output_folder(folder or Path("eval") / f"memory-{seed}")
-    with TemporaryDirectory(prefix="bardo-eval-") as home, report_progress(quiet=json) as tell:
+    target = eval_report.make_output_folder(folder or Path("eval") / f"memory-{seed}")
+    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as tell:
         report = grade_memory(Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, tell=tell)
-    write_report(target, worth_page(report, policy.worth), summary(report), lambda: show(report), json=json)
+    page = eval_report.worth_page(report, policy.worth)
+    eval_report.write_report(target, page, summary(report), lambda: show(report), json=json)
     if not report.kept:
         raise Exit(1)
 
@@ -81,8 +71,8 @@ def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: b
         out.print(f"skipped: {trace} is not a folder; name the recorded market's folder with --trace")
         return
     market, _ = read_trace(trace)
-    target = make_output_folder(target)
-    with TemporaryDirectory(prefix="bardo-eval-") as home, report_progress(quiet=json) as tell:
+    target = eval_report.make_output_folder(target)
+    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as tell:
         result = foretell(Path(home), market, golems, policy=policy, clock=now, tell=tell)
     facts: dict[str, Any] = {"market": result.market, "golems": result.golems, "records": result.records}
     facts |= {"calibration": calibration_facts(result.calibration)}
@@ -91,12 +81,12 @@ def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: b
         say(f"{result.market}: {result.golems} golems, {result.records:,} records")
         show_calibration(result.calibration)
 
-    write_report(target, foretold_page(result), facts, show_recorded, json=json)
+    eval_report.write_report(target, eval_report.foretold_page(result), facts, show_recorded, json=json)
 
 
 def show(report: Report) -> None:
     """Print bounds, truths of the last day, expired truths, retrieval quality and calibration as tables."""
-    print_bounds(report.bounds)
+    eval_report.print_bounds(report.bounds)
     rows = [(t.name, t.kind, t.strength, t.met, t.held) for t in report.looks[-1].recalled]
     print_table("Truths above one sigma", ["truth", "kind", "sigma", "met", "held"], rows)
     if report.faded:

@@ -13,7 +13,7 @@ from bardo_pipeline.cli.options import now, open_context
 from bardo_pipeline.cli.output.tables import out, print_nonempty, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import request_proposals as proposals
-from bardo_pipeline.derivation.curation.model_budget import memory_budget
+from bardo_pipeline.derivation.curation.request_proposals import memory_budget
 from bardo_pipeline.derivation.death import testament_phrasing as phrasing
 from bardo_pipeline.errors import ConfigError, GatewayError
 from bardo_pipeline.events.life.proposal_events import Asked, Phrased, ProposedOperation

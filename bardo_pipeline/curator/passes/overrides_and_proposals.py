@@ -21,18 +21,8 @@ from bardo_pipeline.arrays import BoolArray, Int64Array, ObjectArray
 from bardo_pipeline.curator.passes.distil import vote_both_ways
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence, own_effect
 from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.state.decision_log import (
-    CONTRADICTED,
-    CORRECTED,
-    NOTED,
-    PINNED,
-    REINFORCED,
-    STAGED,
-    UNPINNED,
-    CycleBatch,
-    OutcomeNote,
-)
-from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
+from bardo_pipeline.curator.state import decision_log as decisions
+from bardo_pipeline.curator.state.decision_log import CycleBatch
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
 from bardo_pipeline.curator.state.proposal_agenda import CitedProposal
 from bardo_pipeline.events.life.override_events import Order
@@ -74,7 +64,7 @@ def apply_retractions(state: GrimoireState, wave: CycleBatch, policy: Policy) ->
         state["pinned_ppm"][rows] = 0
         state["decay_class"][rows] = [state.structures.rows[s].decay_class for s in state["structure"][rows]]
         clear_own_evidence(state, rows)
-        wave.note(state, RETRACTED_OPERATION, rows, before, orders=orders)
+        wave.note(state, decisions.RETRACTED, rows, before, orders=orders)
 
 
 def batches_by_row(rows: Int64Array) -> list[Int64Array]:
@@ -89,13 +79,13 @@ def _pin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Seque
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     ordered_us = np.array([round(order.at.timestamp() * 1_000_000) for order in orders], np.int64)
     state["pinned_ppm"][rows] = np.maximum(state.confidence_at(rows, ordered_us, policy.decay), 1)
-    wave.note(state, PINNED, rows, now, orders=orders)
+    wave.note(state, decisions.PINNED, rows, now, orders=orders)
 
 
 def _unpin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
     now = _anchor(state, wave, rows, policy)
     state["pinned_ppm"][rows] = 0
-    wave.note(state, UNPINNED, rows, now, orders=orders)
+    wave.note(state, decisions.UNPINNED, rows, now, orders=orders)
 
 
 def _correct(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
@@ -112,7 +102,7 @@ def _correct(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: S
     verdict = np.array([o.verdict or "" for o in orders], dtype=object)
     judged = (verdict != "") & ~fact & (state["sign"][rows] != 0) & (state["kind"][rows] <= WARNING)
     _judge(state, rows[judged], verdict[judged])
-    wave.note(state, CORRECTED, rows, now, orders=orders)
+    wave.note(state, decisions.CORRECTED, rows, now, orders=orders)
 
 
 def _judge(state: GrimoireState, rows: Int64Array, verdict: ObjectArray) -> None:
@@ -142,10 +132,10 @@ VOTES = {"UPVOTE": 1, "DOWNVOTE": -1}
 
 SENTENCES = {
     "ADD": "own evidence decides; {source} proposed it: {reason}",
-    REINFORCED: "own evidence agrees; {source} proposed the upvote: {reason}",
-    CONTRADICTED: "own evidence disagrees; {source} proposed the downvote: {reason}",
-    STAGED: "own evidence does not bear out the vote; {source} proposed it: {reason}",
-    NOTED: "{source} notes: {note}",
+    decisions.REINFORCED: "own evidence agrees; {source} proposed the upvote: {reason}",
+    decisions.CONTRADICTED: "own evidence disagrees; {source} proposed the downvote: {reason}",
+    decisions.STAGED: "own evidence does not bear out the vote; {source} proposed it: {reason}",
+    decisions.NOTED: "{source} notes: {note}",
 }
 
 
@@ -160,7 +150,7 @@ def stage_additions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> N
     for batch in batches_by_row(rows):
         sentences = [_considered("ADD", additions[i]) for i in batch]
         spans = np.array([_span(additions[i], additions[i].structure) for i in batch], np.int64)
-        wave.note(state, STAGED, rows[batch], before[batch], spans, orders=sentences)
+        wave.note(state, decisions.STAGED, rows[batch], before[batch], spans, orders=sentences)
 
 
 def apply_proposed_votes(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
@@ -178,7 +168,12 @@ def apply_proposed_votes(state: GrimoireState, wave: CycleBatch, policy: Policy)
         vote_both_ways(state, rows, before, at, up, down, policy)
         wave.doubted = np.union1d(wave.doubted, rows[down])
         spans = np.array([_span(m, s) for m, s in zip(motions, state["structure"][rows], strict=True)], np.int64)
-        outcomes = (REINFORCED, up), (CONTRADICTED, down), (STAGED, ~supported & ~notes), (NOTED, notes)
+        outcomes = (
+            (decisions.REINFORCED, up),
+            (decisions.CONTRADICTED, down),
+            (decisions.STAGED, ~supported & ~notes),
+            (decisions.NOTED, notes),
+        )
         for operation, chosen in outcomes:
             sentences = [_considered(operation, motions[i]) for i in np.flatnonzero(chosen)]
             wave.note(state, operation, rows[chosen], before[chosen], spans[chosen], orders=sentences)
@@ -206,7 +201,7 @@ def _span(motion: CitedProposal, structure: int) -> tuple[int, int]:
     return motion.first + first, motion.first + stop
 
 
-def _considered(outcome: int | str, motion: CitedProposal) -> OutcomeNote:
+def _considered(outcome: int | str, motion: CitedProposal) -> decisions.OutcomeNote:
     proposal = motion.proposal
     sentence = SENTENCES[outcome].format(source=proposal.source, reason=proposal.reason, note=proposal.note)
-    return OutcomeNote(proposal.event_id, sentence)
+    return decisions.OutcomeNote(proposal.event_id, sentence)

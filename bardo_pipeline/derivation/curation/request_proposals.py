@@ -1,7 +1,8 @@
 """Proposals: ask a language model for operations on a golem's entries, and record the reply as an event.
 
 The same question about the same cycle is asked once; a lock allows one asking process at a time. A rebuild asks
-nothing, because it reads the recorded replies. Source: MEM-4, canon 58.
+nothing, because it reads the recorded replies. A model is called only if the caps on the cost of a UTC day cover the
+call's maximum cost. Source: HB S3, S17; MEM, MEM-4, INH-20, canon 58.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from bardo_pipeline import errors
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.model_prompt import REPLAY_COLUMNS, Prompt, prompt_of
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Asked, Outcome, ProposedOperation
 from bardo_pipeline.events.record.arrow_schema import to_models
-from bardo_pipeline.gateway.model_request import ModelSettings, Reply, ask
+from bardo_pipeline.gateway.model_request import ModelSettings, Reply, ask, most_micros
 
 RETRYABLE: tuple[Outcome, ...] = ("timed_out", "failed", "over_cap")
 """Outcomes without an answer, after which the caller may ask the same question again."""
@@ -211,3 +211,70 @@ def _recorded_reply(
     answers = [event for event in replies if event.asked and event.asked.outcome == "answered"]
     preferred = answers or replies
     return preferred[-1] if preferred else None
+
+
+_PAYLOADS = {"ModelAsked": "asked", "TestamentPhrased": "phrased"}
+"""Kinds of events that record the cost of a model call, with the payload that holds it."""
+
+
+def over_cap(
+    context: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime
+) -> Reply | None:
+    """Return an `over_cap` reply if today's caps do not cover the call, else None."""
+    for capped_golem in (None, golem_id):
+        detail = cap_shortfall(context, capped_golem, prompt, settings, now)
+        if detail is not None:
+            return Reply(outcome="over_cap", detail=detail, answer=None)
+    return None
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """A golem's cap on model calls in a UTC day and the cost so far, in micro-dollars.
+
+    share: of the golem's daily budget, in [0, 1].
+    """
+
+    cap_micros: int
+    spent_micros: int
+    daily_budget_micros: int
+    share: float
+
+    @property
+    def left_micros(self) -> int:
+        """The rest of today's cap."""
+        return max(self.cap_micros - self.spent_micros, 0)
+
+
+def memory_budget(context: DerivationContext, golem_id: str, now: datetime) -> MemoryBudget:
+    """Return a golem's budget for memory services today: a share of its daily budget, at most the cap (INH-20)."""
+    policy = context.policy.gateway
+    cap = min(policy.golem_day_micros_max, int(policy.daily_budget_micros * policy.memory_share_max))
+    return MemoryBudget(cap, _spent_today(context, golem_id, now), policy.daily_budget_micros, policy.memory_share_max)
+
+
+def _spent_today(context: DerivationContext, golem_id: str | None, now: datetime) -> int:
+    """Return the cost of model calls recorded today, in micro-dollars, for one golem or (None) for all."""
+    return sum(
+        row[payload]["cost_micros"]
+        for kind, payload in _PAYLOADS.items()
+        for row in context.life(kind).select(["golem_id", "recorded_at", payload]).to_pylist()
+        if row["recorded_at"].date() == now.date() and golem_id in (None, row["golem_id"])
+    )
+
+
+def cap_shortfall(
+    context: DerivationContext, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
+) -> str | None:
+    """Return why today's cap of one golem or (None) of all golems does not cover a call; None if it does."""
+    policy = context.policy.gateway
+    cost_max = most_micros(settings, prompt.size_bytes, policy)
+    if golem_id is None:
+        cap, spent, owner = policy.day_micros_max, _spent_today(context, None, now), "all golems"
+    else:
+        budget = memory_budget(context, golem_id, now)
+        cap, spent, owner = budget.cap_micros, budget.spent_micros, "this golem"
+    if spent + cost_max <= cap:
+        return None
+    left = f"${max(cap - spent, 0) / 1e6:.4f} of ${cap / 1e6:.4f} are left for {owner} today"
+    return f"{left}, and asking may cost ${cost_max / 1e6:.4f}"

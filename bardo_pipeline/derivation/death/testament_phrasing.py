@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.model_budget import cap_shortfall, over_cap
-from bardo_pipeline.derivation.curation.request_proposals import ERRORS, RETRYABLE
+from bardo_pipeline.derivation.curation.request_proposals import ERRORS, RETRYABLE, cap_shortfall, over_cap
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Phrased, Wording
