@@ -126,19 +126,13 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
 def summary(report: Report) -> dict[str, Any]:
     """Return the report as JSON, without single entries."""
     return {
-        "seed": report.grading.seed,
-        "golems": report.grading.golems,
-        "days": report.grading.days,
+        **{name: getattr(report.grading, name) for name in ("seed", "golems", "days")},
         "records": report.records,
         "kept": report.kept,
         "bounds": [b._asdict() for b in report.bounds],
         "looks": [
             {
-                "day": look.day,
-                "precision": look.precision,
-                "recall": look.recall,
-                "junk": look.junk,
-                "decoy_confidence": look.decoy_confidence,
+                **{name: getattr(look, name) for name in ("day", "precision", "recall", "junk", "decoy_confidence")},
                 "truths": [{**t._asdict(), "share": t.share} for t in look.recalled],
             }
             for look in report.looks

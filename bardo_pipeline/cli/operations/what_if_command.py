@@ -15,16 +15,8 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, open_context, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.versions import side_derivations as derivations
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
-from bardo_pipeline.derivation.versions.side_derivations import (
-    StoredDerivation,
-    adopt,
-    adoptions,
-    drop,
-    open_read_only,
-    settle,
-    stored_derivations,
-)
 from bardo_pipeline.derivation.versions.what_if import WhatIf, compare, what_if
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -81,14 +73,14 @@ def ask_what_if(
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
     stores = open_context(home)
     if listed:
-        _list(stored_derivations(stores), json)
+        _list(derivations.stored_derivations(stores), json)
         return
     if dropped is not None:
-        drop(stores, dropped)
+        derivations.drop(stores, dropped)
         out.print(f"derivation {dropped} is deleted")
         return
     if against is not None:
-        comparison = compare(stores, open_read_only(stores, against), horizon_us=horizon_us)
+        comparison = compare(stores, derivations.open_read_only(stores, against), horizon_us=horizon_us)
     elif change or policy is not None or stores.frozen is not None:
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
         with spinner("deriving", quiet=json) as tell:
@@ -129,8 +121,8 @@ def adopt_derivation(
     if derivation is None:
         raise ConfigError("no derivation is named: `bardo whatif --list` lists them")
     with spinner("updating the derivation", quiet=json) as tell:
-        event = adopt(stores, derivation, why, now=now(), tell=tell)
-        settle(DerivationContext.open(root), now=now())
+        event = derivations.adopt(stores, derivation, why, now=now(), tell=tell)
+        derivations.settle(DerivationContext.open(root), now=now())
     assert event.adopted is not None, "an adoption event has its payload"
     if json:
         print_json(event.model_dump(exclude_none=True))
@@ -140,7 +132,7 @@ def adopt_derivation(
 
 
 def _history(stores: DerivationContext, json: bool) -> None:
-    rows = adoptions(stores).to_pylist()
+    rows = derivations.adoptions(stores).to_pylist()
     if json:
         print_json(rows)
     elif rows:
@@ -154,11 +146,11 @@ def _history(stores: DerivationContext, json: bool) -> None:
         out.print(f"nothing was adopted: the specification's policy applies ({stores.derivation_id})")
 
 
-def _list(derivations: list[StoredDerivation], json: bool) -> None:
+def _list(built_derivations: list[derivations.StoredDerivation], json: bool) -> None:
     if json:
-        print_json([asdict(built) for built in derivations])
+        print_json([asdict(built) for built in built_derivations])
         return
-    for built in derivations:
+    for built in built_derivations:
         scope = "" if built.golems is None else f", only of {len(built.golems)} golems"
         scope += "" if built.embedder is None else f", by {built.embedder}"
         out.print(

@@ -20,15 +20,9 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.passes.weigh import own_effect
+from bardo_pipeline.curator.state import grimoire_state as grimoire
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED, CycleBatch
-from bardo_pipeline.curator.state.grimoire_state import (
-    ACTIVE,
-    FOLDED,
-    INSIGHT,
-    GrimoireState,
-    is_quarantined,
-    size_bands,
-)
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, is_quarantined, size_bands
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
@@ -40,10 +34,10 @@ def distil(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     rows, causes = wave.rows[chosen], wave.causes[chosen]
     mean, low, high, sign = own_effect(state, rows, policy)
     sure = sign != 0
-    active, claim = state["status"][rows] == ACTIVE, state["sign"][rows]
+    active, claim = state["status"][rows] == grimoire.ACTIVE, state["sign"][rows]
     direction = cycle_direction(wave, chosen, policy)
     agrees, opposes = (active & (direction != 0) & (direction == side * claim) for side in (1, -1))
-    created = ~active & sure & (state["status"][rows] != FOLDED)
+    created = ~active & sure & (state["status"][rows] != grimoire.FOLDED)
     at = wave.closing(state, rows)
     before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
 
@@ -74,8 +68,8 @@ def create(state: GrimoireState, rows: Int64Array, sign: Int64Array, wave: Cycle
     place = wave.place(state, rows)
     at = wave.at_us[place]
     for name, value in (
-        ("status", ACTIVE),
-        ("kind", INSIGHT),
+        ("status", grimoire.ACTIVE),
+        ("kind", grimoire.INSIGHT),
         ("sign", sign),
         ("confidence_ppm", confidence),
         ("confidence_origin_ppm", confidence),
@@ -138,7 +132,7 @@ def phage(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
 
 def _refuted(state: GrimoireState, rows: Int64Array, policy: Policy) -> Int64Array:
     """Return the active rules among these rows whose whole own evidence points the other way."""
-    rows = rows[(state["status"][rows] == ACTIVE) & (state["decay_class"][rows] != CLASS_FACT)]
+    rows = rows[(state["status"][rows] == grimoire.ACTIVE) & (state["decay_class"][rows] != CLASS_FACT)]
     count, total = state["own_count"][rows], state["own_sum"][rows]
     opposite = (np.sign(total) == -state["sign"][rows]) & (total != 0)
     total_min = policy.curator.effect_min_ppm * count
@@ -150,7 +144,7 @@ def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     facts = np.flatnonzero(state["decay_class"][wave.rows] == CLASS_FACT)
     rows, causes, count = wave.rows[facts], wave.causes[facts], wave.count[facts]
     count_min = policy.curator.baseline_min
-    active = state["status"][rows] == ACTIVE
+    active = state["status"][rows] == grimoire.ACTIVE
     created = ~active & (state["own_count"][rows] >= count_min)
     voted = active & (count >= count_min)
     at = wave.closing(state, rows)

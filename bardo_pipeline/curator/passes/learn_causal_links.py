@@ -21,16 +21,9 @@ from bardo_pipeline.curator.causality import granger
 from bardo_pipeline.curator.causality.lagged_moments import Key, Memory, Stretch
 from bardo_pipeline.curator.causality.variables import CONSTANT, SCALE, Column
 from bardo_pipeline.curator.passes.distil import create, vote
+from bardo_pipeline.curator.state import grimoire_state as grimoire
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED, CycleBatch
-from bardo_pipeline.curator.state.grimoire_state import (
-    ACTIVE,
-    CANDIDATE,
-    CAUSAL_LINK,
-    PRUNED,
-    RETRACTED,
-    GrimoireState,
-    is_quarantined,
-)
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, is_quarantined
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
@@ -101,7 +94,7 @@ def _test(state: GrimoireState, wave: CycleBatch, units: list[_Unit], policy: Po
     earlier, now = state.moments.bases.of(before), state.moments.bases.of(before + fresh)
     for task, old_base, base in zip(granger.tasks(), earlier, now, strict=True):
         test = _Test(state, wave, units, task, policy, causes)
-        active, staged = test.links(ACTIVE), test.links(CANDIDATE)
+        active, staged = test.links(grimoire.ACTIVE), test.links(grimoire.CANDIDATE)
         spread = granger.spread_of(old_base, task)
         for links in (active, staged):
             if (links.rows >= 0).any():
@@ -242,7 +235,7 @@ class _Test:
                 (created if supported else staged).append((row, unit))
         rows = np.array([row for row, _ in created], np.int64)
         create(state, rows, state["sign"][rows].copy(), self.wave, confidence=ppm(rules.confidence_found))
-        state["kind"][rows] = CAUSAL_LINK
+        state["kind"][rows] = grimoire.CAUSAL_LINK
         self._note(STAGED, staged)
         self._note(CREATED, created)
 
@@ -270,7 +263,7 @@ class _Test:
         staged: list[tuple[int, int]] = []
         for row, (unit, place, _) in zip(self.state.find(golem, codes).tolist(), wanted, strict=True):
             status, sign = int(self.state["status"][row]), int(self.state["sign"][row])
-            if status in (PRUNED, RETRACTED) or (status == CANDIDATE and sign == 0):
+            if status in (grimoire.PRUNED, grimoire.RETRACTED) or (status == grimoire.CANDIDATE and sign == 0):
                 self._reset(row, int(np.sign(causes.weight[unit, place])))
                 self._restate(row, causes, unit, place)
                 staged.append((row, unit))
@@ -279,9 +272,10 @@ class _Test:
     def _reset(self, row: int, sign: int) -> None:
         """Turn a row into a candidate without evidence; a removed entry becomes the golem's own."""
         state = self.state
-        if state["status"][row] != CANDIDATE:
+        if state["status"][row] != grimoire.CANDIDATE:
             state["origin"][row] = state["golem"][row]
-        for name, value in (*((n, 0) for n in OWN), ("status", CANDIDATE), ("kind", CAUSAL_LINK), ("sign", sign)):
+        claim = {"status": grimoire.CANDIDATE, "kind": grimoire.CAUSAL_LINK, "sign": sign}
+        for name, value in (dict.fromkeys(OWN, 0) | claim).items():
             state[name][row] = value
 
     def _restate(self, row: int, causes: granger.Causes, unit: int, place: int) -> None:

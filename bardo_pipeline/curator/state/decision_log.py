@@ -108,33 +108,11 @@ class DecisionLog:
         self.parts: list[Int64Array] = []  # [_NOTED, rows] each
         self.orders: list[Order | OutcomeNote] = []
 
-    def note(
-        self,
-        state: GrimoireState,
-        operation: int,
-        rows: Int64Array,
-        cycle: Int64Array,
-        at_us: Int64Array,
-        before: Int64Array | int,
-        causes: Int64Array | None,
-        orders: Sequence[Order | OutcomeNote] | None,
-    ) -> None:
-        """Add a decision about each row.
-
-        Parameters
-        ----------
-        before : int64 [rows], confidence before the decision in ppm
-        causes : int64 [rows, 2], spans of cause_tick; None for no evidence
-        orders : the order, proposal or delivery behind each decision, or None
-        """
-        part = np.zeros((len(_NOTED), len(rows)), np.int64)
-        part[: len(COLUMNS)] = state.block.take(rows, axis=1)
-        part[_OPERATION], part[_CYCLE], part[_AT], part[_BEFORE] = operation, cycle, at_us, before
-        if causes is not None:
-            part[_CAUSES] = causes.T
-        part[_ORDER] = np.arange(len(rows)) + len(self.orders) if orders else -1
+    def add(self, part: Int64Array, orders: Sequence[Order | OutcomeNote]) -> None:
+        """Add decisions [_NOTED, rows], and the order, proposal or delivery behind each; empty for none."""
+        part[_ORDER] = np.arange(part.shape[1]) + len(self.orders) if orders else -1
         self.parts.append(part)
-        self.orders += orders or ()
+        self.orders += orders
 
     def join(self, spans: Int64Array, first: Int64Array) -> Int64Array:
         """Join each group of spans [spans, 2] into one span. first: index of each group's first span."""
@@ -286,10 +264,28 @@ class CycleBatch:
         causes: Int64Array | None = None,
         orders: Sequence[Order | OutcomeNote] | None = None,
     ) -> None:
-        """Log a decision about each row at the close of its golem's cycle (see `DecisionLog.note`)."""
-        if len(rows):
-            place = self.place(state, rows)
-            self.log.note(state, operation, rows, self.cycle[place], self.at_us[place], before, causes, orders)
+        """Log a decision about each row at the close of its golem's cycle.
+
+        Parameters
+        ----------
+        before : int64 [rows], confidence before the decision in ppm
+        causes : int64 [rows, 2], spans of the log's causes; None for no evidence
+        orders : the order, proposal or delivery behind each decision, or None
+        """
+        if not len(rows):
+            return
+        place = self.place(state, rows)
+        part = np.zeros((len(_NOTED), len(rows)), np.int64)
+        part[: len(COLUMNS)] = state.block.take(rows, axis=1)
+        part[_OPERATION], part[_CYCLE], part[_AT], part[_BEFORE] = (
+            operation,
+            self.cycle[place],
+            self.at_us[place],
+            before,
+        )
+        if causes is not None:
+            part[_CAUSES] = causes.T
+        self.log.add(part, orders or ())
 
     def closing(self, state: GrimoireState, rows: Int64Array) -> Int64Array:
         """Return the closing time, in microseconds, of the cycle of each row's golem."""

@@ -240,11 +240,6 @@ class MemoryBudget:
     daily_budget_micros: int
     share: float
 
-    @property
-    def left_micros(self) -> int:
-        """The rest of today's cap."""
-        return max(self.cap_micros - self.spent_micros, 0)
-
 
 def memory_budget(context: DerivationContext, golem_id: str, now: datetime) -> MemoryBudget:
     """Return a golem's budget for memory services today: a share of its daily budget, at most the cap (INH-20)."""
