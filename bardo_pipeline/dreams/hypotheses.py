@@ -92,9 +92,8 @@ class Hypotheses:
 
     def code(self, structure: Structure, change: int) -> int:
         """Return the code of a situation and a change, registering it if new."""
-        code = self._codes.get((structure, change))
-        if code is None:
-            code = self._codes[structure, change] = len(self.structures)
+        code = self._codes.setdefault((structure, change), len(self.structures))
+        if code == len(self.structures):
             self.structures.append(structure)
             self.changes.append(change)
         return code

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Column
 from bardo_pipeline.curator.state import decision_log as log
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
@@ -102,7 +103,7 @@ def lesson_decisions(
     }
     table = pa.table({n: columns[n] for n in log.DECISION_SCHEMA.names}).cast(log.DECISION_SCHEMA)
     if orders:
-        table = _apply_orders(table, rows["hypothesis_id"].to_pylist(), orders, policy)
+        table = _apply_orders(table, rows["hypothesis_id"], orders, policy)
     table = with_columns(table, fades_at=with_fade_time(table.select(ENTRY_SCHEMA.names), policy)["fades_at"])
     return table.sort_by([(n, "ascending") for n in ("golem_id", "cycle", "seq")])
 
@@ -189,7 +190,7 @@ def _history(rows: pa.Table, entries: pa.Array, before: pa.Table) -> dict[str, A
     return {name: history[name] for name in history.column_names}
 
 
-def _apply_orders(decisions: pa.Table, hypotheses: Sequence[str], orders: Sequence[Order], policy: Policy) -> pa.Table:
+def _apply_orders(decisions: pa.Table, hypotheses: Column, orders: Sequence[Order], policy: Policy) -> pa.Table:
     """Apply orders to decisions of dreams (DECISION_SCHEMA), dropping the decisions that an order overrides.
 
     hypotheses: hypothesis id of each row. An order counts if the entry is active when its cycle closes. After a
@@ -199,22 +200,15 @@ def _apply_orders(decisions: pa.Table, hypotheses: Sequence[str], orders: Sequen
     for order in sorted(orders):
         if order.kind in _OPERATIONS:
             orders_of.setdefault((order.golem_id, order.entry_id), []).append(order)
-    pairs = list(zip(decisions["golem_id"].to_pylist(), decisions["entry_id"].to_pylist(), strict=True))
-    ordered = [i for i, pair in enumerate(pairs) if pair in orders_of]
-    if not ordered:
-        return decisions
-    unordered = decisions.filter(pa.array([pair not in orders_of for pair in pairs]))
-    affected = decisions.take(pa.array(ordered)).to_pylist()
-    rows = sorted(
-        (row | {"hypothesis": hypotheses[i]} for i, row in zip(ordered, affected, strict=True)),
-        key=lambda row: (row["golem_id"], row["entry_id"], row["cycle"], row["seq"]),
-    )
+    pairs = zip(decisions["golem_id"].to_pylist(), decisions["entry_id"].to_pylist(), strict=True)
+    is_ordered = pa.array([pair in orders_of for pair in pairs], pa.bool_())
+    affected = decisions.append_column("hypothesis", hypotheses).filter(is_ordered)
+    rows = affected.sort_by([(n, "ascending") for n in ("golem_id", "entry_id", "cycle", "seq")]).to_pylist()
     new_rows: list[Row] = []
     for pair, entry_rows in groupby(rows, key=lambda row: (row["golem_id"], row["entry_id"])):
         new_rows += _merge_orders(list(entry_rows), orders_of[pair], policy)
-    names = log.DECISION_SCHEMA.names
-    merged = pa.Table.from_pylist([{n: row[n] for n in names} for row in new_rows], schema=log.DECISION_SCHEMA)
-    return pa.concat_tables([unordered, merged])
+    merged = pa.Table.from_pylist(new_rows, schema=log.DECISION_SCHEMA)
+    return pa.concat_tables([decisions.filter(pc.invert(is_ordered)), merged])
 
 
 def _merge_orders(rows: Sequence[Row], orders: Sequence[Order], policy: Policy) -> Iterator[Row]:
@@ -242,7 +236,7 @@ def _merge_orders(rows: Sequence[Row], orders: Sequence[Order], policy: Policy) 
 
 def _ordered(row: Row, order: Order, policy: Policy) -> Row:
     """Return the decision that applies an order to an entry's last decision."""
-    entry = pa.Table.from_pylist([{n: row[n] for n in log.DECISION_SCHEMA.names}], schema=log.DECISION_SCHEMA)
+    entry = pa.Table.from_pylist([row], schema=log.DECISION_SCHEMA)
     at_us = pa.scalar(order.at, log.DECISION_SCHEMA.field("at").type).cast(pa.int64()).as_py()
     now, operation = int(confidence_of(entry, at_us, policy.decay)[0]), _OPERATIONS[order.kind]
     changed: Row = {

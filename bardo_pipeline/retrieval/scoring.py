@@ -26,12 +26,7 @@ LAYERS = ("vault", "clade", "lethe", "marketplace")
 VAULT, CLADE, LETHE, MARKETPLACE = range(4)
 
 LAYER_OF_PROVENANCE = {
-    "self": VAULT,
-    "death_testament": VAULT,
-    "archive": VAULT,
-    "import": VAULT,
-    "replicant": VAULT,
-    "dream_counterfactual": VAULT,
+    **dict.fromkeys(("self", "death_testament", "archive", "import", "replicant", "dream_counterfactual"), VAULT),
     "clade_sibling": CLADE,
     "lethe": LETHE,
     "marketplace": MARKETPLACE,
