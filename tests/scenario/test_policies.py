@@ -22,7 +22,7 @@ from tests.support.bardo_command import bardo
 
 WARNED = altered(LIVELY, ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
 """Anomaly bands under which warnings raise the re-centring threshold, so that the playbooks differ."""
-EDITION_READERS = ("active_derivation", "derivation_id", "context", "versions.side_derivations", "versions.adoption")
+EDITION_READERS = ("active_derivation", "context", "versions.side_derivations")
 
 
 @pytest.fixture
