@@ -14,7 +14,8 @@ from typer.models import OptionInfo
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.errors import ConfigError, NoHomeError, QueryError
+from bardo_pipeline.derivation.incremental import record_queries
+from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.storage import home as home_folder
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -80,8 +81,8 @@ def open_log(home: Path | None) -> Iterator[EventLog]:
 
 def require_born(stores: DerivationContext, golem: str | None) -> None:
     """Raise QueryError for a golem whose birth is not on record; None passes."""
-    if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
+    if golem is not None:
+        record_queries.require_born(stores, golem)
 
 
 def moment_of(text: str, option: str) -> datetime:

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import log_moment
+from bardo_pipeline.derivation.incremental.record_queries import birth_rows, log_moment
 from bardo_pipeline.derivation.versions.side_derivations import build, open_beside, switch_to
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.succession_events import Configured
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.golem_configuration import Configuration
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, canonical, configuration_hash, read_recorded
 from bardo_pipeline.storage.log.configuration_events import home_configuration, in_recording_order, newest
@@ -101,7 +102,7 @@ def in_force_now(context: DerivationContext, golem_id: str | None = None) -> InF
     """Return the configuration in force in the home, or that of a golem's birth (`in_force_of`)."""
     if golem_id is not None:
         return in_force_of(context, [golem_id])[golem_id]
-    return _in_force(context, home_configuration(context.life("ConfigurationAdopted")))
+    return _in_force(context.policy, home_configuration(context.life("ConfigurationAdopted")))
 
 
 def in_force_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, InForceNow]:
@@ -109,25 +110,26 @@ def in_force_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[
 
     That is the golem's own, else that of its run, else the home's last one, else the policy in force.
     """
-    events, births = in_recording_order(context.life("ConfigurationAdopted")), context.life("GolemBorn")
-    recorded = events["configured"].combine_chunks()
-    of_golem = dict(zip(events["golem_id"].to_pylist(), range(len(recorded)), strict=True))
-    of_run = dict(zip(pc.struct_field(recorded, "run").to_pylist(), range(len(recorded)), strict=True))
-    lineages = pc.struct_field(births["born"].combine_chunks(), "lineage_id").to_pylist()
-    runs = {g: of_run.get(line.rpartition("/")[0])
-            for g, line in zip(births["golem_id"].to_pylist(), lineages, strict=True)}  # fmt: skip
-    home = of_golem.get(EVERY_GOLEM)
-    places = {g: next((at for at in (of_golem.get(g), runs.get(g)) if at is not None), home) for g in golem_ids}
+    events, births = in_recording_order(context.life("ConfigurationAdopted")), birth_rows(context, golem_ids)
+    recorded = events["configured"].to_pylist()
+    of_golem = {golem_id: place for place, golem_id in enumerate(events["golem_id"].to_pylist())}
+    of_run = {content["run"]: place for place, content in enumerate(recorded)}
+
+    def place_of(golem_id: str) -> int | None:
+        run = births[golem_id]["lineage_id"].rpartition("/")[0] if golem_id in births else ""
+        return of_golem.get(golem_id, of_run.get(run, of_golem.get(EVERY_GOLEM)))
+
+    places = {golem_id: place_of(golem_id) for golem_id in golem_ids}
     by_place = {
-        at: _in_force(context, None if at is None else Configured.model_validate(recorded[at].as_py()))
-        for at in set(places.values())
+        place: _in_force(context.policy, None if place is None else Configured.model_validate(recorded[place]))
+        for place in set(places.values())
     }
-    return {g: by_place[at] for g, at in places.items()}
+    return {golem_id: by_place[place] for golem_id, place in places.items()}
 
 
-def _in_force(context: DerivationContext, configured: Configured | None) -> InForceNow:
+def _in_force(policy: Policy, configured: Configured | None) -> InForceNow:
     if configured is None:
-        return InForceNow(NO_CONFIG_FILE.complete(context.policy), None)
+        return InForceNow(NO_CONFIG_FILE.complete(policy), None)
     return InForceNow(read_recorded(configured.configuration), configured)
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.active_derivation import FIRST_EMBEDDER, InForce, derivation_id, in_force
 from bardo_pipeline.errors import DerivationError, EmbedderMismatch
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF
 from bardo_pipeline.events.life.override_events import OVERRIDES, Overrides
 from bardo_pipeline.events.life.proposal_events import Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrivals
@@ -114,25 +115,29 @@ class DerivationContext:
 
     def life(self, kind: str, golems: Collection[str] | None = None) -> pa.Table:
         """Return life events of one kind, of all golems or of these. Repeated calls read only new events."""
-        events = self._life_of_kind(kind)
-        if golems is None:
-            return events
-        return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
-
-    def _life_of_kind(self, kind: str) -> pa.Table:
         version = self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)
             if self._life is not None:  # events written during the last read are returned again
                 fresh = fresh.filter(pc.invert(pc.is_in(fresh["event_id"], value_set=self._life["event_id"])))
-            events = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
-            unique = events.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
-            assert unique.num_rows == events.num_rows, "the log repeats a life event"
-            self._life, self._life_seen, self._life_of = events.combine_chunks(), version, {}
+            known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
+            unique = known.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
+            assert unique.num_rows == known.num_rows, "the log repeats a life event"
+            self._life, self._life_seen, self._life_of = known.combine_chunks(), version, {}
         assert self._life is not None, "a log has its life table"
         if kind not in self._life_of:
             self._life_of[kind] = _of_kind(self._life, kind)
-        return self._life_of[kind]
+        events = self._life_of[kind]
+        if golems is None:
+            return events
+        return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+
+    def life_fields(self, kind: str, *fields: str, golems: Collection[str] | None = None) -> pa.Table:
+        """Return life events of one kind as golem_id, event_id, observed_at and these fields of their content."""
+        events = self.life(kind, golems)
+        content = events[ATTRIBUTE_OF[kind]].combine_chunks()
+        columns = {name: events[name] for name in ("golem_id", "event_id", "observed_at")}
+        return pa.table(columns | {name: pc.struct_field(content, name) for name in fields})
 
     def left_out(self) -> LeftOut:
         """Return all retractions of the log, also for a view of an earlier time."""

@@ -21,8 +21,9 @@ from bardo_pipeline.derivation.death.death_queries import (
     commit_credit,
     credit_micros,
     dead_golem,
+    standing_of,
 )
-from bardo_pipeline.derivation.death.graveyard import graves, standing_of
+from bardo_pipeline.derivation.death.graveyard import graves
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.reports.home_health import Successions, health_of

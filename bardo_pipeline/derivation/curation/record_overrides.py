@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries
+from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Corrected, Order, Override, Pinned, Retracted, Unpinned
@@ -49,10 +50,8 @@ class Grimoire:
 
 def grimoire_of(context: DerivationContext, golem_id: str) -> Grimoire:
     """Curate closed cycles, then return a golem's grimoire. Raises QueryError for an unknown golem."""
-    births = context.life("GolemBorn")
-    born = births.filter(pc.equal(births["golem_id"], golem_id))["observed_at"]
-    if not len(born):
-        raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
+    require_born(context, golem_id)
+    born = context.life("GolemBorn", [golem_id])["observed_at"]
     if context.frozen is None:
         derive_curation(context)
     tick, died = context.log.head_of(golem_id).contiguous, context.log.death_of(golem_id)

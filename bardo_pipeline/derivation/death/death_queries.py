@@ -14,13 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import cycle_of, last_event_time
+from bardo_pipeline.derivation.incremental.record_queries import (
+    curated_through,
+    last_event_time,
+    require_born,
+    values_by_golem,
+)
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
-from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
+from bardo_pipeline.errors import ConfigError, SuccessionError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, life_event
 from bardo_pipeline.events.life.succession_events import Advanced, Credited
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.heartbeat.fleet import Founding, golem_name
+from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.katabasis.anonymous_votes import DEATH_SCHEMA
 
 
@@ -53,6 +59,9 @@ class DeadGolem:
         return golem_name(self.born.lineage_id, self.born.generation + 1)
 
 
+SHOW_THE_DEAD = "`bardo graveyard` lists the dead"
+
+
 def births_of(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Born, datetime]]:
     """Return golem -> (birth, moment) of all or the given golems; of two births the earlier counts."""
     rows = context.life("GolemBorn", golem_ids).select(["golem_id", "observed_at", "born"]).sort_by("observed_at")
@@ -64,23 +73,18 @@ def births_of(context: DerivationContext, golem_ids: Collection[str] | None = No
 
 def owners_of(context: DerivationContext) -> dict[str, str]:
     """Return golem -> owner for every born golem."""
-    births = context.life("GolemBorn")
-    owners = pc.struct_field(births["born"].combine_chunks(), "owner_id")
-    return dict(zip(births["golem_id"].to_pylist(), owners.to_pylist(), strict=True))
+    return values_by_golem(golem_owners(context), "owner_id")
 
 
 def dead_golem(context: DerivationContext, golem_id: str) -> DeadGolem:
     """Return a dead golem. Raises QueryError for an unknown golem, SuccessionError for a living one."""
-    births = births_of(context, [golem_id])
-    if golem_id not in births:
-        raise QueryError(f"golem {golem_id}: no golem of this name was born: `bardo graveyard` lists the dead")
-    death = deaths_of(context, [golem_id]).get(golem_id)
-    if death is None:
+    require_born(context, golem_id, SHOW_THE_DEAD)
+    dead = dead_golems(context, [golem_id])
+    if not dead:
         raise SuccessionError(
             f"golem {golem_id} lives: only a dead golem is succeeded; `bardo golem show {golem_id}` shows its state"
         )
-    died, at = death
-    return DeadGolem(golem_id, births[golem_id][0], died, at, published_bundles(context, [golem_id]).get(golem_id))
+    return dead[0]
 
 
 def dead_golems(context: DerivationContext, golem_ids: Collection[str]) -> list[DeadGolem]:
@@ -102,9 +106,8 @@ def deaths_of(context: DerivationContext, golem_ids: Collection[str] | None = No
 
 def heirs_of(context: DerivationContext, golem_id: str) -> list[str]:
     """Return the golems born as heirs of this golem."""
-    births = context.life("GolemBorn")
-    predecessor = pc.struct_field(births["born"].combine_chunks(), "predecessor_id")
-    return births.filter(pc.equal(predecessor, golem_id))["golem_id"].to_pylist()
+    births = context.life_fields("GolemBorn", "predecessor_id")
+    return births.filter(pc.equal(births["predecessor_id"], golem_id))["golem_id"].to_pylist()
 
 
 def succession_steps(
@@ -132,12 +135,14 @@ def waiting_golems(context: DerivationContext) -> list[str]:
     return sorted(waiting - set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist()))
 
 
+def standing_of(context: DerivationContext, golem_id: str) -> Standing | None:
+    """Return the state of a dead golem's succession, None if none began."""
+    return standings(succession_steps(context, [golem_id])).get(golem_id)
+
+
 def succession_step_table(context: DerivationContext) -> pa.Table:
     """Return one row per recorded succession step: golem_id, heir_id, mode, step, outcome, budget_micros."""
-    events = context.life("SuccessionAdvanced")
-    steps = events["advanced"].combine_chunks()
-    fields = ("heir_id", "mode", "step", "outcome", "budget_micros")
-    return pa.table({"golem_id": events["golem_id"], **{name: pc.struct_field(steps, name) for name in fields}})
+    return context.life_fields("SuccessionAdvanced", "heir_id", "mode", "step", "outcome", "budget_micros")
 
 
 def unfinished_successions(context: DerivationContext) -> list[str]:
@@ -180,15 +185,15 @@ def credit_micros(context: DerivationContext, owner_id: str) -> int:
     """Return an owner's committed credit minus what funded its heirs, in micro-dollars."""
     commitments = context.life("CreditCommitted")["credited"].to_pylist()
     committed = sum(row["amount_micros"] for row in commitments if row["owner_id"] == owner_id)
-    births = context.life("GolemBorn")
-    owned = births.filter(pc.equal(pc.struct_field(births["born"].combine_chunks(), "owner_id"), owner_id))
-    spent = query_tables(_FUNDED, steps=succession_step_table(context), owned=owned.select(["golem_id"]))
+    steps, owners = succession_step_table(context), golem_owners(context)
+    spent = query_tables(_FUNDED, {"owner": owner_id}, steps=steps, owners=owners)
     return committed - int(spent["micros"][0].as_py())
 
 
 _FUNDED = """
     select coalesce(sum(micros), 0) as micros from (
-        select golem_id, max(budget_micros) as micros from steps semi join owned using (golem_id)
+        select golem_id, max(budget_micros) as micros from steps
+        semi join (from owners where owner_id = $owner) using (golem_id)
         where step = 'funded' and outcome = 'done' and mode = 'automatic' group by golem_id
     )
 """
@@ -202,7 +207,7 @@ def commit_credit(context: DerivationContext, owner_id: str, amount_micros: int,
     if amount_micros <= 0 or not why.strip():
         raise ConfigError("committed credit must be positive and have a reason: add --why")
     with context.home.lock("succession"):
-        number = 1 + sum(1 for row in context.life("CreditCommitted")["credited"].to_pylist() if row)
+        number = 1 + context.life("CreditCommitted").num_rows
         credited = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
         moment = last_event_time(context) or datetime(1970, 1, 1, tzinfo=UTC)
         context.log.record([life_event(EVERY_GOLEM, moment, credited)], now)
@@ -211,9 +216,7 @@ def commit_credit(context: DerivationContext, owner_id: str, amount_micros: int,
 
 def golem_owners(context: DerivationContext) -> pa.Table:
     """Return golem_id and owner_id of every golem that was born."""
-    births = context.life("GolemBorn")
-    owner_ids = pc.struct_field(births["born"].combine_chunks(), "owner_id")
-    return pa.table({"golem_id": births["golem_id"], "owner_id": owner_ids})
+    return context.life_fields("GolemBorn", "owner_id").select(["golem_id", "owner_id"])
 
 
 def recorded_deaths(context: DerivationContext) -> pa.Table:
@@ -222,14 +225,22 @@ def recorded_deaths(context: DerivationContext) -> pa.Table:
 
 
 def deaths_with_ticks(context: DerivationContext) -> pa.Table:
-    """Return `recorded_deaths` with the tick of each death."""
-    deaths = context.life("DeathDeclared")
-    tick = pc.struct_field(deaths["died"].combine_chunks(), "tick").cast(pa.int64())
-    cycle = cycle_of(tick.to_numpy(zero_copy_only=False), context.policy.curator.cycle_ticks)
-    columns = {"golem_id": deaths["golem_id"], "cycle": pa.array(cycle, pa.int64()), "at": deaths["observed_at"]}
-    rows = pa.table({**columns, "tick": tick}).join(golem_owners(context), "golem_id", join_type="inner")
-    rows = rows.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
-    golem_ids = rows["golem_id"].to_pylist()
-    is_first = pa.array([i == 0 or golem_ids[i] != golem_ids[i - 1] for i in range(len(golem_ids))], pa.bool_())
-    schema = DEATH_SCHEMA.append(pa.field("tick", pa.int64()))
-    return rows.filter(is_first).select(schema.names).combine_chunks().cast(schema)
+    """Return `recorded_deaths` with the event_id and the tick of each death."""
+    deaths, span = context.life_fields("DeathDeclared", "tick"), context.policy.curator.cycle_ticks
+    first = query_tables(_FIRST_DEATHS, {"span": span}, deaths=deaths, owners=golem_owners(context))
+    return first.cast(_TIMED_DEATH_SCHEMA)
+
+
+def curated_deaths(context: DerivationContext) -> pa.Table:
+    """Return `deaths_with_ticks` of the golems whose last cycle is curated."""
+    deaths = deaths_with_ticks(context)
+    is_curated = [(curated_through(context, g) or 0) >= cycle for g, cycle in values_by_golem(deaths, "cycle").items()]
+    return deaths.filter(pa.array(is_curated, pa.bool_()))
+
+
+_TIMED_DEATH_SCHEMA = pa.schema([*DEATH_SCHEMA, pa.field("event_id", pa.string()), pa.field("tick", pa.int64())])
+_FIRST_DEATHS = """
+    select golem_id, owner_id, (tick - 1) // $span + 1 as cycle, observed_at as at, event_id, tick
+    from deaths join owners using (golem_id)
+    qualify row_number() over (partition by golem_id order by tick, event_id) = 1 order by golem_id
+"""

@@ -20,9 +20,16 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import recorded_deaths
-from bardo_pipeline.derivation.incremental.record_queries import golem_batches, last_records
-from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of, deaths_with_ticks
+from bardo_pipeline.derivation.incremental.record_queries import (
+    counts_by_golem,
+    golem_batches,
+    last_records,
+    rows_of_golems,
+    rows_of_other_golems,
+    values_by_golem,
+)
+from bardo_pipeline.events.life.events import Born, Died, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import (
     PHASES_OF_DYING,
     Accepted,
@@ -73,8 +80,8 @@ def record_phases(context: DerivationContext, *, now: datetime) -> list[LifeEven
     now is the recording time; no content depends on it.
     """
     recorded: list[LifeEvent] = []
-    knowledge = _Knowledge(context)
-    for phase in (_accept, _settle, partial(_reflect, knowledge=knowledge), partial(_bequeath, knowledge=knowledge)):
+    counts: dict[str, _Counts] = {}
+    for phase in (_accept, _settle, partial(_reflect, counts=counts), partial(_bequeath, counts=counts)):
         events = phase(context)
         if events and context.log.record(events, now):
             recorded += events
@@ -89,25 +96,17 @@ class _Counts(NamedTuple):
     pushable_ids: list[str]
 
 
-class _Knowledge:
-    """The entries of dead golems, counted slice by slice and cached, because two phases use the counts."""
-
-    def __init__(self, context: DerivationContext) -> None:
-        self._context, self._counts = context, dict[str, _Counts]()
-
-    def counts(self, due: _Due) -> dict[str, _Counts]:
-        """Return golem -> counts, at least for the due golems."""
-        for golems in golem_batches(self._context, [g for g in due.golems if g not in self._counts]):
-            entries = self._context.projections.replaceable("grimoire").read(only=golems)
-            entries = entries.filter(pc.equal(entries["status"], "active"))
-            claims = with_claims(entries).select(["golem_id", "proposition_id"])
-            distinct = claims.group_by(claims.column_names).aggregate([])  # one vote per claim (anonymous_votes.py)
-            claim_counts, entry_counts = _count_by_golem(distinct), _count_by_golem(entries)
-            pushable = _pushable_ids(entries, due.elders(golems), self._context.policy)
-            self._counts |= {
-                g: _Counts(entry_counts.get(g, 0), claim_counts.get(g, 0), pushable.get(g, [])) for g in golems
-            }
-        return self._counts
+def _add_counts(context: DerivationContext, due: _Due, counts: dict[str, _Counts]) -> None:
+    """Count the entries of due golems that are not counted yet, batch by batch; two phases use the counts."""
+    for golems in golem_batches(context, [g for g in due.golems if g not in counts]):
+        entries = context.projections.replaceable("grimoire").read(only=golems)
+        entries = entries.filter(pc.equal(entries["status"], "active"))
+        claims = with_claims(entries).select(["golem_id", "proposition_id"])
+        distinct = claims.group_by(claims.column_names).aggregate([])  # one vote per claim (anonymous_votes.py)
+        claim_counts, entry_counts = counts_by_golem(distinct), counts_by_golem(entries)
+        pushable = _pushable_ids(entries, due.elders(golems), context.policy)
+        for g in golems:
+            counts[g] = _Counts(entry_counts.get(g, 0), claim_counts.get(g, 0), pushable.get(g, []))
 
 
 _PUSHABLE = """
@@ -120,13 +119,7 @@ def _pushable_ids(entries: pa.Table, elders: set[str], policy: Policy) -> dict[s
     """Golem -> ids of the entries that cross to the clade, by descending confidence."""
     crossing = crossings_of(entries, policy, elders).select(["golem_id", "entry_id", "crosses"])
     ids = query_tables(_PUSHABLE, crossing=crossing, entries=entries.select(["golem_id", "entry_id", "confidence_ppm"]))
-    return dict(zip(ids["golem_id"].to_pylist(), ids["entry_ids"].to_pylist(), strict=True))
-
-
-def _count_by_golem(rows: pa.Table) -> dict[str, int]:
-    """Golem -> number of its rows."""
-    counts = rows.group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
-    return dict(zip(counts["golem_id"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
+    return values_by_golem(ids, "entry_ids")
 
 
 class _Due:
@@ -134,19 +127,19 @@ class _Due:
 
     def __init__(self, context: DerivationContext, phase: int) -> None:
         self._policy = context.policy
-        deaths, recorded = recorded_deaths(context), context.life(PHASES_OF_DYING[phase])
-        is_due = pc.invert(pc.is_in(deaths["golem_id"], value_set=recorded["golem_id"].combine_chunks()))
+        deaths, recorded = deaths_with_ticks(context), context.life(PHASES_OF_DYING[phase])
+        due = rows_of_other_golems(deaths, recorded["golem_id"].to_pylist())
         if phase:
-            previous = context.life(PHASES_OF_DYING[phase - 1])
-            is_due = pc.and_(is_due, pc.is_in(deaths["golem_id"], value_set=previous["golem_id"].combine_chunks()))
-        self.golems: list[str] = deaths.filter(is_due)["golem_id"].to_pylist()
-        passed = phases_of(context, self.golems)
-        self.born = {row["golem_id"]: row["born"] for row in _ordered_events(context, "GolemBorn", "born", self.golems)}
-        ends = {row["golem_id"]: row for row in _ordered_events(context, "DeathDeclared", "died", self.golems)}
-        self.died = {g: row["died"] for g, row in ends.items()}
-        self._at = {g: row["observed_at"] for g, row in ends.items()}
-        self._follows = {g: passed[g][-1].event_id if phase else ends[g]["event_id"] for g in self.golems}
-        self._spent = {g: passed[g][-1].payload["spent_micros"] if phase else 0 for g in self.golems}
+            due = rows_of_golems(due, context.life(PHASES_OF_DYING[phase - 1])["golem_id"].to_pylist())
+        self.golems: list[str] = due["golem_id"].to_pylist()
+        self.born = {g: born for g, (born, _) in births_of(context, self.golems).items()}
+        self.died = {g: died for g, (died, _) in deaths_of(context, self.golems).items()}
+        self._at, self._follows = values_by_golem(due, "at"), values_by_golem(due, "event_id")
+        self._spent = dict.fromkeys(self.golems, 0)
+        if phase:
+            last = {g: phases[-1] for g, phases in phases_of(context, self.golems).items()}
+            self._follows = {g: last[g].event_id for g in self.golems}
+            self._spent = {g: last[g].payload["spent_micros"] for g in self.golems}
 
     def restrict(self, golems: Collection[str]) -> None:
         """Drop the due golems that are not among these."""
@@ -154,7 +147,7 @@ class _Due:
 
     def reserves(self) -> Int64Array:
         """Return the death reserve of each due golem at its birth, in micro-dollars."""
-        return np.array([self.born[g]["reserve_micros"] for g in self.golems], np.int64)
+        return np.array([self.born[g].reserve_micros for g in self.golems], np.int64)
 
     def unspent(self) -> Int64Array:
         """Return the rest of each reserve after the earlier phases, in micro-dollars."""
@@ -162,8 +155,8 @@ class _Due:
 
     def elders(self, golems: Sequence[str]) -> set[str]:
         """Return those of these golems that died near the end of their lifespan."""
-        age = np.array([self.died[g]["tick"] for g in golems], np.int64)
-        lifespan = np.array([self.born[g]["lifespan_ticks"] for g in golems], np.int64)
+        age = np.array([self.died[g].tick for g in golems], np.int64)
+        lifespan = np.array([self.born[g].lifespan_ticks for g in golems], np.int64)
         is_old = is_elder(age, lifespan, self._policy.bridge).tolist()
         return {g for g, old in zip(golems, is_old, strict=True) if old}
 
@@ -171,8 +164,8 @@ class _Due:
         """Return the fields that all four phases share."""
         return {
             "follows": self._follows[golem_id],
-            "tick": self.died[golem_id]["tick"],
-            "reserve_micros": self.born[golem_id]["reserve_micros"],
+            "tick": self.died[golem_id].tick,
+            "reserve_micros": self.born[golem_id].reserve_micros,
             "cost_micros": cost,
             "spent_micros": self._spent[golem_id] + cost,
         }
@@ -182,21 +175,13 @@ class _Due:
         return life_event(golem_id, self._at[golem_id], payload)
 
 
-def _ordered_events(
-    context: DerivationContext, kind: str, attribute: str, golems: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Births or deaths, ordered so that the row to use comes last: of two deaths the one with the earlier tick."""
-    rows = context.life(kind, golems).select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
-    return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))
-
-
 def _accept(context: DerivationContext) -> list[LifeEvent]:
     """Phase 0: record the cause, and whether the reserve pays for a full reflection."""
     due = _Due(context, 0)
     full = bears_reflection(due.reserves(), context.policy.dying)
     means: list[Literal["full", "cheapest"]] = ["full" if pays else "cheapest" for pays in full.tolist()]
     return [
-        due.event(g, Accepted(**due.common_fields(g, 0), cause=due.died[g]["cause"], means=way))
+        due.event(g, Accepted(**due.common_fields(g, 0), cause=due.died[g].cause, means=way))
         for g, way in zip(due.golems, means, strict=True)
     ]
 
@@ -215,15 +200,15 @@ def _settle(context: DerivationContext) -> list[LifeEvent]:
             **due.common_fields(golem_id, 0),
             position_count=None if sealed else len(positions),
             position_value_micros=None if sealed else worth,
-            idle_micros=born["capital_micros"] if last is None else last["observation.idle_micros"],
-            capital_micros=died["capital_micros"],
-            credits_micros=died["credits_micros"],
+            idle_micros=born.capital_micros if last is None else last["observation.idle_micros"],
+            capital_micros=died.capital_micros,
+            credits_micros=died.credits_micros,
         )
         events.append(due.event(golem_id, payload))
     return events
 
 
-def _reflect(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEvent]:
+def _reflect(context: DerivationContext, counts: dict[str, _Counts]) -> list[LifeEvent]:
     """Phase II: record the derived testament; its cost grows with the number of entries and its length."""
     due, policy = _Due(context, 2), context.policy
     if not due.golems:
@@ -231,9 +216,9 @@ def _reflect(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEven
     rows = context.projections.growing("testaments").read(golems=due.golems).to_pylist()
     testaments = {row["golem_id"]: row for row in rows}
     due.restrict(testaments)
-    entry_counts = {g: counts.entry_count for g, counts in knowledge.counts(due).items()}
+    _add_counts(context, due, counts)
     pages = {g: str(testaments[g]["markdown"]).encode() for g in due.golems}
-    entry_shares = np.array([entry_counts[g] for g in due.golems]) / policy.inheritance.budget
+    entry_shares = np.array([counts[g].entry_count for g in due.golems]) / policy.inheritance.budget
     length_shares = np.array([len(pages[g]) for g in due.golems]) / policy.inheritance.testament_bytes_max
     costs = reflection_costs(due.unspent(), entry_shares, length_shares, policy.dying)
     events = []
@@ -242,7 +227,7 @@ def _reflect(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEven
             **due.common_fields(g, reflection + compression),
             testament_hash=hashlib.sha256(pages[g]).hexdigest(),
             statement_count=sum(len(testaments[g][name]) for name in CATEGORIES),
-            entry_count=entry_counts[g],
+            entry_count=counts[g].entry_count,
             reflection_micros=reflection,
             compression_micros=compression,
         )
@@ -250,7 +235,7 @@ def _reflect(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEven
     return events
 
 
-def _bequeath(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEvent]:
+def _bequeath(context: DerivationContext, counts: dict[str, _Counts]) -> list[LifeEvent]:
     """Phase III: record the judged bundle, the entries pushed to the clade and the notice to the owner.
 
     A bundle that passed is recorded after its publication.
@@ -263,7 +248,7 @@ def _bequeath(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEve
     published = {p["bundle_hash"] for p in context.life("BundlePublished", due.golems)["published"].to_pylist()}
     bundles = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
     due.restrict({g for g, r in bundles.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in published})
-    counts = knowledge.counts(due)
+    _add_counts(context, due, counts)
     confidence_min, pushed = _pushes(due, counts, policy)
     budget = policy.inheritance.budget
     uploaded = np.array([bundles[g]["entry_count"] for g in due.golems]) / budget
@@ -298,11 +283,11 @@ def _pushes(due: _Due, counts: Mapping[str, _Counts], policy: Policy) -> tuple[d
     return confidence_min, pushed
 
 
-def _notice(golem_id: str, died: dict[str, Any], born: dict[str, Any], left: dict[str, Any]) -> str:
+def _notice(golem_id: str, died: Died, born: Born, left: dict[str, Any]) -> str:
     """The text of the owner's notice; it is stored in the event."""
     bundle = f"bundle {left['bundle_hash'][:12]}" + ("" if left["published"] else ", which was refused")
     return (
-        f"{golem_id} (generation {born['generation']}) died at tick {died['tick']}: {_ENDS[died['cause']]}. It leaves "
+        f"{golem_id} (generation {born.generation}) died at tick {died.tick}: {_ENDS[died.cause]}. It leaves "
         f"{left['entry_count']} entries in {bundle}, {left['vote_count']} last votes and "
         f"{len(left['pushed_entry_ids'])} insights for its clade; dying cost ${left['spent_micros'] / 1e6:.2f} of the "
         f"${left['reserve_micros'] / 1e6:.2f} set aside."

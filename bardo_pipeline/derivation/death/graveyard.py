@@ -17,14 +17,15 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
+    SHOW_THE_DEAD,
     DeadGolem,
     births_of,
     deaths_of,
     succession_steps,
 )
+from bardo_pipeline.derivation.incremental.record_queries import ancestors, birth_rows, require_born
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
-from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.succession_events import Instincts
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -32,9 +33,10 @@ from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bundle_files import EPISODES
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.inheritance.inheritance_preview import Preview, preview
-from bardo_pipeline.inheritance.succession_state import Standing, standings
+from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
+from bardo_pipeline.storage.log.event_log import EventLog
 
 LAST_WORDS = ("ask", "suspected", "untested", "confused", "failed", "worked")
 """Testament categories that last words are taken from, in order of preference."""
@@ -106,8 +108,8 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
     Raises QueryError if the golem `lineage` is unknown.
     """
     births, deaths = births_of(context), deaths_of(context)
-    if lineage is not None and lineage not in births:
-        raise QueryError(f"golem {lineage}: no golem of this name was born: `bardo graveyard` lists the dead")
+    if lineage is not None:
+        require_born(context, lineage, SHOW_THE_DEAD)
     lineage_id = births[lineage][0].lineage_id if lineage is not None else None
     chosen = [
         g
@@ -117,9 +119,8 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
     heirs = {birth.predecessor_id: g for g, (birth, _) in sorted(births.items())}
     published, testaments = published_bundles(context), _testaments(context, chosen)
     successions = standings(succession_steps(context, chosen))
-    entry_counts = {
-        e["bundle_hash"]: e["entry_count"] for e in context.life("BundlePublished")["published"].to_pylist()
-    }
+    bundles = context.life_fields("BundlePublished", "bundle_hash", "entry_count")
+    entry_counts = dict(zip(bundles["bundle_hash"].to_pylist(), bundles["entry_count"].to_pylist(), strict=True))
     rows = [
         Grave(
             golem_id=g,
@@ -170,12 +171,11 @@ def _testaments(context: DerivationContext, golems: list[str]) -> dict[str, dict
 
 def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
     """Return the state of a living or dead golem. Raises QueryError for an unknown one."""
+    require_born(context, golem_id, SHOW_THE_DEAD)
     births, deaths = births_of(context), deaths_of(context, [golem_id])
-    if golem_id not in births:
-        raise QueryError(f"golem {golem_id}: no golem of this name was born: `bardo graveyard` lists the dead")
     birth, born_at = births[golem_id]
     died, died_at = deaths.get(golem_id, (None, None))
-    head, last = _last_record(context, golem_id)
+    head, last = _last_record(context.log, golem_id)
     testament = _testaments(context, [golem_id]).get(golem_id)
     statements = {name: [item["statement"] for item in testament[name]] for name in CATEGORIES} if testament else None
     vitality = died.vitality.model_dump() if died else last["vitality"] if last else None
@@ -193,7 +193,7 @@ def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
         capital_micros=died.capital_micros if died else None,
         knows=_entry_counts(context, golem_id),
         playbook_version=_playbook_version(context, golem_id),
-        lineage=_line(births, golem_id),
+        lineage=ancestors(birth_rows(context), golem_id),
         heirs=sorted(g for g, (b, _) in births.items() if b.predecessor_id == golem_id),
         bundle_hash=published_bundles(context, [golem_id]).get(golem_id),
         verdict=_verdict(context, golem_id),
@@ -205,15 +205,10 @@ def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
     )
 
 
-def _last_record(context: DerivationContext, golem_id: str) -> tuple[int, dict[str, Any] | None]:
-    heads = context.log.heads()
-    contiguous = heads.filter(pc.equal(heads["golem_id"], golem_id))["contiguous"].to_pylist()
-    if not contiguous or not contiguous[0]:
-        return 0, None
-    rows = context.log.read_stretch(
-        ["tick", "vitality", "phase", "credits_micros"], [golem_id], contiguous[0], contiguous[0]
-    )
-    return contiguous[0], rows.to_pylist()[0] if rows.num_rows else None
+def _last_record(log: EventLog, golem_id: str) -> tuple[int, dict[str, Any] | None]:
+    tick, names = log.head_of(golem_id).contiguous, ["tick", "vitality", "phase", "credits_micros"]
+    rows = log.read_stretch(names, [golem_id], tick, tick)
+    return tick, rows.to_pylist()[0] if rows.num_rows else None
 
 
 def _entry_counts(context: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
@@ -229,24 +224,9 @@ def _playbook_version(context: DerivationContext, golem_id: str) -> int | None:
     return version
 
 
-def _line(births: Mapping[str, tuple[Born, datetime]], golem_id: str) -> list[str]:
-    ancestors: list[str] = []
-    current: str | None = golem_id
-    while current is not None and current in births and current not in ancestors:
-        ancestors.append(current)
-        current = births[current][0].predecessor_id
-    return ancestors[::-1]
-
-
 def _verdict(context: DerivationContext, golem_id: str) -> dict[str, Any] | None:
-    rows = context.life("BundleJudged")
-    verdicts = rows.filter(pc.equal(rows["golem_id"], golem_id)).sort_by("recorded_at")["judged"].to_pylist()
+    verdicts = context.life("BundleJudged", [golem_id]).sort_by("recorded_at")["judged"].to_pylist()
     return verdicts[-1] if verdicts else None
-
-
-def standing_of(context: DerivationContext, golem_id: str) -> Standing | None:
-    """Return the state of a dead golem's succession, None if none began."""
-    return standings(succession_steps(context, [golem_id])).get(golem_id)
 
 
 def inheritance_previews(context: DerivationContext, dead: list[DeadGolem]) -> dict[str, Preview]:

@@ -17,12 +17,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.errors import ConfigError, NoticeError
+from bardo_pipeline.storage.home import Home
 
 WEBHOOK = "BARDO_WEBHOOK"
 
@@ -53,35 +52,10 @@ def webhook_of(environment: Mapping[str, str]) -> str | None:
 
 def notices_of(context: DerivationContext) -> list[Notice]:
     """Return all notices by moment of the death and golem; a death's notice precedes those of its succession."""
-    return _to_notices(context, context.life("LegacyLeft"), _stuck_steps(context))
-
-
-def waiting_notices(context: DerivationContext) -> list[Notice]:
-    """Return the notices that were not posted yet."""
-    posted = pa.array(_posted_ids(_posted_file(context)), pa.string())
-    legacies, steps = (
-        events.filter(pc.invert(pc.is_in(events["event_id"], value_set=posted)))
-        for events in (context.life("LegacyLeft"), _stuck_steps(context))
-    )
-    return _to_notices(context, legacies, steps)
-
-
-def _stuck_steps(context: DerivationContext) -> pa.Table:
-    """Succession events that halted, and the failed attempt that exhausts the quick retries (then retried hourly)."""
-    events, last_attempt = context.life("SuccessionAdvanced"), len(context.policy.succession.retry_seconds) + 1
-    steps = events["advanced"].combine_chunks()
-    outcome, attempt, due_at = (pc.struct_field(steps, name) for name in ("outcome", "attempt", "due_at"))
-    exhausted = pc.and_(pc.is_valid(due_at), pc.equal(attempt, last_attempt))
-    return events.filter(pc.or_(pc.equal(outcome, "halted"), exhausted))
-
-
-def _to_notices(context: DerivationContext, legacies: pa.Table, steps: pa.Table) -> list[Notice]:
-    """Notices for these LegacyLeft and SuccessionAdvanced events, of golems with a known owner."""
-    owner = owners_of(context)
-    deaths = [(row, row["bequeathed"]["notice"]) for row in legacies.select([*_NAMED, "bequeathed"]).to_pylist()]
-    step_rows = steps.select([*_NAMED, "advanced"]).to_pylist()
-    step_rows.sort(key=lambda row: (row["advanced"]["mode"], row["advanced"]["attempt"], row["event_id"]))
-    texts = [*deaths, *((row, _step_text(row["golem_id"], row["advanced"])) for row in step_rows)]
+    owner, steps = owners_of(context), _stuck_steps(context)
+    steps.sort(key=lambda row: (row["mode"], row["attempt"], row["event_id"]))
+    deaths = context.life_fields("LegacyLeft", "notice").to_pylist()
+    texts = [*((row, row["notice"]) for row in deaths), *((row, _step_text(row["golem_id"], row)) for row in steps)]
     notices = [
         Notice(row["event_id"], row["golem_id"], owner[row["golem_id"]], row["observed_at"], text)
         for row, text in texts
@@ -90,11 +64,25 @@ def _to_notices(context: DerivationContext, legacies: pa.Table, steps: pa.Table)
     return sorted(notices, key=lambda notice: (notice.at, notice.golem_id))
 
 
-_NAMED = ("event_id", "golem_id", "observed_at")
+def waiting_notices(context: DerivationContext) -> list[Notice]:
+    """Return the notices that were not posted yet."""
+    file = _posted_file(context.home)
+    posted = set(file.read_text().split()) if file.exists() else set()
+    return [notice for notice in notices_of(context) if notice.event_id not in posted]
+
+
+def _stuck_steps(context: DerivationContext) -> list[dict[str, Any]]:
+    """Succession steps that halted, and the failed attempt that exhausts the quick retries (then retried hourly)."""
+    names = ("mode", "step", "outcome", "attempt", "heir_id", "why", "due_at")
+    last_attempt = len(context.policy.succession.retry_seconds) + 1
+    return [
+        step
+        for step in context.life_fields("SuccessionAdvanced", *names).to_pylist()
+        if step["outcome"] == "halted" or (step["due_at"] is not None and step["attempt"] == last_attempt)
+    ]
 
 
 def _step_text(golem_id: str, step: Mapping[str, Any]) -> str:
-    """The notice on a halted or repeatedly failed step."""
     if step["outcome"] == "failed":
         return f"{golem_id} has no heir yet: {step['why']}; after {step['attempt']} attempts it is tried by the hour"
     if step["step"] == "registered":
@@ -118,7 +106,7 @@ def post_notices(context: DerivationContext, url: str, *, post: Post | None = No
                     f"waiting, and `bardo golem notices --post` retries once {WEBHOOK} answers"
                 ) from error
             sent.append(notice)
-            _mark_posted(_posted_file(context), notice.event_id)
+            _mark_posted(_posted_file(context.home), notice.event_id)
     return sent
 
 
@@ -130,12 +118,8 @@ def _post(url: str, body: bytes, seconds: float) -> None:
         pass
 
 
-def _posted_file(context: DerivationContext) -> Path:
-    return context.home.index / "notices.txt"
-
-
-def _posted_ids(file: Path) -> list[str]:
-    return file.read_text().split() if file.exists() else []
+def _posted_file(home: Home) -> Path:
+    return home.index / "notices.txt"
 
 
 def _mark_posted(file: Path, event_id: str) -> None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import waiting_golems
-from bardo_pipeline.derivation.incremental.record_queries import last_records
+from bardo_pipeline.derivation.incremental.record_queries import last_records, rows_of_other_golems, values_by_golem
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
@@ -26,8 +26,11 @@ from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.mortality.vitality import phase_codes
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.leases import lease_path, leased, stale_leases
+from bardo_pipeline.storage.log.event_log import EventLog
 
 _END = (
     "golem_id", "tick", "observed_at", "phase", "vitality", "credits_micros", "observation.net_asset_value_micros",
@@ -98,7 +101,7 @@ def declare_silent_golems(
     if not rows:
         return []
     names = [row["golem_id"] for row in rows]
-    outcomes = _held_golems(context, names) if dry_run else _declare(context, names, now)
+    outcomes = _held_golems(context.home, names) if dry_run else _declare(context, names, now)
     return [
         Silence(row["golem_id"], row["tick"], row["at"], row["until"], *outcomes.get(row["golem_id"], ("silent", "")))
         for row in rows
@@ -111,30 +114,23 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
     Golems that no runtime has resumed since their birth are left out, because they cannot tick yet.
     """
     when = "recorded_at" if by_wall else "observed_at"
-    births = context.life("GolemBorn")
-    waiting = pa.array(waiting_golems(context), pa.string())
-    births = births.filter(pc.invert(pc.is_in(births["golem_id"], value_set=waiting)))
+    births = rows_of_other_golems(context.life("GolemBorn"), waiting_golems(context))
     names = births["golem_id"].to_pylist()
-    if not names:
-        return LAST_TICK_SCHEMA.empty_table()
-    born = births["born"].combine_chunks()
-    market = pc.binary_join_element_wise(pc.struct_field(born, "market"), pc.struct_field(born, "market_hash"), "@")
-    born_at = dict(zip(names, births[when].to_pylist(), strict=True))
-    deaths = context.life("DeathDeclared")
-    died_at = dict(zip(deaths["golem_id"].to_pylist(), deaths[when].to_pylist(), strict=True))
+    died_at = values_by_golem(context.life("DeathDeclared"), when)
     ends = last_records(context, ("golem_id", "tick", when), [g for g in names if g not in died_at])
-    ticks, recorded_at = (
-        dict(zip(ends["golem_id"].to_pylist(), ends[name].to_pylist(), strict=True)) for name in ("tick", when)
-    )
-    at = born_at | recorded_at | died_at
-    columns = [
-        names,
-        market,
-        [ticks.get(g, 0) for g in names],
-        [at[g] for g in names],
-        [g not in died_at for g in names],
+    ticks = values_by_golem(ends, "tick")
+    at = values_by_golem(births, when) | values_by_golem(ends, when) | died_at
+    rows = [
+        {
+            "golem_id": g,
+            "market": f"{born['market']}@{born['market_hash']}",
+            "tick": ticks.get(g, 0),
+            "at": at[g],
+            "lives": g not in died_at,
+        }
+        for g, born in values_by_golem(births, "born").items()
     ]
-    return pa.table(dict(zip(LAST_TICK_SCHEMA.names, columns, strict=True))).cast(LAST_TICK_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=LAST_TICK_SCHEMA)
 
 
 def silent_golems(last_ticks: pa.Table, *, silence: timedelta, at: datetime | None = None) -> pa.Table:
@@ -156,12 +152,10 @@ def silent_golems(last_ticks: pa.Table, *, silence: timedelta, at: datetime | No
     return table.filter(chosen).sort_by("golem_id").cast(SILENT_SCHEMA)
 
 
-def _held_golems(context: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
+def _held_golems(home: Home, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
     """Outcomes of the golems whose writer process is alive; a declaration would not change these."""
-    stale_paths, leases = set(stale_leases(context.home)), leased(context.home, golems)
-    return {
-        g: ("held", f"golem {g} {why}") for g, why in leases.items() if lease_path(context.home, g) not in stale_paths
-    }
+    stale_paths, leases = set(stale_leases(home)), leased(home, golems)
+    return {g: ("held", f"golem {g} {why}") for g, why in leases.items() if lease_path(home, g) not in stale_paths}
 
 
 def _declare(context: DerivationContext, golems: list[str], now: datetime) -> dict[str, tuple[Outcome, str]]:
@@ -185,7 +179,7 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
     The death carries the state and moment of the last record; without a record those of the birth, with tick 1 as gap.
     """
     ends = {row["golem_id"]: row for row in last_records(context, _END, golems).to_pylist()}
-    consumed = _consumed(context, sorted(ends))
+    consumed = _consumed(context.log, sorted(ends))
     births = {row["golem_id"]: row for row in context.life("GolemBorn").to_pylist() if row["golem_id"] in golems}
     missing: dict[str, list[tuple[int, int]]] = {g: [] for g in golems}
     for gap in context.log.gaps():
@@ -194,7 +188,7 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
     events: dict[str, list[LifeEvent]] = {}
     for golem_id in golems:
         born, at = births[golem_id]["born"], births[golem_id]["observed_at"]
-        state = _unlived_state(context, born)
+        state = _unlived_state(context.policy, born)
         if golem_id in ends:
             end = ends[golem_id]
             at = end["observed_at"]
@@ -211,12 +205,12 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
     return events
 
 
-def _unlived_state(context: DerivationContext, born: Mapping[str, Any]) -> dict[str, Any]:
+def _unlived_state(policy: Policy, born: Mapping[str, Any]) -> dict[str, Any]:
     """The state at death of a golem without records."""
-    fitness = context.policy.prediction.fitness_prior
+    fitness = policy.prediction.fitness_prior
     return {
         "tick": 1,
-        "phase": PHASES[int(phase_codes(np.array([fitness]), context.policy)[0])],
+        "phase": PHASES[int(phase_codes(np.array([fitness]), policy)[0])],
         "vitality": {"economic": 1.0, "epistemic": fitness, "stochastic": 1.0, "composite": fitness},
         "credits_micros": born["credits_micros"],
         "capital_micros": born["capital_micros"],
@@ -224,8 +218,8 @@ def _unlived_state(context: DerivationContext, born: Mapping[str, Any]) -> dict[
     }
 
 
-def _consumed(context: DerivationContext, golems: list[str]) -> dict[str, int]:
+def _consumed(log: EventLog, golems: list[str]) -> dict[str, int]:
     """Golem -> credits that its ticks consumed, in micro-dollars."""
-    rows = context.log.read_cycles(["golem_id", "credit_consumed_micros"], golems=golems)
+    rows = log.read_cycles(["golem_id", "credit_consumed_micros"], golems=golems)
     sums = rows.group_by("golem_id", use_threads=False).aggregate([("credit_consumed_micros", "sum")])
-    return dict(zip(sums["golem_id"].to_pylist(), sums["credit_consumed_micros_sum"].to_pylist(), strict=True))
+    return values_by_golem(sums, "credit_consumed_micros_sum")

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pyarrow.compute as pc
-
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import ERRORS, RETRYABLE, cap_shortfall, over_cap
@@ -120,12 +118,11 @@ def phrase_all_testaments(
 
 def _requests_to_skip(context: DerivationContext, settings: ModelSettings, *, again: bool) -> set[tuple[str, str]]:
     """(golem, prompt hash) of the recorded requests to this model that are not repeated."""
-    rows = context.life("TestamentPhrased").select(["golem_id", "phrased"]).to_pylist()
     return {
-        (row["golem_id"], row["phrased"]["prompt_hash"])
-        for row in rows
-        if (row["phrased"]["provider"], row["phrased"]["model"]) == (settings.provider, settings.model)
-        and not (again and row["phrased"]["outcome"] in RETRYABLE)
+        (row["golem_id"], row["prompt_hash"])
+        for row in context.life_fields("TestamentPhrased", "prompt_hash", "provider", "model", "outcome").to_pylist()
+        if (row["provider"], row["model"]) == (settings.provider, settings.model)
+        and not (again and row["outcome"] in RETRYABLE)
     }
 
 
@@ -144,8 +141,9 @@ def _on_record(context: DerivationContext, golem_id: str, prompt: Prompt, settin
 
 def _phrasings(context: DerivationContext, golem_id: str) -> list[LifeEvent]:
     """All recorded phrasing events of a golem, newest last."""
-    rows = context.life("TestamentPhrased").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
-    return to_models(rows.filter(pc.equal(rows["golem_id"], golem_id)).drop_columns(["recorded_at"]), LifeEvent)
+    rows = context.life("TestamentPhrased", [golem_id])
+    rows = rows.sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
+    return to_models(rows.drop_columns(["recorded_at"]), LifeEvent)
 
 
 @dataclass(frozen=True)

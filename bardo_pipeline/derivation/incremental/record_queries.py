@@ -17,6 +17,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
@@ -44,6 +45,29 @@ def log_moment(context: DerivationContext, kind: str, at: datetime | None = None
     return newest if earlier is None else max(newest, earlier + timedelta(microseconds=1))
 
 
+def require_born(
+    context: DerivationContext, golem_id: str, hint: str = '`bardo sql "from dim_golem"` lists all'
+) -> None:
+    """Raise QueryError for a golem whose birth is not on record."""
+    if golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
+        raise QueryError(f"golem {golem_id}: no golem of this name was born: {hint}")
+
+
+def birth_rows(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+    """Return golem -> content of its birth, of all or the given golems."""
+    return values_by_golem(context.life("GolemBorn", golem_ids), "born")
+
+
+def ancestors(births: Mapping[str, Mapping[str, Any]], golem_id: str) -> list[str]:
+    """Return the lineage of a golem from its founder to itself. births: as of `birth_rows`, of all golems."""
+    lineage: list[str] = []
+    current: str | None = golem_id
+    while current is not None and current in births and current not in lineage:
+        lineage.append(current)
+        current = births[current]["predecessor_id"]
+    return lineage[::-1]
+
+
 def cycle_of(tick: Int64Array, cycle_ticks: int) -> Int64Array:
     """Return the cycle of each tick; ticks 1 to `cycle_ticks` are cycle 1."""
     cycle: Int64Array = (np.asarray(tick) - 1) // cycle_ticks + 1
@@ -55,9 +79,8 @@ def closed_through(context: DerivationContext) -> dict[str, int]:
     cycle_ticks = context.policy.curator.cycle_ticks
     contiguous = values_by_golem(context.source.heads(), "contiguous")
     closed = {g: int(contiguous.get(g, 0)) // cycle_ticks for g in context.life("GolemBorn")["golem_id"].to_pylist()}
-    deaths = context.life("DeathDeclared")
-    ticks = pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist() if deaths.num_rows else []
-    for golem_id, tick in zip(deaths["golem_id"].to_pylist(), ticks, strict=True):
+    deaths = context.life_fields("DeathDeclared", "tick")
+    for golem_id, tick in zip(deaths["golem_id"].to_pylist(), deaths["tick"].to_pylist(), strict=True):
         if golem_id in closed and contiguous.get(golem_id, 0) >= tick:
             closed[golem_id] = int(cycle_of(np.array(tick), cycle_ticks))
     return closed
@@ -169,6 +192,12 @@ def last_records(context: DerivationContext, columns: Sequence[str], golem_ids: 
 def values_by_golem(rows: pa.Table, column: str) -> dict[str, Any]:
     """Return a column's value for each golem; of several rows of a golem the last one counts."""
     return dict(zip(rows["golem_id"].to_pylist(), rows[column].to_pylist(), strict=True))
+
+
+def counts_by_golem(rows: pa.Table) -> dict[str, int]:
+    """Return the number of rows of each golem that has any."""
+    counts = rows.group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
+    return values_by_golem(counts, "count_all")
 
 
 def rows_of_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:

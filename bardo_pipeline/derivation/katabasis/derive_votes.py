@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import golem_owners, recorded_deaths
+from bardo_pipeline.derivation.death.death_queries import curated_deaths, golem_owners, recorded_deaths
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
-from bardo_pipeline.derivation.incremental.record_queries import curated_through, last_cycle_by_golem
+from bardo_pipeline.derivation.incremental.record_queries import last_cycle_by_golem
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, retraction_event_ids
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.katabasis.anonymous_votes import Ballots, death_votes, routine_votes
@@ -98,13 +98,8 @@ def _votes_at_death(context: DerivationContext, deaths: pa.Table) -> Ballots:
 
 def _deaths_without_votes(context: DerivationContext) -> pa.Table:
     """Return the deaths whose last cycle is curated and whose last votes are not cast."""
-    deaths, votes = recorded_deaths(context), context.projections.growing("votes")
-    is_due = [
-        (curated := curated_through(context, golem_id)) is not None
-        and curated >= cycle
-        and votes.done(_DEATH + golem_id) is None
-        for golem_id, cycle in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
-    ]
+    deaths, votes = curated_deaths(context), context.projections.growing("votes")
+    is_due = [votes.done(_DEATH + golem_id) is None for golem_id in deaths["golem_id"].to_pylist()]
     return deaths.filter(pa.array(is_due, pa.bool_()))
 
 

@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, golem_owners
+from bardo_pipeline.derivation.death.death_queries import curated_deaths, deaths_with_ticks, golem_owners
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, RecomputedProjection
 from bardo_pipeline.derivation.incremental.record_queries import (
     closed_records,
-    curated_through,
     cycle_of,
     last_cycle_by_golem,
     last_records,
@@ -109,7 +108,7 @@ def rederive_failures(
     failures = context.projections.growing("failures")
     cycles = {g: (cycle, upto[g]) for g, cycle in first.items()}
     records = closed_records(context, OUTCOME_COLUMNS, first, upto, left_out)
-    deaths = _curated_deaths(context)
+    deaths = curated_deaths(context)
     is_settled = [g in upto and failures.done(_DEATH + g) is not None for g in deaths["golem_id"].to_pylist()]
     outcomes = (
         _confirmed_failures(context, records, cycles, left_out),
@@ -211,16 +210,9 @@ def _situation_decisions(context: DerivationContext) -> pa.Table:
     return rules
 
 
-def _curated_deaths(context: DerivationContext) -> pa.Table:
-    """Return the recorded deaths of golems whose last cycle is curated (ENDED_SCHEMA and the cycle)."""
-    deaths = deaths_with_ticks(context)
-    is_curated = [(curated_through(context, g) or 0) >= c for g, c in values_by_golem(deaths, "cycle").items()]
-    return deaths.filter(pa.array(is_curated, pa.bool_()))
-
-
 def _deaths_to_settle(context: DerivationContext, failures: GrowingTable) -> pa.Table:
     """Return the deaths whose last cycle is derived, but not the failures that they confirm."""
-    deaths = _curated_deaths(context)
+    deaths = curated_deaths(context)
     is_due = [
         (failures.done(g) or 0) >= cycle and failures.done(_DEATH + g) is None
         for g, cycle in values_by_golem(deaths, "cycle").items()

@@ -97,14 +97,9 @@ def import_bundle(
     signature = signature_of(bundle)
     if fault is not None and (public_key is not None or signature is not None):
         raise BundleError(fault)
-    present_hashes = {
-        e["imported"]["bundle_hash"] for e in context.life("BundleImported").select(["imported"]).to_pylist()
-    }
-    present_hashes |= {
-        e["published"]["bundle_hash"] for e in context.life("BundlePublished").select(["published"]).to_pylist()
-    }
-    if bundle.bundle_hash in present_hashes:
-        return bundle, False
+    for kind in ("BundleImported", "BundlePublished"):
+        if bundle.bundle_hash in context.life_fields(kind, "bundle_hash")["bundle_hash"].to_pylist():
+            return bundle, False
     write_bundle(context.home.bundles, bundle)
     payload = BundleImported(
         bundle_hash=bundle.bundle_hash,

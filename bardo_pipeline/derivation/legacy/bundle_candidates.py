@@ -6,7 +6,7 @@ Source: INH S7, canon 40; architecture ("Projections").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.active_derivation import knowledge_id
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import in_batches, records_between
+from bardo_pipeline.derivation.incremental.record_queries import (
+    ancestors,
+    birth_rows,
+    counts_by_golem,
+    in_batches,
+    records_between,
+    values_by_golem,
+)
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.grimoire.entry_columns import grouped_by_golem, query_tables
@@ -32,6 +39,7 @@ from bardo_pipeline.inheritance.learning_state import (
     learned,
 )
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.table_specs import CANDIDATE_SCHEMA
 
 PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
@@ -65,37 +73,34 @@ def entries_of(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     return context.projections.replaceable("grimoire").read(only=deaths["golem_id"].to_pylist())
 
 
-def birth_rows(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
-    """Return golem -> recorded birth (a dict) of all or the given golems."""
-    return {
-        e["golem_id"]: e["born"] for e in context.life("GolemBorn", golems).select(["golem_id", "born"]).to_pylist()
-    }
-
-
 def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:
     """Make the bundles of one batch of deaths. Return rows of CANDIDATE_SCHEMA."""
     rows = context.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist()).to_pylist()
     testament = {row["golem_id"]: row for row in rows}
     entries = leave_bloodstains(entries_of(context, deaths), deaths, context.policy)
-    anti_knowledge = _anti_knowledge_counts(entries)
+    is_held = pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active"))
+    anti_knowledge = counts_by_golem(entries.filter(is_held))
     crossing = shed(attenuate(bottleneck(entries, deaths, context.policy), context.policy), context.policy)
     del entries
     books = _last_playbooks(context, deaths)
-    page = dict(zip(books["golem_id"].to_pylist(), books["markdown"].to_pylist(), strict=True))
+    page = values_by_golem(books, "markdown")
     links, procedures = grouped_by_golem(links_of(crossing)), grouped_by_golem(procedures_of(crossing, books))
     crossed, remembered = grouped_by_golem(crossing), grouped_by_golem(_episodes_of_the_dead(context, deaths))
     learning = _learned(context, deaths, births)
     left = handled_retractions(context, BEFORE_CANDIDATES)
     made_by = {"derivation_id": knowledge_id(context.policy), "policy_hash": context.policy.hash}
-    rows = []
+    rows, episode_max = [], context.policy.inheritance.episode_count
     for death in deaths.to_pylist():
         golem_id = death["golem_id"]
-        known, episodes = crossed(golem_id), _most_telling(remembered(golem_id), context)
+        known, episodes = crossed(golem_id), _most_telling(remembered(golem_id), episode_max)
         bundle = pack(
             golem_id=golem_id,
             generation=death["generation"],
             lineage_id=death["lineage_id"],
-            lineage=_ancestors(births, golem_id),
+            lineage=[
+                {"golem_id": g, **{name: births[g][name] for name in ("generation", "bundle_hash")}}
+                for g in ancestors(births, golem_id)
+            ],
             died_at=death["at"],
             entries=known,
             episodes=episodes,
@@ -112,13 +117,6 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
         row = _row(death, bundle.bundle_hash, known, episodes.num_rows)
         rows.append(row | {"anti_knowledge_at_death": anti_knowledge.get(golem_id, 0)})
     return rows
-
-
-def _anti_knowledge_counts(entries: pa.Table) -> dict[str, int]:
-    """Golem -> number of its active anti-knowledge entries, where it has any."""
-    held = entries.filter(pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active")))
-    counts = held.group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
-    return dict(zip(counts["golem_id"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
 
 
 def _row(death: dict[str, Any], bundle_hash: str, crossed: pa.Table, episode_count: int) -> dict[str, Any]:
@@ -144,28 +142,12 @@ def _learned(context: DerivationContext, deaths: pa.Table, births: Births) -> di
     memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
     lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     thoughts = records_between(context, THOUGHT_COLUMNS, lives, context.left_out())
-    begun = {g: _attention_at_birth(context, births[g]["bundle_hash"]) for g in golems}
+    begun = {g: _attention_at_birth(context.home, births[g]["bundle_hash"]) for g in golems}
     return learned(records, memory, attended(thoughts, begun, context.policy), context.policy)
 
 
-def _attention_at_birth(context: DerivationContext, bundle_hash: str | None) -> tuple[list[float], list[float]]:
-    return attention_of(None if bundle_hash is None else load_bundle(context.home, bundle_hash).learning)
-
-
-def _ancestors(births: Births, golem_id: str) -> list[dict[str, Any]]:
-    """The lineage from the founder to the golem itself."""
-    lineage: list[dict[str, Any]] = []
-    current: str | None = golem_id
-    while current is not None and current in births:
-        lineage.append(
-            {
-                "golem_id": current,
-                "generation": births[current]["generation"],
-                "bundle_hash": births[current]["bundle_hash"],
-            }
-        )
-        current = births[current]["predecessor_id"]
-    return lineage[::-1]
+def _attention_at_birth(home: Home, bundle_hash: str | None) -> tuple[list[float], list[float]]:
+    return attention_of(None if bundle_hash is None else load_bundle(home, bundle_hash).learning)
 
 
 def _episodes_of_the_dead(context: DerivationContext, deaths: pa.Table) -> pa.Table:
@@ -174,17 +156,16 @@ def _episodes_of_the_dead(context: DerivationContext, deaths: pa.Table) -> pa.Ta
     return context.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
 
 
-def _most_telling(episodes: pa.Table, context: DerivationContext) -> pa.Table:
+def _most_telling(episodes: pa.Table, count: int) -> pa.Table:
     """The most important verified episodes without private fields; ties go to curiosity, then to the newest."""
     verified = episodes.filter(episodes["verified"])
     keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
-    ordered = verified.sort_by(keys).slice(0, context.policy.inheritance.episode_count)
+    ordered = verified.sort_by(keys).slice(0, count)
     names = [n for n in EPISODE_SCHEMA.names if n not in (*TEXT_FIELDS, *PRIVATE_EPISODE_FIELDS)]
     return ordered.select(names)
 
 
 def _last_playbooks(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """The last playbook of each golem, one row per golem."""
     names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
     rows = context.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
     last = "select * from books qualify row_number() over (partition by golem_id order by version desc) = 1 order by 1"

@@ -49,11 +49,8 @@ class BundleSigner:
         if key is None:
             return None
         signature, path = signed(bundle, owner_id, key), self._context.home.bundles / bundle.bundle_hash / SIGNATURE
-        existing = path.read_bytes() if path.exists() else None
-        if (
-            existing is None
-            or signature_fault(with_signature_file(bundle, existing), signature["public_key"]) is not None
-        ):
+        present = with_signature_file(bundle, path.read_bytes()) if path.exists() else None
+        if present is None or signature_fault(present, signature["public_key"]) is not None:
             replace_file(path, canonical(signature))
         names = ("owner_id", "key_id", "signature")
         payload = BundleSigned(bundle_hash=bundle.bundle_hash, **{name: signature[name] for name in names})
@@ -69,13 +66,12 @@ def sign_all_bundles(
     """
     voucher = BundleSigner(context, given)
     owners = owners_of(context)
-    signed_before = {
-        (event["bundle_hash"], event["key_id"]) for event in context.life("BundleSigned")["signed"].to_pylist()
-    }
+    signatures = context.life_fields("BundleSigned", "bundle_hash", "key_id").to_pylist()
+    signed_before = {(signature["bundle_hash"], signature["key_id"]) for signature in signatures}
     key_ids: dict[str, str] = {}
     events = []
-    for row in context.life("BundlePublished").select(["golem_id", "observed_at", "published"]).to_pylist():
-        bundle_hash, owner_id = row["published"]["bundle_hash"], owners[row["golem_id"]]
+    for row in context.life_fields("BundlePublished", "bundle_hash").to_pylist():
+        bundle_hash, owner_id = row["bundle_hash"], owners[row["golem_id"]]
         current = voucher.in_force.get(owner_id)
         if current is None or (bundle_hash, current.key_id) in signed_before:
             continue

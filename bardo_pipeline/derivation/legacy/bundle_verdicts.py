@@ -53,7 +53,6 @@ def _cached_run(policy: Policy) -> _Run:
 
 
 def _verdicts(frames: Frames, run: _Run) -> list[Judged]:
-    """One verdict per row of the bundle frame."""
     failures = run.failures(frames)
     judged = []
     for number, name in enumerate(frames.bundles["bundle_hash"]):

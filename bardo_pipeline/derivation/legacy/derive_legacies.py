@@ -12,14 +12,14 @@ import pyarrow as pa
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import recorded_deaths
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
-from bardo_pipeline.derivation.incremental.record_queries import curated_through, in_batches
-from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
-from bardo_pipeline.derivation.legacy.bundle_candidates import (
-    BEFORE_CANDIDATES,
+from bardo_pipeline.derivation.incremental.record_queries import (
     birth_rows,
-    entries_of,
-    make_candidates,
+    curated_through,
+    in_batches,
+    values_by_golem,
 )
+from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
+from bardo_pipeline.derivation.legacy.bundle_candidates import BEFORE_CANDIDATES, entries_of, make_candidates
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA, testaments
 from bardo_pipeline.storage.delta.table_digest import Written
@@ -52,7 +52,7 @@ class _RowsOfDeaths(IncrementalProjection):
         deaths = _unwritten(context, self.name, self.sources)
         if not deaths.num_rows:
             return []
-        upto = dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
+        upto = values_by_golem(deaths, "cycle")
         return [context.projections.growing(self.name).put(self._make_rows(context, deaths), upto)]
 
 
@@ -72,8 +72,7 @@ def derive_candidates(context: DerivationContext) -> list[Written]:
 def with_lives(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """Add generation, lineage_id, cause, tick and is_record_left_out to a table of deaths."""
     names = deaths["golem_id"].to_pylist()
-    births, events = birth_rows(context, names), context.life("DeathDeclared", names).select(["golem_id", "died"])
-    died = {e["golem_id"]: e["died"] for e in events.to_pylist()}
+    births, died = birth_rows(context, names), values_by_golem(context.life("DeathDeclared", names), "died")
     columns = {
         "generation": pa.array([births[g]["generation"] for g in names], pa.int64()),
         "lineage_id": pa.array([births[g]["lineage_id"] for g in names], pa.string()),
@@ -104,7 +103,6 @@ def _unwritten(context: DerivationContext, name: str, sources: tuple[str, ...]) 
 
 
 def _testaments(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """The testaments of these deaths (TESTAMENT_SCHEMA)."""
     parts = [TESTAMENT_SCHEMA.empty_table()]
     for batch in in_batches(context, deaths):
         decisions = context.projections.growing("curation").read(golems=batch["golem_id"].to_pylist())

@@ -15,15 +15,11 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import recorded_deaths
-from bardo_pipeline.derivation.incremental.record_queries import GOLEMS_AT_ONCE
-from bardo_pipeline.derivation.legacy.bundle_candidates import (
-    birth_rows,
-    candidate_folder,
-    entries_of,
-)
+from bardo_pipeline.derivation.incremental.record_queries import GOLEMS_AT_ONCE, birth_rows, rows_of_golems
+from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder, entries_of
 from bardo_pipeline.derivation.legacy.bundle_metrics import Candidate, at_death
 from bardo_pipeline.derivation.legacy.bundle_signing import BundleSigner
-from bardo_pipeline.derivation.legacy.bundle_store import event_field, read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.events import LifeEvent, Published, life_event
@@ -33,7 +29,7 @@ from bardo_pipeline.inheritance.weismann import leave_bloodstains
 
 def unjudged_candidates(context: DerivationContext) -> list[dict[str, Any]]:
     """Return the candidates without a verdict, by golem."""
-    judged = event_field(context, "BundleJudged", "judged", "bundle_hash")
+    judged = context.life_fields("BundleJudged", "bundle_hash")["bundle_hash"]
     hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
     return _rows_of(context, hashes.filter(pc.invert(pc.is_in(hashes, value_set=judged))))
 
@@ -74,8 +70,7 @@ def candidates_of(
     births = birth_rows(context, {row["golem_id"] for row in rows})
     for start in range(0, len(rows), GOLEMS_AT_ONCE):
         batch = rows[start : start + GOLEMS_AT_ONCE]
-        golems = pa.array([row["golem_id"] for row in batch], pa.string())
-        died = deaths.filter(pc.is_in(deaths["golem_id"], value_set=golems))
+        died = rows_of_golems(deaths, [row["golem_id"] for row in batch])
         facts = at_death(leave_bloodstains(entries_of(context, died), died, context.policy), died, context.policy)
         inherited_hash = {row["golem_id"]: births[row["golem_id"]]["bundle_hash"] for row in batch}
         inherited = {
@@ -121,9 +116,9 @@ def publish_candidates(context: DerivationContext, *, now: datetime) -> list[str
 
 def _to_publish(context: DerivationContext) -> pa.ChunkedArray:
     """Hashes of the unpublished candidates whose last recorded verdict is a pass."""
-    judged, passed = (event_field(context, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
-    passed_by_hash = dict(zip(judged.to_pylist(), passed.to_pylist(), strict=True))
-    passed_hashes = pa.array([name for name, is_passed in passed_by_hash.items() if is_passed], pa.string())
+    verdicts = context.life_fields("BundleJudged", "bundle_hash", "passed").to_pylist()
+    passed = {verdict["bundle_hash"]: verdict["passed"] for verdict in verdicts}
+    passed_hashes = pa.array([name for name, is_passed in passed.items() if is_passed], pa.string())
     hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
-    is_published = pc.is_in(hashes, value_set=event_field(context, "BundlePublished", "published", "bundle_hash"))
+    is_published = pc.is_in(hashes, value_set=context.life_fields("BundlePublished", "bundle_hash")["bundle_hash"])
     return hashes.filter(pc.and_(pc.is_in(hashes, value_set=passed_hashes), pc.invert(is_published)))

@@ -10,9 +10,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.errors import QueryError, WaiverError
@@ -41,19 +38,14 @@ def bundle_failures(context: DerivationContext) -> list[BundleFailure]:
 
     The current bundle is the one an heir would inherit, or the last judged one if none is published.
     """
-    waived, verdicts = _waiver_reasons(context), _current_verdicts(context)
-    failure_counts = pc.list_value_length(pc.struct_field(verdicts["judged"].combine_chunks(), "failed"))
-    failures = []
-    for row in verdicts.filter(pc.greater(failure_counts, 0)).to_pylist():
-        golem_id, verdict = row["golem_id"], row["judged"]
-        for failure in verdict["failed"]:
-            why = (
-                waived.get((verdict["bundle_hash"], failure["expectation"]))
-                if failure["severity"] == "warning"
-                else None
-            )
-            fields = (failure["expectation"], failure["severity"], failure["observed"])
-            failures.append(BundleFailure(golem_id, verdict["bundle_hash"], *fields, why))
+    waived, failures = _waiver_reasons(context), []
+    for row in _current_verdicts(context):
+        bundle_hash = row["judged"]["bundle_hash"]
+        for failure in row["judged"]["failed"]:
+            expectation, severity = failure["expectation"], failure["severity"]
+            why = waived.get((bundle_hash, expectation)) if severity == "warning" else None
+            fields = (expectation, severity, failure["observed"], why)
+            failures.append(BundleFailure(row["golem_id"], bundle_hash, *fields))
     return failures
 
 
@@ -86,34 +78,26 @@ def record_waiver(
 
 def _find_verdict(context: DerivationContext, target: str) -> tuple[str, Mapping[str, Any], datetime]:
     """The verdict matching a target, with its golem and the moment of the death."""
-    rows, current = context.life("BundleJudged"), _current_verdicts(context)
-    hash_of_golem = dict(zip(current["golem_id"].to_pylist(), _hashes(current), strict=True))
-    hashes = _hashes(rows)
-    matches = {hash_of_golem[target]} if target in hash_of_golem else {h for h in hashes if h.startswith(target)}
+    rows = context.life("BundleJudged").select(["golem_id", "observed_at", "judged"]).to_pylist()
+    current = {row["golem_id"]: row["judged"]["bundle_hash"] for row in _current_verdicts(context)}
+    hashes = {row["judged"]["bundle_hash"] for row in rows}
+    matches = {current[target]} if target in current else {h for h in hashes if h.startswith(target)}
     if len(matches) != 1 or not target:
         problem = f"{len(matches)} judged bundles begin so" if matches else "no judged bundle matches"
         raise QueryError(f"{target!r}: {problem}: `bardo bundle checks` lists them")
-    last = max(i for i, bundle_hash in enumerate(hashes) if bundle_hash in matches)
-    (verdict,) = rows.slice(last, 1).to_pylist()
+    verdict = [row for row in rows if row["judged"]["bundle_hash"] in matches][-1]
     return verdict["golem_id"], verdict["judged"], verdict["observed_at"]
 
 
-def _current_verdicts(context: DerivationContext) -> pa.Table:
+def _current_verdicts(context: DerivationContext) -> list[dict[str, Any]]:
     """The verdict on each golem's current bundle (golem_id, judged), by golem."""
     rows = context.life("BundleJudged").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
-    published = published_bundles(context)
-    chosen: dict[str, int] = {}
-    hashes = _hashes(rows)
-    for i, golem_id in enumerate(rows["golem_id"].to_pylist()):
-        if golem_id not in chosen or hashes[chosen[golem_id]] != published.get(golem_id):
-            chosen[golem_id] = i
-    places = [chosen[golem_id] for golem_id in sorted(chosen)]
-    return rows.select(["golem_id", "judged"]).take(pa.array(places, pa.int64()))
-
-
-def _hashes(verdicts: pa.Table) -> list[str]:
-    """The bundle hash of each verdict."""
-    return pc.struct_field(verdicts["judged"].combine_chunks(), "bundle_hash").to_pylist()
+    published, chosen = published_bundles(context), dict[str, dict[str, Any]]()
+    for row in rows.select(["golem_id", "judged"]).to_pylist():
+        earlier = chosen.get(row["golem_id"])
+        if earlier is None or earlier["judged"]["bundle_hash"] != published.get(row["golem_id"]):
+            chosen[row["golem_id"]] = row
+    return [chosen[golem_id] for golem_id in sorted(chosen)]
 
 
 def _waiver_reasons(context: DerivationContext) -> dict[tuple[str, str], str]:

@@ -59,8 +59,7 @@ def pull_entry(
     grimoire = grimoire_of(context, golem_id)
     if grimoire.died_at_tick is None:
         raise LibraryError(f"golem {golem_id} lives: `bardo library export` takes entries of living golems")
-    deaths = context.life("DeathDeclared")
-    died_at = min(deaths.filter(pc.equal(deaths["golem_id"], golem_id))["observed_at"].to_pylist())
+    died_at = min(context.life("DeathDeclared", [golem_id])["observed_at"].to_pylist())
     pull_end = died_at + timedelta(seconds=context.policy.library.pull_seconds)
     if not died_at <= at <= pull_end:
         raise LibraryError(
@@ -68,7 +67,7 @@ def pull_entry(
             f"{pull_end:%H:%M:%S}, not at {at:%Y-%m-%d %H:%M:%S}: `bardo library list` shows its automatic deposits"
         )
     row = _active_entry(grimoire, entry)
-    if any(e["pulled"]["entry_id"] == row["entry_id"] for e in _golem_events(context, "EntryPulled", golem_id)):
+    if row["entry_id"] in context.life_fields("EntryPulled", "entry_id", golems=[golem_id])["entry_id"].to_pylist():
         return Acquisition(None, owners_of(context)[golem_id], row["entry_id"])
     event = life_event(golem_id, at, _payload(EntryPulled, entry_id=row["entry_id"], why=why))
     context.log.record([event], now)
@@ -93,8 +92,8 @@ def export_entry(context: DerivationContext, golem_id: str, entry: str, why: str
             f"is exported needs {confidence_min:.0%}: wait until its outcomes bear it out"
         )
     version = (row["entry_id"], grimoire.cycle)
-    exports = _golem_events(context, "EntryExported", golem_id)
-    if any((e["exported"]["entry_id"], e["exported"]["cycle_seen"]) == version for e in exports):
+    exports = context.life_fields("EntryExported", "entry_id", "cycle_seen", golems=[golem_id]).to_pylist()
+    if any((e["entry_id"], e["cycle_seen"]) == version for e in exports):
         return Acquisition(None, owners_of(context)[golem_id], row["entry_id"])
     payload = _payload(
         EntryExported, entry_id=row["entry_id"], tick_seen=grimoire.tick, cycle_seen=grimoire.cycle, why=why
@@ -110,16 +109,17 @@ def buy_bundle(context: DerivationContext, bundle: str, owner: str | None, why: 
     Raises LibraryError for a bundle that was not imported or was left by a golem of the same owner.
     """
     owner_id = resolve_owner(context, owner)
-    imported = {e["bundle_hash"]: e for e in context.life("BundleImported")["imported"].to_pylist()}
+    imports = context.life_fields("BundleImported", "bundle_hash", "from_golem_id").to_pylist()
+    imported = {e["bundle_hash"]: e["from_golem_id"] for e in imports}
     hits = sorted(h for h in imported if bundle and h.startswith(bundle))
     if len(hits) != 1:
         problem = f"{len(hits)} imported bundles begin with {bundle!r}" if hits else f"no imported bundle is {bundle!r}"
         raise LibraryError(f"{problem}: `bardo bundle import` takes one in, `bardo bundle show` lists all")
-    content, seller = load_bundle(context.home, hits[0]), imported[hits[0]]["from_golem_id"]
+    content, seller = load_bundle(context.home, hits[0]), imported[hits[0]]
     if owners_of(context).get(seller) == owner_id:
         raise LibraryError(f"golem {seller} belonged to {owner_id}, whose library receives its legacy automatically")
-    if any((e["purchased"]["owner_id"], e["purchased"]["bundle_hash"]) == (owner_id, hits[0])
-           for e in _golem_events(context, "BundlePurchased", EVERY_GOLEM)):  # fmt: skip
+    purchases = context.life_fields("BundlePurchased", "owner_id", "bundle_hash").to_pylist()
+    if any((e["owner_id"], e["bundle_hash"]) == (owner_id, hits[0]) for e in purchases):
         return Acquisition(None, owner_id, hits[0])
     payload = _payload(
         BundlePurchased, owner_id=owner_id, bundle_hash=hits[0], from_golem_id=seller,
@@ -165,9 +165,7 @@ def order_kit(
     )
     if not chosen.num_rows:
         raise LibraryError(f"library of {owner_id}: nothing is a default yet; name entries, or a kit by --kit")
-    number = 1 + sum(
-        e["kit_ordered"]["owner_id"] == owner_id for e in _golem_events(context, "KitOrdered", EVERY_GOLEM)
-    )
+    number = 1 + context.life_fields("KitOrdered", "owner_id")["owner_id"].to_pylist().count(owner_id)
     at = log_moment(context, "KitOrdered")
     bundle = pack_kit(
         chosen.select(LIBRARY_SCHEMA.names), owner_id=owner_id, number=number, at=at, roots=_roots(context, chosen),
@@ -216,11 +214,6 @@ def _active_entry(grimoire: Grimoire, entry: str) -> dict[str, Any]:
             f"{grimoire.cycle}, not active"
         )
     return row
-
-
-def _golem_events(context: DerivationContext, kind: str, golem_id: str) -> list[dict[str, Any]]:
-    events = context.life(kind)
-    return events.filter(pc.equal(events["golem_id"], golem_id)).to_pylist()
 
 
 def _payload(kind: type[Part], **fields: Any) -> Part:

@@ -19,9 +19,14 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import owners_of
+from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, owners_of
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
-from bardo_pipeline.derivation.incremental.record_queries import curated_through, cycle_of, rows_of_other_golems
+from bardo_pipeline.derivation.incremental.record_queries import (
+    birth_rows,
+    curated_through,
+    rows_of_other_golems,
+    values_by_golem,
+)
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -42,24 +47,10 @@ from bardo_pipeline.inheritance.library.library_entries import (
     libraries,
 )
 from bardo_pipeline.storage.delta.table_digest import Written
-from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.home import Home, bucket_of
 
 LIBRARY_TABLES = {"library": LIBRARY_SCHEMA, "kits": KIT_SCHEMA, "shelved_playbooks": PLAYBOOK_DEPOSIT_SCHEMA}
 """Tables of a library, each keyed by owner."""
-
-_PULL_SCHEMA = pa.schema(
-    [("golem_id", pa.string()), ("entry_id", pa.string()), ("event_id", pa.string()), ("at", MOMENT)]
-)
-_DEATH_SCHEMA = pa.schema(
-    [
-        ("golem_id", pa.string()),
-        ("owner_id", pa.string()),
-        ("event_id", pa.string()),
-        ("tick", pa.int64()),
-        ("cycle", pa.int64()),
-        ("at", MOMENT),
-    ]
-)
 
 
 class _Libraries(RecomputedProjection):
@@ -151,44 +142,24 @@ def remake_libraries(
 
 
 def _lives(context: DerivationContext) -> pa.Table:
-    births = context.life("GolemBorn")
-    born = births["born"].combine_chunks()
-    columns = {name: pc.struct_field(born, name) for name in ("owner_id", "lineage_id")}
-    return pa.table({"golem_id": births["golem_id"], **columns}).select(LIVES_SCHEMA.names).cast(LIVES_SCHEMA)
+    births = context.life_fields("GolemBorn", "owner_id", "lineage_id")
+    return births.select(LIVES_SCHEMA.names).cast(LIVES_SCHEMA)
 
 
 def _deaths(context: DerivationContext, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
     """Deaths of these golems with a curated last cycle; of two deaths the earlier tick counts."""
-    events = context.life("DeathDeclared")
-    columns = {"golem_id": events["golem_id"], "event_id": events["event_id"], "at": events["observed_at"]}
-    tick = pc.struct_field(events["died"].combine_chunks(), "tick")
-    deaths = query_tables(_FIRST_DEATHS, deaths=pa.table({**columns, "tick": tick}), lives=_lives(context))
-    cycles = cycle_of(deaths["tick"].to_numpy(), context.policy.curator.cycle_ticks)
-    rows = zip(deaths["golem_id"].to_pylist(), cycles.tolist(), strict=True)
-    is_curated = pa.array([g in golems and reached.get(g, -1) >= cycle for g, cycle in rows], pa.bool_())
-    deaths = deaths.append_column("cycle", pa.array(cycles, pa.int64()))
-    return deaths.select(_DEATH_SCHEMA.names).cast(_DEATH_SCHEMA).filter(is_curated)
-
-
-_FIRST_DEATHS = """
-    select deaths.*, owner_id from deaths join lives using (golem_id)
-    qualify row_number() over (partition by golem_id order by tick, event_id) = 1 order by golem_id
-"""
+    deaths = deaths_with_ticks(context)
+    cycles = values_by_golem(deaths, "cycle").items()
+    return deaths.filter(pa.array([g in golems and reached.get(g, -1) >= cycle for g, cycle in cycles], pa.bool_()))
 
 
 def _pulls(context: DerivationContext, golems: Collection[str]) -> pa.Table:
-    rows = [
-        {"golem_id": e["golem_id"], "entry_id": e["pulled"]["entry_id"], "event_id": e["event_id"],
-         "at": e["observed_at"]}
-        for e in _life_events(context, "EntryPulled", "pulled")
-        if e["golem_id"] in golems
-    ]  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=_PULL_SCHEMA)
+    pulls = context.life_fields("EntryPulled", "entry_id", golems=golems).sort_by("event_id")
+    return pulls.rename_columns({"observed_at": "at"}).select(["golem_id", "entry_id", "event_id", "at"])
 
 
-def _life_events(context: DerivationContext, kind: str, attribute: str) -> list[dict[str, Any]]:
-    events = context.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
-    return sorted(events.to_pylist(), key=lambda e: e["event_id"]) if events.num_rows else []
+def _life_events(context: DerivationContext, kind: str, *fields: str) -> list[dict[str, Any]]:
+    return context.life_fields(kind, *fields).sort_by("event_id").to_pylist()
 
 
 def _exports(
@@ -198,20 +169,19 @@ def _exports(
     reached: Mapping[str, int],
 ) -> pa.Table:
     """Deposits of exported entries, each in its state at the end of the recorded cycle."""
-    owners = dict(zip(lives["golem_id"].to_pylist(), lives["owner_id"].to_pylist(), strict=True))
+    owners = values_by_golem(lives, "owner_id")
     exports = [
         e
-        for e in _life_events(context, "EntryExported", "exported")
-        if e["golem_id"] in owners and reached.get(e["golem_id"], -1) >= e["exported"]["cycle_seen"]
+        for e in _life_events(context, "EntryExported", "entry_id", "cycle_seen")
+        if e["golem_id"] in owners and reached.get(e["golem_id"], -1) >= e["cycle_seen"]
     ]
     if not exports:
         return DEPOSIT_SCHEMA.empty_table()
     decisions = decisions_of(sorted({e["golem_id"] for e in exports})).select(DECISION_SCHEMA.names)
     rows, parts = [], [ENTRY_SCHEMA.empty_table()]
     for e in exports:  # few rows; each needs the fold up to its own cycle
-        exported = e["exported"]
-        is_entry = (pc.field("golem_id") == e["golem_id"]) & (pc.field("entry_id") == exported["entry_id"])
-        state = fold(decisions.filter(is_entry & (pc.field("cycle") <= exported["cycle_seen"])))
+        is_entry = (pc.field("golem_id") == e["golem_id"]) & (pc.field("entry_id") == e["entry_id"])
+        state = fold(decisions.filter(is_entry & (pc.field("cycle") <= e["cycle_seen"])))
         rows += [e] * state.num_rows
         parts.append(state)
     return export_deposits(
@@ -226,11 +196,11 @@ def _exports(
 def _purchases(context: DerivationContext, owners: Collection[str]) -> list[pa.Table]:
     return [
         purchase_deposits(
-            load_bundle(context.home, bought["bundle_hash"]).entries(), bought["owner_id"], bought["from_golem_id"],
+            load_bundle(context.home, e["bundle_hash"]).entries(), e["owner_id"], e["from_golem_id"],
             e["observed_at"], e["event_id"], context.policy,
         )
-        for e in _life_events(context, "BundlePurchased", "purchased")
-        if (bought := e["purchased"])["owner_id"] in owners
+        for e in _life_events(context, "BundlePurchased", "owner_id", "bundle_hash", "from_golem_id")
+        if e["owner_id"] in owners
     ]  # fmt: skip
 
 
@@ -250,16 +220,16 @@ def equipped_structures(context: DerivationContext, golems: Collection[str]) -> 
 
     Withdrawn entries are left out.
     """
-    ordered = {e["kit_ordered"]["bundle_hash"] for e in _life_events(context, "KitOrdered", "kit_ordered")}
+    ordered = {e["bundle_hash"] for e in _life_events(context, "KitOrdered", "bundle_hash")}
     kits = defaultdict[str, set[str]](set)
-    for event in _life_events(context, "KnowledgeReceived", "received") if ordered else ():
-        if event["received"]["content_hash"] in ordered:
-            kits[event["golem_id"]].add(event["received"]["content_hash"])
+    for event in _life_events(context, "KnowledgeReceived", "content_hash") if ordered else ():
+        if event["content_hash"] in ordered:
+            kits[event["golem_id"]].add(event["content_hash"])
     if not kits:
         return EQUIPPED_SCHEMA.empty_table()
-    structures_of_kit = {kit: _structures(context, kit) for kit in set().union(*kits.values())}
+    structures_of_kit = {kit: _structures(context.home, kit) for kit in set().union(*kits.values())}
     retractions = context.left_out()
-    births = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    births = birth_rows(context)
     structures: dict[str, set[str]] = {}
     for golem_id in sorted(births, key=lambda g: (births[g]["generation"], g)):  # ancestors first
         inherited = structures.get(births[golem_id]["predecessor_id"] or "", set())
@@ -273,9 +243,9 @@ def equipped_structures(context: DerivationContext, golems: Collection[str]) -> 
     return pa.Table.from_pylist(rows, schema=EQUIPPED_SCHEMA)
 
 
-def _structures(context: DerivationContext, kit: str) -> dict[str, str]:
+def _structures(home: Home, kit: str) -> dict[str, str]:
     """Entry id -> structure, of a kit's entries."""
-    entries = load_bundle(context.home, kit).entries()
+    entries = load_bundle(home, kit).entries()
     return dict(zip(entries["entry_id"].to_pylist(), entries["structure"].to_pylist(), strict=True))
 
 
@@ -291,20 +261,17 @@ def _signatures(context: DerivationContext) -> dict[str, str]:
     for death in _deaths(context, owners.keys(), reached).to_pylist():
         parts[death["owner_id"]].add(f"died {death['event_id']}")
     retractions = handled_retractions(context, ["curation"])
-    for kind, attribute in _SOURCE_EVENTS.items():
-        for event in _life_events(context, kind, attribute):
+    for kind in ("EntryPulled", "EntryExported", "KnowledgeReceived"):
+        fields = ("cycle_seen",) if kind == "EntryExported" else ()
+        for event in _life_events(context, kind, *fields):
             if (golem_id := event["golem_id"]) not in owners:
                 continue
-            is_reached = reached.get(golem_id, -1) >= event[attribute].get("cycle_seen", -1)
+            is_reached = reached.get(golem_id, -1) >= event.get("cycle_seen", -1)
             retracted = orjson.dumps(retractions.listing(golem_id)).decode()
             parts[owners[golem_id]].add(f"{event['event_id']} {is_reached} {retracted}")
-    for event in _life_events(context, "BundlePurchased", "purchased"):
-        parts[event["purchased"]["owner_id"]].add(event["event_id"])
+    for event in _life_events(context, "BundlePurchased", "owner_id"):
+        parts[event["owner_id"]].add(event["event_id"])
     return {owner: _hash(sorted(words)) for owner, words in parts.items()}
-
-
-_SOURCE_EVENTS = {"EntryPulled": "pulled", "EntryExported": "exported", "KnowledgeReceived": "received"}
-"""Kinds of golem events that affect the owner's library -> their attribute."""
 
 
 def _hash(words: Iterable[str]) -> str:

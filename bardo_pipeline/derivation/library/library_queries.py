@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import log_moment
 from bardo_pipeline.derivation.library.derive_library import derive_library
 from bardo_pipeline.errors import QueryError
@@ -19,11 +20,9 @@ from bardo_pipeline.inheritance.library.kits import as_entries
 
 def resolve_owner(context: DerivationContext, owner: str | None) -> str:
     """Return the owner, by default the home's only one. Raises QueryError if unknown or ambiguous."""
-    births = context.life("GolemBorn")
-    born = births["born"].combine_chunks()
-    owners = sorted(set(pc.struct_field(born, "owner_id").to_pylist())) if births.num_rows else []
+    owners = sorted(set(owners_of(context).values()))
     if owner is None and len(owners) == 1:
-        return str(owners[0])
+        return owners[0]
     if owner is None:
         raise QueryError(f"this home has {len(owners)} owners ({', '.join(owners[:4]) or 'none'}): give --owner")
     if owner not in owners:

@@ -19,8 +19,9 @@ from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import golem_owners
+from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
+from bardo_pipeline.derivation.incremental.record_queries import records_between, require_born
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import contiguous
@@ -32,7 +33,9 @@ from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire, Uses
 from bardo_pipeline.retrieval.scoring import CLADE, VAULT
 from bardo_pipeline.retrieval.situation import SILENT_TIERS, Situation
 
-_STOOD = ("tick", "observed_at", "regime", "tier", "prediction_error", "pad_after", "observation.protocol")
+_STOOD = (
+    "golem_id", "tick", "observed_at", "regime", "tier", "prediction_error", "pad_after", "observation.protocol",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,14 @@ def golem_moment(
     if at is not None and tick is not None:
         raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
     check_derived(context)
-    births = {e["golem_id"]: e["observed_at"] for e in context.life("GolemBorn").to_pylist()}
-    if golem_id not in births:
-        raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
-    records = _records(context, golem_id)
+    require_born(context, golem_id)
+    born_at = context.life("GolemBorn", [golem_id])["observed_at"][-1].as_py()
+    records = records_between(context, _STOOD, {golem_id: (1, 2**53)}, context.left_out()).combine_chunks()
     ticks = records["tick"].to_numpy()
     record_count = _upto(records, golem_id, at, tick)
-    if at is not None and at < births[golem_id]:
-        raise QueryError(f"golem {golem_id}: it was born at {births[golem_id]:%Y-%m-%d %H:%M}, after that moment")
-    moment = at or (records["observed_at"][record_count - 1].as_py() if record_count else births[golem_id])
+    if at is not None and at < born_at:
+        raise QueryError(f"golem {golem_id}: it was born at {born_at:%Y-%m-%d %H:%M}, after that moment")
+    moment = at or (records["observed_at"][record_count - 1].as_py() if record_count else born_at)
     at_us = pa.scalar(moment, MOMENT).cast(pa.int64()).as_py()
     cycle, last, closed = _closed(context, golem_id, moment)
     head = int(ticks[record_count - 1]) if record_count else 0
@@ -92,21 +94,6 @@ def check_derived(context: DerivationContext) -> None:
             f"nothing is derived by {context.embedder_name} here: {current} is in force, and `bardo reembed` goes from "
             "one to the other"
         )
-
-
-def _records(context: DerivationContext, golem_id: str) -> pa.Table:
-    """The situation columns of a golem's records, by tick, without retracted records."""
-    rows = context.log.read_stretch(list(_STOOD), [golem_id], 1, 2**53)
-    left_out = context.left_out()
-    if left_out.causes and rows.num_rows:
-        is_left_out = left_out.records(
-            pa.chunked_array([pa.repeat(pa.scalar(golem_id), rows.num_rows)]), rows["tick"].to_numpy()
-        )
-        rows = rows.filter(pa.array(~is_left_out))
-    rows = rows.sort_by("tick")
-    ticks = rows["tick"].to_numpy()
-    is_first = np.r_[True, ticks[1:] != ticks[:-1]] if len(ticks) else np.zeros(0, bool)
-    return rows.filter(pa.array(is_first)).combine_chunks()
 
 
 def _upto(records: pa.Table, golem_id: str, at: datetime | None, tick: int | None) -> int:
@@ -241,9 +228,8 @@ def _entries(context: DerivationContext, golem_ids: list[str], where: GolemMomen
 
 def _siblings(context: DerivationContext, golem_id: str) -> list[str]:
     """The other golems of its owner."""
-    rows = golem_owners(context).to_pylist()
-    owners = {row["owner_id"] for row in rows if row["golem_id"] == golem_id}
-    return sorted(row["golem_id"] for row in rows if row["owner_id"] in owners and row["golem_id"] != golem_id)
+    owners = owners_of(context)
+    return sorted(other for other, owner in owners.items() if owner == owners[golem_id] and other != golem_id)
 
 
 def _unheld(siblings: pa.Table, own: pa.Table) -> pa.Table:

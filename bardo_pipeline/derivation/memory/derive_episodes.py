@@ -18,10 +18,7 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, epi
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, Retraction
-from bardo_pipeline.derivation.memory.embed_texts import (
-    check_embedder_matches,
-    recorded_vectors,
-)
+from bardo_pipeline.derivation.memory.embed_texts import check_embedder_matches, recorded_vectors
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.retrieval.embedder_interface import check_question

@@ -6,7 +6,7 @@ Source: architecture ("What is an event, not a projection"); MEM (embedding inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
@@ -22,13 +22,8 @@ from bardo_pipeline.retrieval.embedder_interface import text_hash, unit
 from bardo_pipeline.storage.log.embedding_table import Checked
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 
-Tell = Callable[[int, int], None]
-"""Progress callback: (embedded texts, all texts)."""
 
-
-def recorded_vectors(
-    context: DerivationContext, texts: Sequence[str], now: datetime, *, tell: Tell | None = None
-) -> tuple[list[str], pa.Table]:
+def recorded_vectors(context: DerivationContext, texts: Sequence[str], now: datetime) -> tuple[list[str], pa.Table]:
     """Return the hash of each text and the vectors of all (text_hash, vector); embed only texts without a vector.
 
     New vectors are recorded at `now`, batch by batch, so an interruption loses one batch. Raises EmbeddingPaused if
@@ -41,18 +36,17 @@ def recorded_vectors(
     by_hash = {h: text for h, text in zip(hashes, texts, strict=True) if h not in on_record}
     if by_hash:
         _check_model(context, now)
-        _record(context, by_hash, now, tell or (lambda done, count: None))
+        _record(context, by_hash, now)
         vectors = context.log.vectors(identity.key, hashes)
     return hashes, vectors
 
 
-def _record(context: DerivationContext, by_hash: dict[str, str], now: datetime, tell: Tell) -> None:
+def _record(context: DerivationContext, by_hash: dict[str, str], now: datetime) -> None:
     missing, step = sorted(by_hash), context.policy.embedding.batch_texts
     for at in range(0, len(missing), step):
         batch = missing[at : at + step]
         matrix = context.embedder.embed([by_hash[h] for h in batch])
         context.log.record_vectors(_vector_rows(context, batch, matrix, now))
-        tell(at + len(batch), len(missing))
 
 
 def _vector_rows(context: DerivationContext, hashes: Sequence[str], matrix: Float32Array, now: datetime) -> pa.Table:

@@ -20,12 +20,7 @@ from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index
-from bardo_pipeline.derivation.memory.embed_texts import (
-    check_drift,
-    last_check,
-    pausing_check,
-    recorded_vectors,
-)
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, last_check, pausing_check, recorded_vectors
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.derivation.versions.side_derivations import open_beside, switch_to
 from bardo_pipeline.errors import ConfigError, DerivationError, StoreError

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
+from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.ask import check_derived, text_vectors
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.errors import QueryError
@@ -58,8 +59,8 @@ def search(
         raise QueryError(f"a search gives 1 to {rules.search_results_max} results, not {count}")
     if store not in STORES:
         raise QueryError(f"there is no store {store!r}: {', '.join(STORES)}")
-    if golem_id is not None and golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
+    if golem_id is not None:
+        require_born(context, golem_id)
     check_derived(context)
     filters = filters or Filters()
     entry_filters = _entry_filters(filters)

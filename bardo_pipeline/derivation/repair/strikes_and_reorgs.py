@@ -21,7 +21,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import cycle_of
+from bardo_pipeline.derivation.incremental.record_queries import birth_rows, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, without_retracted
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import QueryError
@@ -30,6 +30,7 @@ from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.gas_bands import WIDE_GAS_BANDS
 from bardo_pipeline.inheritance.bundle_files import Root, roots_of
 from bardo_pipeline.policy import ReorgPolicy
+from bardo_pipeline.storage.log.event_log import EventLog
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def reorg(
     """
     if (blocks is None) == (ticks is None):
         raise QueryError("a reorg is named by its blocks or by ticks: give first and last of one of the two")
-    rows = _records(context, golem_id)
+    rows = _records(context.log, golem_id)
     rows = rows.filter(pc.field("chain") == chain)
     by, (first, last) = ("block", blocks) if blocks is not None else ("tick", ticks or (0, 0))
     rows = rows.filter((pc.field(by) >= first) & (pc.field(by) <= last))
@@ -99,10 +100,10 @@ def reorg(
     return _exclude(context, golem_id, payloads, now)
 
 
-def _records(context: DerivationContext, golem_id: str) -> pa.Table:
+def _records(log: EventLog, golem_id: str) -> pa.Table:
     """Return tick, chain and block of all records of a golem. Raises QueryError without records."""
     columns = {"tick": "tick", "observation.chain": "chain", "observation.block_number": "block"}
-    rows = context.log.read_cycles(list(columns), golems=[golem_id]).rename_columns(columns)
+    rows = log.read_cycles(list(columns), golems=[golem_id]).rename_columns(columns)
     if not rows.num_rows:
         raise QueryError(f'golem {golem_id} has no record: `bardo sql "from dim_golem"` lists all that have')
     return rows
@@ -147,9 +148,9 @@ def depth_after(context: DerivationContext, chain: str, golem_id: str) -> Depth:
     ----------
     golem_id : golem whose records give the head of the chain
     """
-    recorded = [row["reorg"] for row in context.life("ReorgObserved").select(["reorg"]).to_pylist()]
-    seen = {(r["block_from"], r["block_to"]) for r in recorded if r["chain"] == chain}
-    rows = _records(context, golem_id)
+    reorgs = context.life_fields("ReorgObserved", "chain", "block_from", "block_to").to_pylist()
+    seen = {(r["block_from"], r["block_to"]) for r in reorgs if r["chain"] == chain}
+    rows = _records(context.log, golem_id)
     newest = pc.max(rows.filter(pc.field("chain") == chain)["block"]).as_py() or 0
     head = max([newest, *(last for _, last in seen)])
     return confirmation_depth(head, np.array([first for first, _ in seen], np.int64), context.policy.reorg)
@@ -158,7 +159,8 @@ def depth_after(context: DerivationContext, chain: str, golem_id: str) -> Depth:
 def _exclude(context: DerivationContext, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime) -> Recorded:
     """Record the events at the golem's last event time, with the withdrawals from heirs, in one commit."""
     retractions, at = context.left_out(), last_moment(context, golem_id)
-    excluded, reorgs = retractions.of_golem(golem_id)[0], _recorded_reorgs(context, golem_id)
+    excluded = retractions.of_golem(golem_id)[0]
+    reorgs = [Reorg.model_validate(reorg) for reorg in context.life("ReorgObserved", [golem_id])["reorg"].to_pylist()]
     runs = tuple((p.tick, p.tick) if isinstance(p, Struck) else (p.tick_from, p.tick_to) for p in payloads)
     fresh, causes = [], set(retractions.causes)
     for payload, (first, last) in zip(payloads, runs, strict=True):
@@ -173,12 +175,6 @@ def _exclude(context: DerivationContext, golem_id: str, payloads: Sequence[Struc
     return Recorded(golem_id, tuple(event.event_id for event in fresh), runs, due.events)
 
 
-def _recorded_reorgs(context: DerivationContext, golem_id: str) -> list[Reorg]:
-    """Return the recorded reorgs of this golem."""
-    events = context.life("ReorgObserved", [golem_id])
-    return [Reorg.model_validate(payload) for payload in events["reorg"].to_pylist()]
-
-
 def last_moment(context: DerivationContext, golem_id: str) -> datetime:
     """Return the event time of a golem's newest record, or of its birth.
 
@@ -188,8 +184,7 @@ def last_moment(context: DerivationContext, golem_id: str) -> datetime:
     seen = context.log.read_stretch(["observed_at"], [golem_id], newest, newest)["observed_at"]
     if len(seen):
         return seen[0].as_py()
-    births = context.life("GolemBorn")
-    born = births.filter(pc.equal(births["golem_id"], golem_id))["observed_at"]
+    born = context.life("GolemBorn", [golem_id])["observed_at"]
     if not len(born):
         raise QueryError(f"golem {golem_id} was never born and has no record")
     return born[0].as_py()
@@ -225,7 +220,8 @@ def withdrawals_due(context: DerivationContext, retractions: LeftOut) -> Withdra
 
     Reads records of a golem only for a retraction that was not yet handled for an heir.
     """
-    births, seen, lost = _births(context), RetractionCursor(context, "heirs").handled_ids(), _withdrawn_already(context)
+    births, lost = birth_rows(context), _withdrawn_already(context)
+    seen = RetractionCursor(context, "heirs").handled_ids()
     heirs = _heirs(context, births)
     causes: dict[str, set[str]] = defaultdict(set)
     for cause in retractions.causes:
@@ -320,10 +316,9 @@ def _events(context: DerivationContext, heir: str, losses: dict[str, _Loss]) -> 
 def _withdrawn_already(context: DerivationContext) -> defaultdict[str, dict[str, _Loss]]:
     """Return the withdrawn entries by golem, with reasons."""
     losses: defaultdict[str, dict[str, _Loss]] = defaultdict(dict)
-    for row in context.life("KnowledgeWithdrawn").select(["golem_id", "withdrawn"]).to_pylist():
-        payload = row["withdrawn"]
-        loss = _Loss(payload["because"], payload["from_golem_id"], payload["tick"])
-        losses[row["golem_id"]] |= dict.fromkeys(payload["entry_ids"], loss)
+    for row in context.life_fields("KnowledgeWithdrawn", *_Loss._fields, "entry_ids").to_pylist():
+        loss = _Loss(*(row[name] for name in _Loss._fields))
+        losses[row["golem_id"]] |= dict.fromkeys(row["entry_ids"], loss)
     return losses
 
 
@@ -334,15 +329,10 @@ def _heirs(context: DerivationContext, births: Mapping[str, Mapping[str, Any]]) 
     for golem_id, birth in births.items():
         if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
             receivers[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
-    kits = {order["bundle_hash"] for order in context.life("KitOrdered")["kit_ordered"].to_pylist()}
+    kits = set(context.life_fields("KitOrdered", "bundle_hash")["bundle_hash"].to_pylist())
     for delivery in context.arrivals().events:
         is_kit = delivery.content_hash in kits
         roots = roots_of(load_bundle(context.home, delivery.content_hash)) if is_kit else ()
         for golem_id in roots or (delivery.from_golem_id,):
             receivers[golem_id].append((delivery.golem_id, delivery.content_hash))
     return {golem_id: sorted(set(heirs)) for golem_id, heirs in receivers.items()}
-
-
-def _births(context: DerivationContext) -> dict[str, dict[str, Any]]:
-    rows = context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
-    return {row["golem_id"]: row["born"] for row in rows}

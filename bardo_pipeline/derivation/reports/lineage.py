@@ -18,10 +18,12 @@ from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries, retracted_dream_decisions
+from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
 from bardo_pipeline.grimoire.gas_bands import band_keys
+from bardo_pipeline.storage.log.event_log import EventLog
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = No
     retracted = pa.concat_tables([retracted.select(names), dream_rows])
     lost = {g for g in context.left_out().golem_ids if entry_id in context.left_out().entries(g)}
     golems = sorted({*valid["golem_id"].to_pylist(), *retracted["golem_id"].to_pylist(), *lost})
-    born = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    born = birth_rows(context)
     holdings = []
     for golem in golems:
         own, own_retracted = (rows.filter(pc.equal(rows["golem_id"], golem)) for rows in (valid, retracted))
@@ -110,6 +112,10 @@ WITHDRAWN = "withdrawn"
 """Status of an entry without valid decisions."""
 
 
+_OF_ENTRY = ("entry_id", "kind", "text", "confidence_ppm")
+"""Fields of a holding that are columns of its entry."""
+
+
 def _reasons(context: DerivationContext, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
     """Describe the retractions of a golem by these events or of this inherited entry."""
     causes = (cause for cause in context.left_out().causes if cause.golem_id == golem_id)
@@ -126,11 +132,8 @@ def _never_received(
     return Holding(
         golem_id=golem_id,
         generation=born["generation"],
-        entry_id=entry_id,
-        kind=row["kind"],
+        **{name: row[name] for name in _OF_ENTRY},
         status=WITHDRAWN,
-        text=row["text"],
-        confidence_ppm=row["confidence_ppm"],
         decisions=(),
         ticks=(),
         bundle_hash=bundle.bundle_hash,
@@ -197,13 +200,10 @@ def _holding(context: DerivationContext, decisions: pa.Table, born: dict[str, An
     return Holding(
         golem_id=golem_id,
         generation=None if born is None else born["generation"],
-        entry_id=last["entry_id"],
-        kind=last["kind"],
+        **{name: last[name] for name in _OF_ENTRY},
         status=last["status"],
-        text=last["text"],
-        confidence_ppm=last["confidence_ppm"],
         decisions=tuple({n: d[n] for n in names} for d in ordered),
-        ticks=_ticks(context, golem_id, ticks),
+        ticks=_ticks(context.log, golem_id, ticks),
         bundle_hash=bundle_hash,
         from_golem_id=None if bundle_hash is None else load_bundle(context.home, bundle_hash).golem_id,
     )
@@ -218,9 +218,9 @@ def _parts(context: DerivationContext, last: dict[str, Any]) -> list[dict[str, A
     return context.projections.growing("curation").read(golems=[last["golem_id"]], only=only).to_pylist()
 
 
-def _ticks(context: DerivationContext, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:
+def _ticks(log: EventLog, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:
     columns = ["golem_id", "tick", "observed_at", "regime", "tier", "actions", "resolutions"]
-    rows = context.log.read_cycles(columns, golems=[golem_id])
+    rows = log.read_cycles(columns, golems=[golem_id])
     rows = rows.filter(pc.is_in(rows["tick"], value_set=pa.array(ticks, pa.int64()))).sort_by("tick")
     return tuple(
         TickCause(

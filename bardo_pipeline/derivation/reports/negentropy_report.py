@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
+from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.negentropy import Trend, order_of_golems, order_of_groups, trend
 
@@ -35,10 +36,10 @@ class Order:
 
 def order_of_home(context: DerivationContext, owner: str | None = None) -> Order:
     """Measure order by golem, lineage and clade, of all owners or of one. Raises QueryError for an unknown owner."""
-    births = [(e["golem_id"], e["born"]) for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()]
-    wanted = {golem_id: born for golem_id, born in births if owner is None or born["owner_id"] == owner}
+    births = birth_rows(context)
+    wanted = {golem_id: born for golem_id, born in births.items() if owner in (None, born["owner_id"])}
     if owner is not None and not wanted:
-        owners = ", ".join(sorted({born["owner_id"] for _, born in births})) or "nobody"
+        owners = ", ".join(sorted({born["owner_id"] for born in births.values()})) or "nobody"
         raise QueryError(f"owner {owner}: no golem was born to it; owners here are {owners}")
     decisions = context.projections.growing("curation").read(golems=list(wanted))
     orders = order_of_golems(decisions, judged_outcomes(context, list(wanted)), context.policy)
@@ -46,17 +47,13 @@ def order_of_home(context: DerivationContext, owner: str | None = None) -> Order
     for place, column in enumerate(("owner_id", "lineage_id", "generation"), 1):
         kind = pa.int64() if column == "generation" else pa.string()
         orders = orders.add_column(place, column, pa.array([wanted[g][column] for g in names], kind))
-    clades, lineages = (_grouped(orders, column) for column in ("owner_id", "lineage_id"))
-    trends = {name: _trend(orders, name) for name in sorted(set(orders["owner_id"].to_pylist()))}
+    columns = ("golem_id", "name", "generation")
+    clades, lineages = (
+        order_of_groups(orders, orders.select(["golem_id", column, "generation"]).rename_columns(columns))
+        for column in ("owner_id", "lineage_id")
+    )
+    trends = {}
+    for name in sorted(set(orders["owner_id"].to_pylist())):
+        rows = orders.filter(pc.equal(orders["owner_id"], name))
+        trends[name] = trend(rows, rows["generation"].to_pylist())
     return Order(orders, clades, lineages, trends)
-
-
-def _grouped(golems: pa.Table, column: str) -> pa.Table:
-    return order_of_groups(golems, golems.select(["golem_id", column, "generation"]).rename_columns(
-        ["golem_id", "name", "generation"]
-    ))  # fmt: skip
-
-
-def _trend(golems: pa.Table, owner: str) -> Trend:
-    rows = golems.filter(pc.equal(golems["owner_id"], owner))
-    return trend(rows, rows["generation"].to_pylist())

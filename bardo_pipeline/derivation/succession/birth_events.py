@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
@@ -49,22 +48,8 @@ def birth_record(
     events = [life_event(golem_id, at, birth), *_equipment(context, golem_id, birth, at, beside)]
     if granted is not None:
         events.append(life_event(golem_id, at, granted))
-    return _with_inheritance(context, golem_id, birth, at, BirthRecord(events, None, None, loan=granted))
-
-
-def loan_of(context: DerivationContext, golem_id: str) -> LoanGranted | None:
-    """Return the loan granted to a golem, None without one."""
-    rows = context.life("LoanGranted", [golem_id])["granted"].to_pylist()
-    return LoanGranted.model_validate(rows[0]) if rows else None
-
-
-def _with_inheritance(
-    context: DerivationContext, golem_id: str, birth: Born, at: datetime, record: BirthRecord
-) -> BirthRecord:
-    """Add the inherited entries and defaults if the birth names a bundle."""
-    events = record.events
     if birth.bundle_hash is None:
-        return record
+        return BirthRecord(events, None, None, loan=granted)
     bundle = load_bundle(context.home, birth.bundle_hash)
     inherited = inherited_entries(bundle, golem_id, context.policy)
     received = Received(
@@ -76,11 +61,17 @@ def _with_inheritance(
     events.append(life_event(golem_id, at, received))
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
     defaults = defaults_of(inherited, died_at, birth.traits.rebalance_threshold, context.policy)
-    if not defaults:
-        return record._replace(bundle=bundle, inherited=inherited)
-    events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
-    instincts = Instincts({golem_id: [default.model_dump() for default in defaults]})
-    return record._replace(bundle=bundle, inherited=inherited, instincts=instincts)
+    instincts = Instincts()
+    if defaults:
+        events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
+        instincts = Instincts({golem_id: [default.model_dump() for default in defaults]})
+    return BirthRecord(events, bundle, inherited, instincts, granted)
+
+
+def loan_of(context: DerivationContext, golem_id: str) -> LoanGranted | None:
+    """Return the loan granted to a golem, None without one."""
+    rows = context.life("LoanGranted", [golem_id])["granted"].to_pylist()
+    return LoanGranted.model_validate(rows[0]) if rows else None
 
 
 def _equipment(
@@ -88,7 +79,7 @@ def _equipment(
 ) -> list[LifeEvent]:
     """The event that delivers the owner's oldest waiting kit; empty without one."""
     waiting = waiting_orders(context, birth.owner_id, beside)
-    if not waiting or pc.any(pc.equal(context.life("GolemBorn")["golem_id"], golem_id)).as_py():
+    if not waiting or context.life("GolemBorn", [golem_id]).num_rows:
         return []
     kit = waiting[0]
     received = Received(
@@ -104,7 +95,6 @@ def waiting_orders(
     orders = [o for o in context.life("KitOrdered")["kit_ordered"].to_pylist() if o["owner_id"] == owner_id]
     if not orders:
         return []
-    received = context.life("KnowledgeReceived")["received"].combine_chunks()
-    delivered = set(pc.struct_field(received, "content_hash").to_pylist()) if len(received) else set()
+    delivered = set(context.life_fields("KnowledgeReceived", "content_hash")["content_hash"].to_pylist())
     delivered |= {event.received.content_hash for event in beside if event.received is not None}
     return sorted((o for o in orders if o["bundle_hash"] not in delivered), key=lambda o: o["number"])

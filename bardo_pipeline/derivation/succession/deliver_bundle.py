@@ -116,8 +116,8 @@ def replicant_report(
 
 def replicants_of(context: DerivationContext, golem_id: str) -> dict[str, str]:
     """Return replicant -> hypothesis for the replicants that a golem sent."""
-    sent = context.life("ReplicantSent").select(["golem_id", "replicant"]).to_pylist()
-    return {e["golem_id"]: e["replicant"]["hypothesis"] for e in sent if e["replicant"]["parent_id"] == golem_id}
+    sent = context.life_fields("ReplicantSent", "parent_id", "hypothesis").to_pylist()
+    return {e["golem_id"]: e["hypothesis"] for e in sent if e["parent_id"] == golem_id}
 
 
 def give_bundle(context: DerivationContext, golem_id: str, bundle_hash: str, *, now: datetime) -> tuple[Offer, str]:

@@ -6,18 +6,13 @@ Source: INH S13; canon 43.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import (
-    DeadGolem,
-    HeirRequest,
-    credit_micros,
-    succession_steps,
-)
+from bardo_pipeline.derivation.death.death_queries import DeadGolem, HeirRequest, credit_micros, standing_of
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import (
     BundleError,
@@ -30,7 +25,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.life.events import Born, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Configured, Step
 from bardo_pipeline.heartbeat.fleet import Founding, born
-from bardo_pipeline.inheritance.succession_state import Standing, due_again, standings
+from bardo_pipeline.inheritance.succession_state import Standing, due_again
 from bardo_pipeline.policy.toml_config import canonical, configuration_hash, read_recorded, to_toml
 from bardo_pipeline.storage.provisioning import FileRegistry, HomeProvisioner, Provisioner, Registry
 
@@ -62,27 +57,27 @@ def divergence_ppm(context: DerivationContext, golem_id: str) -> int | None:
     return divergence
 
 
+@dataclass
 class SuccessionRun:
-    """One succession: the dead golem, the requested terms, and the recorded steps."""
+    """One succession: the dead golem, the requested terms, and the recorded steps.
 
-    def __init__(
-        self,
-        context: DerivationContext,
-        dead: DeadGolem,
-        wish: HeirRequest,
-        hands: HeirServices,
-        *,
-        now: datetime,
-        mode: Any,
-        at: datetime,
-    ) -> None:
-        self.context, self.dead, self.wish, self.hands = context, dead, wish, hands
-        self.now, self.mode, self.at = now, mode, at
-        self.standing = self._standing()
+    Parameters
+    ----------
+    now : recording time of the steps
+    at : moment of the heir's birth
+    """
 
-    def _standing(self) -> Standing:
-        golem_id = self.dead.golem_id
-        return standings(succession_steps(self.context, [golem_id])).get(golem_id, Standing({}))
+    context: DerivationContext
+    dead: DeadGolem
+    wish: HeirRequest
+    hands: HeirServices
+    now: datetime
+    mode: Any
+    at: datetime
+    standing: Standing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.standing = standing_of(self.context, self.dead.golem_id) or Standing({})
 
     @property
     def bundle_hash(self) -> str | None:

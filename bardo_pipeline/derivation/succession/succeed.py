@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.death.death_queries import (
     dead_golem,
     dead_golems,
     heirs_of,
+    standing_of,
     succeeded_golems,
     succession_step_table,
     succession_steps,
@@ -82,9 +83,9 @@ def _without_succession(context: DerivationContext) -> Collection[str]:
 
     Only golems with all four phases of dying, because a bundle is published shortly before the last one.
     """
-    legacies, births = context.life("LegacyLeft"), context.life("GolemBorn")
-    predecessors = pc.struct_field(births["born"].combine_chunks(), "predecessor_id").to_pylist()
-    finished = {*legacies["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
+    births = context.life_fields("GolemBorn", "predecessor_id")
+    predecessors = births["predecessor_id"].to_pylist()
+    finished = {*context.life("LegacyLeft")["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
     begun, replicants = (context.life(kind)["golem_id"].to_pylist() for kind in ("SuccessionAdvanced", "ReplicantSent"))
     return heir_requests(context, finished - {*begun, *predecessors, *replicants})
 
@@ -94,9 +95,7 @@ def _should_retry_registration(context: DerivationContext, standing: Standing) -
     registration = standing.last["registered"]
     if context.life("DeathDeclared", [registration.heir_id]).num_rows:
         return True
-    heads = context.log.heads()
-    ticks = heads.filter(pc.equal(heads["golem_id"], registration.heir_id))["contiguous"].to_pylist()
-    return bool(ticks) and ticks[0] >= registration.attempt
+    return context.log.head_of(registration.heir_id).contiguous >= registration.attempt
 
 
 def run_due_successions(
@@ -139,17 +138,10 @@ def succeed_in_run(
     """
     with context.home.lock("succession"):
         for golem_id in lives:
-            _continue(
-                context,
-                dead_golem(context, golem_id),
-                HeirServices.of(context),
-                now,
-                at=at,
-                lifespan_ticks=lifespan_ticks,
-            )
-    heirs = {
-        golem.golem_id: golem.heir_id for golem in dead_golems(context, succeeded_golems(context).intersection(lives))
-    }
+            dead, services = dead_golem(context, golem_id), HeirServices.of(context)
+            _continue(context, dead, services, now, at=at, lifespan_ticks=lifespan_ticks)
+    succeeded = dead_golems(context, succeeded_golems(context).intersection(lives))
+    heirs = {golem.golem_id: golem.heir_id for golem in succeeded}
     births = births_of(context, heirs.values())
     return [(heirs[g], births[heirs[g]][0]) for g in lives if g in heirs and births[heirs[g]][1] == at]
 
@@ -164,7 +156,7 @@ def _continue(
     lifespan_ticks: tuple[int, int] | None = None,
 ) -> Standing:
     """Continue a succession under its recorded terms, or begin it under those of the configuration."""
-    standing = standings(succession_steps(context, [dead.golem_id])).get(dead.golem_id)
+    standing = standing_of(context, dead.golem_id)
     request = None if standing is None else _recorded_request(standing)
     request = request or heir_requests(context, [dead.golem_id]).get(dead.golem_id)
     if request is None:
@@ -221,11 +213,8 @@ def summon(
     if not standing.booted:
         failed_step = next((step for step in standing.last.values() if step.outcome != "done"), None)
         assert failed_step is not None, "an unfinished succession has a step that is not done"
-        again = (
-            ""
-            if failed_step.due_at is None
-            else f"; it is tried again from {failed_step.due_at:%Y-%m-%d %H:%M:%S} UTC on"
-        )
+        due_at = failed_step.due_at
+        again = "" if due_at is None else f"; it is tried again from {due_at:%Y-%m-%d %H:%M:%S} UTC on"
         raise ProvisioningError(f"{failed_step.why}{again} by `bardo golem due`")
     return standing
 

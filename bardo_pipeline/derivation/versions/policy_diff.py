@@ -27,11 +27,6 @@ class Setting(NamedTuple):
     after: Any
 
 
-def settings_of(policy: Policy) -> dict[str, Any]:
-    """Return all settings by dotted name."""
-    return policy.settings
-
-
 def altered(policy: Policy, texts: Iterable[str], overlay: Mapping[str, Any] | None = None) -> Policy:
     """Return the policy with changed settings.
 
@@ -42,7 +37,7 @@ def altered(policy: Policy, texts: Iterable[str], overlay: Mapping[str, Any] | N
     texts : NAME=VALUE with the value in JSON
     overlay : part -> settings, from a file
     """
-    settings = settings_of(policy)
+    settings = policy.settings
     changes = {name: value for name, value in _flat(overlay or {}) if name not in settings or settings[name] != value}
     changes |= dict(_parsed(text) for text in texts)
     parts = policy.model_dump(mode="json")
@@ -63,7 +58,7 @@ def altered(policy: Policy, texts: Iterable[str], overlay: Mapping[str, Any] | N
 
 def differences(before: Policy, after: Policy) -> tuple[Setting, ...]:
     """Return the settings in which two policies differ, by name, without operational settings."""
-    old, new = settings_of(before), settings_of(after)
+    old, new = before.settings, after.settings
     return tuple(
         Setting(name, old[name], new[name])
         for name in sorted(old)

@@ -20,17 +20,13 @@ from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views, elders
-from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, recorded_deaths
+from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, owners_of, recorded_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through, rows_of_golems
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
-from bardo_pipeline.derivation.legacy.bundle_store import (
-    bundles_published_by,
-    published_bundles,
-    stale_bundles,
-)
+from bardo_pipeline.derivation.legacy.bundle_store import bundles_published_by, published_bundles, stale_bundles
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.library.derive_library import derive_library, make_libraries
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
@@ -144,13 +140,9 @@ def _compare_bundles(context: DerivationContext, beside: DerivationContext) -> C
 
 
 def _hashes(by_golem: dict[str, str]) -> Digest:
-    table = pa.table(
-        {
-            "golem_id": pa.array(sorted(by_golem), pa.string()),
-            "hash": pa.array([by_golem[g] for g in sorted(by_golem)], pa.string()),
-        }
-    )
-    return Digest.of(table)
+    names = sorted(by_golem)
+    hashes = pa.array([by_golem[g] for g in names], pa.string())
+    return Digest.of(pa.table({"golem_id": pa.array(names, pa.string()), "hash": hashes}))
 
 
 def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, pa.Table]:
@@ -163,13 +155,14 @@ def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, p
     both = pa.concat_tables([out["grimoire"], out["lessons"]])
     old = elders(beside, closed)
     out |= {name: derive(both, context.policy, old) for name, derive in GRIMOIRE_VIEWS.items()}
-    cut_off = pc.equal(out["failures"]["confirmed"], "at_death")
-    out["failures"] = out["failures"].filter(pc.or_(pc.invert(cut_off), _of(out["failures"], dead)))
+    dead_ids = pa.array(sorted(dead), pa.string())
+    is_known = (pc.field("confirmed") != "at_death") | pc.field("golem_id").isin(dead_ids)
+    out["failures"] = out["failures"].filter(is_known)
     out["scars"] = scars_of(out["failures"], deaths_with_ticks(beside), context.policy)
     causes = context.projections.read("vote_causes")
     votes = context.projections.read("votes")
     death_vote_ids = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()
-    is_cast = pc.or_(pc.invert(pc.is_in(causes["vote_id"], value_set=death_vote_ids)), _of(causes, dead))
+    is_cast = ~pc.field("vote_id").isin(death_vote_ids) | pc.field("golem_id").isin(dead_ids)
     out["vote_causes"] = _cut(causes.filter(is_cast), closed, known)
     cast = out["vote_causes"]["vote_id"].combine_chunks()
     out["votes"] = votes.filter(pc.is_in(votes["vote_id"], value_set=cast))
@@ -177,27 +170,15 @@ def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, p
     out["consensus"] = consensus(out["votes"], backed, context.policy.katabasis)
     done = {g for g in dead if (curated_through(beside, g) or 0) >= closed.get(g, 0)}
     for name in ("testaments", "candidates"):
-        rows = context.projections.read(name)
-        out[name] = rows.filter(_of(rows, done))
-    return out | _libraries_as_of(beside, out, closed)
-
-
-def _libraries_as_of(
-    beside: DerivationContext, out: dict[str, pa.Table], closed: dict[str, int]
-) -> dict[str, pa.Table]:
-    births = beside.life("GolemBorn")
-    return make_libraries(
+        out[name] = rows_of_golems(context.projections.read(name), done)
+    return out | make_libraries(
         beside,
-        set(pc.struct_field(births["born"].combine_chunks(), "owner_id").to_pylist()),
+        set(owners_of(beside).values()),
         entries=out["grimoire"],
         playbooks=out["playbooks"],
-        decisions_of=lambda golems: out["curation"].filter(_of(out["curation"], set(golems))),
+        decisions_of=lambda golems: rows_of_golems(out["curation"], golems),
         reached=closed,
     )
-
-
-def _of(rows: pa.Table, golems: set[str]) -> pa.ChunkedArray:
-    return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))
 
 
 def _cut(rows: pa.Table, closed: dict[str, int], known: set[str]) -> pa.Table:

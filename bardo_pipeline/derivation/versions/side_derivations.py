@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, de
 from bardo_pipeline.derivation.dreams.derive_dreams import DREAM_TABLES, derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import log_moment
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
-from bardo_pipeline.derivation.versions.policy_diff import Setting, differences, settings_of
+from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
@@ -138,7 +138,7 @@ def _check_room(context: DerivationContext, name: str) -> None:
 
 def _share_episodes(context: DerivationContext, beside: DerivationContext) -> tuple[str, ...]:
     """Link episodes, their cursor and their index if both policies have the same episode settings."""
-    own, other = settings_of(context.policy), settings_of(beside.policy)
+    own, other = context.policy.settings, beside.policy.settings
     is_same = all(own[name] == other[name] for name in EPISODE_SETTINGS)
     source, target = context.projections.root, beside.projections.root
     if context.frozen or not is_same or context.embedder_name != beside.embedder_name or source == target:
@@ -174,16 +174,14 @@ def stored_derivations(context: DerivationContext) -> list[StoredDerivation]:
     for folder in derivation_folders(context.home):
         content = description(folder)
         policy = None if content is None else understood(content.policy, folder.name)
+        newest = max(path.stat().st_mtime for path in (folder, *folder.glob("*/_delta_log")))
         stored.append(
             StoredDerivation(
                 name=folder.name,
                 in_force=folder.name == current.derivation_id,
-                policy_hash=None if content is None else content.policy_hash,
-                passes_edition=None if content is None else content.passes_edition,
-                embedder=None if content is None else content.embedder,
-                golems=None if content is None else content.golems,
+                **{name: getattr(content, name, None) for name in _DESCRIBED},
                 changed=None if policy is None else differences(current.policy, policy),
-                written_at=datetime.fromtimestamp(max(p.stat().st_mtime for p in _with_tables(folder)), UTC),
+                written_at=datetime.fromtimestamp(newest, UTC),
                 own_bytes=_own_bytes(folder),
                 fit=unfit(context, folder.name),
             )
@@ -191,11 +189,10 @@ def stored_derivations(context: DerivationContext) -> list[StoredDerivation]:
     return sorted(stored, key=lambda d: (not d.in_force, d.name))
 
 
-def _with_tables(folder: Any) -> list[Any]:
-    return [folder, *folder.glob("*/_delta_log")]
+_DESCRIBED = ("policy_hash", "passes_edition", "embedder", "golems")
 
 
-def _own_bytes(folder: Any) -> int:
+def _own_bytes(folder: Path) -> int:
     """Return the size of files that no other folder links."""
     files = (path.stat() for path in folder.rglob("*") if path.is_file())
     return sum(s.st_size for s in files if s.st_nlink == 1)
@@ -253,7 +250,7 @@ def open_adoptable(context: DerivationContext, name: str) -> DerivationContext:
         raise DerivationError(f"derivation {name} cannot be adopted: {why}")
     content = description(context.home.derivation(name))
     assert content is not None, "an adoptable derivation has a description"
-    return replace(open_beside(context, understood(content.policy, name), embedder=content.embedder), beside=True)
+    return open_beside(context, understood(content.policy, name), embedder=content.embedder)
 
 
 def adopt(

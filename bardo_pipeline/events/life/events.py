@@ -328,8 +328,8 @@ class LifeEvent(Part):
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:
-        expected = _ATTRIBUTE_OF[self.kind]
-        present = [name for name in _ATTRIBUTE_OF.values() if getattr(self, name) is not None]
+        expected = ATTRIBUTE_OF[self.kind]
+        present = [name for name in ATTRIBUTE_OF.values() if getattr(self, name) is not None]
         if present != [expected]:
             raise ValueError(f"{self.kind} carries {expected} and nothing else, not {', '.join(present) or 'nothing'}")
         if (self.quarantined is not None) != (self.received is not None and self.received.source != "succession"):
@@ -339,7 +339,7 @@ class LifeEvent(Part):
     @property
     def payload(self) -> Part:
         """The payload of its kind."""
-        payload: Part = getattr(self, _ATTRIBUTE_OF[self.kind])
+        payload: Part = getattr(self, ATTRIBUTE_OF[self.kind])
         return payload
 
     def content_id(self) -> str:
@@ -357,7 +357,8 @@ def _payload_types() -> Iterator[tuple[type[Part], tuple[str, str]]]:
 
 
 _KIND_OF = dict(_payload_types())
-_ATTRIBUTE_OF: dict[str, str] = dict(_KIND_OF.values())
+ATTRIBUTE_OF: dict[str, str] = dict(_KIND_OF.values())
+"""Kind of a life event -> attribute that holds its content."""
 
 
 def _content_id(kind: str, golem_id: str, observed_at: datetime, payload: Part, way: Quarantined | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from bardo_pipeline.events.life.events import _ATTRIBUTE_OF, LifeEvent
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF, LifeEvent
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -22,7 +22,7 @@ def life_json_schema() -> dict[str, Any]:
     """Return the schema of a life event, a line of a `*.life.jsonl` file; its id is optional."""
     schema = _schema(LifeEvent)
     schema["required"] = [name for name in schema["required"] if name != "event_id"]
-    schema["oneOf"] = [_of_kind(kind, payload) for kind, payload in _ATTRIBUTE_OF.items()]
+    schema["oneOf"] = [_of_kind(kind, payload) for kind, payload in ATTRIBUTE_OF.items()]
     return schema
 
 
@@ -35,7 +35,7 @@ def _of_kind(kind: str, payload: str) -> dict[str, Any]:
     """Return the schema of an event kind, which requires its own payload and forbids all others."""
     return {
         "properties": {"kind": {"const": kind}, payload: {"type": "object"}}
-        | {other: {"type": "null"} for other in _ATTRIBUTE_OF.values() if other != payload}
+        | {other: {"type": "null"} for other in ATTRIBUTE_OF.values() if other != payload}
         | ({} if payload == "received" else {"quarantined": {"type": "null"}}),
         "required": [payload],
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.life.events import _ATTRIBUTE_OF
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.arrow_schema import arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS
@@ -95,7 +95,7 @@ def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: 
     across : pairs of records around ticks that were accepted as lost by these events
     """
     out = Emitted()
-    for kind, attribute in _ATTRIBUTE_OF.items():
+    for kind, attribute in ATTRIBUTE_OF.items():
         chosen = events.filter(pc.equal(events["kind"], kind))
         golems, at, ids = (contiguous(chosen[name]) for name in ("golem_id", "observed_at", "event_id"))
         payload = contiguous(chosen[attribute])
