@@ -24,7 +24,12 @@ from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, el
 from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, golem_owners, recorded_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import DreamResult, dream_again
 from bardo_pipeline.derivation.dreams.derive_lessons import applied_orders, known_entries_of_buckets
-from bardo_pipeline.derivation.incremental.record_queries import curated_through
+from bardo_pipeline.derivation.incremental.record_queries import (
+    curated_through,
+    rows_of_golems,
+    rows_of_other_golems,
+    values_by_golem,
+)
 from bardo_pipeline.derivation.katabasis.scars import rederive_failures
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
@@ -86,12 +91,7 @@ class _Proof:
         projections = self.context.projections
         if TABLES[name].grows:
             return projections.growing(name).read(golems=self.golems)
-        table = projections.replaceable(name)
-        return self.affected(table.read(table.buckets(self.golems)))
-
-    def affected(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of the affected golems."""
-        return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self.golems, pa.string())))
+        return projections.replaceable(name).read(only=self.golems)
 
     @cached_property
     def rederived(self) -> Curation:
@@ -107,7 +107,7 @@ class _Proof:
     @cached_property
     def deaths(self) -> pa.Table:
         """Recorded deaths of the affected golems."""
-        return self.affected(recorded_deaths(self.context))
+        return rows_of_golems(recorded_deaths(self.context), self.golems)
 
     @cached_property
     def ballots(self) -> Ballots:
@@ -135,8 +135,7 @@ class _Proof:
     @cached_property
     def failures(self) -> pa.Table:
         """Failures of the affected golems without retracted records, up to the derived cycle."""
-        failures, none = self.context.projections.growing("failures"), FAILURE_SCHEMA.empty_table()
-        upto = {g: done for g in self.golems if (done := failures.done(g)) is not None}
+        upto, none = self.through("failures"), FAILURE_SCHEMA.empty_table()
         first = dict.fromkeys(upto, 1)
         return rederive_failures(self.context, first, upto, self.left, earlier=none, decisions=self.rederived.decisions)
 
@@ -145,10 +144,10 @@ class _Proof:
         """Lessons of the affected golems without retracted records."""
         return lessons_of(self.dream_result.hypotheses, applied_orders(self.context, self.golems), self.context.policy)
 
-    @property
-    def knowledge(self) -> tuple[pa.Table, pa.Table]:
-        """Entries and decisions of the affected golems without retracted records."""
-        return self.grimoire, self.rederived.decisions
+    def through(self, name: str) -> dict[str, int]:
+        """Return the last derived cycle of each affected golem in a table."""
+        table = self.context.projections.growing(name)
+        return {g: done for g in self.golems if (done := table.done(g)) is not None}
 
     def is_retracted(self, rows: pa.Table, tick: str = "tick") -> pa.Array:
         """Return a mask of the rows (golem_id and a column of ticks) with a retracted tick."""
@@ -176,6 +175,16 @@ def _named(row: Mapping[str, Any], key: Iterable[str]) -> str:
     return " ".join(f"{name} {row[name]}" for name in key)
 
 
+def _by_causes(proof: _Proof, place: str, key: tuple[str, ...], wanted: pa.Table) -> Iterator[Remains]:
+    """Yield the valid rows of a table that name a retracted tick as a cause, and those that are not in `wanted`."""
+    rows = proof.standing(place)
+    named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
+    for out in named.filter(proof.is_retracted(named)).to_pylist():
+        row = rows.slice(out["row"], 1).to_pylist()[0]
+        yield Remains(place, row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
+    yield from _extra(place, key, rows, wanted)
+
+
 def _episodes(proof: _Proof) -> Iterator[Remains]:
     rows = proof.context.projections.growing("episodes").read(["episode_id", "golem_id", "tick"], golems=proof.golems)
     for row in rows.filter(proof.is_retracted(rows)).to_pylist():
@@ -184,16 +193,12 @@ def _episodes(proof: _Proof) -> Iterator[Remains]:
 
 def _curation(proof: _Proof) -> Iterator[Remains]:
     rows, key = proof.standing("curation"), ("entry_id", "revision", "cycle", "seq")
-    named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
-    for out in named.filter(proof.is_retracted(named)).to_pylist():
-        row = rows.slice(out["row"], 1).to_pylist()[0]
-        yield Remains("curation", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
     received = rows.filter(pc.equal(rows["operation"], "received"))
     for row in received.select(["golem_id", *key, "cause_bundle"]).to_pylist():
         if row["entry_id"] in proof.left.entries(row["golem_id"]):
             fact = f"was withdrawn from what bundle {row['cause_bundle']} gave"
             yield Remains("curation", row["golem_id"], _named(row, key), fact)
-    yield from _extra("curation", key, rows, proof.rederived.decisions)
+    yield from _by_causes(proof, "curation", key, proof.rederived.decisions)
 
 
 def _cycles(proof: _Proof) -> Iterator[Remains]:
@@ -204,11 +209,9 @@ def _cycles(proof: _Proof) -> Iterator[Remains]:
     yield from _extra("cycles", ("cycle",), rows, proof.rederived.cycles)
 
 
-def _grimoire(proof: _Proof) -> Iterator[Remains]:
+def _entries(proof: _Proof) -> Iterator[Remains]:
     yield from _extra("grimoire", ("entry_id",), proof.standing("grimoire"), proof.grimoire)
-
-
-def _grimoire_views(proof: _Proof) -> Iterator[Remains]:
+    yield from _extra("lessons", ("entry_id",), proof.standing("lessons"), proof.lessons)
     both, old = pa.concat_tables([proof.grimoire, proof.lessons]), elders(proof.context)
     for name, derive in GRIMOIRE_VIEWS.items():
         key = TABLES[name].key[1:]
@@ -217,44 +220,24 @@ def _grimoire_views(proof: _Proof) -> Iterator[Remains]:
 
 def _playbooks(proof: _Proof) -> Iterator[Remains]:
     yield from _extra("playbooks", ("version",), proof.standing("playbooks"), proof.rederived.playbooks)
-    last = proof.rederived.playbooks.sort_by([("golem_id", "ascending"), ("version", "ascending")])
-    for golem_id, markdown in dict(
-        zip(last["golem_id"].to_pylist(), last["markdown"].to_pylist(), strict=True)
-    ).items():
+    last = values_by_golem(proof.rederived.playbooks.sort_by("version"), "markdown")
+    for golem_id, markdown in last.items():
         page = proof.context.home.playbook(golem_id)
         if page.exists() and page.read_text() != markdown:
             yield Remains("playbook files", golem_id, str(page), NOT_GIVEN)
 
 
 def _credits(proof: _Proof) -> Iterator[Remains]:
-    rows, key = proof.standing("credits"), ("entry_id", "cycle")
-    named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
-    for out in named.filter(proof.is_retracted(named)).to_pylist():
-        row = rows.slice(out["row"], 1).to_pylist()[0]
-        yield Remains("credits", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
-    credits = proof.context.projections.growing("credits")
-    upto = {g: done for g in proof.golems if (done := credits.done(g)) is not None}
-    expected = rederive_credits(
-        proof.context, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.rederived.decisions)
-    )
-    yield from _extra("credits", key, rows, expected)
+    upto, signs = proof.through("credits"), signs_of(proof.rederived.decisions)
+    expected = rederive_credits(proof.context, dict.fromkeys(upto, 1), upto, proof.left, signs)
+    yield from _by_causes(proof, "credits", ("entry_id", "cycle"), expected)
 
 
-def _failures(proof: _Proof) -> Iterator[Remains]:
-    rows = proof.standing("failures")
-    named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
-    for out in named.filter(proof.is_retracted(named)).to_pylist():
-        row = rows.slice(out["row"], 1).to_pylist()[0]
-        fact = f"names tick {out['tick']}, which is left out"
-        yield Remains("failures", row["golem_id"], _named(row, ("seq",)), fact)
-    yield from _extra("failures", ("seq",), rows, proof.failures)
-
-
-def _scars(proof: _Proof) -> Iterator[Remains]:
-    """Check the scars of all clades; they depend on the failures of all golems."""
+def _failures_and_scars(proof: _Proof) -> Iterator[Remains]:
+    """Check failures, and the scars of all clades, which depend on the failures of all golems."""
+    yield from _by_causes(proof, "failures", ("seq",), proof.failures)
     failures = proof.context.projections.growing("failures").read()
-    others = failures.filter(pc.invert(pc.is_in(failures["golem_id"], value_set=pa.array(proof.golems, pa.string()))))
-    all_failures = pa.concat_tables([others, proof.failures])
+    all_failures = pa.concat_tables([rows_of_other_golems(failures, proof.golems), proof.failures])
     wanted = scars_of(all_failures, deaths_with_ticks(proof.context), proof.context.policy)
     yield from _extra("scars", ("owner_id", "scar_id"), proof.context.projections.replaceable("scars").read(), wanted)
 
@@ -277,9 +260,8 @@ def _consensus(proof: _Proof) -> Iterator[Remains]:
     votes = pa.concat_tables([others, affected.filter(_within(affected, wanted))])
     backed = backed_votes(votes, causes, recorded_deaths(proof.context))
     counted = consensus(votes, backed, proof.context.policy.katabasis)
-    yield from _extra(
-        "consensus", ("proposition_id",), proof.context.projections.replaceable("consensus").read(), counted
-    )
+    standing = proof.context.projections.replaceable("consensus").read()
+    yield from _extra("consensus", ("proposition_id",), standing, counted)
 
 
 def _dreams(proof: _Proof) -> Iterator[Remains]:
@@ -291,18 +273,8 @@ def _dreams(proof: _Proof) -> Iterator[Remains]:
         dream = rows.slice(place, 1).to_pylist()[0]
         yield Remains("dreams", dream["golem_id"], f"cycle {dream['cycle']}", "replayed a tick which is left out")
     yield from _extra("dreams", ("cycle",), rows, proof.dream_result.dreams)
-    hypotheses, key = proof.standing("hypotheses"), ("hypothesis_id", "cycle", "seq")
-    named = named_ticks(hypotheses["golem_id"], contiguous(hypotheses["cause_ticks"]))
-    for out in named.filter(proof.is_retracted(named)).to_pylist():
-        hypothesis = hypotheses.slice(out["row"], 1).to_pylist()[0]
-        yield Remains(
-            "hypotheses",
-            hypothesis["golem_id"],
-            _named(hypothesis, key),
-            f"names tick {out['tick']}, which is left out",
-        )
-    yield from _extra("hypotheses", key, hypotheses, proof.dream_result.hypotheses)
-    yield from _extra("lessons", ("entry_id",), proof.standing("lessons"), proof.lessons)
+    key = ("hypothesis_id", "cycle", "seq")
+    yield from _by_causes(proof, "hypotheses", key, proof.dream_result.hypotheses)
 
 
 def _testaments(proof: _Proof) -> Iterator[Remains]:
@@ -314,8 +286,8 @@ def _testaments(proof: _Proof) -> Iterator[Remains]:
             fact = f"{category} names tick {named['tick']}, which is left out"
             yield Remains("testaments", named["golem_id"], "its row", fact)
     dead = with_lives(proof.context, proof.deaths)
-    masks = [pc.is_in(t["golem_id"], value_set=dead["golem_id"].combine_chunks()) for t in proof.knowledge]
-    entries, decisions = (table.filter(mask) for table, mask in zip(proof.knowledge, masks, strict=True))
+    names, knowledge = dead["golem_id"].to_pylist(), (proof.grimoire, proof.rederived.decisions)
+    entries, decisions = (rows_of_golems(table, names) for table in knowledge)
     yield from _extra("testaments", (), rows, testaments(entries, decisions, dead, proof.context.policy))
 
 
@@ -374,7 +346,8 @@ def _marts(proof: _Proof) -> Iterator[Remains]:
             for row in rows.filter(proof.is_retracted(rows)).to_pylist():
                 yield Remains(mart, row["golem_id"], f"tick {row['tick']}", "is left out")
         if {"golem_id", "entry_id", "text"} <= names:
-            for row in proof.affected(_mart_rows(proof, mart, "golem_id", "entry_id", "text")).to_pylist():
+            rows = _mart_rows(proof, mart, "golem_id", "entry_id", "text")
+            for row in rows_of_golems(rows, proof.golems).to_pylist():
                 if tuple(row.values()) not in texts:
                     yield Remains(mart, row["golem_id"], f"entry_id {row['entry_id']}", NOT_GIVEN)
         if {"proposition_id", "votes_hash"} <= names:
@@ -395,12 +368,10 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _episodes,
     _curation,
     _cycles,
-    _grimoire,
-    _grimoire_views,
+    _entries,
     _playbooks,
     _credits,
-    _failures,
-    _scars,
+    _failures_and_scars,
     _dreams,
     _votes,
     _consensus,
