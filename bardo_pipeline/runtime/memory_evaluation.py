@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_outcomes import judgements
+from bardo_pipeline.derivation.curation.judged_outcomes import calibration_of, judgements
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
@@ -25,7 +25,7 @@ from bardo_pipeline.market.regime import DAY_US
 from bardo_pipeline.market.synthetic import null_market, synthetic_market
 from bardo_pipeline.market.synthetic_spec import DAY_BARS, START, graded_spec, planted_truths
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
+from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
 from bardo_pipeline.quality.known_questions import Question, QuestionScore, questions, score_answers
 from bardo_pipeline.quality.memory_targets import Bound, Discoveries, Fade, bounds, fades
@@ -112,7 +112,7 @@ def grade_memory(root: Path, grading: Grading, *, policy: Policy, clock: Callabl
     faded = tuple(fades(looks, last, ground, policy))
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
     tell("asking", 0.0)
-    answers, foretold = questioned(context, last, looks[-1], clock()), foretelling(context, judged)
+    answers, foretold = questioned(context, last, looks[-1], clock()), calibration_of(context, judged)
     context.log.close()
     kept = bounds(looks, faded, nothing, policy.worth)
     return Report(grading, records, looks, faded, nothing, answers, foretold, kept)
@@ -132,13 +132,6 @@ def lived(
     life = FleetRun(context, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
     life.live(lambda progress: tell(progress.ticks_done / progress.ticks_total))
     return context
-
-
-def foretelling(context: DerivationContext, judged: pa.Table) -> Calibration:
-    """Compare confidence at the close of each cycle with the share of verdicts that held on the following day."""
-    decisions, closes = (context.projections.growing(name).read() for name in ("curation", "cycles"))
-    beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
-    return calibration(judge_beliefs(beliefs, judged))
 
 
 def looks_of(
@@ -170,7 +163,7 @@ def foretell(
 ) -> RecordedCalibration:
     """Run a fleet through a recorded market in `root` (an empty folder) and measure its calibration."""
     context = lived(root / "recorded", market, golems, policy, clock, lambda done: tell("living", done))
-    result = foretelling(context, judgements(context))
+    result = calibration_of(context, judgements(context))
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
     context.log.close()
     return RecordedCalibration(market.name, golems, records, result)

@@ -17,9 +17,16 @@ from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import moments
-from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
+from bardo_pipeline.quality.calibration import (
+    OUTCOME_SCHEMA,
+    Calibration,
+    beliefs_at_closes,
+    calibration,
+    judge_beliefs,
+)
 
 
 def judged_outcomes(context: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
@@ -81,3 +88,23 @@ def judgements(context: DerivationContext) -> pa.Table:
     }
     table = pa.table(columns).cast(JUDGEMENT_SCHEMA)
     return table.sort_by([("golem_id", "ascending"), ("at", "ascending"), ("structure", "ascending")])
+
+
+def calibration_of(
+    context: DerivationContext,
+    judged: pa.Table,
+    *,
+    golems: Sequence[str] | None = None,
+    horizon_us: int = DAY_US,
+) -> Calibration:
+    """Compare confidence at the close of each cycle with the share of judged outcomes that held afterwards.
+
+    Parameters
+    ----------
+    judged : OUTCOME_SCHEMA or JUDGEMENT_SCHEMA
+    horizon_us : horizon after a close in which outcomes count, microseconds
+    """
+    decisions = context.projections.growing("curation").read(golems=golems)
+    closes = context.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
+    beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
+    return calibration(judge_beliefs(beliefs, judged, horizon_us=horizon_us))

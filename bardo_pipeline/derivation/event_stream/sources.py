@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -64,24 +64,6 @@ class Commit:
     batch: list[Commit] = field(default_factory=list, repr=False, compare=False)
 
 
-class Commits(Protocol):
-    """A table that is read by commits."""
-
-    @property
-    def version(self) -> int:
-        """Newest version, -1 before the first."""
-        ...
-
-    @property
-    def oldest(self) -> int:
-        """First version that can be read separately; rows of earlier versions are returned with it."""
-        ...
-
-    def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
-        """Return version, time and rows of each commit with rows between two versions, ascending."""
-        ...
-
-
 class TableCommits:
     """The commits of a table that may not exist yet."""
 
@@ -98,7 +80,10 @@ class TableCommits:
 
     @property
     def oldest(self) -> int:
-        """First version whose commit file exists: Delta deletes commit files older than a checkpoint."""
+        """First version that can be read separately; rows of earlier versions are returned with it.
+
+        Delta deletes commit files older than a checkpoint.
+        """
         version = self.version
         while version > 1 and self._commit_file(version - 1).exists():
             version -= 1
@@ -153,7 +138,7 @@ class RecordCommits:
 class Source:
     """A source of events, read forwards from a mark or backwards from now."""
 
-    def __init__(self, name: str, commits: Commits) -> None:
+    def __init__(self, name: str, commits: TableCommits | RecordCommits) -> None:
         self.name, self._commits = name, commits
 
     @property

@@ -89,9 +89,9 @@ class AtDeath(NamedTuple):
     """A golem's entries at its death: entry -> (confidence, floor) in ppm, ids of anti-knowledge, domains."""
 
     at_us: int
-    confidence: Mapping[str, tuple[int, int]]
-    anti_knowledge: frozenset[str]
-    domains: frozenset[str]
+    confidence: dict[str, tuple[int, int]]
+    anti_knowledge: set[str]
+    domains: set[str]
 
 
 class Candidate(NamedTuple):
@@ -117,20 +117,14 @@ def at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> dict[str, A
     confidence = confidence_of(dead, at_us, policy.decay).tolist()
     floor, immune = floor_of(dead, policy.decay).tolist(), bool_column(dead, "is_anti_knowledge").tolist()
     moments = dict(zip(deaths.column("golem_id").to_pylist(), micros(deaths, "at").tolist(), strict=True))
-    confidence_by_golem: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in moments}
-    anti_knowledge: dict[str, set[str]] = {name: set() for name in moments}
-    domains: dict[str, set[str]] = {name: set() for name in moments}
-    for name, entry_id, ppm, floor_ppm, is_immune, domain in zip(
-        names, ids, confidence, floor, immune, dead.column("domain").to_pylist(), strict=True
-    ):
-        confidence_by_golem[name][entry_id] = (ppm, floor_ppm)
-        domains[name].add(domain)
+    facts = {name: AtDeath(moment, {}, set(), set()) for name, moment in moments.items()}
+    columns = (names, ids, confidence, floor, immune, dead.column("domain").to_pylist())
+    for name, entry_id, ppm, floor_ppm, is_immune, domain in zip(*columns, strict=True):
+        facts[name].confidence[entry_id] = (ppm, floor_ppm)
+        facts[name].domains.add(domain)
         if is_immune:
-            anti_knowledge[name].add(entry_id)
-    return {
-        name: AtDeath(at, confidence_by_golem[name], frozenset(anti_knowledge[name]), frozenset(domains[name]))
-        for name, at in moments.items()
-    }
+            facts[name].anti_knowledge.add(entry_id)
+    return facts
 
 
 class Frames(NamedTuple):
@@ -150,13 +144,12 @@ def frames_of(candidates: Iterable[Candidate], policy: Policy) -> Frames:
 
     bundles: list[dict[str, Any]] = []
     entries = [ENTRY_FRAME.empty_table()]
-    distributions = _Distributions(policy)
     for number, candidate in enumerate(candidates):
         facts = entry_facts(candidate.bundle, candidate.facts.at_us, policy)
         key = {"candidate": number, "bundle_hash": candidate.bundle_hash, "golem_id": candidate.bundle.golem_id}
         measures = _measures_of_bundle(candidate, facts, policy)
         bundles.append(
-            {**key, **measures, **distributions.of(candidate, facts), **_divergence(candidate.bundle, policy)}
+            {**key, **measures, **_distributions(candidate, facts, policy), **_divergence(candidate.bundle, policy)}
         )
         columns = {name: pa.repeat(value, len(facts.ids)) for name, value in key.items()}
         columns |= _measures_of_entries(candidate.facts, facts, policy)
@@ -241,7 +234,7 @@ def row_by_row(rows: Sequence[Row], at_us: int, policy: Policy, unreadable: int 
         stated=pa.array(stated, pa.int64()),
         now=_confidence_then(rows, at_us, policy),
         validated_us=pa.array([_micros(row.get("validated_at")) for row in rows], pa.int64()),
-        domains=pa.array(_words(rows, "domain"), pa.string()),
+        domains=pa.array([row["domain"] for row in rows if isinstance(row.get("domain"), str)], pa.string()),
         classes=pa.array([str(row.get("decay_class")) for row in rows], pa.string()),
         missing=[_missing(row) for row in rows],
         forbidden=[len(FORBIDDEN_NAMES & row.keys()) for row in rows],
@@ -289,62 +282,39 @@ def _divergence(bundle: Bundle, policy: Policy) -> dict[str, float | None]:
     }
 
 
-class _Distributions:
-    """Distribution measures of bundles, and their drift from the bundle that the golem was born with.
+def _distributions(candidate: Candidate, facts: EntryFacts, policy: Policy) -> dict[str, Any]:
+    """Distribution measures, and their drift from the bundle that the golem was born with.
 
     Measures are null for fewer entries than the policy's minimum sample.
     """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy, self._rules = policy, policy.steward
-        self._before: dict[str, tuple[Int64Array, Counter[str]]] = {}
-
-    def of(self, candidate: Candidate, facts: EntryFacts) -> dict[str, Any]:
-        """Return the distribution measures of one candidate."""
-        domains = Counter(facts.domains.to_pylist())
-        lost = candidate.facts.domains - domains.keys()
-        return {
-            "domain_count": len(domains) if facts.ids else None,
-            "domains_lost": len(lost),
-            **(self._alone(facts, candidate.facts.at_us) if len(facts.ids) >= self._rules.sample_min else {}),
-            **self._drift(candidate.before, facts.now, domains),
-        }
-
-    def _alone(self, facts: EntryFacts, at_us: int) -> dict[str, float]:
-        stale_us = int(self._rules.stale_days * DAY_US)
-        return {
+    domains, rules, at_us = Counter(facts.domains.to_pylist()), policy.steward, candidate.facts.at_us
+    measures: dict[str, Any] = {
+        "domain_count": len(domains) if facts.ids else None,
+        "domains_lost": len(candidate.facts.domains - domains.keys()),
+    }
+    if len(facts.ids) >= rules.sample_min:
+        is_stale = pc.fill_null(pc.less(facts.validated_us, at_us - int(rules.stale_days * DAY_US)), True)
+        measures |= {
             "confidence_mean": float(facts.now.mean()) / PPM,
-            "unsure_share": float((facts.now < conf.ppm(self._policy.curator.prune_confidence)).mean()),
-            "lasting_share": _share(pc.equal(facts.classes, _LASTING)),
-            "stale_share": _share(pc.fill_null(pc.less(facts.validated_us, at_us - stale_us), True)),
+            "unsure_share": float((facts.now < conf.ppm(policy.curator.prune_confidence)).mean()),
+            "lasting_share": pc.sum(pc.equal(facts.classes, _LASTING)).as_py() / len(facts.ids),
+            "stale_share": pc.sum(is_stale).as_py() / len(facts.ids),
         }
-
-    def _drift(self, before: Bundle | None, now: Int64Array, domains: Counter[str]) -> dict[str, float]:
-        """Drift from the inherited bundle: Kolmogorov-Smirnov distance of confidence, moved share of domains, size."""
-        if before is None:
-            return {}
-        then, inherited_domains = self._of_predecessor(before)
-        out: dict[str, float] = {}
-        if max(len(then), len(now)) >= self._rules.sample_min and len(then):
-            out["size_ratio"] = len(now) / len(then)
-        if min(len(then), len(now)) >= self._rules.sample_min:
-            out["confidence_drift"] = largest_gap(then, now)
-            out["domain_drift"] = moved_share(inherited_domains, domains)
-        return out
-
-    def _of_predecessor(self, before: Bundle) -> tuple[Int64Array, Counter[str]]:
-        """Confidence at the predecessor's death and domains, cached by bundle because heirs may share one."""
-        cached = self._before.get(before.bundle_hash)
-        if cached is None:
-            facts = entry_facts(before, _micros(before.manifest.get("died_at")) or 0, self._policy)
-            cached = facts.now, Counter(facts.domains.to_pylist())
-            self._before[before.bundle_hash] = cached
-        return cached
+    return measures | _drift(candidate.before, facts.now, domains, policy)
 
 
-def _share(flags: pa.Array) -> float:
-    """The share of true values."""
-    return int(pc.sum(flags).as_py()) / len(flags)
+def _drift(before: Bundle | None, now: Int64Array, domains: Counter[str], policy: Policy) -> dict[str, float]:
+    """Drift from the inherited bundle: Kolmogorov-Smirnov distance of confidence, moved share of domains, size."""
+    if before is None:
+        return {}
+    inherited = entry_facts(before, _micros(before.manifest.get("died_at")) or 0, policy)
+    then, out = inherited.now, dict[str, float]()
+    if max(len(then), len(now)) >= policy.steward.sample_min and len(then):
+        out["size_ratio"] = len(now) / len(then)
+    if min(len(then), len(now)) >= policy.steward.sample_min:
+        out["confidence_drift"] = largest_gap(then, now)
+        out["domain_drift"] = moved_share(Counter(inherited.domains.to_pylist()), domains)
+    return out
 
 
 def largest_gap(a: Int64Array, b: Int64Array) -> float:
@@ -373,10 +343,6 @@ def _measures_of_entries(facts: AtDeath, columns: EntryFacts, policy: Policy) ->
         "forbidden_fields": columns.forbidden,
         "words": columns.words,
     }
-
-
-def _words(rows: Iterable[Row], name: str) -> list[str]:
-    return [row[name] for row in rows if isinstance(row.get(name), str)]
 
 
 def _confidence_then(rows: Sequence[Row], at_us: int, policy: Policy) -> Int64Array:

@@ -21,13 +21,14 @@ from bardo_pipeline.derivation.death.death_queries import (
     waiting_golems,
 )
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through, values_by_golem
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import PPM
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.health_metrics import (
     Backlog,
     Intake,
@@ -193,7 +194,7 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         quarantine=quarantined(context.home, received.day, now),
         judgements=_judgements(context, now),
         successions=_successions(context),
-        marts=_marts(context, curated_at, now),
+        marts=_marts(context.home, curated_at, now),
         embedder=_embedding(context),
     )
 
@@ -202,7 +203,7 @@ def _lag(context: DerivationContext, reader: str, done: Done, derived_at: dateti
     closed, heads = closed_through(context), context.log.heads()
     reached = {golem_id: done(golem_id) or 0 for golem_id in closed}
     span = context.policy.curator.cycle_ticks
-    contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
+    contiguous = values_by_golem(heads, "contiguous")
     ticks = {g: max(0, contiguous.get(g, 0) - cycle * span) for g, cycle in reached.items()}
     first_open = {g: cycle + 1 for g, cycle in reached.items() if closed[g] > cycle}
     since = _closed_since(context, reader, first_open) if first_open else None
@@ -231,28 +232,26 @@ def _closed_since(context: DerivationContext, reader: str, cycles: dict[str, int
 
 def _judgements(context: DerivationContext, now: datetime) -> Judgements:
     verdicts = context.life("BundleJudged")
-    if verdicts.num_rows:
-        verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
-    lately = pc.greater(verdicts["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
+    refused = verdicts.filter(pc.invert(context.life_fields("BundleJudged", "passed")["passed"]))
+    lately = pc.greater(refused["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
     warnings = [failure for failure in bundle_failures(context) if failure.severity == "warning"]
     waived = sum(not warning.open for warning in warnings)
     return Judgements(
-        verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged_candidates(context)), len(warnings), waived
+        refused.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged_candidates(context)), len(warnings), waived
     )
 
 
 def _successions(context: DerivationContext) -> Successions:
-    """Count successions by state."""
     states = standings(succession_steps(context, unfinished_successions(context))).values()
     halted = len(halted_successions(context)) + sum(state.halted is not None for state in states)
     waiting = sum(state.due_at is not None and not state.booted for state in states)
     return Successions(halted, waiting, sum(state.booted and state.unregistered for state in states))
 
 
-def _marts(context: DerivationContext, curated_at: datetime | None, now: datetime) -> Marts | None:
-    if not context.home.warehouse.exists():
+def _marts(home: Home, curated_at: datetime | None, now: datetime) -> Marts | None:
+    if not home.warehouse.exists():
         return None
-    built_at = datetime.fromtimestamp(context.home.warehouse.stat().st_mtime, UTC)
+    built_at = datetime.fromtimestamp(home.warehouse.stat().st_mtime, UTC)
     behind = curated_at is not None and curated_at > built_at
     return Marts(built_at, (now - curated_at).total_seconds() if curated_at is not None and behind else None)
 
@@ -290,49 +289,44 @@ def faults(health: Health, policy: Policy) -> list[Fault]:
 def overrun(journal_states: Iterable[Journal], policy: Policy) -> Iterator[Fault]:
     """Yield faults of journals that are drained too slowly or not at all."""
     for journal in journal_states:
-        bytes_max = policy.health.journal_share_max * journal.bytes_max
-        seconds_max = policy.health.undrained_flushes_max * journal.flush_seconds
-        if journal.depth.bytes > bytes_max:
-            yield Fault(
-                "journal.bytes", journal.depth.bytes, bytes_max,
-                f"writer {journal.writer}: {journal.depth.bytes:,} acknowledged bytes are not in the log; at "
-                f"{journal.bytes_max:,} its appends wait or fail: `bardo drain` says what holds it up",
-            )  # fmt: skip
-        age = journal.depth.oldest_seconds
-        if age is not None and age > seconds_max:
-            yield Fault(
-                "journal.age", age, seconds_max,
-                f"writer {journal.writer}{'' if journal.alive else ' (dead)'}: what it acknowledged {age:,.0f} s ago "
-                "is not in the log: `bardo drain` says what holds it up",
-            )  # fmt: skip
+        yield from _above(
+            "journal.bytes", journal.depth.bytes, policy.health.journal_share_max * journal.bytes_max,
+            f"writer {journal.writer}: {journal.depth.bytes:,} acknowledged bytes are not in the log; at "
+            f"{journal.bytes_max:,} its appends wait or fail: `bardo drain` says what holds it up",
+        )  # fmt: skip
+        age = journal.depth.oldest_seconds or 0
+        yield from _above(
+            "journal.age", age, policy.health.undrained_flushes_max * journal.flush_seconds,
+            f"writer {journal.writer}{'' if journal.alive else ' (dead)'}: what it acknowledged {age:,.0f} s ago "
+            "is not in the log: `bardo drain` says what holds it up",
+        )  # fmt: skip
+
+
+def _above(measure: str, value: float, limit: float, text: str) -> Iterator[Fault]:
+    if value > limit:
+        yield Fault(measure, value, limit, text)
 
 
 def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
-    limits = policy.health
-    if health.leases.stale:
-        yield Fault("leases.stale", health.leases.stale, 0, "their writers died: `bardo drain` takes what they left")
-    age = health.spool.oldest_seconds
-    if age is not None and age > limits.spool_seconds_max:
-        yield Fault(
-            "spool.age", age, limits.spool_seconds_max,
-            f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool take`",
-        )  # fmt: skip
-    if health.quarantine.day_share > limits.quarantine_share_max:
-        yield Fault(
-            "quarantine.share", health.quarantine.day_share, limits.quarantine_share_max,
-            f"{health.quarantine.day:,} of a day's records were refused: `bardo quarantine list` says why",
-        )  # fmt: skip
-    living = health.golems.born - health.golems.dead - health.golems.waiting
-    if living and health.silent_seconds is not None and health.silent_seconds > limits.silence_seconds_max:
-        yield Fault(
-            "log.silence", health.silent_seconds, limits.silence_seconds_max,
-            f"{living} golems live and none has recorded for {health.silent_seconds:,.0f} s: see whether they run",
-        )  # fmt: skip
-    if health.golems.missing_ticks:
-        yield Fault(
-            "log.missing_ticks", health.golems.missing_ticks, 0,
-            "derivation waits at the gaps: send the ticks, or `bardo accept-gap`",
-        )  # fmt: skip
+    limits, living = policy.health, health.golems.born - health.golems.dead - health.golems.waiting
+    silent_seconds = (health.silent_seconds or 0) if living else 0
+    yield from _above("leases.stale", health.leases.stale, 0, "their writers died: `bardo drain` takes what they left")
+    yield from _above(
+        "spool.age", health.spool.oldest_seconds or 0, limits.spool_seconds_max,
+        f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool take`",
+    )  # fmt: skip
+    yield from _above(
+        "quarantine.share", health.quarantine.day_share, limits.quarantine_share_max,
+        f"{health.quarantine.day:,} of a day's records were refused: `bardo quarantine list` says why",
+    )  # fmt: skip
+    yield from _above(
+        "log.silence", silent_seconds, limits.silence_seconds_max,
+        f"{living} golems live and none has recorded for {silent_seconds:,.0f} s: see whether they run",
+    )  # fmt: skip
+    yield from _above(
+        "log.missing_ticks", health.golems.missing_ticks, 0,
+        "derivation waits at the gaps: send the ticks, or `bardo accept-gap`",
+    )  # fmt: skip
 
 
 def _vector_faults(health: Health, policy: Policy) -> Iterator[Fault]:
@@ -347,24 +341,14 @@ def _vector_faults(health: Health, policy: Policy) -> Iterator[Fault]:
 
 
 def _lag_faults(health: Health, policy: Policy) -> Iterator[Fault]:
-    for name, lag in (("curation", health.curation), ("episodes", health.episodes)):
-        if (fault := overdue(name, lag.waiting_seconds, policy)) is not None:
-            yield fault
-    if health.marts is not None and (fault := overdue("marts", health.marts.waiting_seconds, policy)) is not None:
-        yield fault
-    if health.judgements.refused_day > policy.health.refused_bundles_max:
-        yield Fault(
-            "verdicts.refused", health.judgements.refused_day, policy.health.refused_bundles_max,
-            "bundles failed their expectations within a day: their successors stay unborn (see the asset `verdicts`)",
+    marts_seconds = None if health.marts is None else health.marts.waiting_seconds
+    waiting = {"curation": health.curation.waiting_seconds, "episodes": health.episodes.waiting_seconds}
+    for name, seconds in (waiting | {"marts": marts_seconds}).items():
+        yield from _above(
+            f"{name}.waiting", seconds or 0, policy.health.waiting_seconds_max,
+            f"what closed {seconds or 0:,.0f} s ago is not in {name}: run the curator job, see why it did not",
         )  # fmt: skip
-
-
-def overdue(name: str, waiting_seconds: float | None, policy: Policy) -> Fault | None:
-    """Return the fault of a derivation whose input has waited too long; None within the limit."""
-    limit = policy.health.waiting_seconds_max
-    if waiting_seconds is None or waiting_seconds <= limit:
-        return None
-    return Fault(
-        f"{name}.waiting", waiting_seconds, limit,
-        f"what closed {waiting_seconds:,.0f} s ago is not in {name}: run the curator job, see why it did not",
+    yield from _above(
+        "verdicts.refused", health.judgements.refused_day, policy.health.refused_bundles_max,
+        "bundles failed their expectations within a day: their successors stay unborn (see the asset `verdicts`)",
     )  # fmt: skip

@@ -8,8 +8,9 @@ any policy. Source: X-3, X-10.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
+from bardo_pipeline.derivation.curation.judged_outcomes import calibration_of, judged_outcomes
 from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.derivation.versions.side_derivations import SOME, build, open_beside, unfit
@@ -29,13 +30,7 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
 from bardo_pipeline.heartbeat.recall_history import Lookups, RecallHistory, RecallResults
 from bardo_pipeline.heartbeat.recall_table import EntryNames
 from bardo_pipeline.policy import DecayPolicy, Policy
-from bardo_pipeline.quality.calibration import (
-    JUDGED_SCHEMA,
-    Calibration,
-    beliefs_at_closes,
-    calibration,
-    judge_beliefs,
-)
+from bardo_pipeline.quality.calibration import JUDGED_SCHEMA, Calibration, calibration
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
 NAMING = frozenset({"policy_hash", "bundle_hash", "cause_bundle", "derivation_id"})
@@ -108,6 +103,9 @@ class Retrievals:
     blocked_beside: int = 0
 
 
+_NO_CALIBRATION = calibration(JUDGED_SCHEMA.empty_table())
+
+
 @dataclass(frozen=True)
 class WhatIf:
     """Comparison of the derivation in force with a side derivation.
@@ -125,15 +123,15 @@ class WhatIf:
 
     in_force: str
     name: str
-    at: datetime | None
     changed: tuple[Setting, ...]
     golems: tuple[str, ...] | None
     frozen: str | None
-    tables: tuple[TableDifference, ...]
-    entries: pa.Table
-    active_counts: tuple[int, int]
-    calibration: tuple[Calibration, Calibration]
-    retrievals: Retrievals
+    at: datetime | None = None
+    tables: tuple[TableDifference, ...] = ()
+    entries: pa.Table = field(default_factory=CHANGE_SCHEMA.empty_table)
+    active_counts: tuple[int, int] = (0, 0)
+    calibration: tuple[Calibration, Calibration] = (_NO_CALIBRATION, _NO_CALIBRATION)
+    retrievals: Retrievals = Retrievals()
     adoptable: bool = True
     incomparable: str | None = None
 
@@ -179,25 +177,17 @@ def what_if(
     except SchemaVersionError as error:
         if context.frozen is None:
             raise
-        return _not_compared(context, beside, str(error))
+        return WhatIf(**_compared_identities(context, beside), incomparable=str(error))
 
 
-def _not_compared(context: DerivationContext, beside: DerivationContext, why: str) -> WhatIf:
-    changed, none = differences(context.policy, beside.policy), calibration(JUDGED_SCHEMA.empty_table())
-    return WhatIf(
-        context.derivation_id,
-        beside.projections.root.name,
-        None,
-        changed,
-        beside.description.golems,
-        context.frozen,
-        (),
-        CHANGE_SCHEMA.empty_table(),
-        (0, 0),
-        (none, none),
-        Retrievals(),
-        incomparable=why,
-    )
+def _compared_identities(context: DerivationContext, beside: DerivationContext) -> dict[str, Any]:
+    return {
+        "in_force": context.derivation_id,
+        "name": beside.projections.root.name,
+        "changed": differences(context.policy, beside.policy),
+        "golems": beside.description.golems,
+        "frozen": context.frozen,
+    }
 
 
 def compare(
@@ -205,23 +195,23 @@ def compare(
 ) -> WhatIf:
     """Compare two derivations without updating them. shared: tables with the same files."""
     golems = beside.description.golems
-    changed = differences(context.policy, beside.policy)
     names = [n for n in TABLES if golems is None or n in SOME]
     at = _newest(context)
     before, after = (_read(s, "grimoire", golems) for s in (context, beside))
     at_us = 0 if at is None else pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
     active = tuple(t.filter(pc.equal(t["status"], "active")).num_rows for t in (before, after))
+
+    def calibrated(derivation: DerivationContext) -> Calibration:
+        outcomes = judged_outcomes(derivation, golems)
+        return calibration_of(derivation, outcomes, golems=golems, horizon_us=horizon_us)
+
     return WhatIf(
-        in_force=context.derivation_id,
-        name=beside.projections.root.name,
+        **_compared_identities(context, beside),
         at=at,
-        changed=changed,
-        golems=golems,
-        frozen=context.frozen,
         tables=tuple(_table(context, beside, n, golems, n in shared) for n in names),
         entries=entry_changes(before, after, at_us, context.policy.decay, beside.policy.decay),
         active_counts=(active[0], active[1]),
-        calibration=(_calibrated(context, golems, horizon_us), _calibrated(beside, golems, horizon_us)),
+        calibration=(calibrated(context), calibrated(beside)),
         retrievals=retrievals(context, beside, golems),
         adoptable=beside.projections.root != context.projections.root
         and unfit(context, beside.projections.root.name) is None,
@@ -253,14 +243,6 @@ def _table(
     pairs = ((first, second), (second, first))
     only = tuple(pc.sum(pc.invert(pc.is_in(a, value_set=b))).as_py() or 0 for a, b in pairs)
     return TableDifference(name, len(first), len(second), only[0], only[1])
-
-
-def _calibrated(context: DerivationContext, golems: Sequence[str] | None, horizon_us: int) -> Calibration:
-    """Return the calibration of a derivation over all closed cycles."""
-    decisions = context.projections.growing("curation").read(golems=golems)
-    closes = context.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
-    beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
-    return calibration(judge_beliefs(beliefs, judged_outcomes(context, golems), horizon_us=horizon_us))
 
 
 def entry_changes(
