@@ -21,8 +21,13 @@ import orjson
 from bardo_pipeline.errors import ConfigError, NoHomeError, SchemaVersionError, StoreError
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, parse
 from bardo_pipeline.storage import locks
 
+CONFIGURATION = "bardo.toml"
+"""In the home's own folder, unless --config names another."""
+
+_BYTES_MAX = 1_000_000
 _MARK = "home.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REMEDIES = {
@@ -167,13 +172,18 @@ def writing_to(path: Path) -> Iterator[None]:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file atomically and durably: a reader sees the old content or the new content."""
+    os.replace(_write_draft(path, content), path)
+    sync_folder(path.parent)
+
+
+def _write_draft(path: Path, content: bytes) -> str:
+    """Write the content durably to a new file in the folder of this path; return the name of the new file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "wb") as out:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
-    os.replace(name, path)
-    sync_folder(path.parent)
+    return name
 
 
 def make_folder(path: Path) -> None:
@@ -204,14 +214,33 @@ def sync_folder(path: Path) -> None:
 
 def _write_first(path: Path, content: bytes) -> None:
     """Create the file atomically unless it exists; the caller makes its name durable."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    draft = Path(name)
+    draft = _write_draft(path, content)
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
         with suppress(FileExistsError):
             os.link(draft, path)
     finally:
-        draft.unlink()
+        os.unlink(draft)
+
+
+def stated_in(root: Path, named: Path | None = None) -> ConfigFile:
+    """Parse the named file, or the home's own; without either, return NO_CONFIG_FILE.
+
+    Raises ConfigError if the named file is missing, is not UTF-8, or is rejected by `parse`.
+    """
+    path = named or root / CONFIGURATION
+    try:
+        with path.open("rb") as file:
+            content = file.read(_BYTES_MAX + 1)
+    except FileNotFoundError:
+        if named is None:
+            return NO_CONFIG_FILE
+        raise ConfigError(f"--config {path}: there is no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}: a configuration is a TOML file") from error
+    if len(content) > _BYTES_MAX:
+        raise ConfigError(f"{path} is longer than {_BYTES_MAX:,} bytes: a configuration has a few dozen keys")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8") from None
+    return parse(text, str(path))

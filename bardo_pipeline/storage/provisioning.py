@@ -1,13 +1,11 @@
 """Folders and registered identities for heirs. Both steps can fail, and both can be retried.
 
-The implementations here are local: a folder of the home with the heir's configuration, written under the golem's lease,
-and a line of a registry file. A cloud or an ERC-8004 registry would implement the same two protocols.
+A golem's place is a folder of the home with its configuration, written under its lease. Its identity is a line of a
+registry file.
 Source: INH S13, steps 4 and 6.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import orjson
 
@@ -18,49 +16,24 @@ from bardo_pipeline.storage.journal.leases import Lease
 HOLDER = "succession"
 
 
-class Provisioner(Protocol):
-    """Provides the place where a golem runs."""
+def provision(home: Home, golem_id: str, configuration: str) -> str:
+    """Create golems/GOLEM with the bardo.toml of the golem's runtime, or find it created. Returns its path in the home.
 
-    def provision(self, golem_id: str, configuration: str) -> str:
-        """Create the golem's place with this configuration (TOML), or find it created. Returns its name.
-
-        Raises ProvisioningError if no place can be created now.
-        """
-        ...
-
-
-class Registry(Protocol):
-    """Gives golems public identities."""
-
-    def register(self, golem_id: str, *, lineage_id: str, generation: int, predecessor_id: str) -> str:
-        """Register a golem, once. Returns its identity.
-
-        Raises RegistrationError if a retry may succeed, IdentityTakenError if no retry can.
-        """
-        ...
-
-
-class HomeProvisioner:
-    """Provisions a folder of the home: golems/GOLEM with the bardo.toml that configures the golem's runtime."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def provision(self, golem_id: str, configuration: str) -> str:
-        """Create the folder; fails while a writer holds the golem's lease or if the folder cannot be written."""
-        folder = self._home.root / "golems" / golem_id
-        try:
-            lease = Lease(self._home, golem_id, HOLDER)
-        except (LeaseError, OSError) as error:
-            raise ProvisioningError(f"golem {golem_id}: {error}") from error
-        try:
-            make_folder(folder)
-            replace_file(folder / "bardo.toml", configuration.encode())
-        except OSError as error:
-            raise ProvisioningError(f"{folder} cannot be written: {error.strerror}: make room for it") from error
-        finally:
-            lease.release()
-        return str(folder.relative_to(self._home.root))
+    Raises ProvisioningError while a writer holds the golem's lease, or if the folder cannot be written.
+    """
+    folder = home.root / "golems" / golem_id
+    try:
+        lease = Lease(home, golem_id, HOLDER)
+    except (LeaseError, OSError) as error:
+        raise ProvisioningError(f"golem {golem_id}: {error}") from error
+    try:
+        make_folder(folder)
+        replace_file(folder / "bardo.toml", configuration.encode())
+    except OSError as error:
+        raise ProvisioningError(f"{folder} cannot be written: {error.strerror}: make room for it") from error
+    finally:
+        lease.release()
+    return str(folder.relative_to(home.root))
 
 
 class FileRegistry:
@@ -70,7 +43,10 @@ class FileRegistry:
         self._home, self.path = home, home.root / "registry" / "identities.jsonl"
 
     def register(self, golem_id: str, *, lineage_id: str, generation: int, predecessor_id: str) -> str:
-        """Register the golem; fails if the file cannot be read or written, or if the id has another lineage."""
+        """Register a golem, once. Returns its identity.
+
+        Raises RegistrationError if the file cannot be read or written, IdentityTakenError if another golem has the id.
+        """
         golem = {
             "golem_id": golem_id, "lineage_id": lineage_id, "generation": generation, "predecessor_id": predecessor_id,
         }  # fmt: skip

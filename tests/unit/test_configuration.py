@@ -32,7 +32,7 @@ from bardo_pipeline.policy.toml_config import (
     to_toml,
     with_operations,
 )
-from bardo_pipeline.storage.configuration_file import FILE, stated_in
+from bardo_pipeline.storage.home import CONFIGURATION, stated_in
 from tests.support.configuration_page import configuration_page
 from tests.support.example_count import some
 
@@ -167,10 +167,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert stated_in(tmp_path) is NO_CONFIG_FILE
     with pytest.raises(ConfigError, match="no such file"):
         stated_in(tmp_path, tmp_path / "none.toml")
-    (tmp_path / FILE).write_bytes(b"[clock]\nx = '\xff'")
+    (tmp_path / CONFIGURATION).write_bytes(b"[clock]\nx = '\xff'")
     with pytest.raises(ConfigError, match="not UTF-8"):
         stated_in(tmp_path)
-    (tmp_path / FILE).write_bytes(b"#" * 1_000_001)
+    (tmp_path / CONFIGURATION).write_bytes(b"#" * 1_000_001)
     with pytest.raises(ConfigError, match="longer than"):
         stated_in(tmp_path)
     with pytest.raises(ConfigError, match="TOML file"):

@@ -33,8 +33,7 @@ from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.runtime.fleet_run import passes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
 from bardo_pipeline.runtime.run_settings import Progress as Told
-from bardo_pipeline.storage.configuration_file import stated_in
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, stated_in
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from bardo_pipeline.storage.warehouse.build import build_warehouse

@@ -16,7 +16,7 @@ from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, keys, reader_of
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, canonical, configuration_hash, flat, to_toml, toml
-from bardo_pipeline.storage.configuration_file import FILE, stated_in
+from bardo_pipeline.storage.home import CONFIGURATION, stated_in
 
 app = Typer(help="Configuration of golems: bardo.toml, defaults, and the active values.")
 
@@ -46,7 +46,7 @@ def show(
         cells = [
             (key, toml(values[key]), toml(in_file[key]) if key in in_file else "", reader_of(key)) for key in keys()
         ]
-        print_table(None, ["key", "in force", f"in {FILE}", "read by"], cells)
+        print_table(None, ["key", "in force", f"in {CONFIGURATION}", "read by"], cells)
         where = "recorded" if recorded else "not recorded yet: a run or `bardo config adopt` records it"
         say(f"configuration {configuration_hash(canonical(active))}, {where}")
 
@@ -86,7 +86,7 @@ def adopt(
     root = root_of(home)
     stated = stated_in(root, config)
     if stated is NO_CONFIG_FILE:
-        raise ConfigError(f"{root / FILE} is missing: write it, or give --config FILE")
+        raise ConfigError(f"{root / CONFIGURATION} is missing: write it, or give --config FILE")
     before = DerivationContext.open(root)
     stores = put_in_force(before, stated, now=now(), why=why.strip())
     recorded = record_configuration(stores, stated, now=now(), why=why.strip())

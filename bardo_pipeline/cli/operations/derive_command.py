@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.versions import rebuild as versions
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections.retracted_rows import withdrawals
+from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
 
 

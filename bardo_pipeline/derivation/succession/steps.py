@@ -27,22 +27,9 @@ from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Config
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.succession_state import Standing, due_again
 from bardo_pipeline.policy.toml_config import canonical, configuration_hash, read_recorded, to_toml
-from bardo_pipeline.storage.provisioning import FileRegistry, HomeProvisioner, Provisioner, Registry
+from bardo_pipeline.storage.provisioning import FileRegistry, provision
 
 PPM = 1_000_000
-
-
-@dataclass(frozen=True)
-class HeirServices:
-    """The services that provision folders and register identities of heirs."""
-
-    provisioner: Provisioner
-    registry: Registry
-
-    @classmethod
-    def of(cls, context: DerivationContext) -> HeirServices:
-        """Return the file-based services of the home."""
-        return cls(HomeProvisioner(context.home), FileRegistry(context.home))
 
 
 def divergence_ppm(context: DerivationContext, golem_id: str) -> int | None:
@@ -70,7 +57,6 @@ class SuccessionRun:
     context: DerivationContext
     dead: DeadGolem
     wish: HeirRequest
-    hands: HeirServices
     now: datetime
     mode: Any
     at: datetime
@@ -201,7 +187,7 @@ def check_copy(run: SuccessionRun) -> dict[str, Any]:
 
 def _provisioned(run: SuccessionRun) -> dict[str, Any]:
     configuration = run.standing.last["compiled"].configuration or run.configuration()
-    place = run.hands.provisioner.provision(run.dead.heir_id, to_toml(read_recorded(configuration)))
+    place = provision(run.context.home, run.dead.heir_id, to_toml(read_recorded(configuration)))
     return {"place": place, "why": "its folder and its configuration are made"}
 
 
@@ -226,7 +212,7 @@ def _registered(run: SuccessionRun) -> dict[str, Any]:
     life = run.dead.born
     if run.context.life("DeathDeclared", [run.dead.heir_id]).num_rows:
         raise SuccessionHalted(f"golem {run.dead.heir_id} died without an identity")
-    identity = run.hands.registry.register(
+    identity = FileRegistry(run.context.home).register(
         run.dead.heir_id,
         lineage_id=life.lineage_id,
         generation=life.generation + 1,

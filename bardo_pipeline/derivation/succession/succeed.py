@@ -32,7 +32,6 @@ from bardo_pipeline.derivation.death.death_queries import (
 )
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.succession.steps import (
-    HeirServices,
     SuccessionHalted,
     SuccessionRun,
     check_copy,
@@ -98,14 +97,11 @@ def _should_retry_registration(context: DerivationContext, standing: Standing) -
     return context.log.head_of(registration.heir_id).contiguous >= registration.attempt
 
 
-def run_due_successions(
-    context: DerivationContext, *, now: datetime, hands: HeirServices | None = None
-) -> dict[str, Standing]:
+def run_due_successions(context: DerivationContext, *, now: datetime) -> dict[str, Standing]:
     """Make all due steps. Return dead golem -> state of its succession."""
     with context.home.lock("succession"):
-        services = hands or HeirServices.of(context)
         return {
-            item.golem_id: _continue(context, dead_golem(context, item.golem_id), services, now)
+            item.golem_id: _continue(context, dead_golem(context, item.golem_id), now)
             for item in due_successions(context, now)
         }
 
@@ -118,7 +114,7 @@ def retry_registrations(context: DerivationContext, heir_ids: Collection[str], *
     with context.home.lock("succession"):
         for golem_id, standing in standings(succession_steps(context, dead)).items():
             if standing.booted and standing.unregistered and _should_retry_registration(context, standing):
-                _continue(context, dead_golem(context, golem_id), HeirServices.of(context), now)
+                _continue(context, dead_golem(context, golem_id), now)
 
 
 def _with_failed_registration(context: DerivationContext, heir_ids: Collection[str]) -> list[str]:
@@ -138,8 +134,7 @@ def succeed_in_run(
     """
     with context.home.lock("succession"):
         for golem_id in lives:
-            dead, services = dead_golem(context, golem_id), HeirServices.of(context)
-            _continue(context, dead, services, now, at=at, lifespan_ticks=lifespan_ticks)
+            _continue(context, dead_golem(context, golem_id), now, at=at, lifespan_ticks=lifespan_ticks)
     succeeded = dead_golems(context, succeeded_golems(context).intersection(lives))
     heirs = {golem.golem_id: golem.heir_id for golem in succeeded}
     births = births_of(context, heirs.values())
@@ -149,7 +144,6 @@ def succeed_in_run(
 def _continue(
     context: DerivationContext,
     dead: DeadGolem,
-    hands: HeirServices,
     now: datetime,
     *,
     at: datetime | None = None,
@@ -164,7 +158,7 @@ def _continue(
     if standing is None and lifespan_ticks is not None:
         request = replace(request, lifespan_ticks=lifespan_ticks)
     mode = "automatic" if standing is None else next(iter(standing.last.values())).mode
-    run = SuccessionRun(context, dead, request, hands, now=now, mode=mode, at=at or dead.died_at)
+    run = SuccessionRun(context, dead, request, now=now, mode=mode, at=at or dead.died_at)
     if run.standing.booted and run.standing.unregistered:
         run.make("registered")
         return run.standing
@@ -185,9 +179,7 @@ def _recorded_request(standing: Standing) -> HeirRequest | None:
 # successions by hand
 
 
-def summon(
-    context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, now: datetime, hands: HeirServices | None = None
-) -> Standing:
+def summon(context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, now: datetime) -> Standing:
     """Make an heir by hand, through the same steps. Repeating the call changes nothing.
 
     Raises
@@ -198,9 +190,7 @@ def summon(
     ProvisioningError : the folder cannot be made yet; the step is due again
     """
     with context.home.lock("succession"):
-        run = SuccessionRun(
-            context, dead, wish, hands or HeirServices.of(context), now=now, mode="manual", at=dead.died_at
-        )
+        run = SuccessionRun(context, dead, wish, now=now, mode="manual", at=dead.died_at)
         birth = run.birth()
         heirs = births_of(context, heirs_of(context, dead.golem_id))
         if heirs:

@@ -168,7 +168,6 @@ class Conversations:
         return sorted(sessions, key=lambda session: (session.golem_id, session.name))
 
     def _content(self, stored: Session, line_id: str, content: str) -> Line:
-        """Return the content field of a line, sealed if the golem seals."""
         if stored.golem_id not in sealing_golems(self._log):
             return {"content": content}
         key = SealKeys(self._home).in_force(self._log, stored.golem_id)
@@ -240,7 +239,6 @@ def conversation_category(messages: Sequence[Message]) -> ContextCategory:
 
 
 def _newest(home: Home, golem_id: str) -> Path | None:
-    """Return the path of the session with the golem's newest message."""
     folder = session_file(home, golem_id, DEFAULT_SESSION).parent
     dated = [
         (session.last_at, path)

@@ -152,7 +152,9 @@ def read_session(path: Path) -> Session | None:
         try:
             line = orjson.loads(text)
             if session is None:
-                _check_version(path, line["version"])
+                if line["version"] > VERSION:
+                    fact = f"was written by version {line['version']}: upgrade bardo-pipeline"
+                    raise SchemaVersionError(f"{path} {fact}")
                 session = Session(line["golem_id"], line["session"])
             session.take(line)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
@@ -205,8 +207,3 @@ def append_lines(path: Path, lines: Iterable[Line]) -> None:
 def packed(lines: Iterable[Line]) -> bytes:
     """Serialise lines."""
     return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
-
-
-def _check_version(path: Path, version: int) -> None:
-    if version > VERSION:
-        raise SchemaVersionError(f"{path} was written by version {version}: upgrade bardo-pipeline")

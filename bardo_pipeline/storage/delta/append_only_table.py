@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
-from itertools import accumulate, groupby
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -18,6 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -26,7 +26,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import durable_commits as commits
 from bardo_pipeline.storage.delta.durable_commits import Added, Commits, StoredFile
 from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, files_added, within
-from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_parquet
+from bardo_pipeline.storage.delta.parquet_io import portions, scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest
 from bardo_pipeline.storage.home import sync_file, sync_folder, writing_to
 from bardo_pipeline.storage.log.checksum_manifest import Sums
@@ -146,7 +146,7 @@ class AppendOnlyTable:
         try:
             with writing_to(self.path):
                 write_parquet(self.path / name, rows, self.schema, stats=self._stats_columns)
-                if (count := rows_in(self.path / name)) != rows.num_rows:
+                if (count := pq.read_metadata(self.path / name).num_rows) != rows.num_rows:
                     raise StoreError(f"{self.path}: only {count} of {rows.num_rows} rows were written")
                 if self._durable:
                     sync_file(self.path / name)
@@ -235,7 +235,6 @@ class AppendOnlyTable:
                 return None
 
     def _widened_metadata(self) -> dict[str, object] | None:
-        """Return the metadata with the columns that the table lacks; None if it lacks none."""
         if not self._lacks:
             return None
         handle = self._delta()
@@ -244,7 +243,7 @@ class AppendOnlyTable:
 
     def stored(self) -> list[StoredFile]:
         """Return the files of the newest version by path."""
-        return _stored(self._delta())
+        return commits.stored_files(self._delta())
 
     def replace(
         self,
@@ -414,7 +413,7 @@ class AppendOnlyTable:
             return self.load(group, columns, filter).combine_chunks()
 
         few = sum(file.rows for file in files) <= _PART_ROWS
-        groups = [list(files)] if few else _in_groups(self._ordered(files, by))
+        groups = [list(files)] if few else list(portions(self._ordered(files, by), lambda f: f.rows, _PART_ROWS))
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(part, groups[0])
             for group in groups[1:]:
@@ -438,7 +437,7 @@ class AppendOnlyTable:
         return self.version
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
-        return [DataFile(self._absolute(file.path), file.rows) for file in _stored(handle)]
+        return [DataFile(self._absolute(file.path), file.rows) for file in commits.stored_files(handle)]
 
     def _ordered(self, files: Sequence[DataFile], column: str) -> list[DataFile]:
         """Sort files by the minimum of a column; files without statistics come first."""
@@ -450,16 +449,3 @@ class AppendOnlyTable:
 
     def _absolute(self, path: str) -> str:
         return absolute(self.path, path)
-
-
-def _stored(handle: DeltaTable) -> list[StoredFile]:
-    actions = pa.table(handle.get_add_actions(flatten=True))
-    columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
-    return sorted(map(StoredFile, *columns), key=lambda file: file.path)
-
-
-def _in_groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """Group files into parts of about _PART_ROWS rows."""
-    before = accumulate((file.rows for file in files), initial=0)
-    groups = groupby(zip(files, before, strict=False), key=lambda pair: pair[1] // _PART_ROWS)
-    return [[file for file, _ in group] for _, group in groups]

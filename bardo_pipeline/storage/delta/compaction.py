@@ -45,14 +45,6 @@ _GROUP_ROWS = 16_384  # small row groups speed up reads of one golem; half the s
 _COLD_SHARE = 2  # a warm file is rewritten if at least 1/_COLD_SHARE of its rows may go cold
 
 
-@dataclass(frozen=True)
-class Rewrite:
-    """Files to rewrite together and the reason."""
-
-    files: tuple[StoredFile, ...]
-    why: str
-
-
 def tier_of(path: str) -> Tier:
     """Return the tier of a file."""
     return "warm" if path.startswith("warm/") else "cold" if path.startswith("cold/") else "fresh"
@@ -91,20 +83,19 @@ class Compaction:
         self._initial = {file.path for file in table.stored()}
         self.damaged: dict[str, str] = {}
 
-    def due(self) -> Rewrite | None:
-        """Return the next rewrite; None if no file needs one."""
+    def due(self) -> tuple[tuple[StoredFile, ...], str] | None:
+        """Return the files to rewrite together next and the reason; None if no file needs it."""
         files = [file for file in self.table.stored() if file.path not in self.damaged]
         tiers = {tier: [f for f in files if tier_of(f.path) == tier] for tier in ("fresh", "warm", "cold")}
         fresh = sorted((f for f in tiers["fresh"] if f.path in self._initial), key=lambda f: (f.modified_ms, f.path))
         if fresh:
-            return Rewrite(self._fitting(fresh), "fresh")
+            return self._fitting(fresh), "fresh"
         cooling = [f for f in tiers["warm"] if self._cold_in(f) * _COLD_SHARE >= max(f.rows, 1)]
         if cooling:
-            return Rewrite(self._fitting(sorted(cooling, key=lambda f: f.path)), "cold")
+            return self._fitting(sorted(cooling, key=lambda f: f.path)), "cold"
         for tier in ("warm", "cold"):
-            merged = self._mergeable(tiers[tier])
-            if merged:
-                return Rewrite(merged, f"merged {tier}")
+            if merged := self._mergeable(tiers[tier]):
+                return merged, f"merged {tier}"
         return None
 
     def _fitting(self, files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
@@ -133,7 +124,6 @@ class Compaction:
         return file.rows * _FULL > policy.rewrite_rows_max or file.size * _FULL > policy.rewrite_bytes_max
 
     def _cold_in(self, file: StoredFile) -> int:
-        """Count the rows of a file that may go cold."""
         if self.layout.cold is None:
             return 0
         if file.path not in self._cold_rows:
@@ -141,14 +131,14 @@ class Compaction:
             self._cold_rows[file.path] = int(self.layout.cold(rows).sum())
         return self._cold_rows[file.path]
 
-    def rewrite(self, plan: Rewrite) -> int | None:
+    def rewrite(self, files: Sequence[StoredFile]) -> int | None:
         """Write the rows to new files in one commit; return its version.
 
         Files that are unreadable or altered are skipped and reported in `damaged`.
         """
-        versions = self._versions_of({f.path for f in plan.files}) if self._lacks_version(plan) else {}
+        versions = self._versions_of({f.path for f in files}) if self._lacks_version(files) else {}
         parts, read = [], []
-        for file in plan.files:
+        for file in files:
             try:
                 parts.append(self._checked_rows(file, versions.get(file.path)))
                 read.append(file)
@@ -165,9 +155,9 @@ class Compaction:
             os.utime(absolute(self.table.path, file.path), (self._at.timestamp(), self._at.timestamp()))
         return self.table.replace([f.path for f in read], added, at=self._at, lock=self._lock(), versions=versions)
 
-    def _lacks_version(self, plan: Rewrite) -> bool:
+    def _lacks_version(self, files: Sequence[StoredFile]) -> bool:
         """Whether a file may be of schema version 1, without the column `version`."""
-        fresh = (absolute(self.table.path, f.path) for f in plan.files if tier_of(f.path) == "fresh")
+        fresh = (absolute(self.table.path, f.path) for f in files if tier_of(f.path) == "fresh")
         return self.table.by_version and any("version" not in pq.read_schema(path).names for path in fresh)
 
     def _versions_of(self, paths: Collection[str]) -> dict[str, int]:

@@ -8,7 +8,6 @@ Source: facts ("Delta", "No fsync"); the Delta protocol ("Delta Log Entries", "C
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from deltalake import DeltaTable, Schema
 
 from bardo_pipeline.storage.delta.parquet_io import bounds_of
 from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
+from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints; each commit since the last one slows an open by 0.05 ms (measured)."""
@@ -34,7 +34,6 @@ _STANDARD_FIELDS = frozenset(
     }
 )
 _HINT = "_last_checkpoint"
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,13 @@ class StoredFile:
     modified_ms: int
 
 
+def stored_files(handle: DeltaTable) -> list[StoredFile]:
+    """Return the files of the handle's version by path."""
+    actions = pa.table(handle.get_add_actions(flatten=True))
+    columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
+    return sorted(map(StoredFile, *columns), key=lambda file: file.path)
+
+
 def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, durable: bool) -> None:
     """Create an empty table in this folder unless it exists.
 
@@ -86,16 +92,12 @@ def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], 
 
 def commit_path(path: Path, version: int) -> Path:
     """Return the path of a commit."""
-    return Path(_commit_name(path, version))
+    return path / "_delta_log" / f"{version:020}.json"
 
 
 def has_commit(path: Path, version: int) -> bool:
     """Return whether a commit exists; called often, so it avoids Path objects."""
-    return os.path.exists(_commit_name(path, version))
-
-
-def _commit_name(path: Path, version: int) -> str:
-    return f"{path}/_delta_log/{version:020}.json"
+    return os.path.exists(f"{path}/_delta_log/{version:020}.json")
 
 
 def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]], *, durable: bool) -> bool:
@@ -249,7 +251,7 @@ def put_checkpoint(path: Path, version: int, *, durable: bool) -> None:
 
 def newest_checkpoint(path: Path, until: int) -> int | None:
     """Return the newest checkpoint up to a version; None without one."""
-    matches = (_CHECKPOINT.fullmatch(name) for name in os.listdir(path / "_delta_log"))
+    matches = (CHECKPOINT.fullmatch(name) for name in os.listdir(path / "_delta_log"))
     return max((version for match in matches if match and (version := int(match.group(1))) <= until), default=None)
 
 

@@ -5,8 +5,9 @@ Source: facts ("Delta": ZSTD 1, statistics on few columns, no nested slices).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from bardo_pipeline.events.record.arrow_columns import absent
+
+T = TypeVar("T")
 
 
 def write_parquet(
@@ -35,11 +38,6 @@ def write_parquet(
         path, schema, compression="zstd", compression_level=1, use_dictionary=strings, write_statistics=list(stats)
     ) as out:
         out.write_table(rows, row_group_rows)
-
-
-def rows_in(path: Path) -> int:
-    """Return the row count in a file's footer."""
-    return int(pq.read_metadata(path).num_rows)
 
 
 def bounds_of(rows: pa.Table, columns: Sequence[str]) -> dict[str, dict[str, object]]:
@@ -91,3 +89,17 @@ def _filled(table: pa.Table) -> pa.Table:
                 filled = [absent(c.type, len(c)) if c.null_count == len(c) else c for c in chunks]
                 table = table.set_column(at, column, pa.chunked_array(filled, column.type))
     return table
+
+
+def portions(items: Iterable[T], rows_of: Callable[[T], int], rows_max: int) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `rows_max` rows in total; a larger item has a list of its own."""
+    portion: list[T] = []
+    rows = 0
+    for item in items:
+        if portion and rows + rows_of(item) > rows_max:
+            yield portion
+            portion, rows = [], 0
+        portion.append(item)
+        rows += rows_of(item)
+    if portion:
+        yield portion

@@ -7,7 +7,7 @@ bucket's digest, so a write costs the same however long the history is.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import durable_commits as commits
 from bardo_pipeline.storage.delta.durable_commits import Commits
 from bardo_pipeline.storage.delta.files_by_version import absolute
-from bardo_pipeline.storage.delta.parquet_io import scan, write_parquet
+from bardo_pipeline.storage.delta.parquet_io import portions, scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
 from bardo_pipeline.storage.home import bucket_of, writing_to
 from bardo_pipeline.storage.projections.table_specs import TableSpec
@@ -97,7 +97,6 @@ class ReplaceableTable:
         return {bucket_of(k, self.bucket_count) for k in keys}
 
     def _bucket_column(self, rows: pa.Table) -> Int64Array:
-        """Return the bucket of each row."""
         keys = contiguous(rows[self.spec.key[0]]).dictionary_encode()
         buckets = np.array([bucket_of(k, self.bucket_count) for k in keys.dictionary.to_pylist()], np.int64)
         return buckets[keys.indices.to_numpy()]
@@ -238,14 +237,13 @@ class ReplaceableTable:
         changed = {b for b in buckets if digests[b] != state.digests.get(b, EMPTY)}
         removed = set(state.files) if self._partitioned else state.files_with(changed)
         rewritten = changed | state.buckets_in(removed)
-        if not rewritten >= buckets:
-            rows = self._in_buckets(rows, rewritten)
         if neighbours := rewritten - buckets:
             rows = sorted_by(pa.concat_tables([rows, self._read_checked(state, neighbours)]), self.spec.key)
-        new_files = {_new_name(): group for group in _grouped({b: digests[b].rows for b in sorted(rewritten)})}
-        rows_of = {
-            path: rows if len(new_files) == 1 else self._in_buckets(rows, group) for path, group in new_files.items()
-        }
+        filled = sorted(b for b in rewritten if digests[b].rows)
+        groups = portions(filled, lambda b: digests[b].rows, GATHERED_ROWS)
+        new_files = {f"part-00000-{uuid4()}-c000.parquet": group for group in groups}
+        bucket = self._bucket_column(rows)
+        rows_of = {path: rows.filter(pa.array(np.isin(bucket, group))) for path, group in new_files.items()}
         facts = {
             "digests": {str(b): d.listed for b, d in sorted(digests.items())},
             "files": {path: group for path, group in state.files.items() if path not in removed} | new_files,
@@ -305,24 +303,3 @@ class ReplaceableTable:
 def _joined(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
     """Return columns of text as one, for comparison; the separator does not occur in ids."""
     return contiguous(pc.binary_join_element_wise(*(rows[name] for name in columns), "\x1f"))
-
-
-def _new_name() -> str:
-    return f"part-00000-{uuid4()}-c000.parquet"
-
-
-def _grouped(rows_of: Mapping[int, int]) -> Iterator[list[int]]:
-    """Group buckets into files of at most GATHERED_ROWS rows; a larger bucket has its own file, an empty one none.
-
-    Parameters
-    ----------
-    rows_of : bucket -> its number of rows
-    """
-    group: list[int] = []
-    for bucket, rows in rows_of.items():
-        if group and sum(rows_of[b] for b in group) + rows > GATHERED_ROWS:
-            yield group
-            group = []
-        group += [bucket] if rows else []
-    if group:
-        yield group

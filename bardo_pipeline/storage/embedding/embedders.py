@@ -45,6 +45,7 @@ MINILM_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4f
 MINILM_TOKEN_COUNT_MAX = 256  # as published, although the position table has 512 rows
 MINILM_GRAPH = 1  # raise when `bert_graph` changes: cached graphs of another number are ignored
 MINILM_INT8 = 1  # raise when the quantisation changes
+_MINILM_FOLDER = f"minilm-{MINILM_WEIGHTS_SHA256[:12]}-graph{MINILM_GRAPH}"
 NOMIC_MODEL = "nomic-ai/nomic-embed-text-v1.5-Q"
 NOMIC_PREFIX = "search_document: "  # nomic needs a task prefix; a single prefix gives each text a single vector
 
@@ -125,24 +126,21 @@ class FastembedEmbedder:
 
 
 def _open_minilm(cache_dir: Path, turn: int) -> Embedder:
-    folder = _minilm_folder(cache_dir)
-    if not _is_built(folder):
-        build_minilm(minilm_weights_folder(cache_dir), folder)
-    return _minilm(folder, f"fp32 graph {MINILM_GRAPH}", batch_size=32, turn=turn)
+    return _minilm(_built_minilm(cache_dir), f"fp32 graph {MINILM_GRAPH}", batch_size=32, turn=turn)
 
 
 def _open_minilm_int8(cache_dir: Path, turn: int) -> Embedder:
-    plain = _minilm_folder(cache_dir)
-    folder = plain.with_name(f"{plain.name}-int8-{MINILM_INT8}")
+    folder = cache_dir / f"{_MINILM_FOLDER}-int8-{MINILM_INT8}"
     if not _is_built(folder):
-        if not _is_built(plain):
-            build_minilm(minilm_weights_folder(cache_dir), plain)
-        build_int8(plain, folder)
+        build_int8(_built_minilm(cache_dir), folder)
     return _minilm(folder, f"int8 {MINILM_INT8} graph {MINILM_GRAPH}", batch_size=1, turn=turn)
 
 
-def _minilm_folder(cache_dir: Path) -> Path:
-    return cache_dir / f"minilm-{MINILM_WEIGHTS_SHA256[:12]}-graph{MINILM_GRAPH}"
+def _built_minilm(cache_dir: Path) -> Path:
+    folder = cache_dir / _MINILM_FOLDER
+    if not _is_built(folder):
+        build_minilm(minilm_weights_folder(cache_dir), folder)
+    return folder
 
 
 @lru_cache(maxsize=4)
@@ -283,18 +281,13 @@ def _building(folder: Path) -> Iterator[Path]:
         yield built
         sums = {file.name: hash_file(file) for file in sorted(built.iterdir())}
         (built / _BUILD_FILE).write_text(json.dumps(sums, indent=1), "utf-8")
-        _put_in_place(built, folder, spare=Path(temp) / "broken")
-
-
-def _put_in_place(built: Path, folder: Path, *, spare: Path) -> None:
-    """Rename `built` to `folder`. A broken `folder` first moves to `spare`; an intact one of another process stays."""
-    if folder.exists() and not _is_built(folder):
-        folder.rename(spare)
-    try:
-        built.rename(folder)
-    except OSError:
-        if not _is_built(folder):
-            raise
+        if folder.exists() and not _is_built(folder):
+            folder.rename(Path(temp) / "broken")
+        try:
+            built.rename(folder)
+        except OSError:  # another process built it meanwhile
+            if not _is_built(folder):
+                raise
 
 
 def _is_built(folder: Path) -> bool:

@@ -12,10 +12,9 @@ Source: architecture ("The episodes table holds text and vector; LanceDB is its 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +32,8 @@ from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import GrowthPolicy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.files_by_version import DataFile
+from bardo_pipeline.storage.delta.parquet_io import portions
+from bardo_pipeline.storage.home import replace_file
 from bardo_pipeline.storage.index.ivf_tuning import Approximate, learned
 from bardo_pipeline.storage.index.lance_tables import (
     EPISODES,
@@ -147,7 +148,7 @@ class EpisodeIndex:
         build = uuid4().hex if mark is None else mark.build
         opened = self._open(build, create=mark is None)
         new_retracted_ids: list[str] = []
-        for group in _groups(files):
+        for group in portions(files, lambda file: file.rows, _MERGE_ROWS):
             new = episodes.table.load(group, [*_EPISODE_COLUMNS, "embedder", "vector", "because"])
             new = new if limit is None else new.filter(pc.greater_equal(new["may_go_at"], _moment(limit)))
             self._merge(opened, new.filter(pc.invert(pc.is_in(new["episode_id"], value_set=retracted_ids))), version)
@@ -210,9 +211,7 @@ class EpisodeIndex:
 
     def _keep(self, mark: Watermark) -> None:
         """Make the merged rows visible by replacing the watermark, then delete the tables of other builds."""
-        draft = self.folder / ".watermark.json"
-        draft.write_bytes(orjson.dumps(asdict(mark)))
-        os.replace(draft, self.folder / "watermark.json")
+        replace_file(self.folder / "watermark.json", orjson.dumps(asdict(mark)))
         for table in self.folder.glob("*.lance"):
             if table.stem not in table_names(mark.build):
                 shutil.rmtree(table)
@@ -339,17 +338,6 @@ def _later(moment: datetime | None, before: str | None) -> str | None:
 
 def _moment(text: str) -> pa.Scalar:
     return pa.scalar(datetime.fromisoformat(text).replace(tzinfo=UTC), MOMENT)
-
-
-def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    group: list[DataFile] = []
-    for file in files:
-        if group and sum(f.rows for f in group) + file.rows > _MERGE_ROWS:
-            yield group
-            group = []
-        group.append(file)
-    if group:
-        yield group
 
 
 def _put(table: Table, key: str, rows: pa.Table) -> int:

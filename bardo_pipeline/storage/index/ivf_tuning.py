@@ -56,7 +56,8 @@ def learned(table: Table, before: Approximate | None, policy: GrowthPolicy) -> A
     count = table.count_rows()
     if count < policy.approximate_vectors_min:
         return None
-    if before is not None and _has_index(table) and count < before.vectors * policy.relearn_growth:
+    has_index = any(index.columns == [_COLUMN] for index in table.list_indices())
+    if before is not None and has_index and count < before.vectors * policy.relearn_growth:
         return before
     from lancedb.index import IvfFlat
 
@@ -71,10 +72,6 @@ def learned(table: Table, before: Approximate | None, policy: GrowthPolicy) -> A
         if recall >= policy.recall_min * PPM:
             return Approximate(lists, looked_at, recall, policy.recall_count, len(queries), count)
     return Approximate(lists, 0, recall, policy.recall_count, len(queries), count)
-
-
-def _has_index(table: Table) -> bool:
-    return any(index.columns == [_COLUMN] for index in table.list_indices())
 
 
 def _list_counts(lists: int) -> Iterator[int]:

@@ -374,7 +374,6 @@ def _index_rows(records: pa.Table) -> pa.Table:
 
 
 def _codes(cursor: duckdb.DuckDBPyConnection, golems: Collection[str]) -> dict[str, int]:
-    """Map each of these golem ids that is indexed to its code."""
     cursor.register("wanted", pa.table({"golem_id": pa.array([*set(golems)], pa.string())}))
     return dict(cursor.execute("select golem_id, code from golems join wanted using (golem_id)").fetchall())
 

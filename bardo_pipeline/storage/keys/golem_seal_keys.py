@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import SealError
 from bardo_pipeline.events.custody.sealing import SECRET_BYTES, SealKey
-from bardo_pipeline.events.life.events import LifeEvent, SealKeyDestroyed, SealKeyMade, life_event
-from bardo_pipeline.events.record.arrow_schema import to_models
-from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.events.life.events import SealKeyDestroyed, SealKeyMade, life_event
+from bardo_pipeline.storage.home import Home, replace_file, sync_folder
 from bardo_pipeline.storage.log.event_log import EventLog
 
-KINDS = ("SealKeyMade", "SealKeyDestroyed")
+_COLUMNS = {"SealKeyMade": "seal_key_made", "SealKeyDestroyed": "seal_key_destroyed"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class SealKeys:
             key = SealKey(secret) if leftover is None or leftover.key_id in destroyed_ids else leftover
             self._home.keys.mkdir(mode=0o700, exist_ok=True)
             sync_folder(self._home.root)
-            _write_secret(self.path(golem_id), key.secret)
+            replace_file(self.path(golem_id), key.secret)
             log.record([life_event(golem_id, at, SealKeyMade(key_id=key.key_id))], at)
             return key
 
@@ -114,23 +113,17 @@ class SealKeys:
 
 def states_of(home: Home, log: EventLog, golem_id: str | None = None) -> list[SealState]:
     """Return every key on record, of one golem or of all, ordered by golem and time."""
-    events: list[LifeEvent] = []
-    for kind in KINDS:
-        table = log.life(kind)
-        if golem_id is not None:
-            table = table.filter(pc.equal(table.column("golem_id"), golem_id))
-        events.extend(to_models(table, LifeEvent))
-    destructions = {(e.golem_id, e.seal_key_destroyed.key_id): e for e in events if e.seal_key_destroyed is not None}
-    keys = SealKeys(home)
+    made, destroyed = (log.life(kind).select(["golem_id", "observed_at", column]) for kind, column in _COLUMNS.items())
+    if golem_id is not None:
+        made, destroyed = (table.filter(pc.equal(table["golem_id"], golem_id)) for table in (made, destroyed))
+    ends = {(row["golem_id"], row["seal_key_destroyed"]["key_id"]): row for row in destroyed.to_pylist()}
     states = []
-    for event in events:
-        if event.seal_key_made is None:
-            continue
-        key_id = event.seal_key_made.key_id
-        end = destructions.get((event.golem_id, key_id))
-        ended_at, why = (end.observed_at, end.seal_key_destroyed.why) if end and end.seal_key_destroyed else (None,) * 2
-        present = _holds(keys, event.golem_id, key_id)
-        states.append(SealState(event.golem_id, key_id, event.observed_at, ended_at, why, present))
+    for row in made.to_pylist():
+        owner, key_id = row["golem_id"], row["seal_key_made"]["key_id"]
+        end = ends.get((owner, key_id))
+        ended_at, why = (end["observed_at"], end["seal_key_destroyed"]["why"]) if end else (None, None)
+        present = _holds(SealKeys(home), owner, key_id)
+        states.append(SealState(owner, key_id, row["observed_at"], ended_at, why, present))
     return sorted(states, key=lambda state: (state.golem_id, state.made_at, state.key_id))
 
 
@@ -155,24 +148,12 @@ def _why_no_key(states: list[SealState]) -> str:
     return f"the key was destroyed on {last.destroyed_at:%Y-%m-%d %H:%M} UTC ({last.why}) and cannot be recovered"
 
 
-def _write_secret(path: Path, secret: bytes) -> None:
-    draft = path.with_suffix(".draft")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as out:
-        out.write(secret)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(path)
-    sync_folder(path.parent)
-
-
 def _overwrite(path: Path) -> None:
-    for name in (path, path.with_suffix(".draft")):
-        try:
-            handle = os.open(name, os.O_WRONLY)
-        except FileNotFoundError:
+    """Overwrite and delete a key file, and the drafts that a killed process left."""
+    for name in [path, *path.parent.glob(f".{path.name}.*"), path.with_suffix(".draft")]:
+        if not name.exists():
             continue
-        with os.fdopen(handle, "wb") as out:
+        with name.open("r+b") as out:
             out.write(bytes(SECRET_BYTES))
             out.flush()
             os.fsync(out.fileno())

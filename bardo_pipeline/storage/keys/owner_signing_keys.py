@@ -46,12 +46,11 @@ class OwnerKeys:
             for row in self._log.life("OwnerKeyRevoked")["owner_key_revoked"].to_pylist()
         }
         events = self._log.life("OwnerKeyRegistered").select(["observed_at", "owner_key_registered"]).to_pylist()
-        keys = [
-            OwnerKey(
-                **event["owner_key_registered"], since=event["observed_at"], why=reasons.get(_owner_and_key(event))
-            )
-            for event in events
-        ]
+        keys = []
+        for event in events:
+            key = event["owner_key_registered"]
+            why = reasons.get((key["owner_id"], key["key_id"]))
+            keys.append(OwnerKey(**key, since=event["observed_at"], why=why))
         return sorted(keys, key=lambda key: (key.owner_id, key.since, key.key_id))
 
     def in_force(self) -> dict[str, OwnerKey]:
@@ -113,11 +112,6 @@ class OwnerKeys:
     def path(self, owner_id: str) -> Path:
         """Return the path of an owner's key file: a hash, because an id may be an invalid file name."""
         return self._home.keys / f"owner-{hashlib.sha256(owner_id.encode()).hexdigest()[:40]}.key"
-
-
-def _owner_and_key(event: dict[str, dict[str, str]]) -> tuple[str, str]:
-    registration = event["owner_key_registered"]
-    return registration["owner_id"], registration["key_id"]
 
 
 def _public(secret: bytes) -> str:

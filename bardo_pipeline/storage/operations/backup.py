@@ -24,13 +24,13 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 import orjson
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.durable_commits import stored_files
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
 from bardo_pipeline.storage.journal.frames import written_bytes
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
@@ -141,11 +141,8 @@ def _staging(home: Home) -> Iterator[Path]:
     """Yield a temporary folder in the home for hard links. The caller holds the lock `backup`."""
     for leftover in home.root.glob(".backup-*"):
         shutil.rmtree(leftover)
-    folder = Path(tempfile.mkdtemp(dir=home.root, prefix=".backup-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(dir=home.root, prefix=".backup-") as folder:
+        yield Path(folder)
 
 
 def _link_mutable_files(home: Home, pins: Iterable[Pin], staging: Path) -> Iterator[_Source]:
@@ -193,10 +190,10 @@ def _table_files(pin: Pin) -> list[Path]:
     matches = [match for name in os.listdir(log) if (match := COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name))]
     log_files = [log / match.group(0) for match in matches if int(match.group(1)) <= pin.version]
     try:
-        actions = pa.table(DeltaTable(pin.path, version=pin.version).get_add_actions(flatten=True))
+        data_files = stored_files(DeltaTable(pin.path, version=pin.version))
     except DeltaError as error:
         raise CustodyError(f"{pin.path} cannot be read ({error}): run `bardo verify`") from error
-    return sorted([*log_files, *(pin.path / unquote(path) for path in actions.column("path").to_pylist())])
+    return sorted([*log_files, *(pin.path / unquote(file.path) for file in data_files)])
 
 
 def _copy(sources: Iterable[_Source], folder: Path) -> tuple[list[Stored], list[int]]:
@@ -249,7 +246,6 @@ def _store(source: _Source, folder: Path) -> tuple[Sum, bool]:
 
 
 def _copy_bytes(original: BinaryIO, out: BinaryIO, length: int | None) -> Sum:
-    """Copy the first `length` bytes, or all. Returns their checksum."""
     hasher, size = hashlib.sha256(), 0
     while block := original.read(_BLOCK_BYTES if length is None else min(_BLOCK_BYTES, length - size)):
         hasher.update(block)

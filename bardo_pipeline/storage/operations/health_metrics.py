@@ -85,21 +85,19 @@ def journals(home: Home, now: datetime, policy: WriterPolicy) -> list[Journal]:
     entries = []
     for folder in journal_folders(home):
         limits = read_limits(folder, policy)
-        alive, depth = _is_locked(folder / "lock"), _journal_backlog(folder, now)
-        entries.append(Journal(folder.name, alive, depth, limits.journal_bytes_max, limits.flush_seconds))
+        alive, depth = _is_locked(folder / "lock"), depth_of(folder)
+        unread = Backlog(depth.segments, depth.bytes, _age(depth.oldest_at, now))
+        entries.append(Journal(folder.name, alive, unread, limits.journal_bytes_max, limits.flush_seconds))
     return entries
 
 
-def _journal_backlog(folder: Path, now: datetime) -> Backlog:
-    depth = depth_of(folder)
-    age = None if depth.oldest_at is None else max(0.0, (now - depth.oldest_at).total_seconds())
-    return Backlog(depth.segments, depth.bytes, age)
+def _age(oldest_at: datetime | None, now: datetime) -> float | None:
+    return None if oldest_at is None else max(0.0, (now - oldest_at).total_seconds())
 
 
 def spool(home: Home, now: datetime) -> Backlog:
     """Return the files in the spool, including those being taken in."""
-    names = waiting(home)
-    return backlog([folder / name for name in names for folder in (home.spool, home.spool / TAKING)], now)
+    return backlog([folder / name for name in waiting(home) for folder in (home.spool, home.spool / TAKING)], now)
 
 
 def backlog(paths: Iterable[Path], now: datetime) -> Backlog:
@@ -111,10 +109,9 @@ def backlog(paths: Iterable[Path], now: datetime) -> Backlog:
         except FileNotFoundError:  # taken in meanwhile
             continue
         if path.is_file():
-            files.append((status.st_size, status.st_mtime))
-    oldest = min((modified for _, modified in files), default=None)
-    age = None if oldest is None else max(0.0, (now - datetime.fromtimestamp(oldest, UTC)).total_seconds())
-    return Backlog(len(files), sum(size for size, _ in files), age)
+            files.append((status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
+    oldest_at = min((modified_at for _, modified_at in files), default=None)
+    return Backlog(len(files), sum(size for size, _ in files), _age(oldest_at, now))
 
 
 def intake(log: EventLog, now: datetime) -> Intake:
@@ -167,14 +164,7 @@ def quarantined(home: Home, taken_in_a_day: int, now: datetime) -> Quarantined:
 def leases(home: Home) -> Leases:
     """Count the leases of live and of dead writers."""
     stale_count = len(stale_leases(home))
-    return Leases(sum(1 for path in _entries(home.leases) if path.suffix == ".lease") - stale_count, stale_count)
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except FileNotFoundError:
-        return []
+    return Leases(len(list(home.leases.glob("*.lease"))) - stale_count, stale_count)
 
 
 def _is_locked(path: Path) -> bool:

@@ -14,14 +14,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, closed_below
-from bardo_pipeline.storage.delta.durable_commits import newest_checkpoint, point_to, put_checkpoint
+from bardo_pipeline.storage.delta.durable_commits import (
+    StoredFile,
+    newest_checkpoint,
+    point_to,
+    put_checkpoint,
+    stored_files,
+)
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA
@@ -133,14 +138,14 @@ class _Run:
         name = self._place(table.path)
         compaction = Compaction(table, layout, lambda: self.home.lock(lock), self.policy.care, self.now)
         while (due := compaction.due()) is not None:
-            before = table.stored()
+            (files, why), before = due, table.stored()
             if not self.dry_run:
-                compaction.rewrite(due)
+                compaction.rewrite(files)
             after = table.stored()
-            rows, size = sum(f.rows for f in due.files), sum(f.size for f in due.files)
+            rows, size = sum(f.rows for f in files), sum(f.size for f in files)
             spent = size + sum(f.size for f in after) - sum(f.size for f in before)
-            made = len(due.files) + len(after) - len(before)
-            self.report.steps.append(Step(name, f"rewrote ({due.why})", len(due.files), made, size, spent, rows))
+            made = len(files) + len(after) - len(before)
+            self.report.steps.append(Step(name, f"rewrote ({why})", len(files), made, size, spent, rows))
             if self.dry_run:
                 break
         self.report.damaged.update({f"{name}/{path}": why for path, why in compaction.damaged.items()})
@@ -152,7 +157,7 @@ class _Run:
             # Readers find rows behind the trimmed commits by their version column, which a damaged file may lack.
             self._trim(table.path, version, commits_kept)
         with self.home.lock(lock):
-            self._sweep(table.path, [file.path for file in table.stored()])
+            self._sweep(table.path, table.stored())
 
     def maintain_replaceable(self, folder: Path) -> None:
         """Delete the old files and old commits of a derivation's replaceable tables."""
@@ -168,15 +173,15 @@ class _Run:
                 if not self.dry_run:
                     _checkpoint(path, int(table.version()))
                 self._trim(path, int(table.version()), self.policy.care.projection_commits_kept)
-                self._sweep(path, pa.table(table.get_add_actions(flatten=True))["path"].to_pylist())
+                self._sweep(path, stored_files(table))
 
     def _trim(self, path: Path, version: int, kept: int) -> None:
         gone = retention.trim(path, version, kept=kept, dry_run=self.dry_run)
         self._note(self._place(path), "trimmed", gone)
 
-    def _sweep(self, path: Path, active: Sequence[str]) -> None:
+    def _sweep(self, path: Path, files: Sequence[StoredFile]) -> None:
         before = self.now - timedelta(seconds=self.policy.care.grace_seconds)
-        gone = retention.sweep(path, set(map(unquote, active)), before=before, dry_run=self.dry_run)
+        gone = retention.sweep(path, {unquote(file.path) for file in files}, before=before, dry_run=self.dry_run)
         self._note(self._place(path), "swept", gone)
 
     def prune(self, in_force: Collection[str]) -> None:

@@ -8,7 +8,6 @@ Source: X-13 (quotas: CarePolicy); facts ("kill -9 leaves `*.parquet#1` files").
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,10 +18,9 @@ import orjson
 
 from bardo_pipeline.storage.delta.durable_commits import commit_path, newest_checkpoint
 from bardo_pipeline.storage.home import sync_folder
+from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.projections.derivation_folders import DROPPED, REBUILD
 
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _CHECKPOINTS_KEPT = 2  # in addition to the checkpoint on which the kept commits build
 
 
@@ -46,9 +44,8 @@ def sweep(table: Path, active: Collection[str], *, before: datetime, dry_run: bo
     data = [path for path in _files(table) if log not in path.parents and ".parquet" in path.name]
     unnamed = [path for path in data if path.relative_to(table).as_posix() not in active]
     drafts = [path for path in _files(log) if path.name.endswith(".tmp")] if log.exists() else []
-    gone = _delete_files([path for path in [*unnamed, *drafts] if _modified_before(path, before)], dry_run)
-    abandoned = [*table.glob(".checkpoint-*"), *table.parent.glob(f".{table.name}-*")]
-    return gone + _delete_folders([path for path in abandoned if _modified_before(path, before)], dry_run)
+    abandoned = [*unnamed, *drafts, *table.glob(".checkpoint-*"), *table.parent.glob(f".{table.name}-*")]
+    return drop_drafts(abandoned, before=before, dry_run=dry_run)
 
 
 def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
@@ -61,9 +58,9 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
         return Gone()
     log = table / "_delta_log"
     names = os.listdir(log)
-    checkpoints = sorted(int(m.group(1)) for name in names if (m := _CHECKPOINT.fullmatch(name)))
+    checkpoints = sorted(int(m.group(1)) for name in names if (m := CHECKPOINT.fullmatch(name)))
     idle = [v for v in checkpoints if v != floor and v not in checkpoints[-_CHECKPOINTS_KEPT:]]
-    commits = sorted(int(m.group(1)) for name in names if (m := _COMMIT.fullmatch(name)) and int(m.group(1)) < floor)
+    commits = sorted(int(m.group(1)) for name in names if (m := COMMIT.fullmatch(name)) and int(m.group(1)) < floor)
     # Checkpoints first, then the oldest commit, then the others, so that the log is readable after a crash anywhere.
     gone = Gone()
     for paths in (
@@ -72,7 +69,7 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
         [commit_path(table, v) for v in commits[1:]],
     ):
         if paths:
-            gone += _delete_files(paths, dry_run)
+            gone += _delete(paths, dry_run)
             if not dry_run:
                 sync_folder(log)
     return gone
@@ -90,20 +87,18 @@ def drop_derivations(
         limit = abandoned if path.suffix in (REBUILD, DROPPED) else superseded
         if path.is_dir() and path.name not in in_force and _last_written(path) < limit.timestamp():
             going.append(path)
-    return _delete_folders(going, dry_run), [path.name for path in going]
+    return _delete(going, dry_run), [path.name for path in going]
 
 
 def drop_orphans(folder: Path, owners: Collection[str], *, dry_run: bool) -> Gone:
     """Delete the subfolders that are not named after one of these owners."""
     subfolders = sorted(folder.iterdir()) if folder.exists() else []
-    return _delete_folders([path for path in subfolders if path.is_dir() and path.name not in owners], dry_run)
+    return _delete([path for path in subfolders if path.is_dir() and path.name not in owners], dry_run)
 
 
 def drop_drafts(paths: Iterable[Path], *, before: datetime, dry_run: bool) -> Gone:
     """Delete the files and folders that were last modified before a time."""
-    old = [path for path in paths if path.exists() and _modified_before(path, before)]
-    files = _delete_files([path for path in old if not path.is_dir()], dry_run)
-    return files + _delete_folders([path for path in old if path.is_dir()], dry_run)
+    return _delete([path for path in paths if _modified_before(path, before)], dry_run)
 
 
 def drafts_of_readers(derivation: Path) -> Iterator[Path]:
@@ -136,8 +131,8 @@ def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: 
     return Gone(max(before.files - after.files, 0), max(before.size - after.size, 0))
 
 
-def _total(folder: Path) -> Gone:
-    files = _files(folder)
+def _total(path: Path) -> Gone:
+    files = _files(path) if path.is_dir() else [path]
     return Gone(len(files), sum(path.stat().st_size for path in files))
 
 
@@ -161,19 +156,10 @@ def _last_written(folder: Path) -> float:
     return max((path.stat().st_mtime for path in [folder, *folder.rglob("*")]), default=0.0)
 
 
-def _delete_files(paths: Iterable[Path], dry_run: bool) -> Gone:
+def _delete(paths: Iterable[Path], dry_run: bool) -> Gone:
     gone = Gone()
     for path in paths:
-        gone += Gone(1, path.stat().st_size)
+        gone += _total(path)
         if not dry_run:
-            path.unlink()
-    return gone
-
-
-def _delete_folders(folders: Iterable[Path], dry_run: bool) -> Gone:
-    gone = Gone()
-    for folder in folders:
-        gone += _total(folder)
-        if not dry_run:
-            shutil.rmtree(folder)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     return gone

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, replace_file
 
 _NAME = "derivation.json"
 _PASSING = frozenset({".tmp"})
@@ -35,11 +35,8 @@ class Description:
 
 def describe(folder: Path, content: Description) -> None:
     """Write the description atomically unless there is one."""
-    if (folder / _NAME).exists():
-        return
-    draft = folder / f".{_NAME}"
-    draft.write_bytes(orjson.dumps(asdict(content), option=orjson.OPT_INDENT_2))
-    os.replace(draft, folder / _NAME)
+    if not (folder / _NAME).exists():
+        replace_file(folder / _NAME, orjson.dumps(asdict(content), option=orjson.OPT_INDENT_2))
 
 
 def description(folder: Path) -> Description | None:

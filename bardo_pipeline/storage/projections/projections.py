@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
@@ -54,18 +54,19 @@ class GrowingTable:
         rows : with golem_id and cycle
         upto : golem -> cycle that it reaches with these rows
         """
-        advancing, before = self._advancing(upto)
-        if not advancing:
-            return self._written(0, None)
-        names = rows["golem_id"].to_pylist()
-        past = np.array([before[n] if n in advancing else 2**62 for n in names], dtype=np.int64)
-        fresh = rows["cycle"].to_numpy() > past
-        return self._commit(rows if fresh.all() else rows.filter(pa.array(fresh)), advancing)
+        committed = {name: -1 if (number := self.done(name)) is None else number for name in upto}
+        past = np.array([committed.get(name, 2**62) for name in rows["golem_id"].to_pylist()], np.int64)
+        return self.put(rows.filter(pa.array(rows["cycle"].to_numpy() > past)), upto)
 
     def put(self, rows: pa.Table, upto: Mapping[str, int]) -> Written:
         """Append all these rows if an app advances. For rows without golem_id; the caller leaves out committed rows."""
-        advancing, _ = self._advancing(upto)
-        return self._commit(rows, advancing) if advancing else self._written(0, None)
+        done = {app: self.done(app) for app in upto}
+        advancing = {app: number for app, number in upto.items() if (last := done[app]) is None or last < number}
+        if not advancing:
+            return self._written(0, None)
+        total, turn = self.digest() + Digest.of(rows), self._turn()
+        version = self.table.append(self._physical(rows, turn), transactions=advancing, facts=_facts(total, turn))
+        return self._written(rows.num_rows, version)
 
     def repair(self, standing: pa.Table, wanted: pa.Table, because: pa.Array) -> Written:
         """Retract wrong rows and add missing ones in one commit; no commit without a difference.
@@ -87,17 +88,6 @@ class GrowingTable:
         rows = pa.concat_tables([back.select(self.table.schema.names), self._physical(fresh, turn)])
         version = self.table.append(rows.combine_chunks(), transactions={}, facts=_facts(total, turn))
         return self._written(rows.num_rows, version)
-
-    def _advancing(self, upto: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the apps that advance with their new numbers, and the committed number of each app (-1 for none)."""
-        before = {name: -1 if (number := self.done(name)) is None else number for name in upto}
-        return {n: k for n, k in upto.items() if before[n] < k}, before
-
-    def _commit(self, kept: pa.Table, advancing: Mapping[str, int]) -> Written:
-        total, turn = self.digest() + Digest.of(kept), self._turn()
-        rows = self._physical(kept, turn)
-        version = self.table.append(rows, transactions=advancing, facts=_facts(total, turn))
-        return self._written(kept.num_rows, version)
 
     def _physical(self, rows: pa.Table, turn: int) -> pa.Table:
         """Return the rows with the bookkeeping columns."""
@@ -139,8 +129,10 @@ class GrowingTable:
         if not self._turn():
             return self.table.read(wanted + (HIDDEN.names if hidden else []), since_version, only)
         extra = [n for n in (*self.spec.key, *HIDDEN.names) if n not in wanted]
-        rows = self._valid(self.table.read([*wanted, *extra], since_version, only))
-        return rows.select(wanted + (HIDDEN.names if hidden else []))
+        rows = self.table.read([*wanted, *extra], since_version, only)
+        rows = rows.filter(pc.is_null(rows["because"]))
+        is_retracted = pc.is_in(_joined_key(rows, self.spec.key), value_set=self._retracted_keys())
+        return rows.filter(pc.invert(is_retracted)).select(wanted + (HIDDEN.names if hidden else []))
 
     def newest(self, by: str, columns: Sequence[str]) -> pa.Table:
         """Return golem_id and these columns of each golem's valid row with the largest value in column `by`.
@@ -148,28 +140,16 @@ class GrowingTable:
         The result is cached; a repeated call reads only new rows.
         """
         wanted, version, turn = ("golem_id", *columns), self.table.version, self._turn()
-        seen, at_turn, cached = self._newest.get((by, *wanted), (None, turn, None))
-        if seen != version or at_turn != turn:
-            since = seen if at_turn == turn else None
-            fresh = self.read(list(wanted), since)
-            if cached is None or since is None:
-                cached = newest_per_golem(fresh, by)
-            else:
-                has_new = pc.is_in(cached["golem_id"], value_set=fresh["golem_id"].unique())
-                updated = newest_per_golem(pa.concat_tables([cached.filter(has_new), fresh]), by)
-                cached = pa.concat_tables([cached.filter(pc.invert(has_new)), updated]).combine_chunks()
+        at_version, at_turn, cached = self._newest.get((by, *wanted), (None, turn, None))
+        if at_turn != turn:
+            at_version, cached = None, None
+        if cached is None or at_version != version:
+            fresh = self.read(list(wanted), at_version)
+            cached = newest_per_golem(fresh if cached is None else pa.concat_tables([cached, fresh]), by)
             self._newest[by, *wanted] = version, turn, cached
-        assert cached is not None, "a cached version has its rows"
         return cached
 
-    def _valid(self, rows: pa.Table) -> pa.Table:
-        """Return the valid rows among stored rows with key and bookkeeping columns."""
-        rows = rows.filter(pc.is_null(rows["because"]))
-        is_retracted = pc.is_in(_joined_key(rows, self.spec.key), value_set=self._retracted_keys())
-        return rows.filter(pc.invert(is_retracted))
-
     def _retracted_keys(self) -> pa.Array:
-        """Return the keys, with turns, of all retracted rows."""
         version = self.table.version
         if version != self._retracted_version:
             fresh = _joined_key(self.taken_back(list(self.spec.key), self._retracted_version), self.spec.key)
@@ -196,7 +176,6 @@ class GrowingTable:
 
 
 def _of_golems(condition: ds.Expression | None, golems: Iterable[str] | None) -> ds.Expression | None:
-    """Return the condition, limited to rows of these golems (None: all)."""
     if golems is None:
         return condition
     is_golem = pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
@@ -211,7 +190,6 @@ def _joined_key(rows: pa.Table, key: Sequence[str]) -> pa.Array:
 
 
 def _facts(total: Digest, turn: int) -> dict[str, str]:
-    """Return the facts of a commit of a growing table."""
     return {"digest": orjson.dumps(total.listed).decode()} | ({"turn": str(turn)} if turn else {})
 
 
@@ -251,3 +229,72 @@ class Projections:
     def digest(self, name: str) -> Digest:
         """Return the digest of a projection."""
         return self._table(name).digest()
+
+
+WITHDRAWAL_SCHEMA = pa.schema(
+    [
+        required("table_name", pa.string()),
+        pa.field("golem_id", pa.string()),
+        *all_required(pa.string(), "row_name", "because"),
+        required("row_count", pa.int64()),
+        required("made_again", pa.bool_()),
+    ]
+)
+"""One row per table, row name and causing life event. golem_id: null for an anonymous vote. row_count: retracted rows
+with the name. made_again: a row with the name is valid now, with other content."""
+
+_NAMED_BY = {
+    "episodes": "episode_id",
+    "curation": "entry_id",
+    "cycles": "cycle",
+    "playbooks": "version",
+    "credits": "entry_id",
+    "hypotheses": "hypothesis_id",
+    "dreams": "cycle",
+    "failures": "scar_id",
+    "votes": "vote_id",
+    "vote_causes": "vote_id",
+    "testaments": "golem_id",
+    "candidates": "bundle_hash",
+}
+
+
+def withdrawals(projections: Projections) -> pa.Table:
+    """Return all retractions by table, golem and name (WITHDRAWAL_SCHEMA).
+
+    They are part of the history of the tables; a rebuild from the log has no retractions. Source: canon 20 ("withdrawn
+    and named").
+    """
+    parts = [_of_table(projections.growing(name)) for name, spec in TABLES.items() if spec.grows]
+    order = [(name, "ascending") for name in ("table_name", "golem_id", "row_name", "because")]
+    return pa.concat_tables(parts).sort_by(order)
+
+
+def _of_table(table: GrowingTable) -> pa.Table:
+    column = _NAMED_BY[table.name]
+    owner = "golem_id" if "golem_id" in table.spec.schema.names else None
+    wanted = [column] if owner in (None, column) else ["golem_id", column]
+    retracted = table.taken_back(wanted)
+    if not retracted.num_rows:
+        return WITHDRAWAL_SCHEMA.empty_table()
+    by = "golem_id" if owner else column
+    valid = table.read(wanted, only=ds.field(by).isin(retracted[by].unique()))
+    named = _named(retracted, column, owner).append_column("because", retracted["because"])
+    counted = named.group_by(["golem_id", "row_name", "because"], use_threads=False).aggregate([([], "count_all")])
+    is_made_again = pc.is_in(_pair(counted), value_set=_pair(_named(valid, column, owner)))
+    columns = {
+        "table_name": pa.repeat(pa.scalar(table.name), counted.num_rows),
+        **{name: counted[name] for name in ("golem_id", "row_name", "because")},
+        "row_count": counted["count_all"],
+        "made_again": is_made_again,
+    }
+    return pa.table(columns).cast(WITHDRAWAL_SCHEMA)
+
+
+def _named(rows: pa.Table, column: str, owner: str | None) -> pa.Table:
+    golems = rows[owner] if owner else pa.nulls(rows.num_rows, pa.string())
+    return pa.table({"golem_id": golems, "row_name": rows[column].cast(pa.string())})
+
+
+def _pair(rows: pa.Table) -> pa.Array:
+    return contiguous(pc.binary_join_element_wise(pc.fill_null(rows["golem_id"], ""), rows["row_name"], "\x1f"))

@@ -57,19 +57,15 @@ def check_chains(files: Sequence[Described], bucket_count: int, findings: Findin
 
     Yields the chain of each golem.
     """
+    if not files:
+        return
+    dataset = ds.dataset([str(described.path) for described in files], schema=_COLUMNS, format="parquet")
     total = sum(described.rows for described in files)
     parts = min(bucket_count, max(1, -(-total // _GROUP_ROWS)))
     for part in range(parts):
         lower, upper = (bucket_count * k // parts for k in (part, part + 1))
         only = None if parts == 1 else (ds.field("bucket") >= lower) & (ds.field("bucket") < upper)
-        yield from _check_group(_read(files, only), findings)
-
-
-def _read(files: Sequence[Described], only: ds.Expression | None) -> pa.Table:
-    if not files:
-        return _COLUMNS.empty_table()
-    dataset = ds.dataset([str(described.path) for described in files], schema=_COLUMNS, format="parquet")
-    return dataset.to_table(filter=only).combine_chunks()
+        yield from _check_group(dataset.to_table(filter=only).combine_chunks(), findings)
 
 
 def _check_group(keys: pa.Table, findings: Findings) -> Iterator[Chain]:

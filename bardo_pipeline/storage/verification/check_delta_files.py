@@ -139,7 +139,6 @@ def _replay(walk: _Walk, commits: list[int], checkpoints: list[int]) -> None:
 
 
 def _read_commit(walk: _Walk, version: int) -> bool:
-    """Replay one commit; return whether it was readable."""
     path = walk.commit(version)
     try:
         actions = [orjson.loads(line) for line in path.read_bytes().splitlines()]
@@ -195,7 +194,6 @@ class _Checkpoint(NamedTuple):
 
 
 def _read_checkpoint(walk: _Walk, version: int) -> _Checkpoint | None:
-    """Return the content of a checkpoint; None if it is unreadable."""
     path = walk.checkpoint(version)
     try:
         with pq.ParquetFile(path) as file:
@@ -299,7 +297,6 @@ def _check_missing(walk: _Walk, path: Path, oldest: int) -> None:
 
 
 def _present(walk: _Walk) -> list[Described]:
-    """Return the existing data files."""
     present = []
     for _, described in sorted(walk.active.items()):
         try:

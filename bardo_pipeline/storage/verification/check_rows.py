@@ -23,6 +23,7 @@ from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, content
 from bardo_pipeline.events.record.arrow_columns import upcast
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
+from bardo_pipeline.storage.delta.parquet_io import portions
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
@@ -276,17 +277,8 @@ def _ends(piece: Slice, rows: Rows) -> tuple[int, int] | None:
 def _check_pieces(rows: Rows) -> None:
     """Check the slices that span files, in groups of at most _ROWS rows."""
     files = {described.place: described for described in rows.readable}
-    group: list[tuple[str, int]] = []
-    size = 0
-    for key, counts in sorted(rows.pieces.items()):
-        count = sum(counts.values())
-        if group and size + count > _ROWS:
-            _check_group(group, files, rows)
-            group, size = [], 0
-        group.append(key)
-        size += count
-    if group:
-        _check_group(group, files, rows)
+    for keys in portions(sorted(rows.pieces), lambda key: sum(rows.pieces[key].values()), _ROWS):
+        _check_group(keys, files, rows)
 
 
 def _check_group(keys: list[tuple[str, int]], files: Mapping[str, Described], rows: Rows) -> None:

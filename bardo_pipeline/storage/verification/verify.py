@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +25,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import Heads
-from bardo_pipeline.storage.verification.check_chain import Chain, check_chains
+from bardo_pipeline.storage.verification.check_chain import check_chains
 from bardo_pipeline.storage.verification.check_delta_files import (
     Described,
     Pin,
@@ -65,30 +64,34 @@ def verify(home: Home, *, expect: str | None = None) -> Report:
     ConfigError : `expect` is not a digest
     StoreError : the home cannot be read
     """
-    expected = _parse_digest(expect)
+    expected_version, expected_digest = _parse_digest(expect)
     try:
-        return _check_home(home, expected)
+        return _check_home(home, expected_version, expected_digest)
     except OSError as error:
         raise StoreError(f"{home.root} cannot be read ({error}): see to its folders and their owner") from error
 
 
-def _check_home(home: Home, expected: _Expected | None) -> Report:
+def _check_home(home: Home, expected_version: int | None, expected_digest: str | None) -> Report:
     findings = Findings()
     with home.lock("maintenance", shared=True):
         # Journals are read before the tables: a record that is drained meanwhile is seen twice rather than never.
         waiting, index = check_journals(home, findings), read_index(home, findings)
-        pins = pinned(home)
+        with commits_paused(home):
+            pins = pins_of(home)
         files = {pin.path: walk_table(pin, home.cycles.parent, findings) for pin in pins}
         life = _check_life(files.get(home.life, []), findings)
-        rows = Rows(findings, home.bucket_count, _check_rings(life, findings), _struck(life))
+        struck = frozenset((event.golem_id, event.struck.tick) for event in life if event.struck is not None)
+        rows = Rows(findings, home.bucket_count, _check_rings(life, findings), struck)
         check_rows(files.get(home.cycles, []), rows)
         _check_others(home, files, findings)
         check_bundles(home, life, findings)
         is_whole = _LACKING.isdisjoint(findings.counts)
         heads, past_tips = Heads(), dict[str, Tip]()
         for chain in check_chains(rows.readable, home.bucket_count, findings):
-            _record(chain, heads)
-            past_tips[chain.golem_id] = chain.tip_at(expected.version if expected is not None else None)
+            head = heads.head(chain.golem_id)
+            head.record(chain.ticks)
+            head.tip = chain.tip
+            past_tips[chain.golem_id] = chain.tip_at(expected_version)
             if is_whole:
                 check_waiting(waiting.pop(chain.golem_id, ()), chain, findings)
                 check_tip(index, chain, findings)
@@ -100,18 +103,12 @@ def _check_home(home: Home, expected: _Expected | None) -> Report:
         if index is not None and index.version == version:
             _accept(life, index.heads)
             check_heads(index, heads, findings)
-    if expected is not None and fleet_digest(past_tips) != expected.digest:
-        fact = f"it is {fleet_digest(past_tips)}, expected {expected.digest}: earlier records are missing or changed"
+    if expected_digest is not None and fleet_digest(past_tips) != expected_digest:
+        fact = f"it is {fleet_digest(past_tips)}, expected {expected_digest}: earlier records are missing or changed"
         findings.broken("digest of the fleet", fact)
     tips = {golem_id: head.tip for golem_id, head in heads.of.items()}
     findings.facts["golems"] = sum(head.highest > 0 for head in heads.of.values())
     return findings.report(heads.missing(), f"{version}:{fleet_digest(tips)}")
-
-
-def _record(chain: Chain, heads: Heads) -> None:
-    head = heads.head(chain.golem_id)
-    head.record(chain.ticks)
-    head.tip = chain.tip
 
 
 def fleet_digest(tips: Mapping[str, Tip]) -> str:
@@ -121,12 +118,6 @@ def fleet_digest(tips: Mapping[str, Tip]) -> str:
         if tip.number:
             digest.update(golem_id.encode() + b"\0" + tip.number.to_bytes(8, "big") + tip.hash)
     return digest.hexdigest()
-
-
-def pinned(home: Home) -> list[Pin]:
-    """Return the pins of all tables of the log, taken while no process commits."""
-    with commits_paused(home):
-        return pins_of(home)
 
 
 @contextmanager
@@ -139,35 +130,22 @@ def commits_paused(home: Home) -> Iterator[None]:
 def pins_of(home: Home) -> list[Pin]:
     """Return the pins of all tables of the log; the caller pauses commits."""
     quarantine = [home.quarantine / "items", home.quarantine / "rulings"]
-    versions = (
-        (path, newest_version(path)) for path in (home.cycles, home.life, home.vectors, home.embedding, *quarantine)
-    )
-    return [_pin(home, path, version) for path, version in versions if version is not None]
+    pins = []
+    for path in (home.cycles, home.life, home.vectors, home.embedding, *quarantine):
+        if (version := newest_version(path)) is not None:
+            sums = Sums(home, path).path
+            pins.append(Pin(path, version, sums, sums.stat().st_size if sums.exists() else 0))
+    return pins
 
 
-def _pin(home: Home, path: Path, version: int) -> Pin:
-    sums = Sums(home, path).path
-    return Pin(path, version, sums, sums.stat().st_size if sums.exists() else 0)
-
-
-class _Expected(NamedTuple):
-    """An earlier digest and its log version; None for the present version."""
-
-    version: int | None
-    digest: str
-
-
-def _parse_digest(expect: str | None) -> _Expected | None:
+def _parse_digest(expect: str | None) -> tuple[int | None, str | None]:
+    """Return log version (None for the present one) and hash of an earlier digest; None twice without one."""
     if expect is None:
-        return None
+        return None, None
     match = _EXPECTED.fullmatch(expect.strip().lower())
     if match is None:
         raise ConfigError(f"--expect {expect!r}: give the digest as `bardo verify` printed it, VERSION:HEX or HEX")
-    return _Expected(None if match.group(1) is None else int(match.group(1)), match.group(2))
-
-
-def _struck(life: Iterable[LifeEvent]) -> frozenset[tuple[str, int]]:
-    return frozenset((event.golem_id, event.struck.tick) for event in life if event.struck is not None)
+    return None if match.group(1) is None else int(match.group(1)), match.group(2)
 
 
 def _accept(life: Iterable[LifeEvent], heads: Heads) -> None:
@@ -230,7 +208,6 @@ def _check_others(home: Home, files: Mapping[Path, Sequence[Described]], finding
 
 
 def _check_plain(described: Described, findings: Findings) -> None:
-    """Check that a file is readable and has the row count of its commit."""
     count = 0
     try:
         with pq.ParquetFile(described.path, page_checksum_verification=True) as file:

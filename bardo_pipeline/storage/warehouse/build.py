@@ -96,10 +96,12 @@ def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
         check=False,
     )
     _keep_parsed(folder / _PARSED, parsed)
-    results = _results(folder)
+    ran_nodes = folder / "run_results.json"
+    results = orjson.loads(ran_nodes.read_bytes())["results"] if ran_nodes.exists() else []
     failed = [r for r in results if r["status"] in ("error", "fail")]
     if failed:
-        causes = "; ".join(f"{_name(r)}: {_cause(r, folder)}" for r in failed[:_SHOWN])
+        # unique_id is kind.project.name, and a hash for a generic test
+        causes = "; ".join(f"{r['unique_id'].split('.')[2]}: {_cause(r, folder)}" for r in failed[:_SHOWN])
         more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
         raise DerivationError(f"dbt build failed, the warehouse stays as it was: {causes}{more}")
     if ran.returncode or not results:
@@ -119,16 +121,6 @@ def _keep_parsed(parsed: Path, cache: Path) -> None:
         draft = cache.with_name(f"{cache.name}.{os.getpid()}")
         shutil.copyfile(parsed, draft)
         draft.replace(cache)
-
-
-def _results(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "run_results.json"
-    return list(orjson.loads(path.read_bytes())["results"]) if path.exists() else []
-
-
-def _name(result: dict[str, Any]) -> str:
-    """Return the node's name: unique_id is kind.project.name, and a hash for a generic test."""
-    return str(result["unique_id"].split(".")[2])
 
 
 def _cause(result: dict[str, Any], folder: Path) -> str:
@@ -152,16 +144,9 @@ def _checkpointed(draft: Path) -> tuple[dict[str, int], datetime | None]:
         rows: dict[str, int] = {}
         moments: list[datetime] = []
         for name in _tables(connection):
-            count, as_of = _one(connection, f'select count(*), max(as_of) from "{name}"')  # noqa: S608
-            rows[name] = count
+            ((rows[name], as_of),) = connection.execute(f'select count(*), max(as_of) from "{name}"').fetchall()  # noqa: S608
             moments += [] if as_of is None else [as_of.replace(tzinfo=UTC)]
     return rows, max(moments, default=None)
-
-
-def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
-    row = connection.execute(sql).fetchone()
-    assert row is not None, f"an aggregate has a row: {sql}"
-    return tuple(row)
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
@@ -24,11 +23,12 @@ from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.arrow_columns import all_nullable
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.durable_commits import stored_files
+from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.projections.projections import HIDDEN, Projections
-from bardo_pipeline.storage.projections.retracted_rows import WITHDRAWAL_SCHEMA, withdrawals
+from bardo_pipeline.storage.projections.projections import HIDDEN, WITHDRAWAL_SCHEMA, Projections, withdrawals
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import quoted
 
@@ -37,6 +37,15 @@ DATABASE = "home"
 
 DERIVED = ("cycles", "grimoire", "lessons", "consensus", "testaments", "library")
 """Projections that the marts read, as raw.derived_<name>. `cycles` is pinned first, so the grimoire is no older."""
+
+_DECAY = (
+    "regime_conditional_days",
+    "tactical_days",
+    "ephemeral_days",
+    "fact_e_fold_days",
+    "bloodstain_multiplier",
+    "dreamt_multiplier",
+)
 
 _DEFAULTS = {"home": ".bardo", "derivation": "", "policy": ""}
 
@@ -92,12 +101,11 @@ class Plugin(BasePlugin):
         self._tables = {
             "left_out": _excluded_ticks(left),
             "derived_withdrawals": WITHDRAWAL_SCHEMA.empty_table() if taken_back is None else taken_back,
+            "policy": _policy_row(policy),
         }
-        yield _policy(policy)
 
 
 def _excluded_ticks(left: LeftOut) -> pa.Table:
-    """Return the excluded runs of ticks with the life events that exclude them."""
     runs = [c for c in left.causes if c.tick_from]
     columns = {name: [getattr(c, name) for c in runs] for name in LEFT_OUT_SCHEMA.names}
     return pa.table(columns, schema=LEFT_OUT_SCHEMA)
@@ -127,27 +135,19 @@ def _view(conn: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Sch
 def _files(path: Path) -> list[str]:
     """Return the absolute paths of a table's current files; none if there is no table."""
     try:
-        actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+        # file_uris() would percent-encode the folder as well, and DuckDB takes paths literally.
+        return [absolute(path, file.path) for file in stored_files(DeltaTable(path))]
     except TableNotFoundError:
         return []
-    # file_uris() would percent-encode the folder as well, and DuckDB takes paths literally.
-    return sorted(str(path.absolute() / unquote(name)) for name in actions["path"].to_pylist())
 
 
-def _policy(policy: Policy) -> str:
+def _policy_row(policy: Policy) -> pa.Table:
     decay = policy.decay
-    days = {
-        "regime_conditional_days": decay.regime_conditional_days,
-        "tactical_days": decay.tactical_days,
-        "ephemeral_days": decay.ephemeral_days,
-        "fact_e_fold_days": decay.fact_e_fold_days,
-        "bloodstain_multiplier": decay.bloodstain_multiplier,
-        "dreamt_multiplier": decay.dreamt_multiplier,
-    }
-    counts = {
-        "anti_knowledge_floor_ppm": ppm(decay.anti_knowledge_floor),
-        "bloodstain_floor_ppm": ppm(decay.bloodstain_floor),
-        "cycle_ticks": policy.curator.cycle_ticks,
-    }
-    columns = [f"'{v!r}'::double as {k}" for k, v in days.items()] + [f"{v}::bigint as {k}" for k, v in counts.items()]
-    return f"create view {DATABASE}.raw.policy as select {', '.join(columns)}"
+    return pa.table(
+        {
+            **{name: pa.array([getattr(decay, name)], pa.float64()) for name in _DECAY},
+            "anti_knowledge_floor_ppm": [ppm(decay.anti_knowledge_floor)],
+            "bloodstain_floor_ppm": [ppm(decay.bloodstain_floor)],
+            "cycle_ticks": [policy.curator.cycle_ticks],
+        }
+    )
