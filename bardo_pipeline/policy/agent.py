@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from bardo_pipeline.policy.base import Count, Frozen, Operational, Positive, PositiveCount, Unit, setting
 
@@ -24,9 +24,9 @@ class ProbePolicy(Frozen):
     credit_high: Unit = setting(0.10, "HB S9")
     rsi_low: Positive = setting(20.0, "distance of RSI(14) from 50 (ours; HB S9 names the signal)")
     rsi_high: Positive = setting(30.0, "RSI(14) beyond 20 or 80: extreme (ours)")
-    rsi_periods: Annotated[int, Field(ge=2)] = setting(14, "periods of RSI (Wilder)")
+    rsi_periods: int = setting(14, "periods of RSI (Wilder)", ge=2)
     macd_fast_periods: PositiveCount = setting(12, "periods of MACD's fast average (Appel)")
-    macd_slow_periods: Annotated[int, Field(ge=2)] = setting(26, "periods of MACD's slow average (Appel)")
+    macd_slow_periods: int = setting(26, "periods of MACD's slow average (Appel)", ge=2)
     macd_signal_periods: PositiveCount = setting(9, "periods of MACD's signal line (Appel)")
     macd_points: Positive = setting(
         50_000.0, "RSI points of a MACD histogram equal to the price: 0.04 % is 20 points (ours)"
@@ -46,7 +46,7 @@ class ProbePolicy(Frozen):
 class RegimePolicy(Frozen):
     """Market regimes and the tick intervals they cause (HB S9, canon 32)."""
 
-    sma_periods: Annotated[int, Field(ge=2)] = setting(20, "periods of the moving average (HB S9)")
+    sma_periods: int = setting(20, "periods of the moving average (HB S9)", ge=2)
     trend_sigma: Positive = setting(1.0, "price beyond SMA by this many sigma is a trend (HB S9)")
     range_sigma: Positive = setting(0.5, "price within SMA by this many sigma is a range (HB S9)")
     range_ticks: PositiveCount = setting(6, "ticks within range_sigma before a range is declared (HB S9)")
@@ -172,7 +172,7 @@ class PlaybookPolicy(Frozen):
     """The playbook of a golem that has learned nothing yet, and the bounds of its revisions."""
 
     rebalance_threshold: Unit = setting(0.7, "anomaly score from which a golem re-centres (KAT's bootstrap default)")
-    range_half_width_ticks: Annotated[int, Field(ge=10)] = setting(160, "half-width of a new range (about 1.6 %; ours)")
+    range_half_width_ticks: int = setting(160, "half-width of a new range (about 1.6 %; ours)", ge=10)
     heuristic_confidence_min: Unit = setting(0.5, "lowest confidence of a heuristic that moves the playbook (ours)")
     proof_validations: Count = setting(2, "confirming cycles before a golem's staged revision takes effect (ours)")
     trial_score_min: Unit = setting(0.5, "anomaly score from which holding is compared with re-centring (ours)")

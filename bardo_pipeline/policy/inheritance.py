@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from bardo_pipeline.policy.base import Count, Frozen, Operational, Positive, PositiveCount, Unit, setting
 
@@ -54,8 +52,8 @@ class InheritancePolicy(Frozen):
     baldwin_generation: Count = setting(3, "INH S7.5")
     baldwin_confidence: Unit = setting(0.7, "INH S7.5")
     episode_count: Count = setting(64, "episodes in a bundle (canon 41)")
-    testament_items: Annotated[int, Field(ge=1, le=64)] = setting(8, "items per category of a testament (ours)")
-    testament_bytes_max: Annotated[int, Field(ge=2048)] = setting(5120, "size of a testament's page: about 5 KB (MEM)")
+    testament_items: int = setting(8, "items per category of a testament (ours)", ge=1, le=64)
+    testament_bytes_max: int = setting(5120, "size of a testament's page: about 5 KB (MEM)", ge=2048)
 
 
 class ReceptionPolicy(Frozen):
@@ -95,7 +93,7 @@ class SuccessionPolicy(Operational):
 class StewardPolicy(Operational):
     """Limits beyond which a steward is warned about an admissible bundle (P-5). Not hashed."""
 
-    sample_min: Annotated[int, Field(ge=2)] = setting(8, "entries from which shares are judged (ours)")
+    sample_min: int = setting(8, "entries from which shares are judged (ours)", ge=2)
     confidence_mean_min: Unit = setting(0.15, "lowest mean confidence of the inherited entries at death (ours)")
     confidence_mean_max: Unit = setting(0.85, "highest mean confidence (INH S7.2: only floors exceed it)")
     unsure_share_max: Unit = setting(0.5, "share of entries below the pruning confidence (ours)")
@@ -105,8 +103,8 @@ class StewardPolicy(Operational):
     domains_min: Count = setting(2, "fewest domains of a bundle (ours)")
     confidence_drift_max: Unit = setting(0.6, "largest gap between the distributions of two generations (ours)")
     domain_drift_max: Unit = setting(0.5, "share of entries that moved to other domains (ours)")
-    size_factor_max: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = setting(
-        4.0, "largest size ratio of a bundle to its predecessor, either way (ours)"
+    size_factor_max: float = setting(
+        4.0, "largest size ratio of a bundle to its predecessor, either way (ours)", ge=1.0, allow_inf_nan=False
     )
 
 
@@ -121,8 +119,8 @@ class LibraryPolicy(Frozen):
     overflow_siblings: PositiveCount = setting(3, "siblings that validated an entry (INH S14)")
     purchase_confidence: Unit = setting(0.3, "confidence of bought entries (INH S14, canon 3)")
     battle_tested_golems: PositiveCount = setting(5, "golems that validated an entry (INH S14)")
-    battle_tested_factor: Annotated[float, Field(ge=1.0, le=2.0)] = setting(
-        1.1, "confidence multiplier, applied once (INH S14, canon 11)"
+    battle_tested_factor: float = setting(
+        1.1, "confidence multiplier, applied once (INH S14, canon 11)", ge=1.0, le=2.0
     )
     battle_tested_confidence_max: Unit = setting(0.95, "upper bound of the multiplied confidence (canon 11)")
     default_lineages: PositiveCount = setting(5, "equipped independent lineages that confirmed an entry (INH S14)")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from bardo_pipeline.policy.base import Count, Frozen, Positive, PositiveCount, Unit, setting
 
@@ -44,12 +44,12 @@ class CuratorPolicy(Frozen):
 
     cycle_ticks: PositiveCount = setting(50, "ticks of a curator cycle (MEM)")
     phage_cycles: PositiveCount = setting(2, "cycles between two phage passes: 100 ticks (canon, phage pass)")
-    cluster_min: Annotated[int, Field(ge=2)] = setting(3, "smallest cluster of episodes (TOOLS)")
+    cluster_min: int = setting(3, "smallest cluster of episodes (TOOLS)", ge=2)
     witness_ticks: PositiveCount = setting(
         50, "market window: its evidence for a rule counts once; divides cycle_ticks (ours)"
     )
-    false_alarm: Annotated[float, Field(gt=0, lt=1)] = setting(
-        0.05, "probability that a rule without effect is ever believed, over all looks (ours)"
+    false_alarm: float = setting(
+        0.05, "probability that a rule without effect is ever believed, over all looks (ours)", gt=0, lt=1
     )
     sharpest_witnesses: Positive = setting(
         10.0, "witness count at which the anytime-valid interval is narrowest (ours)"
@@ -75,7 +75,7 @@ class CuratorPolicy(Frozen):
     prune_confidence: Unit = setting(
         0.1, "entries without a floor are pruned below this confidence (MEM; value is ours)"
     )
-    baseline_min: Annotated[int, Field(ge=2)] = setting(3, "fewest episodes of a baseline (MEM)")
+    baseline_min: int = setting(3, "fewest episodes of a baseline (MEM)", ge=2)
     level_spread_prior: Positive = setting(
         0.5, "prior spread of a level as a share of its mean, weighted by variance_prior (ours)"
     )
@@ -84,15 +84,15 @@ class CuratorPolicy(Frozen):
     )
     replay_episodes: PositiveCount = setting(20, "episodes replayed after a cycle (ours)")
     replay_new_share: Unit = setting(0.7, "share of replayed episodes from the closing cycle (MEM: 70/30)")
-    replay_utility_min: Annotated[float, Field(gt=0, le=1)] = setting(
-        0.01, "lower bound of gain x need, so that every episode can be drawn (ours)"
+    replay_utility_min: float = setting(
+        0.01, "lower bound of gain x need, so that every episode can be drawn (ours)", gt=0, le=1
     )
     need_regime: Unit = setting(0.5, "weight of the regime in an episode's likeness to the present (ours)")
     need_market: Unit = setting(0.2, "weight of protocol and pair (ours)")
     need_mood: Unit = setting(0.3, "weight of the mood; the three sum to 1 (ours)")
     phage_count: PositiveCount = setting(5, "weakest entries that a phage pass tries to falsify (ours)")
-    fold_witnesses: Annotated[int, Field(ge=2)] = setting(
-        5, "witnesses that each of two rules needs before they merge; at 3 the intervals are too wide (ours)"
+    fold_witnesses: int = setting(
+        5, "witnesses that each of two rules needs before they merge; at 3 the intervals are too wide (ours)", ge=2
     )
     anomaly_edges: tuple[Unit, Unit, Unit, Unit] = setting(
         (0.5, 0.7, 0.8, 0.9), "edges of the five anomaly bands (ours; 0.7 and 0.9 are KAT's)"
@@ -116,11 +116,11 @@ class CausalPolicy(Frozen):
     """Discovery, confirmation and use of causal links (HB S4; canon 1, 16)."""
 
     test_cycles: PositiveCount = setting(20, "curator cycles between two searches for links: 1,000 ticks (ours)")
-    ticks_min: Annotated[int, Field(ge=100)] = setting(1_000, "ticks before the first test (ours)")
-    false_discovery: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(
-        0.05, "expected share of chance findings, under any dependence (Benjamini-Yekutieli)"
+    ticks_min: int = setting(1_000, "ticks before the first test (ours)", ge=100)
+    false_discovery: float = setting(
+        0.05, "expected share of chance findings, under any dependence (Benjamini-Yekutieli)", gt=0.0, lt=1.0
     )
-    links_max: Annotated[int, Field(ge=1, le=16)] = setting(4, "largest number of causes of one effect (ours)")
+    links_max: int = setting(4, "largest number of causes of one effect (ours)", ge=1, le=16)
     effect_min: Positive = setting(0.05, "smallest effect of one step, as a share of the effect's spread (ours)")
     confidence_found: Unit = setting(
         0.5, "confidence of a link that fresh evidence supports but does not confirm (ours)"
@@ -145,8 +145,8 @@ class CausalPolicy(Frozen):
     return_floor_ppm: Positive = setting(50.0, "smallest spread of a tick's return (ours)")
     gas_floor_ppm: Positive = setting(10_000.0, "smallest spread of a tick's change of gas (ours)")
     liquidity_floor_ppm: Positive = setting(10_000.0, "smallest spread of a tick's change of liquidity (ours)")
-    clip_sigma: Annotated[int, Field(ge=2, le=8)] = setting(
-        2, "larger changes are clipped to this many spreads, so that none decides alone (ours)"
+    clip_sigma: int = setting(
+        2, "larger changes are clipped to this many spreads, so that none decides alone (ours)", ge=2, le=8
     )
     fall_ppm: Positive = setting(2_500.0, "smallest price fall in one tick that is sharp (ours)")
     fall_sigma: Positive = setting(3.0, "smallest sharp fall in spreads (ours)")
@@ -226,9 +226,7 @@ class DreamPolicy(Frozen):
     recency_ticks: Positive = setting(100.0, "KAT")
     depotentiation: Unit = setting(0.12, "arousal that REM takes from a replayed episode (KAT)")
     arousal_floor: Unit = setting(0.10, "lowest arousal that REM leaves (KAT, canon 50)")
-    witnesses_min: Annotated[int, Field(ge=2)] = setting(
-        3, "witnesses of a cluster, imagined or live (TOOLS: smallest cluster)"
-    )
+    witnesses_min: int = setting(3, "witnesses of a cluster, imagined or live (TOOLS: smallest cluster)", ge=2)
     interval_z: Positive = setting(
         2.576, "half-width of an effect's interval in standard errors: 99 %, since each dream tests again (ours)"
     )

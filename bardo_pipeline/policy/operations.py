@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from bardo_pipeline.policy.base import Count, Frozen, Operational, Positive, PositiveCount, Unit, setting
 
 
 class LogPolicy(Frozen):
     """The event log."""
 
-    bucket_count: Annotated[int, Field(ge=1, le=4096)] = setting(
-        16, "hash buckets of the log, fixed at its creation (architecture)"
-    )
+    bucket_count: int = setting(16, "hash buckets of the log, fixed at its creation (architecture)", ge=1, le=4096)
     reopen_commits: PositiveCount = setting(100, "commits after which a table handle is reopened (facts)")
 
 
@@ -23,18 +17,14 @@ class WriterPolicy(Operational):
 
     batch_records: PositiveCount = setting(25, "records that seal a segment (HB S17)")
     flush_seconds: Positive = setting(30.0, "age that seals a segment (HB S17: 30,000 ms)")
-    segment_bytes_max: Annotated[int, Field(ge=4096)] = setting(
-        16 * 2**20, "size that seals a segment while the drainer is busy (ours)"
-    )
-    journal_bytes_max: Annotated[int, Field(ge=4096)] = setting(
-        256 * 2**20, "undrained bytes per writer; beyond it appends wait or fail (ours)"
+    segment_bytes_max: int = setting(16 * 2**20, "size that seals a segment while the drainer is busy (ours)", ge=4096)
+    journal_bytes_max: int = setting(
+        256 * 2**20, "undrained bytes per writer; beyond it appends wait or fail (ours)", ge=4096
     )
     drain_records_max: PositiveCount = setting(50_000, "most records of one commit (ours)")
-    drain_bytes_max: Annotated[int, Field(ge=4096)] = setting(64 * 2**20, "most journal bytes of one commit (ours)")
-    record_bytes_max: Annotated[int, Field(ge=1024)] = setting(
-        4 * 2**20, "a longer record is refused before it is parsed (ours)"
-    )
-    spool_block_bytes: Annotated[int, Field(ge=4096)] = setting(24 * 2**20, "bytes of a spool file per commit (ours)")
+    drain_bytes_max: int = setting(64 * 2**20, "most journal bytes of one commit (ours)", ge=4096)
+    record_bytes_max: int = setting(4 * 2**20, "a longer record is refused before it is parsed (ours)", ge=1024)
+    spool_block_bytes: int = setting(24 * 2**20, "bytes of a spool file per commit (ours)", ge=4096)
 
 
 class ReorgPolicy(Operational):
@@ -53,12 +43,10 @@ class CarePolicy(Operational):
 
     lookback_ticks: Count = setting(500, "ticks below a golem's head that stay warm (HB S6)")
     rewrite_rows_max: PositiveCount = setting(50_000, "most rows of one rewrite, which sorts in memory (ours)")
-    rewrite_bytes_max: Annotated[int, Field(ge=1024)] = setting(32 * 2**20, "most file bytes of one rewrite (ours)")
-    warm_zstd_level: Annotated[int, Field(ge=1, le=22)] = setting(
-        1, "compression of warm files: 6 us a record (measured)"
-    )
-    cold_zstd_level: Annotated[int, Field(ge=1, le=22)] = setting(
-        9, "compression of cold files: 30 us a record; 15 takes 240 for 1 % less, 17 takes 610 (measured)"
+    rewrite_bytes_max: int = setting(32 * 2**20, "most file bytes of one rewrite (ours)", ge=1024)
+    warm_zstd_level: int = setting(1, "compression of warm files: 6 us a record (measured)", ge=1, le=22)
+    cold_zstd_level: int = setting(
+        9, "compression of cold files: 30 us a record; 15 takes 240 for 1 % less, 17 takes 610 (measured)", ge=1, le=22
     )
     grace_seconds: Positive = setting(
         3_600.0, "age at which an unreferenced file is deleted; protects running readers (ours)"
@@ -117,17 +105,17 @@ class EmbeddingPolicy(Operational):
 class GrowthPolicy(Operational):
     """Scaling thresholds: approximate search, partitioned reads, disk pressure (MEM, "Scaling Thresholds")."""
 
-    approximate_vectors_min: Annotated[int, Field(ge=256)] = setting(
-        100_000, "vectors from which search uses an approximate index (MEM: 100K episodes)"
+    approximate_vectors_min: int = setting(
+        100_000, "vectors from which search uses an approximate index (MEM: 100K episodes)", ge=256
     )
     recall_min: Unit = setting(0.95, "recall of an approximate index below which search stays exact (ours)")
     recall_count: PositiveCount = setting(10, "nearest texts by which recall is measured (ours)")
     recall_questions: PositiveCount = setting(50, "queries of a recall measurement (ours)")
-    relearn_growth: Annotated[float, Field(gt=1.0)] = setting(
-        1.5, "growth of the vector count, as a factor, at which an index is rebuilt (ours)"
+    relearn_growth: float = setting(
+        1.5, "growth of the vector count, as a factor, at which an index is rebuilt (ours)", gt=1.0
     )
-    partition_rows: Annotated[int, Field(ge=64)] = setting(
-        10_000, "entries of a bucket from which single-golem reads are partitioned (MEM: 10K)"
+    partition_rows: int = setting(
+        10_000, "entries of a bucket from which single-golem reads are partitioned (MEM: 10K)", ge=64
     )
     home_bytes_max: PositiveCount = setting(
         500_000_000, "size of a home without models above which the disk is under pressure (MEM: 500MB)"
@@ -162,22 +150,18 @@ class WorthPolicy(Operational):
     learnable: Positive = setting(
         7.85, "windows x (effect in sigmas) squared at which a 5 % test has a power of 0.8 (ours)"
     )
-    yardstick_markets: Annotated[int, Field(ge=2)] = setting(8, "independent markets of a yardstick (ours)")
+    yardstick_markets: int = setting(8, "independent markets of a yardstick (ours)", ge=2)
     yardstick_golems: PositiveCount = setting(18, "golems per market (ours)")
     yardstick_z: Positive = setting(1.96, "standard errors from zero at which an effect is significant (ours)")
-    yardstick_days_min: Annotated[int, Field(ge=2)] = setting(
-        5, "fewest days with a situation for it to be judged (ours)"
-    )
-    rule_trust: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(
-        0.8, "a rule of confidence c predicts (1 + 0.8 c) / 2 of its decisions (ours)"
+    yardstick_days_min: int = setting(5, "fewest days with a situation for it to be judged (ours)", ge=2)
+    rule_trust: float = setting(
+        0.8, "a rule of confidence c predicts (1 + 0.8 c) / 2 of its decisions (ours)", gt=0.0, lt=1.0
     )
     window_minutes: PositiveCount = setting(
         30, "decisions within one such window count once (ours; a trial's 30 ticks)"
     )
     heirs_gain_min: Unit = setting(0.2, "relative gain of the median lifetime of heirs over orphans")
-    bootstrap_draws: Annotated[int, Field(ge=100)] = setting(
-        2_000, "bootstrap resamples of the markets per interval (ours)"
-    )
+    bootstrap_draws: int = setting(2_000, "bootstrap resamples of the markets per interval (ours)", ge=100)
     questions_in_first: PositiveCount = setting(5, "results among which the answer must be (HB S3)")
 
 
@@ -187,7 +171,7 @@ class GatewayPolicy(Operational):
     request_seconds_max: Positive = setting(60.0, "timeout of one answer, including the provider's retries (ours)")
     retries_max: Count = setting(2, "retries of a failed request (ours)")
     corrections_max: Count = setting(1, "corrections requested for a malformed answer (ours)")
-    output_tokens_max: Annotated[int, Field(ge=64)] = setting(2_000, "tokens of one answer (ours)")
+    output_tokens_max: int = setting(2_000, "tokens of one answer (ours)", ge=64)
     day_micros_max: Count = setting(2_000_000, "budget of all golems per UTC day: $2 (ours)")
     golem_day_micros_max: Count = setting(250_000, "budget of one golem per UTC day: HB S3's most expensive call")
     daily_budget_micros: Count = setting(10_000_000, "total budget of one golem per UTC day: $10 (HB S17)")
@@ -200,8 +184,8 @@ class GatewayPolicy(Operational):
         2.0, "lower estimate, so an upper bound of a prompt's price: English has 4, digits 2 (ours)"
     )
     phrases_testaments: bool = setting(False, "whether the proposal job also phrases testaments (ours)")
-    phrased_sentences_max: Annotated[int, Field(ge=1, le=256)] = setting(
-        32, "most phrased sentences of a testament: about one page (ours)"
+    phrased_sentences_max: int = setting(
+        32, "most phrased sentences of a testament: about one page (ours)", ge=1, le=256
     )
     prompt_rules_max: PositiveCount = setting(24, "rules and candidates in a prompt (ours)")
     prompt_ticks_max: PositiveCount = setting(16, "newest evidence ticks per rule in a prompt (ours)")
