@@ -222,7 +222,7 @@ def _simulate(market: RecordedMarket, branches: Mapping[str, Any], policy: Polic
         row = branches["row"] + k
         if k:
             path = market.pool_tick_low[row], market.pool_tick_high[row], market.pool_tick[row]
-            inside = pool.share_of_ways(state["lower"], state["upper"], *path)
+            inside = pool.share_in_range(state["lower"], state["upper"], *path)
             state["fees"] += pool.fees_micros(
                 state["liquidity"], market.pool_liquidity[row], market.volume[row], branches["fee"], inside
             )

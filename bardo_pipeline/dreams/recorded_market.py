@@ -18,7 +18,7 @@ from bardo_pipeline.events.record.arrow_columns import codes_of, contiguous
 from bardo_pipeline.grimoire.entry_columns import equals_word, int_column
 from bardo_pipeline.heartbeat.decide import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
 from bardo_pipeline.market.market import tick_of_price
-from bardo_pipeline.market.uniswap_v3 import fees_micros, share_of_ways, sqrt_price
+from bardo_pipeline.market.uniswap_v3 import fees_micros, share_in_range, sqrt_price
 from bardo_pipeline.policy import Policy
 
 
@@ -141,7 +141,7 @@ def rate_increments(market: RecordedMarket) -> Int64Array:
     for column in (market.golem, market.lower, market.upper):
         same &= column == column[before]
     same[:1] = False
-    inside = share_of_ways(market.lower, market.upper, market.pool_tick_low, market.pool_tick_high, market.pool_tick)
+    inside = share_in_range(market.lower, market.upper, market.pool_tick_low, market.pool_tick_high, market.pool_tick)
     volume = fees_micros(market.liquidity, market.pool_liquidity, market.volume, 10**6, inside)
     shared = np.rint(volume).astype(np.int64)
     earned = market.fees - market.fees[before]

@@ -11,17 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
-from bardo_pipeline.heartbeat.defi.rebalance import (
-    MEDIAN_LUCK,
-    Recentring,
-    gas_micros,
-    recentring,
-    slips,
-    try_recentring,
-)
+from bardo_pipeline.heartbeat.defi import rebalance
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
-from bardo_pipeline.heartbeat.recall_table import Recall
+from bardo_pipeline.heartbeat.recall_table import Recall, cells
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.mortality.affect import pad_congruence
@@ -92,7 +85,7 @@ def choose(
     if not len(golem):
         return None
     deep = tier[golem] == 2
-    cell = _cell(tape, t, sight.score[golem], policy)
+    cell = cells(int(tape.regime[t]), sight.score[golem], tape.gas_hour_ratio[t], policy.curator)
     choice = _remember(fleet, tape, t, golem, cell, recall, policy)
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
@@ -102,12 +95,6 @@ def choose(
     _execute(fleet, choice, plan, sight, tape.root[t], policy)
     _price(choice, deep, policy)
     return choice
-
-
-def _cell(tape: Tape, t: int, score: Float64Array, policy: Policy) -> Int64Array:
-    band = np.searchsorted(policy.curator.anomaly_edges, score, side="right")
-    gas = int(np.searchsorted(policy.curator.gas_edges, tape.gas_hour_ratio[t], side="right"))
-    return (int(tape.regime[t]) * 5 + band) * 3 + gas
 
 
 def _remember(
@@ -170,7 +157,7 @@ class Plan:
     centre: re-centring, whichever action was chosen, because it is judged in a trial.
     """
 
-    centre: Recentring
+    centre: rebalance.Recentring
     swap: Float64Array
     gas: Int64Array
     slip: Int64Array
@@ -179,7 +166,7 @@ class Plan:
 
 def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
     """Compute the new range around the price, the swap to reach it, and the gas."""
-    golem, centre = choice.golem, recentring(fleet, tape, t, sight, choice.golem)
+    golem, centre = choice.golem, rebalance.recentring(fleet, tape, t, sight, choice.golem)
     mints = np.isin(choice.action, (REBALANCE, ENTER))
     swap = np.where(mints, centre.swap, np.where(choice.action == LEAVE, centre.value * centre.share, 0.0))
     units = np.array(
@@ -190,9 +177,9 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
     return Plan(
         centre=centre,
         swap=swap,
-        gas=gas_micros(tape, t, units).astype(np.int64),
-        slip=slips(tape, t, swap, luck),
-        expected_slip=slips(tape, t, swap, MEDIAN_LUCK),
+        gas=rebalance.gas_micros(tape, t, units).astype(np.int64),
+        slip=rebalance.slips(tape, t, swap, luck),
+        expected_slip=rebalance.slips(tape, t, swap, rebalance.MEDIAN_LUCK),
     )
 
 
@@ -244,7 +231,7 @@ def _try(
     slip = np.where(acted[pick], plan.slip[pick], plan.centre.expected_slip[pick])
     recalled = choice.recalled[:, pick]
     codes = np.where(recalled >= 0, recall.code[recalled], -1)
-    try_recentring(fleet, tape, t, sight, plan.centre.take(pick), acted[pick], slip, codes, policy)
+    rebalance.try_recentring(fleet, tape, t, sight, plan.centre.take(pick), acted[pick], slip, codes, policy)
 
 
 def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float, policy: Policy) -> None:

@@ -18,14 +18,7 @@ from bardo_pipeline.events.life.events import Born, LoanGranted, Traits
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.learning_state import PLACES
 from bardo_pipeline.market.market import ASSETS
-from bardo_pipeline.mortality.random_streams import (
-    STREAM_FORECAST,
-    STREAM_LIFESPAN,
-    STREAM_THRESHOLD,
-    STREAM_WIDTH,
-    seed_of,
-    uniform,
-)
+from bardo_pipeline.mortality import random_streams as streams
 from bardo_pipeline.mortality.vitality import death_reserve_micros
 from bardo_pipeline.policy import Policy
 
@@ -89,9 +82,9 @@ def born(
     Raises ConfigError if the credits do not exceed the death reserve.
     """
     golem_id = golem_name(lineage_id, generation)
-    seed, zero = np.array([seed_of(golem_id)]), np.zeros(1, np.int64)
+    seed, zero = np.array([streams.seed_of(golem_id)]), np.zeros(1, np.int64)
     low, high = founding.lifespan_ticks
-    lifespan = low + int(uniform(seed, zero, STREAM_LIFESPAN)[0] * (high - low + 1))
+    lifespan = low + int(streams.uniform(seed, zero, streams.STREAM_LIFESPAN)[0] * (high - low + 1))
     reserve = int(death_reserve_micros(np.array([founding.credits_micros]), policy)[0])
     if founding.credits_micros <= reserve:
         raise ConfigError(_too_poor(founding, reserve, policy))
@@ -132,9 +125,11 @@ def _too_poor(founding: Founding, reserve: int, policy: Policy) -> str:
 def _drawn_traits(seed: UInt64Array, zero: Int64Array, policy: Policy) -> Traits:
     base, width = policy.playbook.rebalance_threshold, policy.playbook.range_half_width_ticks
     rules = policy.traits
-    step = int(uniform(seed, zero, STREAM_THRESHOLD)[0] * 3) - 1
-    scale = rules.width_scales[int(uniform(seed, zero, STREAM_WIDTH)[0] * len(rules.width_scales))]
-    memory = rules.forecast_memory_min + rules.forecast_memory_span * float(uniform(seed, zero, STREAM_FORECAST)[0])
+    step = int(streams.uniform(seed, zero, streams.STREAM_THRESHOLD)[0] * 3) - 1
+    scale = rules.width_scales[int(streams.uniform(seed, zero, streams.STREAM_WIDTH)[0] * len(rules.width_scales))]
+    memory = rules.forecast_memory_min + rules.forecast_memory_span * float(
+        streams.uniform(seed, zero, streams.STREAM_FORECAST)[0]
+    )
     return Traits(
         rebalance_threshold=round(base + rules.threshold_step * step, 4),
         range_half_width_ticks=int(width * scale) // 10 * 10,
@@ -164,7 +159,7 @@ class Fleet:
     def _init_life(self) -> None:
         """Seeds, birth data, and the playbook of the last closed cycle."""
         births = self.births
-        self.seed = np.array([seed_of(g) for g in self.golem_ids], dtype=np.uint64)
+        self.seed = np.array([streams.seed_of(g) for g in self.golem_ids], dtype=np.uint64)
         self.alive = np.ones(self.size, bool)
         self.tick = self._ints()
         self.lifespan = _whole([b.lifespan_ticks for b in births])

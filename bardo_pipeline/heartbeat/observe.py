@@ -149,15 +149,12 @@ def forecast(
 
 
 def health_now(fleet: Fleet, pool_tick: float) -> Float64Array:
-    """Return the minimum health over position and loan; NaN without both."""
-    weakest: Float64Array = np.fmin(_range_health(fleet, pool_tick), fleet.loan_health)
-    return weakest
+    """Return the minimum health over position and loan; NaN without both.
 
-
-def _range_health(fleet: Fleet, pool_tick: float) -> Float64Array:
-    """Return the health of each position: 2 at the centre of its range, 1 at the edge, 0 from two half-widths; else
-    NaN."""
-    return np.where(fleet.liquidity > 0, np.maximum(2.0 - _away(fleet, pool_tick), 0.0), np.nan)
+    A position has health 2 at the centre of its range, 1 at the edge, 0 from two half-widths.
+    """
+    range_health = np.where(fleet.liquidity > 0, np.maximum(2.0 - _away(fleet, pool_tick), 0.0), np.nan)
+    return np.asarray(np.fmin(range_health, fleet.loan_health))
 
 
 def _away(fleet: Fleet, pool_tick: float) -> Float64Array:

@@ -17,7 +17,7 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import WARNING, GrimoireState, from_table
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.heartbeat.fleet import RECALL
-from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import EntryNames, cells, recall_of
 from bardo_pipeline.policy import Policy
 
 _NEVER = 2**62
@@ -91,18 +91,12 @@ class RecallHistory:
         """Return the result of each lookup. names: the same for all compared histories."""
         count = len(lookups.golem)
         out = RecallResults(np.full((RECALL, count), -1, np.int64), np.zeros(count, np.int64), np.zeros(count, bool))
-        cell = self._cells(lookups)
+        cell = cells(lookups.regime, lookups.score, lookups.gas, self.policy.curator)
         order = np.lexsort((lookups.golem, lookups.laid_out_us))
         starts = np.flatnonzero(np.diff(lookups.laid_out_us[order], prepend=-1))
         for rows in np.split(order, starts[1:]) if count else []:
             self._recall(lookups, rows, cell[rows], names, out)
         return out
-
-    def _cells(self, lookups: Lookups) -> Int64Array:
-        rules = self.policy.curator
-        band = np.searchsorted(rules.anomaly_edges, lookups.score, side="right")
-        gas = np.searchsorted(rules.gas_edges, lookups.gas, side="right")
-        return (lookups.regime * 5 + band) * 3 + gas
 
     def _recall(
         self, lookups: Lookups, rows: Int64Array, cell: Int64Array, names: EntryNames, out: RecallResults

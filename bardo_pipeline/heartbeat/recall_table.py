@@ -19,12 +19,20 @@ from bardo_pipeline.grimoire.entries import CAME_OVER, PROVENANCES
 from bardo_pipeline.grimoire.gas_bands import COVERS
 from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.retrieval.scoring import importance, recency, recency_half_life, validation_ratio
 
 CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
     a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij")
 )
+
+
+def cells(
+    regime: Int64Array | int, score: Float64Array, gas_ratio: Float64Array | float, rules: CuratorPolicy
+) -> Int64Array:
+    """Return the situation of each anomaly score: regime, anomaly band and gas band in one number below CELLS."""
+    band = np.searchsorted(rules.anomaly_edges, score, side="right")
+    return (regime * 5 + band) * 3 + np.searchsorted(rules.gas_edges, gas_ratio, side="right")
 
 
 class EntryNames:

@@ -13,31 +13,13 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
+from bardo_pipeline.heartbeat import gate, observe
 from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.gate import (
-    UNFORCED,
-    adaptive_threshold,
-    count_thoughts,
-    gate,
-    ignored,
-    prediction_error,
-    prediction_error_fallback,
-    transition_imminent,
-)
-from bardo_pipeline.heartbeat.observe import (
-    Comparison,
-    Sight,
-    compare,
-    deviation,
-    forecast,
-    health_now,
-    observe,
-    settle,
-)
+from bardo_pipeline.heartbeat.observe import Comparison, Sight
 from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
@@ -89,9 +71,9 @@ def step(
     """
     fleet.tick += fleet.alive
     loans = grow(fleet, tape, t, policy)
-    sight = observe(fleet, tape, t, policy)
-    _put_position(out, at, fleet)
-    seen = compare(fleet, tape, t, sight, policy)
+    sight = observe.observe(fleet, tape, t, policy)
+    out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
+    seen = observe.compare(fleet, tape, t, sight, policy)
     probes = _probe(fleet, tape, t, sight, seen, killed, recall, policy)
     verdicts = judge(fleet, tape, t, policy)
     interventions = interventions or Interventions.none(fleet.size)
@@ -107,23 +89,24 @@ def step(
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
         acted |= False if loans is None else loans.executed[choice.golem]
-        count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
-    bill = _charge(fleet, choice, loans)
+        gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
+    inference, gas, consumed, acted = _charge(fleet, choice, loans)
     fleet.pad = appraise(pad_before, sight.change, waking.error, waking.threshold, seen.held_share, policy)
-    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
+    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), observe.health_now(fleet, tape.pool_tick[t])
     fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
     life = vitality(fleet.credits, fleet.first_credits, fitness, fleet.tick, fleet.lifespan, policy)
     fleet.composite = life.composite
     cause = np.where(fleet.alive, cause_of_death(life), -1)
-    costs = (bill.inference + bill.gas, bill.inference, bill.gas, bill.acted, waking.error)
-    settle(fleet, np.array(costs), policy)
+    costs = (inference + gas, inference, gas, acted, waking.error)
+    observe.settle(fleet, np.array(costs), policy)
 
     _put_senses(out, at, sight, seen, probes, verdicts)
     out.put(at, **vars(waking))
     _put_choice(out, at, choice, loans, fleet.size)
-    _put_life(out, at, fleet, pad_before, bill, life)
+    out.put(at, inference=inference, gas=gas, consumed=consumed)
+    _put_life(out, at, fleet, pad_before, life)
     if oracle:
-        forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
+        observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
     _bury(fleet, t, life, cause >= 0)
     return cause
 
@@ -153,18 +136,18 @@ def _wake(
     anomaly_count, threat = probes.anomaly_count, math.nan
     if oracle:
         pending = fleet.follow_ups + steer
-        error, sources = prediction_error(
+        error, sources = gate.prediction_error(
             fleet.expected[0], tape.price[t], regime_changed, health_change, threat, pending, anomaly_count, policy
         )
     else:
-        error, sources = prediction_error_fallback(regime_changed, health_change, threat, anomaly_count, policy)
+        error, sources = gate.prediction_error_fallback(regime_changed, health_change, threat, anomaly_count, policy)
     follow_ups = fleet.follow_ups
-    threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
-    imminent = transition_imminent(fleet.composite, policy)
-    tier, forced = gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
-    unforced_t1 = (tier == 1) & (forced == UNFORCED) & (fleet.follow_ups == 0)
+    threshold = gate.adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
+    imminent = gate.transition_imminent(fleet.composite, policy)
+    tier, forced = gate.gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
+    unforced_t1 = (tier == 1) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
     if unforced_t1.any():
-        tier[unforced_t1 & ignored(fleet, int(tape.regime[t]), sight, policy)] = 0
+        tier[unforced_t1 & gate.ignored(fleet, int(tape.regime[t]), sight, policy)] = 0
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced)
@@ -194,45 +177,35 @@ def _probe(
         nav_drawdown=np.maximum(sight.drawdown, 0.0),
         kill_switch=killed,
         threat=math.nan,  # pheromones have no source here
-        deviation_sigma=deviation(fleet, policy),
+        deviation_sigma=observe.deviation(fleet, policy),
         drift=seen.drift,
         causal=recall.foresight.look(tape, t, fleet.foreseen, policy),
         policy=policy,
     )
 
 
-@dataclass
-class Bill:
-    """Costs of a tick in micro-dollars: inference, gas, credits really consumed; and whether the golem acted."""
+def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Int64Array:
+    """Charge inference and gas to the credits, down to zero; a golem without credits dies.
 
-    inference: Int64Array
-    gas: Int64Array
-    consumed: Int64Array
-    acted: Int64Array
-
-
-def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Bill:
-    """Charge inference and gas to the credits, down to zero; a golem without credits dies."""
-    bill = Bill(*(np.zeros(fleet.size, np.int64) for _ in range(4)))
+    Returns
+    -------
+    inference, gas and credits really consumed, in micro-dollars, and whether the golem acted, [4, golems]
+    """
+    bill = np.zeros((4, fleet.size), np.int64)
+    inference, gas, consumed, acted = bill
     if choice is not None:
-        bill.inference[choice.golem] = choice.cost_micros
-        bill.gas[choice.golem] = choice.gas_micros
-        bill.acted[choice.golem] = choice.action > 0
+        inference[choice.golem], gas[choice.golem] = choice.cost_micros, choice.gas_micros
+        acted[choice.golem] = choice.action > 0
         if loans is not None:
-            bill.gas += loans.gas
-            bill.acted |= loans.action > 0
-        bill.consumed = np.minimum(bill.inference + bill.gas, fleet.credits)
-        fleet.credits = fleet.credits - bill.consumed
+            gas += loans.gas
+            acted |= loans.action > 0
+        consumed[:] = np.minimum(inference + gas, fleet.credits)
+        fleet.credits = fleet.credits - consumed
     return bill
 
 
 def _fields(source: object, *names: str) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
-
-
-def _put_position(out: Buffers, at: int, fleet: Fleet) -> None:
-    """Write the position before any action of this tick."""
-    out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
 
 
 def _put_senses(
@@ -246,11 +219,10 @@ def _put_senses(
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
 
 
-def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: Float64Array, bill: Bill, life: Vitality) -> None:
-    """Write vitality, mood and costs."""
+def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: Float64Array, life: Vitality) -> None:
+    """Write vitality and mood."""
     out.put(at, pad_before=pad_before, pad_after=fleet.pad, **vars(life))
     out.put(at, **_fields(fleet, "alive", "tick", "cycle_seen", "playbook_version", "credits"))
-    out.put(at, **_fields(bill, "inference", "gas", "consumed"))
 
 
 def _put_loans(out: Buffers, at: int, fleet: Fleet, loans: LoanActs | None) -> None:

@@ -54,19 +54,15 @@ def range_around(tick: np.ndarray | float, half_width: np.ndarray) -> tuple[np.n
     return lower, (np.ceil((tick + half_width) / 10) * 10).astype(np.int64)
 
 
-def share_in_range(lower: np.ndarray, upper: np.ndarray, tick_low: float, tick_high: float, tick: float) -> np.ndarray:
-    """Share of the way from tick_low to tick_high that lay inside a range: the part of the volume that paid it."""
-    if tick_high > tick_low:
-        inside = np.minimum(upper, tick_high) - np.maximum(lower, tick_low)
-        return np.minimum(np.maximum(inside / (tick_high - tick_low), 0.0), 1.0)
-    return ((lower <= tick) & (tick < upper)).astype(np.float64)
-
-
-def share_of_ways(
-    lower: np.ndarray, upper: np.ndarray, tick_low: np.ndarray, tick_high: np.ndarray, tick: np.ndarray
+def share_in_range(
+    lower: np.ndarray,
+    upper: np.ndarray,
+    tick_low: np.ndarray | float,
+    tick_high: np.ndarray | float,
+    tick: np.ndarray | float,
 ) -> np.ndarray:
-    """`share_in_range` where each position has a way of its own: arrays throughout."""
-    way = tick_high - tick_low
+    """Share of the way from tick_low to tick_high that lay inside a range: the part of the volume that paid it."""
+    way = np.asarray(tick_high - tick_low)
     inside = np.minimum(upper, tick_high) - np.maximum(lower, tick_low)
     share = np.minimum(np.maximum(inside / np.where(way > 0, way, 1.0), 0.0), 1.0)
     return np.where(way > 0, share, (lower <= tick) & (tick < upper))

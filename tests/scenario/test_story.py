@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.curation.curator_state import state_before
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.heartbeat.decide import ACTIONS, STATUS, Choice, _cell, _decide
-from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
+from bardo_pipeline.heartbeat.decide import ACTIONS, STATUS, Choice, _decide
+from bardo_pipeline.heartbeat.recall_table import EntryNames, cells, recall_of
 from tests.support.bardo_command import bardo
 from tests.support.story_of_g9b2d import ADVICE, FIRST, OWNER, SECOND, THIRD, TOLD, at, rule_of, told_home
 
@@ -67,7 +67,7 @@ def decides(
     sight: Any = SimpleNamespace(open=np.array([True]), score=np.array([score]), drawdown=np.zeros(1))
     choice = Choice(*([none.copy()] * len(Choice.__dataclass_fields__)))
     choice.golem, choice.status, choice.why = none, none.copy(), none.copy()
-    cell = _cell(tape, 0, np.array([score]), policy)
+    cell = cells(int(tape.regime[0]), np.array([score]), tape.gas_hour_ratio[0], policy.curator)
     _decide(fleet, tape, 0, sight, choice, recall.block[cell, none], policy)
     return ACTIONS[int(choice.action[0])], STATUS[int(choice.status[0])]
 

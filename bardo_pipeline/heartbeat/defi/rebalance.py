@@ -15,17 +15,8 @@ import numpy as np
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
+from bardo_pipeline.market import uniswap_v3
 from bardo_pipeline.market.tick_series import Tape
-from bardo_pipeline.market.uniswap_v3 import (
-    fees_micros,
-    liquidity_for,
-    range_around,
-    share_in_range,
-    slippage_ppm,
-    sqrt_price,
-    token1_share,
-    worth,
-)
 from bardo_pipeline.policy import Policy
 
 MEDIAN_LUCK = 0.5
@@ -63,11 +54,11 @@ class Recentring:
 def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: Int64Array) -> Recentring:
     """Compute the re-centring of these golems (positions)."""
     root, held = tape.root[t], sight.open[golem]
-    lower, upper = range_around(tape.pool_tick[t], fleet.half_width[golem])
-    root_lower, root_upper = sqrt_price(lower), sqrt_price(upper)
+    lower, upper = uniswap_v3.range_around(tape.pool_tick[t], fleet.half_width[golem])
+    root_lower, root_upper = uniswap_v3.sqrt_price(lower), uniswap_v3.sqrt_price(upper)
     value = np.where(held, sight.value[golem], fleet.idle[golem].astype(np.float64))
-    share = np.where(held, token1_share(fleet.root_lower[golem], fleet.root_upper[golem], root), 0.0)
-    swap = value * np.abs(token1_share(root_lower, root_upper, root) - share)
+    share = np.where(held, uniswap_v3.token1_share(fleet.root_lower[golem], fleet.root_upper[golem], root), 0.0)
+    swap = value * np.abs(uniswap_v3.token1_share(root_lower, root_upper, root) - share)
     slip = slips(tape, t, swap, MEDIAN_LUCK)
     return Recentring(golem, lower, upper, root_lower, root_upper, value, share, swap, slip)
 
@@ -75,7 +66,7 @@ def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: Int64Array
 def slips(tape: Tape, t: int, swap: Float64Array, luck: Float64Array | float) -> Int64Array:
     """Return the slippage of swaps in ppm; 0 without a swap."""
     span = tape.price_high[t] / tape.price_low[t] - 1.0
-    slip = slippage_ppm(swap, tape.liquidity[t], tape.root[t], tape.market.fee_ppm, span, luck)
+    slip = uniswap_v3.slippage_ppm(swap, tape.liquidity[t], tape.root[t], tape.market.fee_ppm, span, luck)
     out: Int64Array = np.where(swap > 0, slip, 0)
     return out
 
@@ -119,7 +110,9 @@ def try_recentring(
         branch = getattr(fleet, f"branch_{name}")
         branch[ACT, slot, golem], branch[HOLD, slot, golem] = getattr(plan, name), getattr(fleet, name)[golem]
     kept = plan.value - plan.swap * slip[room] * 1e-6
-    fleet.branch_liquidity[ACT, slot, golem] = liquidity_for(kept, plan.root_lower, plan.root_upper, tape.root[t])
+    fleet.branch_liquidity[ACT, slot, golem] = uniswap_v3.liquidity_for(
+        kept, plan.root_lower, plan.root_upper, tape.root[t]
+    )
     fleet.branch_liquidity[HOLD, slot, golem] = fleet.liquidity[golem]
     fleet.branch_idle[ACT, slot, golem] = -gas_micros(tape, t, policy.cost.rebalance_gas_units)
     fleet.branch_idle[HOLD, slot, golem] = 0.0
@@ -157,17 +150,17 @@ def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
     """Accrue the branches' fees, close due trials and update confidence; None without due trials."""
     running = fleet.trial_due >= 0
     if running.any():
-        inside = share_in_range(
+        inside = uniswap_v3.share_in_range(
             fleet.branch_lower, fleet.branch_upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tape.pool_tick[t]
         )
-        gained = fees_micros(
+        gained = uniswap_v3.fees_micros(
             fleet.branch_liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside
         )
         fleet.branch_fees += np.where(running, gained, 0.0)
     due = running & (fleet.trial_due == fleet.tick)
     if not due.any():
         return None
-    branch = worth(fleet.branch_liquidity, fleet.branch_root_lower, fleet.branch_root_upper, tape.root[t])
+    branch = uniswap_v3.worth(fleet.branch_liquidity, fleet.branch_root_lower, fleet.branch_root_upper, tape.root[t])
     branch = branch + fleet.branch_fees + fleet.branch_idle
     raw = (branch[ACT] - branch[HOLD]) / np.maximum(fleet.trial_value, 1.0) * 1e6
     effect = np.where(due, np.clip(np.rint(raw), -LIMIT_PPM, LIMIT_PPM), 0.0).astype(np.int64)
