@@ -116,8 +116,7 @@ def squeeze(root: Path, settings: Squeeze, *, policy: Policy, tell: Tell, clock:
         (yardstick,) = measured(lambda done: tell("yardstick", done))
     at_us = int(tape.at_us[stop])
     ground = Ground(yardstick, yardstick, planted_truths(spec), int(tape.at_us[0]), None, levels_on(others, policy))
-    windows = pa.table({"golem_id": pa.array([], pa.string()), "cell": pa.array([], pa.int64()),
-                    "windows": pa.array([], pa.int64())})  # fmt: skip
+    windows = pa.schema([("golem_id", pa.string()), ("cell", pa.int64()), ("windows", pa.int64())]).empty_table()
     verdicts = look(pool, windows, at_us, ground, policy).verdicts
     deaths = pa.table({"golem_id": [POOL], "at": pa.array([at_us]).cast(MOMENT)})
     left = leave_bloodstains(pool, deaths, policy)
@@ -134,7 +133,8 @@ def squeeze(root: Path, settings: Squeeze, *, policy: Policy, tell: Tell, clock:
     tell("heirs", 0.0)
     worth = _heirs(tape, stop, choices, deaths, settings.heirs, policy)
     right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
-    truths = _truths(right)
+    columns = right.select(["entry_id", "structure", "subject", "sign"]).to_pylist()
+    truths = {row["entry_id"]: (row["structure"], row["subject"], row["sign"]) for row in columns}
     whole = len(set(truths.values()))
     kept = []
     for (budget, way), rows in choices.items():
@@ -208,13 +208,6 @@ def chosen(pool: pa.Table, deaths: pa.Table, budget: int, way: str, at_us: int, 
     return pool.take(pa.array(np.sort(order[:budget])))
 
 
-def _truths(right: pa.Table) -> dict[str, tuple[str, str, int]]:
-    """Map each entry to the truth that it states; equal statements are one truth."""
-    names = ("entry_id", "structure", "subject", "sign")
-    columns = [right[name].to_pylist() for name in names]
-    return {entry: (structure, subject, sign) for entry, structure, subject, sign in zip(*columns, strict=True)}
-
-
 def _answers(
     context: DerivationContext, pool: pa.Table, verdicts: pa.Table, choices: dict[tuple[int, str], pa.Table], at_us: int
 ) -> dict[tuple[int, str], int]:
@@ -223,23 +216,19 @@ def _answers(
     An answer is an entry with the expected structure and sign among the first results. Key (0, "all"): the whole.
     """
     first = context.policy.worth.questions_in_first
-    statements = dict(zip(pool["entry_id"].to_pylist(), zip(pool["structure"].to_pylist(), pool["sign"].to_pylist(),
-                                                      strict=True), strict=True))  # fmt: skip
+    entry_columns = pool.select(["entry_id", "structure", "sign"]).to_pylist()
+    statements = {row["entry_id"]: (row["structure"], row["sign"]) for row in entry_columns}
     answerable = {(q.words, q.regime, statements[q.entry_id]) for q in questions(pool, verdicts)}
     texts = sorted({*pool["text"].to_pylist(), *(words for words, _, _ in answerable)})
     vectors = dict(zip(texts, np.asarray(context.embedder.embed(texts), np.float32), strict=True))
 
     def answered(entries: pa.Table, candidates: set[Question]) -> set[Question]:
         """Return the questions whose answer is among the first results from these entries."""
-        entry_texts = entries["text"].to_pylist()
-        distinct = sorted(set(entry_texts))
-        rows = {text: i for i, text in enumerate(distinct)}
-        if not distinct:
+        if not entries.num_rows:
             return set()
-        grimoire = Grimoire(
-            entries.combine_chunks(), np.stack([vectors[t] for t in distinct]),
-            np.array([rows[t] for t in entry_texts], np.int64), context.policy,
-        )  # fmt: skip
+        distinct, rows = np.unique(entries["text"].to_pylist(), return_inverse=True)
+        entry_vectors = np.stack([vectors[text] for text in distinct.tolist()])
+        grimoire = Grimoire(entries.combine_chunks(), entry_vectors, rows, context.policy)
         out: set[Question] = set()
         for words, regime, answer in candidates:
             hits = grimoire.retrieve(vectors[words], Situation(at_us, regime=regime), first, may_skip=False).hits
@@ -248,10 +237,7 @@ def _answers(
         return out
 
     whole = answered(pool, answerable)
-    counts: dict[tuple[int, str], int] = {(0, "all"): len(whole)}
-    for key, rows in choices.items():
-        counts[key] = len(answered(rows, whole))
-    return counts
+    return {(0, "all"): len(whole)} | {key: len(answered(rows, whole)) for key, rows in choices.items()}
 
 
 def _heirs(

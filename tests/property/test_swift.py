@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from bardo_pipeline.events.custody.sealing import has_private_parts
-from bardo_pipeline.events.record import fast_json
+from bardo_pipeline.events.record import record_json
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from tests import fuzz
@@ -27,7 +27,7 @@ def agreed(line: bytes) -> bool:
     """Return whether the line is a record, and check that both parsers agree."""
     model = fuzz.verdict(line, 10**9)
     try:
-        seen = fast_json.glance(line)
+        seen = record_json.glance(line)
     except ValidationError:
         assert model is None, line[:300]
         return False
@@ -47,8 +47,10 @@ def test_of_whatever_somebody_sends_both_say_the_same(seed: int) -> None:
 
 @pytest.mark.row("EV-3")
 def test_good_lines_are_read_by_the_swift_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_json, "_validate", None)
-    assert {fast_json.glance(fuzz.dumps(record)).golem_id for record in GOOD} == {record["golem_id"] for record in GOOD}
+    monkeypatch.setattr(record_json, "_validate", None)
+    assert {record_json.glance(fuzz.dumps(record)).golem_id for record in GOOD} == {
+        record["golem_id"] for record in GOOD
+    }
 
 
 @pytest.mark.row("EV-3")
@@ -84,9 +86,9 @@ def test_a_hash_ends_where_its_pattern_says(end: str) -> None:
 
 def test_a_type_that_it_cannot_read_as_pydantic_does_is_refused_when_it_is_built() -> None:
     with pytest.raises(TypeError, match="no msgspec type"):
-        fast_json._type(set[str])
-    assert msgspec.json.decode(b"1", type=fast_json._type(int)) == 1
-    assert set(fast_json._struct(DecisionCycleRecord).__struct_fields__) == set(DecisionCycleRecord.model_fields)
+        record_json._type(set[str])
+    assert msgspec.json.decode(b"1", type=record_json._type(int)) == 1
+    assert set(record_json._struct(DecisionCycleRecord).__struct_fields__) == set(DecisionCycleRecord.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_type_that_it_cannot_read_as_pydantic_does_is_refused_when_it_is_built
 )
 def test_a_rule_that_it_does_not_know_is_refused_when_it_is_built(annotation: Any) -> None:
     with pytest.raises(TypeError, match="no msgspec type"):
-        fast_json._type(annotation)
+        record_json._type(annotation)
 
 
 def test_a_validator_of_a_whole_model_is_refused_when_it_is_built() -> None:
@@ -107,7 +109,7 @@ def test_a_validator_of_a_whole_model_is_refused_when_it_is_built() -> None:
             return self
 
     with pytest.raises(TypeError, match="validators of Judged"):
-        fast_json._struct(Judged)
+        record_json._struct(Judged)
 
 
 def test_the_one_moment_of_a_record_is_the_one_that_is_looked_at() -> None:

@@ -222,8 +222,10 @@ def seal_table(records: pa.Table, keys: Mapping[str, SealKey]) -> pa.Table:
     columns["sealed"] = pa.concat_arrays([sealed, pa.array(seals, sealed.type)]).take(pa.array(sources))
     versions = columns["schema_version"]
     columns["schema_version"] = pc.if_else(mask, pc.max_element_wise(versions, SCHEMA_SINCE), versions)
-    columns["observation"] = _with(columns["observation"], "positions", _emptied(mask))
-    columns["deliberation"] = _with(columns["deliberation"], "reasoning_summary", lambda t: pc.if_else(mask, "", t))
+    observation, deliberation = columns["observation"], columns["deliberation"]
+    columns["observation"] = _with(observation, "positions", _emptied(observation.field("positions"), mask))
+    reasoning = pc.if_else(mask, "", deliberation.field("reasoning_summary"))
+    columns["deliberation"] = _with(deliberation, "reasoning_summary", reasoning)
     return pa.table(columns, schema=records.schema)
 
 
@@ -242,18 +244,14 @@ def withheld(line: bytes, sealing: Collection[str]) -> bool:
     return not isinstance(golem_id, str) or golem_id in sealing
 
 
-def _with(struct: pa.Array, name: str, change: Any) -> pa.Array:
+def _with(struct: pa.Array, name: str, child: pa.Array) -> pa.Array:
     """Return the struct with one child changed; children of null structs stay."""
     fields = list(struct.type)
-    children = [change(struct.field(f.name)) if f.name == name else struct.field(f.name) for f in fields]
+    children = [child if f.name == name else struct.field(f.name) for f in fields]
     return pa.StructArray.from_arrays(children, fields=fields, mask=struct.is_null() if struct.null_count else None)
 
 
-def _emptied(mask: pa.Array) -> Any:
-    def emptied(lists: pa.ListArray) -> pa.Array:
-        lengths = np.where(mask, 0, pc.fill_null(pc.list_value_length(lists), 0))
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-        kept = lists.filter(pc.invert(mask)).flatten()
-        return pa.ListArray.from_arrays(offsets, kept, type=lists.type)
-
-    return emptied
+def _emptied(lists: pa.ListArray, mask: pa.Array) -> pa.Array:
+    lengths = np.where(mask, 0, pc.fill_null(pc.list_value_length(lists), 0))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, lists.filter(pc.invert(mask)).flatten(), type=lists.type)

@@ -16,18 +16,8 @@ from typing import Annotated, Literal, NamedTuple, Self, get_args
 import orjson
 from pydantic import Field, model_validator
 
-from bardo_pipeline.events.life.bundle_events import (
-    BundleImported,
-    BundlePurchased,
-    BundleSigned,
-    BundleWaived,
-    EntryExported,
-    EntryPulled,
-    KitOrdered,
-    OwnerKeyRegistered,
-    OwnerKeyRevoked,
-    PublicKey,
-)
+from bardo_pipeline.events.life import bundle_events as bundles
+from bardo_pipeline.events.life.bundle_events import PublicKey
 from bardo_pipeline.events.life.override_events import Corrected, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked, Phrased
 from bardo_pipeline.events.life.received_knowledge import Quarantined, Replicant
@@ -304,23 +294,23 @@ class LifeEvent(Part):
     retracted: Annotated[Retracted, PayloadOf("EntryRetracted")] | None = None
     corrected: Annotated[Corrected, PayloadOf("EntryCorrected")] | None = None
     asked: Annotated[Asked, PayloadOf("ModelAsked")] | None = None
-    owner_key_registered: Annotated[OwnerKeyRegistered, PayloadOf("OwnerKeyRegistered")] | None = None
-    owner_key_revoked: Annotated[OwnerKeyRevoked, PayloadOf("OwnerKeyRevoked")] | None = None
-    signed: Annotated[BundleSigned, PayloadOf("BundleSigned")] | None = None
-    imported: Annotated[BundleImported, PayloadOf("BundleImported")] | None = None
+    owner_key_registered: Annotated[bundles.OwnerKeyRegistered, PayloadOf("OwnerKeyRegistered")] | None = None
+    owner_key_revoked: Annotated[bundles.OwnerKeyRevoked, PayloadOf("OwnerKeyRevoked")] | None = None
+    signed: Annotated[bundles.BundleSigned, PayloadOf("BundleSigned")] | None = None
+    imported: Annotated[bundles.BundleImported, PayloadOf("BundleImported")] | None = None
     configured: Annotated[Configured, PayloadOf("ConfigurationAdopted")] | None = None
     advanced: Annotated[Advanced, PayloadOf("SuccessionAdvanced")] | None = None
     credited: Annotated[Credited, PayloadOf("CreditCommitted")] | None = None
     taken_up: Annotated[TakenUp, PayloadOf("GolemTakenUp")] | None = None
-    pulled: Annotated[EntryPulled, PayloadOf("EntryPulled")] | None = None
-    exported: Annotated[EntryExported, PayloadOf("EntryExported")] | None = None
-    purchased: Annotated[BundlePurchased, PayloadOf("BundlePurchased")] | None = None
-    kit_ordered: Annotated[KitOrdered, PayloadOf("KitOrdered")] | None = None
+    pulled: Annotated[bundles.EntryPulled, PayloadOf("EntryPulled")] | None = None
+    exported: Annotated[bundles.EntryExported, PayloadOf("EntryExported")] | None = None
+    purchased: Annotated[bundles.BundlePurchased, PayloadOf("BundlePurchased")] | None = None
+    kit_ordered: Annotated[bundles.KitOrdered, PayloadOf("KitOrdered")] | None = None
     accepted: Annotated[Accepted, PayloadOf("DeathAccepted")] | None = None
     settled: Annotated[Settled, PayloadOf("AffairsSettled")] | None = None
     reflected: Annotated[Reflected, PayloadOf("LifeReflected")] | None = None
     bequeathed: Annotated[Bequeathed, PayloadOf("LegacyLeft")] | None = None
-    waived: Annotated[BundleWaived, PayloadOf("BundleWaived")] | None = None
+    waived: Annotated[bundles.BundleWaived, PayloadOf("BundleWaived")] | None = None
     replicant: Annotated[Replicant, PayloadOf("ReplicantSent")] | None = None
     instincts: Annotated[DefaultsInherited, PayloadOf("DefaultsInherited")] | None = None
     phrased: Annotated[Phrased, PayloadOf("TestamentPhrased")] | None = None

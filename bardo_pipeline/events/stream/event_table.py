@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,18 +36,13 @@ class Emitted:
     """The events of one commit, one frame per name."""
 
     frames: dict[str, pa.Table] = field(default_factory=dict)
-    _order: tuple[Int64Array, Int64Array] | None = None
 
     def __len__(self) -> int:
         return sum(frame.num_rows for frame in self.frames.values())
 
+    @cached_property
     def order(self) -> tuple[Int64Array, Int64Array]:
-        """Return name (index in EVENTS) and row of the frame for each event, in order."""
-        if self._order is None:
-            self._order = self._sorted()
-        return self._order
-
-    def _sorted(self) -> tuple[Int64Array, Int64Array]:
+        """Name (index in EVENTS) and row of the frame for each event, in order."""
         names = list(EVENTS)
         ranked = [(names.index(name), frame) for name, frame in self.frames.items()]
         if not ranked:
@@ -70,7 +66,7 @@ class Emitted:
         golems: Collection[str] | None = None,
     ) -> list[tuple[int, GolemEvent]]:
         """Return (index, event) in order, limited to a range of indices, names and golems."""
-        ranks, rows = self.order()
+        ranks, rows = self.order
         events: dict[int, GolemEvent] = {}
         for rank, name in enumerate(EVENTS):
             if name not in self.frames or (names is not None and name not in names):

@@ -37,8 +37,8 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, content_of, link_of, signed_message
 from bardo_pipeline.events.custody.sealing import SealKey, seal_record
 from bardo_pipeline.events.life.events import LifeEvent
-from bardo_pipeline.events.record.fast_json import glance
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
+from bardo_pipeline.events.record.record_json import glance
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, writing_to
