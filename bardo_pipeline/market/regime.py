@@ -35,7 +35,6 @@ class Features:
     rsi : Wilder's, in [0, 100]; 50 without movement
     macd : histogram as a share of the close
     gas_hour_mean, gas_hour_ratio : mean gwei of the 60 bars before (at bar 0 its own), and gas over that mean
-    liquidity_change : liquidity over that of the previous bar, less 1; 0 at bar 0
     regime : index in REGIMES
     interval_seconds : time until the next tick
     """
@@ -49,7 +48,6 @@ class Features:
     macd: Floats
     gas_hour_mean: Floats
     gas_hour_ratio: Floats
-    liquidity_change: Floats
     regime: NDArray[np.int8]
     interval_seconds: NDArray[np.int64]
 
@@ -62,7 +60,7 @@ class Features:
 def features(market: Market, policy: Policy) -> Features:
     """Compute the features of a market, with market.bars elements; no value depends on a later bar."""
     rules, probes = policy.regime, policy.probes
-    price, gas, liquidity = market.price, market.gas_gwei, market.liquidity
+    price, gas = market.price, market.gas_gwei
 
     log_return = np.diff(np.log(price), prepend=np.log(price[0]))
     sma, price_sigma = _window_moments(price, rules.sma_periods)
@@ -82,7 +80,6 @@ def features(market: Market, policy: Policy) -> Features:
         macd=_macd(price, probes.macd_fast_periods, probes.macd_slow_periods, probes.macd_signal_periods),
         gas_hour_mean=gas_hour_mean,
         gas_hour_ratio=gas / gas_hour_mean,
-        liquidity_change=np.r_[0.0, np.diff(liquidity) / liquidity[:-1]],
         regime=regime,
         interval_seconds=_interval_seconds(regime, rules),
     )

@@ -91,7 +91,8 @@ class FleetRun(Cohort):
                 self._welcome(births, self._boundary(stop))
             if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
                 self._commit()
-            tell(self._progress(stop))
+            counts = (self.births, self.deaths, self.published, self.refused)
+            tell(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
         self._commit()
         return Ending(self.records, self.births, self.deaths, self.published, self.refused)
 
@@ -106,11 +107,6 @@ class FleetRun(Cohort):
             commit_curation(self.context, self.mind)
         if stale:
             derive_curation(self.context)
-
-    def _progress(self, tick: int) -> Progress:
-        return Progress(
-            tick, self.tape.ticks, self.records, self.fleet.size, self.births, self.deaths, self.published, self.refused
-        )
 
     # birth
 

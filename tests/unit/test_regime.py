@@ -37,12 +37,11 @@ def synthetic() -> tuple[Market, Features]:
 # Features beside twins that take one row at a time.
 
 
-def test_returns_and_liquidity_changes_are_those_from_the_bar_before(synthetic: tuple[Market, Features]) -> None:
+def test_returns_are_those_from_the_bar_before(synthetic: tuple[Market, Features]) -> None:
     market, seen = synthetic
-    assert seen.log_return[0] == seen.liquidity_change[0] == 0.0
+    assert seen.log_return[0] == 0.0
     for bar in range(1, 200):
         assert seen.log_return[bar] == pytest.approx(math.log(market.price[bar] / market.price[bar - 1]), abs=1e-12)
-        assert seen.liquidity_change[bar] == pytest.approx(market.liquidity[bar] / market.liquidity[bar - 1] - 1.0)
 
 
 def test_windows_hold_the_last_twenty_and_wait_for_them(synthetic: tuple[Market, Features]) -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.life.effective_cycle import ExternalEvents, cycle_after
+from bardo_pipeline.events.life.override_events import ExternalEvents, cycle_after
 from bardo_pipeline.events.record.model import Name, Part, Regime, Spent, Text, Tick, Unit, Whole
 
 OPERATIONS_MAX = 16

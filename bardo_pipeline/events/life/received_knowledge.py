@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.life.effective_cycle import ExternalEvents, cycle_after
+from bardo_pipeline.events.life.override_events import ExternalEvents, cycle_after
 from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 

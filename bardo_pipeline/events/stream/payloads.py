@@ -7,100 +7,76 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bardo_pipeline.events.record.model import (
-    Amount,
-    ContextCategory,
-    Emotion,
-    GrimoireMutation,
-    Moment,
-    Name,
-    Outcome,
-    Pad,
-    Part,
-    Phase,
-    Ppm,
-    ProbeName,
-    Real,
-    Regime,
-    RetrievedEntry,
-    SomaticMarker,
-    Spent,
-    Text,
-    Tick,
-    Tier,
-    Unit,
-    Vitality,
-    Whole,
-)
+from bardo_pipeline.events.record import model as record
 
 # cognition
 
 
-class MarketObserved(Part):
+class MarketObserved(record.Part):
     """Step 1 is complete. anomalies: their descriptions."""
 
-    regime: Regime
-    anomaly_count: Whole
-    probe_count: Whole
-    anomalies: tuple[Text, ...]
-    chain: Name
-    protocol: Name
-    pair: Name
-    block_number: Whole | None
-    price: Amount
-    gas_gwei: Amount
-    net_asset_value_micros: Spent
+    regime: record.Regime
+    anomaly_count: record.Whole
+    probe_count: record.Whole
+    anomalies: tuple[record.Text, ...]
+    chain: record.Name
+    protocol: record.Name
+    pair: record.Name
+    block_number: record.Whole | None
+    price: record.Amount
+    gas_gwei: record.Amount
+    net_asset_value_micros: record.Spent
 
 
-class TickGated(Part):
+class TickGated(record.Part):
     """The gate has chosen the cognitive tier of the tick."""
 
-    tick: Tick
-    tier: Tier
-    prediction_error: Unit
-    threshold: Unit
-    forced_by: Name | None
-    reason: Text
+    tick: record.Tick
+    tier: record.Tier
+    prediction_error: record.Unit
+    threshold: record.Unit
+    forced_by: record.Name | None
+    reason: record.Text
 
 
-class TickCompleted(Part):
+class TickCompleted(record.Part):
     """The tick is finished. Null duration: the runtime reads no clock."""
 
-    tick: Tick
-    duration_ms: Whole | None
-    actions_taken: Whole
-    cost_micros: Spent
+    tick: record.Tick
+    duration_ms: record.Whole | None
+    actions_taken: record.Whole
+    cost_micros: record.Spent
 
 
-class TickSuppressed(Part):
+class TickSuppressed(record.Part):
     """The tick was suppressed (tier `suppress`)."""
 
-    tick: Tick
-    reason: Text
-    next_scheduled: Moment
+    tick: record.Tick
+    reason: record.Text
+    next_scheduled: record.Moment
 
 
-class SteerReceived(Part):
+class SteerReceived(record.Part):
     """A steer or follow-up by the owner was received; null state: not reported by the runtime."""
 
-    steer_id: Name
-    fsm_state: Name | None
+    steer_id: record.Name
+    fsm_state: record.Name | None
     severity: Literal["low", "high"]
     kind: Literal["steer", "follow_up"]
 
 
-class QueueWarning(Part):
+class QueueWarning(record.Part):
     """The queue is so long that the next tick may be dropped."""
 
-    tick: Tick
-    queue_depth: Whole
+    tick: record.Tick
+    queue_depth: record.Whole
 
 
-class DroppedInDream(Part):
+class DroppedInDream(record.Part):
     """Ticks dropped during a dream."""
 
-    tick: Tick
-    dropped: Whole
+    tick: record.Tick
+    dropped: record.Whole
 
 
 class TickDropped(DroppedInDream):
@@ -109,229 +85,229 @@ class TickDropped(DroppedInDream):
     during_dream: bool
 
 
-class RegimeShifted(Part):
+class RegimeShifted(record.Part):
     """The regime differs from that of the previous tick."""
 
-    before: Regime
-    after: Regime
+    before: record.Regime
+    after: record.Regime
 
 
-class InferenceCompleted(Part):
+class InferenceCompleted(record.Part):
     """A model answered. Its reasoning is private and stays in the record."""
 
-    model: Name
-    tier: Tier
-    input_tokens: Whole
-    output_tokens: Whole
-    cache_read_tokens: Whole | None
-    latency_ms: Whole | None
-    cost_micros: Spent
-    decision: Name
-    confidence: Unit
+    model: record.Name
+    tier: record.Tier
+    input_tokens: record.Whole
+    output_tokens: record.Whole
+    cache_read_tokens: record.Whole | None
+    latency_ms: record.Whole | None
+    cost_micros: record.Spent
+    decision: record.Name
+    confidence: record.Unit
     recommends_action: bool
 
 
-class ContextAssembled(Part):
+class ContextAssembled(record.Part):
     """The context was assembled."""
 
-    tokens: Whole
-    categories: tuple[ContextCategory, ...]
+    tokens: record.Whole
+    categories: tuple[record.ContextCategory, ...]
 
 
 # attention, affect
 
 
-class ProbeRaised(Part):
+class ProbeRaised(record.Part):
     """A probe has low or high severity."""
 
-    probe: ProbeName
+    probe: record.ProbeName
     severity: Literal["low", "high"]
-    value: Real | None
-    threshold: Real | None
-    detail: Text | None
+    value: record.Real | None
+    threshold: record.Real | None
+    detail: record.Text | None
 
 
-class MoodShifted(Part):
+class MoodShifted(record.Part):
     """The appraisal changed the mood."""
 
-    before: Pad
-    after: Pad
-    emotion: Emotion
+    before: record.Pad
+    after: record.Pad
+    emotion: record.Emotion
 
 
-class MarkerFired(SomaticMarker):
+class MarkerFired(record.SomaticMarker):
     """A situation with a somatic marker occurred again."""
 
 
 # prediction
 
 
-class PredictionRegistered(Part):
+class PredictionRegistered(record.Part):
     """A prediction made before observing: an 80 % interval."""
 
-    quantity: Name
-    expected: Real
-    low: Real
-    high: Real
+    quantity: record.Name
+    expected: record.Real
+    low: record.Real
+    high: record.Real
 
 
-class PredictionResolved(Part):
+class PredictionResolved(record.Part):
     """A prediction was compared with the actual value."""
 
-    quantity: Name
-    expected: Real
-    actual: Real
+    quantity: record.Name
+    expected: record.Real
+    actual: record.Real
     held: bool
 
 
-class DecisionResolved(Part):
+class DecisionResolved(record.Part):
     """An earlier decision was judged. effect_ppm: acting less holding."""
 
-    decision_tick: Tick
-    action_type: Name
-    tool_name: Name
+    decision_tick: record.Tick
+    action_type: record.Name
+    tool_name: record.Name
     chosen: Literal["act", "hold"]
-    regime: Regime
-    effect_ppm: Ppm
+    regime: record.Regime
+    effect_ppm: record.Ppm
     verified: bool
-    ground_truth_source: Name
+    ground_truth_source: record.Name
 
 
-class AccuracyUpdate(Part):
+class AccuracyUpdate(record.Part):
     """Share of the last `window` resolved predictions that held, reported at fixed intervals."""
 
-    accuracy: Unit
-    window: Whole
+    accuracy: record.Unit
+    window: record.Whole
 
 
 # action
 
 
-class ActionTaken(Part):
+class ActionTaken(record.Part):
     """A tool call and its result. reason: for a blocked or deferred call."""
 
-    action_type: Name
-    tool_name: Name
-    permit_id: Name | None
-    tx_hash: Name | None
-    gas_cost_micros: Spent
-    slippage_ppm: Ppm | None
-    value_micros: Spent
-    reason: Text | None
+    action_type: record.Name
+    tool_name: record.Name
+    permit_id: record.Name | None
+    tx_hash: record.Name | None
+    gas_cost_micros: record.Spent
+    slippage_ppm: record.Ppm | None
+    value_micros: record.Spent
+    reason: record.Text | None
 
 
-class OutcomeVerified(Outcome):
+class OutcomeVerified(record.Outcome):
     """The verified result of an action."""
 
 
-class ToolStarted(Part):
+class ToolStarted(record.Part):
     """A tool starts. Null hash: parameters not reported by the runtime."""
 
-    tool_name: Name
-    params_hash: Name | None
-    tick: Tick
+    tool_name: record.Name
+    params_hash: record.Name | None
+    tick: record.Tick
 
 
-class ToolUpdated(Part):
+class ToolUpdated(record.Part):
     """A tool executed a step."""
 
-    tool_name: Name
-    step: Name
+    tool_name: record.Name
+    step: record.Name
 
 
-class ToolEnded(Part):
+class ToolEnded(record.Part):
     """A tool ended. Null: not reported by the runtime."""
 
-    tool_name: Name
+    tool_name: record.Name
     success: bool
-    duration_ms: Whole | None
-    result_summary: Text | None
+    duration_ms: record.Whole | None
+    result_summary: record.Text | None
 
 
 # memory
 
 
-class EpisodeStored(Part):
+class EpisodeStored(record.Part):
     """An episode was written. tool: of the first action of the tick; null without an action."""
 
-    episode_id: Name
-    importance: Name
-    tool: Name | None
-    chain: Name
-    dream_tag: Name | None
+    episode_id: record.Name
+    importance: record.Name
+    tool: record.Name | None
+    chain: record.Name
+    dream_tag: record.Name | None
 
 
-class EntryRetrieved(RetrievedEntry):
+class EntryRetrieved(record.RetrievedEntry):
     """A grimoire entry was retrieved, with the factors of its score."""
 
 
-class MutationSeen(GrimoireMutation):
+class MutationSeen(record.GrimoireMutation):
     """A change of an entry in the last closed cycle became visible to the golem."""
 
 
-class GrimoireWritten(Part):
+class GrimoireWritten(record.Part):
     """A curator decision wrote an entry. source: its provenance; confidence: after the decision."""
 
-    entry_type: Name
-    category: Name
-    confidence: Unit
-    source: Name
-    entry_id: Name
-    operation: Name
-    cycle: Whole
+    entry_type: record.Name
+    category: record.Name
+    confidence: record.Unit
+    source: record.Name
+    entry_id: record.Name
+    operation: record.Name
+    cycle: record.Whole
 
 
-class CycleCurated(Part):
+class CycleCurated(record.Part):
     """A curator cycle is complete."""
 
-    entries_pruned: Whole
-    entries_promoted: Whole
-    heuristics_proposed: Whole
-    cycle: Whole
-    record_count: Whole
+    entries_pruned: record.Whole
+    entries_promoted: record.Whole
+    heuristics_proposed: record.Whole
+    cycle: record.Whole
+    record_count: record.Whole
 
 
-class Consolidated(Part):
+class Consolidated(record.Part):
     """The episodes of a cycle were consolidated. episodes_processed: distinct evidence ticks of its decisions."""
 
-    episodes_processed: Whole
-    insights_created: Whole
-    insights_reinforced: Whole
-    cycle: Whole
+    episodes_processed: record.Whole
+    insights_created: record.Whole
+    insights_reinforced: record.Whole
+    cycle: record.Whole
 
 
-class Imported(Part):
+class Imported(record.Part):
     """Knowledge of another golem was imported. Null counts: the bundle is not in this home. Null override: each entry
     keeps its own attenuated confidence."""
 
-    episodes: Whole | None
-    insights: Whole
-    strategies: Whole | None
-    confidence_override: Unit | None
-    content_hash: Name
+    episodes: record.Whole | None
+    insights: record.Whole
+    strategies: record.Whole | None
+    confidence_override: record.Unit | None
+    content_hash: record.Name
 
 
-class ImportHook(Part):
+class ImportHook(record.Part):
     """Imported knowledge waits for consolidation."""
 
-    content_hash: Name
-    insights: Whole
+    content_hash: record.Name
+    insights: record.Whole
 
 
 # mortality
 
 
-class VitalityChanged(Part):
+class VitalityChanged(record.Part):
     """Vitality after a tick."""
 
-    vitality: Vitality
-    phase: Phase
-    credits_micros: Spent
-    credit_consumed_micros: Spent
+    vitality: record.Vitality
+    phase: record.Phase
+    credits_micros: record.Spent
+    credit_consumed_micros: record.Spent
 
 
-class PhaseChanged(Part):
+class PhaseChanged(record.Part):
     """The behavioural phase differs from that of the previous tick, or before ticks that were accepted as lost."""
 
-    before: Phase
-    after: Phase
+    before: record.Phase
+    after: record.Phase
