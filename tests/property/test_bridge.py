@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.views.crossings import CROSSING_SCHEMA, crossings_of, is_elder
-from bardo_pipeline.curator.views.entry_links import LINK_SCHEMA, links_of
+from bardo_pipeline.curator.views.crossings import CROSSING_SCHEMA, LINK_SCHEMA, crossings_of, is_elder, links_of
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS

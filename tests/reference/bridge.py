@@ -1,5 +1,5 @@
-"""The row-at-a-time twins of curator/views/entry_links.py and curator/views/crossings.py: they compare every pair of
-entries, and expand every folded entry.
+"""The row-at-a-time twins of curator/views/crossings.py: they compare every pair of entries, and expand every folded
+entry.
 """
 
 from __future__ import annotations

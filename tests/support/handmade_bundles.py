@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.curator.views.crossings import links_of
 from bardo_pipeline.derivation.legacy.bundle_metrics import Candidate, at_death
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle_files import Bundle, pack, procedures_of

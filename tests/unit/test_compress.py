@@ -13,7 +13,7 @@ from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table, to_table
-from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.curator.views.crossings import links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.reports.lineage import lineage_of

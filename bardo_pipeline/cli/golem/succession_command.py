@@ -26,24 +26,22 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import to_toml
 from bardo_pipeline.storage.home import Home
 
-DeadOption = Annotated[str, Argument(help="Dead golem.")]
 HeirBudget = Annotated[float | None, Option(min=0.01, help="Initial capital in dollars (default: the predecessor's).")]
 Inherit = Annotated[
     bool, Option("--inherit-grimoire/--no-inherit", help="Inherit the bundle, or only the configuration.")
-]
-Force = Annotated[
-    bool,
-    Option("--force-similarity", help="Succeed even if the dead golem's playbook repeats the one it inherited."),
 ]
 Lifespan = Annotated[str | None, Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")]
 _BAR = 24
 
 
 def successor(
-    dead: DeadOption,
+    dead: Annotated[str, Argument(help="Dead golem.")],
     budget: HeirBudget = None,
     inherit: Inherit = True,
-    force: Force = False,
+    force: Annotated[
+        bool,
+        Option("--force-similarity", help="Succeed even if the dead golem's playbook repeats the one it inherited."),
+    ] = False,
     lifespan: Lifespan = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show the inheritance; record nothing.")] = False,
     home: opt.Home = None,

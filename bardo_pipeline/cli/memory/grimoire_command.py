@@ -15,8 +15,7 @@ from typer import Argument, Option, Typer
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, now, open_context
 from bardo_pipeline.cli.output.tables import day, out, percent, print_json, print_nonempty, print_table, say
-from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
-from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.curator.views.crossings import PARTS, crossings_of, links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.grimoire_views import elders

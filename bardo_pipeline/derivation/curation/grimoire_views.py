@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
-from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.curator.views.crossings import crossings_of, is_elder, links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries_of_buckets
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection

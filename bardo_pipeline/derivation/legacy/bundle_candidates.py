@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
-from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.curator.views.crossings import links_of
 from bardo_pipeline.derivation.active_derivation import knowledge_id
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import (

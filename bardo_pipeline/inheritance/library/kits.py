@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.curator.views.crossings import links_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
 from bardo_pipeline.inheritance import bundle_files as bundle

@@ -13,8 +13,7 @@ from bardo_pipeline.curator.curate import CYCLE_SCHEMA
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
 from bardo_pipeline.curator.state.decision_log import DECISION_KEY, DECISION_SCHEMA
-from bardo_pipeline.curator.views.crossings import CROSSING_SCHEMA
-from bardo_pipeline.curator.views.entry_links import LINK_SCHEMA
+from bardo_pipeline.curator.views.crossings import CROSSING_SCHEMA, LINK_SCHEMA
 from bardo_pipeline.dreams.dream_cycle import DREAM_KEY, DREAM_SCHEMA
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
 from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
