@@ -12,10 +12,9 @@ from typer import Argument, Exit, Option
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.bundle.bundle_command import Target, files_of, hash_of
 from bardo_pipeline.cli.options import now, open_context
-from bardo_pipeline.cli.output.tables import out, print_json, print_rows, print_table, say
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
-from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.legacy.warning_waivers import BundleFailure, bundle_failures, record_waiver
 from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give_bundle, preview_offer
@@ -36,7 +35,11 @@ def checks(
     """List failed expectations of bundles, and which warnings a steward waived."""
     stores = open_context(home)
     if suite:
-        _suite(stores, format)
+        expectations = [
+            (e.name, e.severity, orjson.dumps(e.limits).decode() if e.limits else "", e.description)
+            for e in bundle_expectations(stores.policy)
+        ]
+        print_rows(None, ["expectation", "severity", "limits", "says"], expectations, format)
         return
     failures = bundle_failures(stores)
     if target is not None:
@@ -45,11 +48,14 @@ def checks(
         if not any(name.startswith(target) for name in names):
             raise QueryError(f"{target!r}: no judged bundle matches: `bardo bundle checks` lists all")
         failures = [f for f in failures if f.golem_id == target or f.bundle_hash.startswith(target)]
+    open_count = sum(failure.open for failure in failures)
     if format == "json":
         print_json([failure._asdict() for failure in failures])
     else:
-        _print_failures(failures)
-    if check and any(failure.open for failure in failures):
+        rows = [(f.golem_id, f.bundle_hash[:16], f.expectation, f.severity, f.observed, _state(f)) for f in failures]
+        print_nonempty(None, ["golem", "bundle", "expectation", "severity", "observed", ""], rows)
+        out.print(f"{len(failures)} failed, {len(failures) - open_count} waived, {open_count} open")
+    if check and open_count:
         raise Exit(1)
 
 
@@ -65,26 +71,10 @@ def waive_warning(
     say(f"{bundle}: {expectation} is waived ({waived.observed})")
 
 
-def _print_failures(failures: list[BundleFailure]) -> None:
-    rows = [(f.golem_id, f.bundle_hash[:16], f.expectation, f.severity, f.observed, _state(f)) for f in failures]
-    if rows:
-        print_table(None, ["golem", "bundle", "expectation", "severity", "observed", ""], rows)
-    open_count = sum(failure.open for failure in failures)
-    out.print(f"{len(failures)} failed, {len(failures) - open_count} waived, {open_count} open")
-
-
 def _state(failure: BundleFailure) -> str:
     if failure.why is not None:
         return f"waived: {failure.why}"
     return "refused" if failure.severity == "critical" else "open"
-
-
-def _suite(stores: DerivationContext, format: str) -> None:
-    rows = [
-        (e.name, e.severity, orjson.dumps(e.limits).decode() if e.limits else "", e.description)
-        for e in bundle_expectations(stores.policy)
-    ]
-    print_rows(None, ["expectation", "severity", "limits", "says"], rows, format)
 
 
 _RELATIONS = {"opposed": "contradict its knowledge", "unknown": "are new", "same": "are known"}

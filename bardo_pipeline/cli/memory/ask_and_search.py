@@ -110,10 +110,6 @@ def _hit_text(hit: dict[str, Any]) -> str:
     return escape(f"({', '.join(marks)}) {hit['text']}")
 
 
-_NAMES = ["#", "score", "kept", "held by", "id", "text"]
-"""Columns: rank, score, share left after decay, number of holders, id and text of the best holder's row."""
-
-
 def search_all(
     words: Annotated[str, Argument(help='Words to search, for example "gas in a crash".')],
     home: opt.Home = None,
@@ -146,7 +142,12 @@ def search_all(
         print_json(hits)
         return
     if hits:
-        print_table(None, _NAMES, [_text_cells(hit) for hit in hits])
+        cells = [
+            (hit["rank"], f"{hit['score']:.4f}", f"{hit['retained']:.0%}", hit["holders"], hit["id"][:16],
+             f"({hit['kind']}) {hit['text']}")
+            for hit in hits
+        ]  # fmt: skip
+        print_table(None, ["#", "score", "kept", "held by", "id", "text"], cells)
     else:
         out.print("no text was found")
     if at_us := newest_event_time_us(stores):
@@ -155,11 +156,6 @@ def search_all(
     else:
         out.print("No cycle is derived yet: `bardo run` or the curator job derives them.")
     warn_of_drift(stores)
-
-
-def _text_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
-    score, kept = f"{hit['score']:.4f}", f"{hit['retained']:.0%}"
-    return (hit["rank"], score, kept, hit["holders"], hit["id"][:16], f"({hit['kind']}) {hit['text']}")
 
 
 def similar(

@@ -116,14 +116,14 @@ def bloodstain(
 
 
 def _print_bloodstain(stain: dict[str, Any]) -> None:
-    market = stain["conditions"]
+    unpublished = "" if stain["bundle_published"] else " (not published)"
     facts = {
         "bloodstain": stain["bloodstain_id"],
         "golem": f"{stain['golem_id']}, generation {stain['generation']}, of {stain['owner_id']}",
         "died": f"at tick {stain['tick']}, {stain['died_at']} ({stain['cause']})",
-        "market": _market(market),
+        "market": _market(stain["conditions"]),
         "testament": stain["testament_hash"] or "not written yet",
-        "bundle": _bundle(stain),
+        "bundle": f"{stain['bundle_hash']}{unpublished}" if stain["bundle_hash"] else "not made yet",
     }
     for name, value in facts.items():
         say(f"{name:12}{value}")
@@ -150,9 +150,3 @@ def _market(conditions: dict[str, Any] | None) -> str:
         return "unknown: its last record was struck"
     venue = f"{conditions['pair']} on {conditions['protocol']}, {conditions['chain']}"
     return f"{venue}: {conditions['regime']} ({conditions['market_regime']}), gas {conditions['gas_band']}"
-
-
-def _bundle(stain: dict[str, Any]) -> str:
-    if stain["bundle_hash"] is None:
-        return "not made yet"
-    return str(stain["bundle_hash"]) + ("" if stain["bundle_published"] else " (not published)")

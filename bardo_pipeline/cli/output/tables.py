@@ -26,7 +26,7 @@ def say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def print_nonempty(title: str, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+def print_nonempty(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     """Print a table if it has rows."""
     if rows:
         print_table(title, names, rows)
