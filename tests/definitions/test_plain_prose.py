@@ -19,7 +19,7 @@ READ = (
 PLACES_MAX = 4
 """Places today: texts that are sent to a model, and false alarms. Never raise it."""
 
-LINES_MAX = 63_010
+LINES_MAX = 59_884
 """Source lines of the package, assets, jobs and sensors. Lower it after each clean-up; never raise it."""
 
 MODULES_MAX = 20
