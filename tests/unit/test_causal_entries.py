@@ -38,8 +38,8 @@ def test_a_link_survives_the_way_into_working_columns_and_back_with_its_text_mad
 @pytest.mark.row("MEM-22")
 def test_a_dying_golem_says_what_causes_what() -> None:
     entries = grimoire(link())
-    (testament_row,) = testament.testaments(
+    (written_row,) = testament.testaments(
         entries, decisions(decided("created", 3, about=LINK)), deaths("g-1", at=DIED), POLICY
     ).to_pylist()
-    assert [item["statement"] for item in testament_row["causes"]] == [entries["text"][0].as_py()]
-    assert testament_row["regime"] == []
+    assert [item["statement"] for item in written_row["causes"]] == [entries["text"][0].as_py()]
+    assert written_row["regime"] == []

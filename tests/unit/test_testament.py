@@ -31,7 +31,7 @@ LIFE = (
 )
 
 
-def testament_row(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
+def written_row(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
     result = more.pop("decisions", decisions())
     table = written_by(grimoire(*rows), result, deaths("g-1"), more.pop("policy", POLICY))
     assert table.schema.equals(TESTAMENT_SCHEMA)
@@ -59,18 +59,18 @@ def about(testament: dict[str, Any], category: str) -> set[str]:
     ],
 )
 def test_each_category_holds_what_it_is_about(category: str, expected: set[str]) -> None:
-    assert about(testament_row(*LIFE), category) == expected
+    assert about(written_row(*LIFE), category) == expected
 
 
 def test_there_are_nine_categories_and_causes_are_not_invented() -> None:
     assert len(CATEGORIES) == 9
-    testament = testament_row(*LIFE)
+    testament = written_row(*LIFE)
     assert testament["causes"] == []
     assert all(f"## {title}\n" in testament["markdown"] for title in CATEGORIES.values())
 
 
 def test_every_sentence_names_its_evidence() -> None:
-    testament = testament_row(*LIFE)
+    testament = written_row(*LIFE)
     items = [item for name in CATEGORIES for item in testament[name]]
     assert len(items) > 10
     assert all(item["entry_ids"] or item["ticks"] for item in items)
@@ -78,7 +78,7 @@ def test_every_sentence_names_its_evidence() -> None:
 
 
 def test_the_first_failure_is_the_death_itself() -> None:
-    assert testament_row()["failed"] == [
+    assert written_row()["failed"] == [
         {"statement": "I died at tick 150: my credits ran out.", "entry_ids": [], "ticks": [150]}
     ]
 
@@ -89,12 +89,15 @@ def test_an_item_rests_on_the_last_ticks_of_its_decisions() -> None:
         decided("reinforced", 2, about="won", cause_ticks=list(range(60, 70))),
         decided("created", 1, about="lost", cause_ticks=[4]),
     )
-    (item,) = testament_row(LIFE[0], decisions=decided_rows)["worked"]
+    (item,) = written_row(LIFE[0], decisions=decided_rows)["worked"]
     assert item["ticks"] == list(range(62, 70))
 
 
 def test_a_suspicion_becomes_a_question_with_its_side() -> None:
-    up, down = testament_row(candidate("up", 8, 300))["ask"][0], testament_row(candidate("down", 8, -300))["ask"][0]
+    up, down = (
+        written_row(candidate("up", 8, 300))["ask"][0],
+        written_row(candidate("down", 8, -300))["ask"][0],
+    )
     assert up["statement"].startswith("Does re-centring beat holding in a volatile market")
     assert down["statement"].startswith("Does re-centring lose to holding in a volatile market")
 
@@ -106,7 +109,7 @@ def test_the_page_keeps_to_its_size_by_whole_items_and_says_what_it_left_out() -
         for kind, s in (("heuristic", 1), ("warning", -1))
     ]
     rows += [candidate(f"c{i}", i + 1, 300) for i in range(20)]
-    testament = testament_row(*rows)
+    testament = written_row(*rows)
     page = testament["markdown"]
     assert len(page.encode()) <= 5120
     assert "more in testament.json)" in page
@@ -119,7 +122,7 @@ def test_a_smaller_page_keeps_the_best_item_of_each_category_first() -> None:
     rows = [entry(about=f"h{i}", kind="heuristic", confidence_ppm=900_000 - 1_000 * i) for i in range(8)]
     rows += [entry(about="w", kind="warning", sign=-1)]
     small = Policy(inheritance=InheritancePolicy(testament_bytes_max=2048))
-    page = testament_row(*rows, policy=small)["markdown"]
+    page = written_row(*rows, policy=small)["markdown"]
     assert len(page.encode()) <= 2048
     assert "do not act" in page
 
@@ -128,5 +131,5 @@ def test_the_dead_of_one_batch_each_speak_for_themselves() -> None:
     rows = [*LIFE, *(entry("g-2", about=f"t{i}", kind="heuristic") for i in range(3))]
     table = written_by(shuffled(grimoire(*rows), 3), decisions(), deaths("g-2", "g-1"), POLICY)
     assert table.column("golem_id").to_pylist() == ["g-1", "g-2"]
-    assert table.to_pylist()[0] == testament_row(*LIFE)
+    assert table.to_pylist()[0] == written_row(*LIFE)
     assert len(table.to_pylist()[1]["worked"]) == 3
