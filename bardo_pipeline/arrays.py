@@ -10,9 +10,7 @@ import pyarrow as pa
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Int8Array: TypeAlias = npt.NDArray[np.int8]
-UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
-Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
@@ -20,5 +18,4 @@ StringArray: TypeAlias = npt.NDArray[np.object_]
 """Strings as Python objects, as pyarrow's `to_numpy(zero_copy_only=False)` gives them."""
 IntegerArray: TypeAlias = npt.NDArray[np.integer[Any]]
 ObjectArray: TypeAlias = npt.NDArray[np.object_]
-TimeArray: TypeAlias = npt.NDArray[np.datetime64]
 Column: TypeAlias = pa.Array | pa.ChunkedArray

@@ -1,13 +1,12 @@
 """The update of a projection. Each derived table is declared as one of three kinds:
 
 - IncrementalProjection: a growing table; pending retractions are handled, then new rows are appended.
-- CycleProjection: the same from the records of closed cycles.
+- CycleProjection: the same from the records of closed cycles; a RederivedProjection derives touched cycles again.
 - RecomputedProjection: a replaceable table, recomputed whole for the keys whose sources changed.
 
 A projection declares its name, its sources and how its rows are derived; `table_specs.py` declares its key. A crash at
 any point is repaired by the next update: rows are appended once by (golem, cycle), and a retraction counts as handled
 only after its corrections are written.
-
 Source: architecture ("Projections").
 """
 
@@ -87,36 +86,15 @@ class CycleProjection(IncrementalProjection):
     """A growing table with rows by (golem, cycle), derived from the records of closed cycles.
 
     With "curation" among its sources, a closed cycle waits until it is curated.
-    columns: of the records that it reads. caches: checkpoints whose rows are stale after a retraction.
-    in_batches: whether a long log is read and committed in batches.
+    columns: of the records that it reads. in_batches: whether a long log is read and committed in batches.
     """
 
     columns: tuple[str, ...]
-    caches: tuple[str, ...] = ()
     in_batches: bool = False
 
     @abstractmethod
     def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
         """Return the rows of newly closed cycles."""
-
-    def rows_again(
-        self, context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left_out: LeftOut
-    ) -> pa.Table:
-        """Return the rows of each golem's cycles `first` to `upto`, without retracted records."""
-        raise NotImplementedError
-
-    def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
-        """Derive each touched golem again from its first touched cycle to the last cycle in the table."""
-        for cache in self.caches:
-            checkpoint_of(context, cache).remove()
-        table = context.projections.growing(self.name)
-        touched = {golem_id: max(cycle, 1) for golem_id, cycle in retraction.first.items()}
-        upto = {g: done for g, cycle in touched.items() if (done := table.done(g)) is not None and done >= cycle}
-        if not upto:
-            return []
-        first = {golem_id: touched[golem_id] for golem_id in upto}
-        standing = retraction.touched_rows(table, first)
-        return [retraction.correct(table, standing, self.rows_again(context, first, upto, retraction.left_out))]
 
     def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
         """Append the rows of newly closed cycles, and advance the checkpoint."""
@@ -129,6 +107,31 @@ class CycleProjection(IncrementalProjection):
                 written.append(table.append(self.rows(context, batch, left_out), batch.upto))
         reader.advance(batch)
         return written
+
+
+class RederivedProjection(CycleProjection):
+    """Derives the touched cycles again after a retraction. caches: checkpoints that the retraction makes stale."""
+
+    caches: tuple[str, ...] = ()
+
+    @abstractmethod
+    def rows_again(
+        self, context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left_out: LeftOut
+    ) -> pa.Table:
+        """Return the rows of each golem's cycles `first` to `upto`, without retracted records."""
+
+    def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
+        """Derive each touched golem again from its first touched cycle to the last cycle in the table."""
+        for cache in self.caches:
+            checkpoint_of(context, cache).remove()
+        table = context.projections.growing(self.name)
+        touched = {golem_id: max(cycle, 1) for golem_id, cycle in retraction.first.items()}
+        upto = {g: done for g, cycle in touched.items() if (done := table.done(g) or 0) >= cycle}
+        if not upto:
+            return []
+        first = {golem_id: touched[golem_id] for golem_id in upto}
+        rows = retraction.touched_rows(table, first)
+        return [retraction.correct(table, rows, self.rows_again(context, first, upto, retraction.left_out))]
 
 
 class RecomputedProjection(ABC):

@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import curated_deaths, deaths_with_ticks, golem_owners
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
-from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, RecomputedProjection
+from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection, RederivedProjection
 from bardo_pipeline.derivation.incremental.record_queries import (
     closed_records,
     cycle_of,
@@ -57,7 +57,7 @@ _DEATH = "death/"
 full cycle may be derived before the death at its last tick is on record."""
 
 
-class _Failures(CycleProjection):
+class _Failures(RederivedProjection):
     name, sources, columns, caches = "failures", ("curation",), OUTCOME_COLUMNS, ("failures-rules",)
 
     def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:

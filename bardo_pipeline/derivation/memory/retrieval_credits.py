@@ -13,14 +13,14 @@ import pyarrow as pa
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
-from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection
+from bardo_pipeline.derivation.incremental.incremental_projection import RederivedProjection
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-class _Credits(CycleProjection):
+class _Credits(RederivedProjection):
     name, sources, columns, caches = "credits", ("curation",), CREDIT_COLUMNS, ("credits-signs",)
 
     def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
