@@ -1,7 +1,7 @@
 """Builds the initial grimoires of the conditions in which the worth of inheritance is measured. Pure, set-based.
 
 Heirs start with the entries that pass the bottleneck and the barrier; the other conditions are controls.
-Source: issue 5 ("Proof of worth"), X-5.
+Source: X-5; docs/adr/0029.
 """
 
 from __future__ import annotations

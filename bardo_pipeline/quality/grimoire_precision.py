@@ -1,7 +1,7 @@
 """Precision: grade the entries of a grimoire against the known truths of a synthetic market. Pure, set-based.
 
 Each active entry gets a verdict. Looks at several moments show when truths are learned and when expired ones fade.
-Source: X-5, issue 4 ("Proof of worth").
+Source: X-5; docs/adr/0027.
 """
 
 from __future__ import annotations

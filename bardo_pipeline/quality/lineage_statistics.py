@@ -1,7 +1,7 @@
 """Gains of heirs in lifetime and return over other conditions, with intervals. Pure.
 
 The two golems of a pair differ only in the knowledge that they begin with. Golems of one market are not independent,
-so intervals come from a cluster bootstrap that resamples whole markets. Source: X-5, issue 5 ("Proof of worth").
+so intervals come from a cluster bootstrap that resamples whole markets. Source: X-5; docs/adr/0029.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bounds of a memory evaluation, and how soon golems stop believing what a market no longer holds. Pure.
 
-Source: issue 4 ("How it is judged"; expired truths below the retrieval threshold within two half-lives), X-5.
+Source: X-5; docs/adr/0027 (expired truths fall below the retrieval threshold within two half-lives).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Fleets learn in markets with planted truths, one market per pair; their entries become one pooled grimoire with one
 entry per structure. For each budget, entries are chosen by the bottleneck, by confidence, and at random. The measures
 are: planted truths still stated, questions still answered, and worth of heirs in the following days.
-Source: issue 5 ("Bottleneck"), X-5 ("size against loss at the bottleneck").
+Source: X-5 ("size against loss at the bottleneck"); docs/adr/0030.
 """
 
 from __future__ import annotations

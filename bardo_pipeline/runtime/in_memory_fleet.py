@@ -1,7 +1,7 @@
 """Runs golems through a part of a market in memory, for evaluations.
 
 Steps, records and curation are those of a run (fleet_run.py), without a log. Golems do not influence each other, so
-golems under different conditions run side by side. Source: issue 5 ("Proof of worth").
+golems under different conditions run side by side. Source: docs/adr/0028.
 """
 
 from __future__ import annotations

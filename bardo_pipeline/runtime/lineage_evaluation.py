@@ -2,7 +2,7 @@
 
 Generations of ancestors live one after another. Then the market changes, and the judged generation lives under each
 condition side by side, with equal traits, budget, lifespan and luck. Its days suffice for deaths by poverty, because
-deaths by age are equal under all conditions. Source: issue 5 ("Proof of worth"), X-5.
+deaths by age are equal under all conditions. Source: X-5; docs/adr/0029.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Grades day by day what a fleet learns in a market with planted truths.
 
 The fleet uses the real pipeline: log, curation, grimoire. Only the grader knows the planted truths.
-Source: X-5, issue 4 ("Proof of worth").
+Source: X-5; docs/adr/0027.
 """
 
 from __future__ import annotations

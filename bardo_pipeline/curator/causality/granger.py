@@ -6,7 +6,7 @@ lags. Variables that only share a cause with the effect drop out once that cause
 given all others. Many golems are solved at once.
 
 Sweeps are elementwise instead of a library's solver, so results do not depend on the machine or the batch of golems.
-Source: HB S4 (Pearl), issue 4; Granger (1969); Benjamini and Yekutieli (2001).
+Source: HB S4 (Pearl); docs/adr/0031; Granger (1969); Benjamini and Yekutieli (2001).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A moment matrix holds the sums of products over all columns of variables.py. Every lagged or partial correlation follows
 from it. Sums are integers, so the order of addition does not matter, and a cycle costs only its new ticks. The last
 ticks are kept, because lags reach back across cycles. A stretch is the ticks between two causal tests.
-Source: HB S4, issue 4 ("tested against chance and against common causes"); architecture ("Numbers", law 5).
+Source: HB S4; docs/adr/0031 (links are tested against chance and common causes); architecture ("Numbers", law 5).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The test runs every 1,000 ticks for each golem and market.
 3. A staged link becomes an entry, below a fact's confidence, once fresh evidence supports it. It becomes a fact when
    fresh evidence from more than one stretch is far from chance. A stretch that should have shown the effect but did not
    contradicts the link.
-Source: HB S4, S6, S9; INH S7.3; issue 4; canon 1, 16.
+Source: HB S4, S6, S9; INH S7.3; docs/adr/0031; canon 1, 16.
 """
 
 from __future__ import annotations
