@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import is_episode
-from bardo_pipeline.dreams import hypotheses
-from bardo_pipeline.dreams.counterfactuals import (
+from bardo_pipeline.dreams import hypothesis_staging as hypotheses
+from bardo_pipeline.dreams.counterfactual_simulation import (
     SIMULATION_COLUMNS,
     Decisions,
     SimulatedEffects,
     decisions_of,
     simulate_changes,
 )
-from bardo_pipeline.dreams.hypotheses import Dreamers, Evidence, Hypotheses
+from bardo_pipeline.dreams.hypothesis_staging import Dreamers, Evidence, Hypotheses
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.recorded_market import RATES, RecordedMarket, prices_of, rate_increments, recorded_market
 from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, depotentiated, salience, scar_salience

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.dreams.counterfactuals import CHANGES
-from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
+from bardo_pipeline.dreams.counterfactual_simulation import CHANGES
+from bardo_pipeline.dreams.hypothesis_staging import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, listed, required
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT

@@ -25,7 +25,7 @@ from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import reorg, strike
 from bardo_pipeline.derivation.reports.lineage import lineage_of
-from bardo_pipeline.dreams import counterfactuals as im
+from bardo_pipeline.dreams import counterfactual_simulation as im
 from bardo_pipeline.dreams import recorded_market as walks
 from bardo_pipeline.errors import OverrideError
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS

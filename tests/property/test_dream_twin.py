@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.dreams import hypotheses as hyp
+from bardo_pipeline.dreams import hypothesis_staging as hyp
 from bardo_pipeline.dreams import replay_selection
 from bardo_pipeline.dreams.dream_cycle import KNOWN_COLUMNS, DreamInputs, _novelty_and_scars
 from bardo_pipeline.dreams.hypothesis_table import to_table

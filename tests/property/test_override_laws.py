@@ -33,7 +33,7 @@ from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.override_events import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked
 from bardo_pipeline.runtime import fleet_run
-from bardo_pipeline.storage.intake.admit_batches import record_events
+from bardo_pipeline.storage.intake.accept_or_refuse import record_events
 from tests.conftest import NOW
 from tests.property.test_laws import (
     POLICY,

@@ -1,5 +1,7 @@
-"""The row-at-a-time twin of replay_selection.py, counterfactuals.py and hypotheses.py: one cycle, one branch, one
-effect at a time."""
+"""The row-at-a-time twin of replay selection, counterfactual simulation and hypothesis staging.
+
+It handles one cycle, one branch and one effect at a time.
+"""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.dreams import hypotheses as hyp
+from bardo_pipeline.dreams import hypothesis_staging as hyp
 from bardo_pipeline.dreams import replay_selection
-from bardo_pipeline.dreams.hypotheses import Dreamers, Evidence, Hypotheses
+from bardo_pipeline.dreams.hypothesis_staging import Dreamers, Evidence, Hypotheses
 from bardo_pipeline.dreams.hypothesis_table import load_hypotheses, to_table
 from bardo_pipeline.policy import Policy
 from tests.support.handmade_records import record as tick_record

@@ -11,8 +11,8 @@ import pytest
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.curator.views.crossings import crossings_of, dreams_that_cross
-from bardo_pipeline.dreams.counterfactuals import CHANGES
-from bardo_pipeline.dreams.hypotheses import OPERATIONS
+from bardo_pipeline.dreams.counterfactual_simulation import CHANGES
+from bardo_pipeline.dreams.hypothesis_staging import OPERATIONS
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.lessons import MEANING, lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order

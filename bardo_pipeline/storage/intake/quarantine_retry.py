@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, InputError, RecordError, SchemaVersionError
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.intake.admit_batches import ExaminedLines, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.intake.accept_or_refuse import ExaminedLines, admit_batch, admit_lines, record_events
 from bardo_pipeline.storage.intake.arrow_reader import read_batches
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SignatureError
 from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.policy import WriterPolicy
-from bardo_pipeline.storage.intake.admit_batches import (
+from bardo_pipeline.storage.intake.accept_or_refuse import (
     ExaminedLines,
     Outcome,
     Refusal,

@@ -1,4 +1,4 @@
-"""Admission of received records and life events to the log; refused rows are returned with their reasons.
+"""Accepts received records and life events into the log, or refuses them with reasons.
 
 The spool and retries from quarantine both use these functions.
 """
