@@ -1,8 +1,8 @@
-"""A golem's runtime, as small as it gets: one life, written into the spool. Needs nothing but Python's own library.
+"""A minimal runtime of a golem: it writes one life into the spool. It needs only Python's standard library.
 
     python write_spool.py SPOOL_FOLDER GOLEM_ID TICKS
 
-The protocol is in docs/writing.md: a whole file under a name with a dot before it, made durable, then renamed.
+docs/writing.md describes the protocol: write the file under a name that begins with a dot, sync it, rename it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TICKS_PER_FILE = 100
 
 
 def drop(spool: Path, name: str, lines: list[str]) -> None:
-    """Hand over a file: nobody ever sees half of it, and it outlives a power cut."""
+    """Put a whole file into the spool. The file is synced before its rename, and the folder after it."""
     draft = spool / f".{name}"
     with draft.open("w", encoding="utf-8", newline="\n") as out:
         out.writelines(line + "\n" for line in lines)
@@ -36,12 +36,12 @@ def drop(spool: Path, name: str, lines: list[str]) -> None:
 
 
 def moment(tick: int) -> str:
-    """When a tick was: always in UTC, and says so."""
+    """Return the moment of a tick in UTC, with its offset."""
     return (START + timedelta(minutes=tick)).isoformat()
 
 
 def birth(golem_id: str) -> dict:
-    """The first thing in a life; without an event_id, which the log computes."""
+    """Return the birth of the golem. It has no event_id, because the log computes it."""
     return {
         "schema_version": 2, "kind": "GolemBorn", "golem_id": golem_id, "observed_at": moment(0),
         "born": {
@@ -55,7 +55,7 @@ def birth(golem_id: str) -> dict:
 
 
 def record(golem_id: str, tick: int, price: float, before: float) -> dict:
-    """What one heartbeat observed, felt, thought and did: here it only looks at a price."""
+    """Return the record of a tick on which the golem observed a price and did nothing."""
     calm = {"pleasure": 0.0, "arousal": 0.0, "dominance": 0.0}
     moved = price / before - 1.0
     probes = [
@@ -78,7 +78,7 @@ def record(golem_id: str, tick: int, price: float, before: float) -> dict:
         "prediction_error_sources": {
             "price": None, "regime": 0.0, "health": None, "threat": None, "interventions": 0.0, "anomalies": 0.0,
         },
-        "deliberation_threshold": 0.3, "tier": "T0", "forced_by": None, "gating_reason": "nothing happened",
+        "deliberation_threshold": 0.3, "tier": "T0", "forced_by": None, "gating_reason": "no anomaly",
         "context_bundle_summary": None, "retrieved_entries": [], "active_interventions": [], "deliberation": None,
         "actions": [], "outcome": None, "resolutions": [], "episodes_written": [], "grimoire_mutations": [],
         "vitality": {"economic": 1.0, "epistemic": 1.0, "stochastic": 1.0, "composite": 1.0}, "phase": "thriving",
@@ -89,9 +89,9 @@ def record(golem_id: str, tick: int, price: float, before: float) -> dict:
 
 
 def main() -> None:
-    """Be born, then live through a random walk."""
+    """Write the birth of a golem and its records along a random walk of the price."""
     spool, golem_id, ticks = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    chance = random.Random(golem_id)  # noqa: S311 (a walk to look at, no secret)
+    chance = random.Random(golem_id)  # noqa: S311 - no secret depends on it
     price, lines = 2_000.0, []
     drop(spool, f"{golem_id}.life.jsonl", [json.dumps(birth(golem_id))])
     for tick in range(1, ticks + 1):

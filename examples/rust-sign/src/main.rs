@@ -2,8 +2,8 @@
 //!
 //!     sign-spool KEY_FILE KEY_ID GOLEM_ID FILE.jsonl > FILE.jsonl.sig
 //!
-//! KEY_FILE holds the secret key: 32 bytes. The .sig must be in the spool before its file is renamed into it.
-//! What is signed (docs/writing.md): "bardo/signed/1" 00 golem_id 00 SHA-256(the line without its newline).
+//! KEY_FILE holds the secret key, 32 bytes. Put the .sig into the spool before the file that it signs.
+//! The signed message (docs/writing.md) is "bardo/signed/1" 00 golem_id 00 SHA-256(the line without its newline).
 
 use std::io::{self, Write};
 use std::{env, fs};

@@ -1,8 +1,8 @@
-//! A golem's runtime, as small as it gets: one life, written into the spool.
+//! A minimal runtime of a golem: it writes one life into the spool.
 //!
 //!     write-spool SPOOL_FOLDER GOLEM_ID TICKS
 //!
-//! The protocol is in docs/writing.md: a whole file under a name with a dot before it, made durable, then renamed.
+//! docs/writing.md describes the protocol: write the file under a name that begins with a dot, sync it, rename it.
 
 use std::env;
 use std::fs::{self, File};
@@ -15,8 +15,8 @@ const PROBES: [&str; 11] = [
 ];
 const TICKS_PER_FILE: u64 = 100;
 
-/// Hand over a file: nobody ever sees half of it, and it outlives a power cut.
-fn hand_over(spool: &Path, name: &str, lines: &[String]) -> io::Result<()> {
+/// Put a whole file into the spool. The file is synced before its rename, and the folder after it.
+fn drop_file(spool: &Path, name: &str, lines: &[String]) -> io::Result<()> {
     let draft = spool.join(format!(".{name}"));
     let mut out = io::BufWriter::new(File::create(&draft)?);
     for line in lines {
@@ -28,7 +28,7 @@ fn hand_over(spool: &Path, name: &str, lines: &[String]) -> io::Result<()> {
     File::open(spool)?.sync_all()
 }
 
-/// Text as JSON has it.
+/// Return a text as a JSON string.
 fn text(value: &str) -> String {
     let mut out = String::from("\"");
     for c in value.chars() {
@@ -43,13 +43,13 @@ fn text(value: &str) -> String {
     out
 }
 
-/// When a tick was, in minutes from the start of 2026: always in UTC, and says so. This life ends within January.
+/// Return the moment of a tick in UTC, in minutes from the start of 2026. The life ends within January.
 fn moment(tick: u64) -> String {
     let (day, minute) = (tick / 1440, tick % 1440);
     format!("2026-01-{:02}T{:02}:{:02}:00Z", day + 1, minute / 60, minute % 60)
 }
 
-/// The first thing in a life; without an event_id, which the log computes.
+/// Return the birth of the golem. It has no event_id, because the log computes it.
 fn birth(golem_id: &str) -> String {
     let (id, at) = (text(golem_id), moment(0));
     format!(
@@ -65,7 +65,7 @@ fn birth(golem_id: &str) -> String {
     )
 }
 
-/// What one heartbeat observed, felt, thought and did: here it only looks at a price.
+/// Return the record of a tick on which the golem observed a price and did nothing.
 fn record(golem_id: &str, tick: u64, price: f64, before: f64) -> String {
     let calm = r#"{"pleasure":0.0,"arousal":0.0,"dominance":0.0}"#;
     let moved = price / before - 1.0;
@@ -89,7 +89,7 @@ fn record(golem_id: &str, tick: u64, price: f64, before: f64) -> String {
             r#""predictions":[],"pad_before":{calm},"pad_after":{calm},"somatic_markers_fired":[],"#,
             r#""primary_emotion":"trust","prediction_error":0.0,"prediction_error_sources":{{"price":null,"#,
             r#""regime":0.0,"health":null,"threat":null,"interventions":0.0,"anomalies":0.0}},"#,
-            r#""deliberation_threshold":0.3,"tier":"T0","forced_by":null,"gating_reason":"nothing happened","#,
+            r#""deliberation_threshold":0.3,"tier":"T0","forced_by":null,"gating_reason":"no anomaly","#,
             r#""context_bundle_summary":null,"retrieved_entries":[],"active_interventions":[],"deliberation":null,"#,
             r#""actions":[],"outcome":null,"resolutions":[],"episodes_written":[],"grimoire_mutations":[],"#,
             r#""vitality":{{"economic":1.0,"epistemic":1.0,"stochastic":1.0,"composite":1.0}},"phase":"thriving","#,
@@ -108,7 +108,7 @@ fn record(golem_id: &str, tick: u64, price: f64, before: f64) -> String {
     )
 }
 
-/// Be born, then live through a random walk.
+/// Write the birth of a golem and its records along a random walk of the price.
 fn main() -> io::Result<()> {
     let words: Vec<String> = env::args().collect();
     let [_, spool, golem_id, ticks] = words.as_slice() else {
@@ -116,7 +116,7 @@ fn main() -> io::Result<()> {
         std::process::exit(2);
     };
     let (spool, ticks) = (PathBuf::from(spool), ticks.parse::<u64>().map_err(io::Error::other)?);
-    hand_over(&spool, &format!("{golem_id}.life.jsonl"), &[birth(golem_id)])?;
+    drop_file(&spool, &format!("{golem_id}.life.jsonl"), &[birth(golem_id)])?;
     let (mut price, mut chance, mut lines) = (2000.0_f64, 0x9e37_79b9_7f4a_7c15_u64, Vec::new());
     for tick in 1..=ticks {
         chance ^= chance << 13;
@@ -126,7 +126,7 @@ fn main() -> io::Result<()> {
         price *= 1.0 + (chance as f64 / u64::MAX as f64 - 0.5) * 0.002;
         lines.push(record(golem_id, tick, price, before));
         if lines.len() as u64 == TICKS_PER_FILE || tick == ticks {
-            hand_over(&spool, &format!("{golem_id}-{tick:08}.jsonl"), &lines)?;
+            drop_file(&spool, &format!("{golem_id}-{tick:08}.jsonl"), &lines)?;
             lines.clear();
         }
     }
