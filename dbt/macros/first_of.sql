@@ -1,4 +1,4 @@
-{# Keeps one row a key, the first in this order: a golem is born once and dies once, whatever was declared again. #}
+{# Keeps the first row of each key in the given order. Repeated births and deaths of a golem do not count. #}
 {% macro first_of(key, order) -%}
     qualify row_number() over (partition by {{ key }} order by {{ order }}) = 1
 {%- endmacro %}

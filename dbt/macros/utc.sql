@@ -1,2 +1,2 @@
-{# A moment as TIMESTAMP in UTC: what an analyst reads must not depend on where the reader's clock stands. #}
+{# A moment as TIMESTAMP in UTC, so that query results do not depend on the time zone of the session. #}
 {% macro utc(moment) -%} ({{ moment }} at time zone 'UTC') {%- endmacro %}

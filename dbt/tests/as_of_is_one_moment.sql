@@ -1,4 +1,4 @@
--- Every mart was made from the same log, so all of them carry the same moment, and nothing happened after it.
+-- All marts come from the same log: they carry the same as_of, and no event is later.
 with moments as (
     select as_of from {{ ref('dim_golem') }}
     union select as_of from {{ ref('fct_ticks') }}

@@ -1,4 +1,4 @@
--- What was spent is what the phases so far cost, and never more than was set aside at birth.
+-- The spent amount is the sum of the phases' costs, and at most the reserve.
 with summed as (
     select *, sum(cost_micros) over (partition by golem_id order by phase_number) as costs from {{ ref('fct_dying') }}
 )

@@ -1,4 +1,4 @@
--- What was aggregated by day and tier is what fct_ticks holds, to the tick and the micro-dollar.
+-- The aggregates by day and tier equal those of fct_ticks, to the tick and the micro-dollar.
 with ticks as (
     select golem_id, count(*) as ticks, sum(inference_micros) as inference, sum(gas_micros) as gas
     from {{ ref('fct_ticks') }} group by golem_id

@@ -8,7 +8,7 @@ golems as (
     select golem_id from {{ ref('stg_births') }} union select golem_id from recorded
 ),
 ended as (
-    -- What a golem knew at its end is known once the curator has closed the cycle in which it died.
+    -- The entries at death are final once the curator has closed the cycle of the death.
     select deaths.*, curated.cycle >= (deaths.tick - 1) // policy.cycle_ticks + 1 as is_curated
     from {{ ref('stg_deaths') }} as deaths
     cross join {{ ref('stg_policy') }} as policy

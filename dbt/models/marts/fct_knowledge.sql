@@ -1,5 +1,5 @@
 with paced as (
-    -- bardo_pipeline/grimoire/confidence.py, half_life_us and floor_ppm. NULL: it does not fade.
+    -- bardo_pipeline/grimoire/confidence.py, half_life_us and floor_ppm. NULL: no decay.
     select
         entries.*,
         case decay_class
@@ -18,7 +18,7 @@ with paced as (
     from {{ ref('stg_entries') }} as entries cross join {{ ref('stg_policy') }} as policy
 ),
 aged as (
-    -- confidence_at: 2^(-t/h) from the anchor, never below min(floor, what it was).
+    -- confidence_at: 2^(-t/h) from the anchor, at least min(floor, the anchor's confidence).
     select
         *,
         greatest(epoch_us(as_of) - epoch_us(anchor_at), 0) as age_us,

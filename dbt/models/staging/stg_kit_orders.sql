@@ -1,4 +1,4 @@
--- A kit is a bundle of its own, so its hash is of one order; it comes to one golem, at its birth.
+-- Each order has its own bundle, so the bundle's hash names the order. One golem receives it, at its birth.
 select
     ordered.kit_ordered.owner_id, ordered.kit_ordered.number, {{ utc('ordered.observed_at') }} as ordered_at,
     ordered.kit_ordered.bundle_hash, ordered.kit_ordered.entry_count, ordered.kit_ordered.why,

@@ -1,4 +1,4 @@
--- A row that was taken back stays in the file, and so does the row that takes it back: neither stands.
+-- A retracted row stays in the file beside the row that retracts it; both are excluded.
 select
     told.golem_id, told.divergence_ppm / 1e6 as divergence, told.low_divergence,
     told.novel_count, len(told.invalidated) as invalidated_count, told.forgotten_count, told.gap_count,

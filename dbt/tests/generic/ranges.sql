@@ -1,4 +1,4 @@
-{# Values that lie outside [low, high], by column; either bound may be null. NULL is in range. #}
+{# Values outside [low, high], by column; either bound may be null. NULL is in range. #}
 {% test ranges(model, columns) %}
 {% for name, (low, high) in columns.items() %}
 select '{{ name }}' as column_name, {{ name }}::varchar as found from {{ model }}
