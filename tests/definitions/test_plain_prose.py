@@ -10,11 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 READ = (
-    "bardo_pipeline", "assets", "jobs", "sensors", "benchmarks", "tests", "dbt/models", "docs",
-    "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
+    "bardo_pipeline", "assets", "jobs", "sensors", "benchmarks", "examples", "stubs", "tests", "docs",
+    "dbt/macros", "dbt/models", "dbt/tests", "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
 )  # fmt: skip
+
+SUFFIXES = {".py", ".pyi", ".md", ".yml", ".yaml", ".sql", ".rs"}
 
 PLACES_MAX = 4
 """Places today: texts that are sent to a model, and false alarms. Never raise it."""
@@ -42,12 +46,15 @@ RIDDLES = [
 
 
 def passages(path: Path) -> Iterator[str]:
-    """Yield each docstring and comment of a module, each line of a Markdown page, each description of a YAML file."""
+    """Yield docstrings and comments of modules, lines of Markdown, descriptions of YAML, comments of SQL and Rust."""
     text = path.read_text()
     if path.suffix == ".md":
         yield from (line for line in text.splitlines() if not line.startswith(("```", "    ", "|", "$")))
     elif path.suffix in {".yml", ".yaml"}:
-        yield from (line for line in text.splitlines() if "description:" in line or line.lstrip().startswith("#"))
+        yield from descriptions(yaml.safe_load(text))
+        yield from (line for line in text.splitlines() if line.lstrip().startswith("#"))
+    elif path.suffix in {".sql", ".rs"}:
+        yield from (match.strip() for match in re.findall(r"(?:--|//[/!]?|\{#)(.*?)(?:#\}|\n)", text))
     else:
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, documented))
@@ -56,12 +63,22 @@ def passages(path: Path) -> Iterator[str]:
         yield from (token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT)
 
 
+def descriptions(node: object) -> Iterator[str]:
+    """Yield every description of a YAML document."""
+    if isinstance(node, list):
+        for item in node:
+            yield from descriptions(item)
+    elif isinstance(node, dict):
+        for name, value in node.items():
+            yield from (value,) if name == "description" else descriptions(value)
+
+
 def files() -> Iterator[Path]:
     """Yield every file whose prose counts."""
     for name in READ:
         root = ROOT / name
         rows = [root] if root.is_file() else sorted(root.rglob("*"))
-        yield from (path for path in rows if path.suffix in {".py", ".md", ".yml", ".yaml"})
+        yield from (path for path in rows if path.suffix in SUFFIXES)
 
 
 def riddles_in(text: str) -> bool:
