@@ -235,7 +235,7 @@ def _fate(stores: DerivationContext) -> dg.MarkdownMetadataValue:
 def _taught(stores: DerivationContext) -> dg.MarkdownMetadataValue:
     rows = stores.projections.read("lessons")
     rows = rows.filter(pc.equal(rows["status"], "active")).sort_by([("confidence_ppm", "descending")])
-    names = {"golem_id": "golem", "entry_id": "entry", "text": "what would have been", "confidence_ppm": "confidence"}
+    names = {"golem_id": "golem", "entry_id": "entry", "text": "counterfactual", "confidence_ppm": "confidence"}
     return metadata.markdown_table(
         rows.select(list(names)).rename_columns(list(names.values())).slice(0, 10).to_pylist()
     )

@@ -36,7 +36,7 @@ class Measured(Grower):
     def derive_seconds(self) -> float:
         """Derive one more cycle of all golems, best of three."""
         derive_incremental(self.stores)
-        return min(self.one_more_cycle() for _ in range(3))
+        return min(self.next_cycle_seconds() for _ in range(3))
 
     def open_seconds(self) -> float:
         """Open the log after a clean close."""
@@ -54,7 +54,7 @@ class Measured(Grower):
         """Number of entries in all grimoires."""
         return self.stores.projections.replaceable("grimoire").read().num_rows
 
-    def one_more_cycle(self) -> float:
+    def next_cycle_seconds(self) -> float:
         """Append and derive one more cycle of all golems; only the derivation is timed."""
         self.to(self.cycles + 1, derive=False)
         return seconds(lambda: derive_incremental(self.stores))
@@ -66,7 +66,7 @@ def _aligned(cycles: int, world: World) -> int:
 
 
 def growth_figures(
-    root: Path, largest: int, tell: Callable[[str], None] = lambda _: None
+    root: Path, largest: int, on_step: Callable[[str], None] = lambda _: None
 ) -> tuple[list[Figure], list[Curve]]:
     """Grow a home to `largest` records; measure incremental ratio, tick index, and operations at each size."""
     sizes = [size for size in SIZES if size <= largest] or [SIZES[0]]
@@ -80,33 +80,33 @@ def growth_figures(
     }
     curves = [Curve(name) for name in measures]
     for size in sizes:
-        tell(f"growing to {size:,} records")
+        on_step(f"growing to {size:,} records")
         home.to(_aligned(cycles_for(size), world), derive=True)
         for curve, measure in zip(curves, measures.values(), strict=True):
             curve.points.append((home.records, measure()))
-    incremental = _incremental(root, home, sizes[-1], tell)
-    tell(f"the tick index over {home.records:,} ticks, against SQLite")
+    incremental = _incremental(root, home, sizes[-1], on_step)
+    on_step(f"the tick index over {home.records:,} ticks, against SQLite")
     (root / "sqlite").mkdir()
     index = index_figures(home.stores.home, home.stores.log, root / "sqlite")
     return [*incremental, *index], curves
 
 
-def _incremental(root: Path, many: Measured, largest: int, tell: Callable[[str], None]) -> list[Figure]:
+def _incremental(root: Path, many: Measured, largest: int, on_step: Callable[[str], None]) -> list[Figure]:
     """Compare one more derived cycle in a large and a small home, with 64 golems and with 16."""
-    tell(f"one more cycle of {GOLEMS} golems, against a small home")
-    figures = [_one_more("incremental_ratio", many, root / "small")]
-    tell(f"growing to {largest:,} records of {FEW} golems")
+    on_step(f"one more cycle of {GOLEMS} golems, against a small home")
+    figures = [_next_cycle("incremental_ratio", many, root / "small")]
+    on_step(f"growing to {largest:,} records of {FEW} golems")
     world = World(ticks=64 * SPAN, golems=FEW)
     few = Measured(world, world.home(root / "few"))
     few.to(cycles_for(largest, FEW), derive=True)
-    tell(f"one more cycle of {FEW} golems, against a small home")
-    return [*figures, _one_more(f"incremental_ratio_{FEW}_golems", few, root / "few-small")]
+    on_step(f"one more cycle of {FEW} golems, against a small home")
+    return [*figures, _next_cycle(f"incremental_ratio_{FEW}_golems", few, root / "few-small")]
 
 
-def _one_more(name: str, large: Measured, root: Path) -> Figure:
+def _next_cycle(name: str, large: Measured, root: Path) -> Figure:
     """Compare one more cycle in this home with a small home of the same golems."""
     small = Measured(large.world, large.world.home(root))
-    best = _one_more_in_each(large, small)
+    best = _next_cycle_of_each(large, small)
     how = (
         f"derive one more cycle of {large.world.golems} golems with {large.entry_count:,} entries on a log of "
         f"{large.records:,} records; peer: the same on {small.records:,} records with {small.entry_count:,} entries; "
@@ -115,7 +115,7 @@ def _one_more(name: str, large: Measured, root: Path) -> Figure:
     return Figure(name, best[0], "s", best[1], best[0] / best[1], "ratio <= 1.3", how)
 
 
-def _one_more_in_each(large: Measured, small: Measured) -> list[float]:
+def _next_cycle_of_each(large: Measured, small: Measured) -> list[float]:
     """Return seconds of one more cycle in each home, best of ten.
 
     Runs alternate because machine speed varies; both homes derive the same cycles because their costs differ.
@@ -124,7 +124,9 @@ def _one_more_in_each(large: Measured, small: Measured) -> list[float]:
     for home, cycles in zip(homes, (large.cycles, cycles_for(SIZES[0], small.world.golems)), strict=True):
         home.to(_aligned(cycles, home.world), derive=True)
         derive_incremental(home.stores)
-    return [min(spent) for spent in zip(*([home.one_more_cycle() for home in homes] for _ in range(10)), strict=True)]
+    return [
+        min(spent) for spent in zip(*([home.next_cycle_seconds() for home in homes] for _ in range(10)), strict=True)
+    ]
 
 
 def plot(curves: list[Curve], path: Path) -> None:

@@ -45,9 +45,9 @@ def death_figures(root: Path) -> list[Figure]:
     figures = [Figure("bottleneck_s", worst, "s", 0.8, worst / 0.8, "value <= 0.8", method)]
 
     warm = _dead(root / "warm", 1, 100, rng)  # loads Great Expectations and the model, once per process
-    one_seconds, _ = _complete_in_process(warm, _dead(root / "one", 1, 10_000, rng))
+    single_seconds, _ = _complete_in_process(warm, _dead(root / "one", 1, 10_000, rng))
     method = "1 golem with 10,000 entries: episodes, testament, bottleneck, bundle, verdict, publication; peer: the aim"
-    figures.append(Figure("death_to_bundle_s", one_seconds, "s", 3.0, one_seconds / 3.0, "value <= 3", method))
+    figures.append(Figure("death_to_bundle_s", single_seconds, "s", 3.0, single_seconds / 3.0, "value <= 3", method))
     alone_seconds, _ = _complete_in_process(_dead(root / "warm2", 1, 100, rng), _dead(root / "alone", 1, MANY, rng))
     graves = _dead(root / "many", MANY, MANY, rng)
     many_seconds, peak_gb = _complete_in_process(_dead(root / "warm3", 1, 100, rng), graves)

@@ -29,11 +29,11 @@ TWIN_CYCLES = 4
 MANY, MANY_CYCLES = 1_000, 3
 
 
-def derive_figures(world: World, root: Path, tell: Callable[[str], None] = lambda _: None) -> list[Figure]:
+def derive_figures(world: World, root: Path, on_step: Callable[[str], None] = lambda _: None) -> list[Figure]:
     """Measure records per second of the whole derivation without embedding, with 64 and 8 golems."""
     figures = []
     for golems, suffix in ((GOLEMS, ""), (FEW, f"_{FEW}_golems")):
-        tell(f"deriving {RECORDS:,} records of {golems} golems")
+        on_step(f"deriving {RECORDS:,} records of {golems} golems")
         measured = world if golems == GOLEMS else World(FEW_TICKS, golems)
         stores, cycles = measured.home(root / str(golems)), cycles_for(RECORDS, golems)
         for segment, batch in enumerate(batches(measured, 0, cycles, max(TOGETHER // (golems * SPAN), 1)), 1):

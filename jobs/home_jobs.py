@@ -143,7 +143,7 @@ def observe_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStore
 )
 def rebuild_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Derive every table again and compare fingerprints. Raises FingerprintMismatch on a difference."""
-    compared = rebuild(home.stores, now=home.now(), tell=context.log.info)
+    compared = rebuild(home.stores, now=home.now(), on_step=context.log.info)
     context.add_output_metadata({"compared": markdown_table([asdict(c) | {"equal": c.equal} for c in compared])})
     different = [c.table for c in compared if not c.equal]
     if different:

@@ -23,7 +23,7 @@ from bardo_pipeline.policy.golem_configuration import Configuration
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, canonical, configuration_hash, read_recorded
 from bardo_pipeline.storage.log.configuration_events import home_configuration, in_recording_order, newest
 
-Tell = Callable[[str], None]
+OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def put_in_force(
     now: datetime,
     why: str,
     at: datetime | None = None,
-    tell: Tell = lambda _: None,
+    on_step: OnStep = lambda _: None,
 ) -> DerivationContext:
     """Adopt the stated configuration; return the context in force afterwards.
 
@@ -57,7 +57,7 @@ def put_in_force(
         return context
     with context.home.lock("adoption"):
         chosen = open_beside(context, policy)
-        build(context, chosen, now=now, tell=tell)
+        build(context, chosen, now=now, on_step=on_step)
         switch_to(context, chosen, f"{stated.name}: {why}", now=now, at=at)
     return DerivationContext.open(context.home.root)
 

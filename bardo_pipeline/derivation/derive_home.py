@@ -25,7 +25,7 @@ def derive_home(
     *,
     clock: Callable[[], datetime],
     marts: bool,
-    tell: Callable[[str], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Update all derived tables to the log, as Dagster's curator and death jobs do. A second call changes nothing.
 
@@ -33,17 +33,17 @@ def derive_home(
     ----------
     clock : current moment, UTC; recorded with verdicts, publications and vectors
     marts : build the warehouse with dbt
-    tell : receives the name of each step when it begins
+    on_step : receives the name of each step when it begins
     """
-    tell("retractions")
+    on_step("retractions")
     withdraw(context, now=clock())
-    derive_everything(context, now=clock(), tell=tell)
-    tell("deaths")
+    derive_everything(context, now=clock(), on_step=on_step)
+    on_step("deaths")
     complete_deaths(context, now=clock())
-    tell("index")
+    on_step("index")
     refresh_index(context)
     if marts:
-        tell("warehouse (dbt)")
+        on_step("warehouse (dbt)")
         build_warehouse(context.home, context.derivation_id, context.policy)
 
 

@@ -65,5 +65,5 @@ def _lighten(home: Home, log: EventLog, policy: Policy, kept: Collection[str], *
             if not dry_run:
                 index.refresh(episodes, gone_before=at)
         where = folder.relative_to(home.root).as_posix()
-        steps.append(Step(where, "left out what may go", 0, 0, size, disk_bytes(folder), leaving))
+        steps.append(Step(where, "removed expired episodes", 0, 0, size, disk_bytes(folder), leaving))
     return steps

@@ -119,7 +119,7 @@ def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolic
     for name, values in _WORDS.items():
         foreign = pc.invert(pc.is_in(entries[name], value_set=pa.array(values, pa.string())))
         foreign = pc.and_(pc.is_valid(entries[name]), foreign)
-        faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which is none of ours")
+        faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which this version does not know")
     for name in _MOMENTS:
         later = pc.greater(entries[name], pa.scalar(died_at, vocabulary.MOMENT))
         faults += _named(entries, later, lambda row, n=name: f"{n} is {row[n]}, after the death that left it")
@@ -145,7 +145,7 @@ def _identity_faults(entries: pa.Table) -> list[str]:
     ids = [entry_id(golem_id, key) for golem_id, key in zip(entries["origin_golem_id"].to_pylist(), keys, strict=True)]
     for name, expected in (("structure", keys), ("entry_id", ids)):
         differs = pc.not_equal(entries[name], pa.array(expected, pa.string()))
-        faults += _named(entries, differs, lambda row, n=name: f"{n} {row[n]!r} is not that of what it is about")
+        faults += _named(entries, differs, lambda row, n=name: f"{n} {row[n]!r} does not fit its content")
     for name in ("entry_id", "structure"):
         counts = entries[name].value_counts()
         duplicates = counts.filter(pc.greater(pc.struct_field(counts, "counts"), 1))

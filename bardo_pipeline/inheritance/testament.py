@@ -38,13 +38,7 @@ CATEGORIES: dict[str, str] = {
 }
 """The nine reflection categories (canon 42)."""
 
-ITEM = pa.struct(
-    [
-        required("statement", pa.string()),
-        listed("entry_ids", pa.string()),
-        listed("ticks", pa.int64()),
-    ]
-)
+ITEM = pa.struct([required("statement", pa.string()), listed("entry_ids", pa.string()), listed("ticks", pa.int64())])
 """One sentence with its evidence: entries, and ticks of this golem's own log, newest last."""
 
 TESTAMENT_SCHEMA = pa.schema(

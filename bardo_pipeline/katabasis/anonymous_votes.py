@@ -45,11 +45,7 @@ VOTE_CAUSE_SCHEMA = pa.schema(
 """One row per vote, private to the owner; key vote_id. The cycle of a death vote is the cycle closed by the death."""
 
 DEATH_SCHEMA = pa.schema(
-    [
-        *all_required(pa.string(), "golem_id", "owner_id"),
-        required("cycle", pa.int64()),
-        required("at", MOMENT),
-    ]
+    [*all_required(pa.string(), "golem_id", "owner_id"), required("cycle", pa.int64()), required("at", MOMENT)]
 )
 """Columns that votes need of a recorded death: the cycle that it closed, and its time. Further columns are ignored."""
 

@@ -72,11 +72,7 @@ def bundle_expectations(policy: Policy) -> tuple[Expectation, ...]:
 
     A critical failure refuses the bundle. A steward reviews warnings and may waive them (`bardo bundle waive`).
     """
-    return (
-        *_integrity(policy.inheritance),
-        *_distributions(policy.steward),
-        *_mandate(policy),
-    )
+    return (*_integrity(policy.inheritance), *_distributions(policy.steward), *_mandate(policy))
 
 
 def _integrity(policy: InheritancePolicy) -> tuple[Expectation, ...]:

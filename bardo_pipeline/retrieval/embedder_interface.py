@@ -84,12 +84,12 @@ def check_question(question: str, bytes_max: int) -> str:
     try:
         size = len(question.encode())
     except UnicodeEncodeError:
-        raise QueryError("the question holds what is no Unicode: leave the surrogates out") from None
+        raise QueryError("the question contains surrogates, which are no Unicode text: remove them") from None
     if size > bytes_max:
         raise QueryError(f"the question has {size:,} bytes, and at most {bytes_max:,} are read: ask for less at a time")
     preprocessed = preprocess(question)
     if not preprocessed:
-        raise QueryError("an empty question asks for nothing: say what to look for")
+        raise QueryError("the question is empty: name a subject")
     return preprocessed
 
 

@@ -72,18 +72,18 @@ def decide(situation: Situation, *, held: int, coverage: float, policy: Retrieva
     coverage : float, share of the protocol's baseline metrics with sufficient confidence, in [0, 1]
     """
     if situation.tier in SILENT_TIERS:
-        return Decision(True, f"the gate let the tick pass without a thought ({situation.tier})")
+        return Decision(True, f"the gate chose {situation.tier}, which does not deliberate")
     if not held:
-        return Decision(True, "nothing that it knows is awake")
+        return Decision(True, "no entry is active in this regime")
     if is_contrarian(situation, policy):
-        return Decision(False, f"the turn of tick {situation.tick} seeks what was felt the other way")
+        return Decision(False, f"tick {situation.tick} is a contrarian turn: it prefers entries of the opposite mood")
     arousal = situation.mood[1]
     if arousal >= policy.skip_arousal_max:
-        return Decision(False, f"arousal {arousal:.2f} asks for it")
+        return Decision(False, f"arousal is {arousal:.2f}, at least {policy.skip_arousal_max:.2f}")
     if situation.surprise is None:
-        return Decision(False, "it was asked outside of a tick")
+        return Decision(False, "the question was asked outside of a tick")
     if situation.surprise >= policy.skip_surprise_max:
-        return Decision(False, f"surprise {situation.surprise:.2f} asks for it")
+        return Decision(False, f"surprise is {situation.surprise:.2f}, at least {policy.skip_surprise_max:.2f}")
     if coverage < policy.skip_coverage_min:
         return Decision(False, f"of {situation.protocol or 'the market'} only {coverage:.0%} of the levels are known")
     return Decision(

@@ -231,7 +231,7 @@ def test_an_override_after_a_death_is_refused(log: Log) -> None:
     log.record([died(5)], NOW)
     assert log.record([pinned(4, 1)], NOW) == 1, "tick 5 is to come"
     append(log, ticks(5))
-    with pytest.raises(OverrideError, match=f"golem {GOLEM} died at tick 5: what it knew is closed"):
+    with pytest.raises(OverrideError, match=f"golem {GOLEM} died at tick 5: its knowledge is closed"):
         log.record([pinned(5, 2)], NOW)
     assert log.record([pinned(4, 1)], LATER) == 0
 

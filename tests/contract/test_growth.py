@@ -54,7 +54,7 @@ def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay
     before, version = stores.projections.digest("episodes"), stores.log.version
     dry = tend(stores.home, stores.log, tight, now=datetime.now(UTC), dry_run=True)
     report = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
-    (step,) = [step for step in report.steps if step.action == "left out what may go"]
+    (step,) = [step for step in report.steps if step.action == "removed expired episodes"]
     assert step.rows in [item.rows for item in dry.steps if item.action == step.action]
     episodes = stores.projections.read("episodes")
     last = pc.max(stores.log.read_cycles(["observed_at"])["observed_at"])
@@ -68,7 +68,7 @@ def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay
     assert (index_health.episodes, index_health.recall) == (episodes.num_rows - len(expired_ids), None)
     assert index_health.gone_before is not None
     repeated = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
-    assert not [step for step in repeated.steps if step.action == "left out what may go"]
+    assert not [step for step in repeated.steps if step.action == "removed expired episodes"]
 
 
 def facts(golems: int, each: int) -> pa.Table:

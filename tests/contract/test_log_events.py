@@ -65,7 +65,7 @@ REFUSED = {
     "a share above 1": (with_value("vitality.economic", 1.5), RecordError, r"vitality.economic is above 1.0: 1.5"),
     "a mood below -1": (with_value("pad_after.arousal", -1.01), RecordError, r"pad_after.arousal is below -1.0"),
     "tick 0": (with_value("tick", 0), RecordError, r"golem golem-0000, tick 0: tick is below 1"),
-    "an unknown regime": (with_value("regime", "sideways"), RecordError, r"regime is none of .*: 'sideways'"),
+    "an unknown regime": (with_value("regime", "sideways"), RecordError, r"regime is not one of .*: 'sideways'"),
     "a hash that is none": (
         with_value("actions.0.tx_hash", "0x12"),
         RecordError,

@@ -170,7 +170,7 @@ class TestOneBadRecordHoldsBackNothing:
         faults: list[tuple[dict[str, object], str, str]] = [
             ({"prediction_error": 1.5}, "RecordError", "prediction_error is above 1.0: 1.5"),
             ({"prediction_error": float("nan")}, "RecordError", "prediction_error is not finite"),
-            ({"tier": "T9"}, "RecordError", "tier is none of T0, T1, T2, suppress: 'T9'"),
+            ({"tier": "T9"}, "RecordError", "tier is not one of T0, T1, T2, suppress: 'T9'"),
             ({"colour": 1}, "RecordError", "colour: Extra inputs are not permitted"),
             ({"schema_version": 99}, "SchemaVersionError", "schema version 99 is newer than"),
             ({"schema_version": 99, "colour": 1}, "SchemaVersionError", "schema version 99 is newer than"),

@@ -29,7 +29,7 @@ from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.verification.verify import verify
 
 CURATED = ("curation", "cycles", "playbooks", "grimoire")
-Said = Mapping[tuple[str, int], str]
+Digests = Mapping[tuple[str, int], str]
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Faults:
 
 
 def recover(
-    root: Path, sent: Said, acknowledged: Said, *, gaps: tuple[TickRange, ...] = (), curate: bool = True
+    root: Path, sent: Digests, acknowledged: Digests, *, gaps: tuple[TickRange, ...] = (), curate: bool = True
 ) -> Faults:
     """Open the home, drain and derive, then look for each record that was sent or acknowledged.
 
@@ -116,7 +116,7 @@ def _read(home: Home, log: EventLog, faults: Faults) -> pa.Table | None:
     return rows
 
 
-def _compare(rows: pa.Table, sent: Said, acknowledged: Said, faults: Faults) -> None:
+def _compare(rows: pa.Table, sent: Digests, acknowledged: Digests, faults: Faults) -> None:
     keys = zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)
     there = dict(zip(keys, map(_digest, rows["content_hash"].to_pylist(), rows["payload"].to_pylist()), strict=True))
     times = Counter(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))

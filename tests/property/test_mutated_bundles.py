@@ -294,4 +294,4 @@ def test_an_entry_about_what_there_is_not_is_refused_though_its_names_fit(what: 
     about = NOWHERE[what]
     (fault, *_) = refusals(dict(vouched(bundle_of(*ROWS, entry(about=about))).files))
     assert fault.startswith(f"{ENTRIES}: entry {entry(about=about)['entry_id']}: ")
-    assert "which is none of ours" in fault or " without " in fault
+    assert "which this version does not know" in fault or " without " in fault

@@ -133,7 +133,7 @@ def test_a_decision_is_named_with_the_tick_that_it_rests_on(
     rows = old.filter(pc.and_(pc.equal(old["golem_id"], heir), pc.equal(old["operation"], "received")))
     stores.projections.growing("curation").put(rows.slice(0, 1), {"another liar": 1})
     bundle = births(stores)[heir]["bundle_hash"]
-    assert f"was withdrawn from what bundle {bundle} gave" in {o.says for o in remains(stores) if o.golem_id == heir}
+    assert f"was retracted from bundle {bundle}" in {o.says for o in remains(stores) if o.golem_id == heir}
 
 
 @pytest.mark.row("X-4")

@@ -15,7 +15,7 @@ from bardo_pipeline.curator.causality.variables import ALL_VARIABLES, COLUMNS, L
 from bardo_pipeline.policy import CausalPolicy, Policy
 
 Row = Mapping[str, Any]
-Told = dict[str, int]
+Variables = dict[str, int]
 
 
 class Run(list[Row]):
@@ -59,7 +59,7 @@ def _unbroken(life: list[Row]) -> list[Run]:
     return runs
 
 
-def variables_of(run: Run, place: int, rules: CausalPolicy) -> Told:
+def variables_of(run: Run, place: int, rules: CausalPolicy) -> Variables:
     """Return all variables of one tick from its run."""
     seen = run[place]["observation"]
     change = {name: _change(run, place, name) for name in ("return", "gas", "liquidity")}
@@ -74,7 +74,7 @@ def variables_of(run: Run, place: int, rules: CausalPolicy) -> Told:
     }
     minute = int(run[place]["observed_at"].timestamp()) // 60 % 1_440
     angle = minute * (2.0 * math.pi / 1_440)
-    by_key: Told = {
+    by_key: Variables = {
         **own,
         "crash": SCALE * _crashed(run, place, rules),
         "crash_soon": SCALE * any(_deep(run, i, place - 1, rules) for i in range(max(place - QUIET, 0), place)),

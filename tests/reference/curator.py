@@ -170,15 +170,15 @@ def _heed(cycle: _Cycle) -> None:
         now = cycle.now(entry)
         if order.kind == "EntryPinned":
             entry["pinned_ppm"] = max(_confidence(entry, _micros(order.at), cycle.policy), 1)
-            _tell(cycle, 3 * turn, "pinned", entry, now, order)
+            _override(cycle, 3 * turn, "pinned", entry, now, order)
             continue
         entry["confidence_ppm"], entry["anchor_us"] = now, cycle.at_us
         if order.kind == "EntryUnpinned":
             entry["pinned_ppm"] = 0
-            _tell(cycle, 3 * turn + 1, "unpinned", entry, now, order)
+            _override(cycle, 3 * turn + 1, "unpinned", entry, now, order)
         else:
             _correct(entry, order)
-            _tell(cycle, 3 * turn + 2, "corrected", entry, now, order)
+            _override(cycle, 3 * turn + 2, "corrected", entry, now, order)
 
 
 def _correct(entry: Entry, order: Order) -> None:
@@ -212,10 +212,10 @@ def _retract(cycle: _Cycle) -> None:
             entry.update(dict.fromkeys((*OWN, "pinned_ppm"), 0))
             entry |= {"status": "retracted", "decay_class": DECAY_CLASSES[about.decay_class]}
             earlier = sum(o.kind == "EntryRetracted" and e is entry for o, e in cycle.orders[:turn])
-            _tell(cycle, earlier, "retracted", entry, before, order)
+            _override(cycle, earlier, "retracted", entry, before, order)
 
 
-def _tell(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, order: Order) -> None:
+def _override(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, order: Order) -> None:
     """Overrides of one round are ordered by kind and entry; the next round follows."""
     step, cycle.step = cycle.step, cycle.step + rank
     cycle.note(operation, entry, before, order=order)
@@ -422,7 +422,7 @@ def _lead(cycle: _Cycle) -> None:
             for part in _folded_under(cycle, entry):
                 if part["own_count"]:
                     part.update(dict.fromkeys(OWN, 0))
-                    _tell(cycle, turn, "corrected", part, 0, order)
+                    _override(cycle, turn, "corrected", part, 0, order)
     met: dict[Structure, list[Group]] = {}
     for structure, group in cycle.evidence.items():
         if structure.gas_band not in WIDE["any"]:
@@ -467,7 +467,7 @@ def _compress(cycle: _Cycle) -> None:
             for part in _folded_under(cycle, entry):
                 part.update(dict.fromkeys(OWN, 0))
                 part["status"] = "retracted"
-                _tell(cycle, turn, "retracted", part, 0, order)
+                _override(cycle, turn, "retracted", part, 0, order)
     cycle.step += 100
     for structure, entry in entries.items():
         if entry["status"] == "folded" and not any(

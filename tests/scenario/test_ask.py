@@ -82,7 +82,7 @@ def test_a_golem_that_may_skip_says_why_it_did(home: Path, golem: str) -> None:
     loud = table.filter(pc.and_(pc.equal(table["tier"], "T1"), pc.greater(table["tick"], 50)))["tick"][0].as_py()
     skipped = ask_json(home, golem, QUESTION, "--tick", str(quiet), "--may-skip")
     assert (skipped["decision"]["skipped"], skipped["hits"]) == (True, [])
-    assert "the gate let the tick pass" in skipped["decision"]["reason"]
+    assert "the gate chose" in skipped["decision"]["reason"]
     answered = ask_json(home, golem, QUESTION, "--tick", str(quiet))
     assert answered["decision"] == skipped["decision"], (
         "who asks gets an answer, and hears what the golem would have done"
@@ -133,7 +133,7 @@ def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
 @pytest.mark.parametrize(
     ("words", "cure"),
     [
-        ("ask GOLEM ' '", "say what to look for"),
+        ("ask GOLEM ' '", "name a subject"),
         ("ask nobody gas", "golem nobody: no golem of this name was born"),
         ("ask GOLEM gas --k 0", "at least one entry must be wanted, not 0"),
         ("ask GOLEM gas --k -3", "at least one entry must be wanted, not -3"),

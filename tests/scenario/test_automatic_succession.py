@@ -267,7 +267,7 @@ def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: 
     done = run_due_successions(stores, now=NOW)
     assert done[first].halted is not None
     assert done[first].halted.step == "booted"
-    assert "what it would inherit is not what was published" in done[first].halted.why
+    assert "the bundle to inherit differs from the published one" in done[first].halted.why
     assert done[second].booted
     assert dead_golem(stores, first).heir_id not in births_of(stores)
     assert due_successions(stores, NOW + timedelta(days=9)) == []

@@ -222,7 +222,7 @@ def test_a_home_goes_to_another_model_whole_and_back(known: DerivationContext) -
         *known.projections.replaceable("grimoire").read()["text"].to_pylist(),
     }
     rows: list[tuple[str, int, int]] = []
-    done = reembed(known, "minilm-int8", now=LATER, tell=lambda *step: rows.append(step))
+    done = reembed(known, "minilm-int8", now=LATER, on_step=lambda *step: rows.append(step))
     assert ("vectors", len(texts), len(texts)) in rows
     new = DerivationContext.open(known.home.root)
     assert new.embedder_name == "minilm-int8" == done.new

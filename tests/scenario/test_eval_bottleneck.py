@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.bottleneck_evaluation import BUDGETS, POOL, WAYS, Squeeze, as_one, chosen
+from bardo_pipeline.runtime.bottleneck_evaluation import BUDGETS, POOL, WAYS, Squeeze, chosen, merged_grimoire
 from tests.scenario.test_eval_command import Page
 from tests.support.bardo_command import bardo
 from tests.support.handmade_grimoires import DIED, entry, grimoire, pattern
@@ -41,7 +41,7 @@ def test_what_several_golems_know_is_one_golem_s_with_one_entry_about_a_thing() 
     triples = [(g, about, 500_000 + 10_000 * i) for i, g in enumerate(("g-1", "g-2", "g-3")) for about in ("a", "b")]
     rows = [entry(g, about=pattern(a), confidence_ppm=sure, sign=1) for g, a, sure in triples]
     rows.append(entry("g-3", about=pattern("c"), status="pruned", confidence_ppm=900_000, sign=1))
-    pool = as_one(grimoire(*rows))
+    pool = merged_grimoire(grimoire(*rows))
     assert set(pool["golem_id"].to_pylist()) == {POOL}
     assert len(set(pool["structure"].to_pylist())) == pool.num_rows == 2
     assert pool["confidence_ppm"].to_pylist() == [520_000] * 2, "the surest of each"

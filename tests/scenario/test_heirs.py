@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
     apart = golem_report(stores, dead.golem_id).divergence_ppm
     assert apart is not None
     assert apart < 150_000, "this golem repeated what it was given"
-    with pytest.raises(SuccessionError, match=r"too much like .* at least 15.0% .* --force-similarity"):
+    with pytest.raises(SuccessionError, match=r"too similar to its inheritance.* at least 15.0% .* --force-similarity"):
         summon(stores, dead, HeirRequest(40_000_000), now=NOW)
     nothing = dead_golem(stores, dead.golem_id).__class__(dead.golem_id, dead.born, dead.died, dead.died_at, None)
     with pytest.raises(SuccessionError, match=r"no published bundle.*--no-inherit"):

@@ -105,7 +105,7 @@ def test_the_table_shows_score_holders_and_text(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "cure"),
     [
-        ("search ' '", "say what to look for"),
+        ("search ' '", "name a subject"),
         ("search gas --store foo", "there is no store 'foo': entries, episodes, both"),
         ("search gas --golem nobody", "no golem of this name was born"),
         ("search gas --kind foo", "no kind is called 'foo'"),

@@ -70,7 +70,7 @@ def test_what_is_remembered_later_is_found_as_well(small_home: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "cure"),
     [
-        ("similar ' '", "say what to look for"),
+        ("similar ' '", "name a subject"),
         ("similar gas --golem nobody", 'golem nobody: no golem of this name was born: `bardo sql "from dim_golem"`'),
         ("similar gas --format csv", "table or json"),
         ("similar gas --limit 0", "Invalid value for '--limit'"),

@@ -21,13 +21,13 @@ class Forked:
 
     def __init__(self, play: Callable[..., object], *words: str) -> None:
         """play: a function of a module; the new process calls it with these arguments, and ends when it returns."""
-        reads, tell = CONTEXT.Pipe(duplex=False)
+        reads, on_step = CONTEXT.Pipe(duplex=False)
         hear, says = CONTEXT.Pipe(duplex=False)
         self._process: ForkServerProcess = CONTEXT.Process(target=_play, args=(reads, says, play, words), daemon=True)
         self._process.start()
         reads.close()
         says.close()
-        self.input, self.out = _file(tell, "w"), _file(hear, "r")
+        self.input, self.out = _file(on_step, "w"), _file(hear, "r")
 
     @property
     def returncode(self) -> int | None:

@@ -85,7 +85,7 @@ def test_words_that_are_not_utf8_are_refused_and_named() -> None:
 @pytest.mark.row("MEM-9", "MEM-10")
 @pytest.mark.parametrize(
     ("question", "text"),
-    [("", "say what to look for"), (" \n\t", "say what to look for"), ("x" * 101, "at most 100 are read"),
+    [("", "name a subject"), (" \n\t", "name a subject"), ("x" * 101, "at most 100 are read"),
      ("é" * 51, "102 bytes"), ("\ud800", "no Unicode")],
 )  # fmt: skip
 def test_a_question_of_nothing_of_too_much_or_of_no_unicode_is_refused(question: str, text: str) -> None:
@@ -99,8 +99,8 @@ def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
     nothing = Grimoire("g", 0, 0, datetime(2026, 1, 1, tzinfo=UTC), None, ENTRY_SCHEMA.empty_table())
     plain: dict[str, Any] = {"status": "active", "kind": None, "text": None, "confidence_min": 0.0, "pinned": False}
     for wrong, message in (
-        ({"status": "gone"}, "--status 'gone' is none of"),
-        ({"kind": "rule"}, "--kind 'rule' is none of insight"),
+        ({"status": "gone"}, "--status 'gone' is not one of"),
+        ({"kind": "rule"}, "--kind 'rule' is not one of insight"),
         ({"confidence_min": float("nan")}, "a confidence is between 0 and 1, not nan"),
     ):
         with pytest.raises(QueryError, match=message):

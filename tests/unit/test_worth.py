@@ -16,7 +16,7 @@ from bardo_pipeline.quality.grimoire_precision import Ground, Look, judge_link, 
 from bardo_pipeline.quality.known_questions import questions, score_answers, words_for
 from bardo_pipeline.quality.memory_targets import Discoveries, bounds, fades
 from bardo_pipeline.quality.true_effects import CELLS, Judged, PlantedTruth, Yardstick, cell_name, measure, windows_met
-from bardo_pipeline.runtime.memory_evaluation import found_in
+from bardo_pipeline.runtime.memory_evaluation import discoveries_in
 from tests.support.handmade_grimoires import DAY, DIED, decisions, entry, grimoire, pattern
 
 POLICY = Policy()
@@ -127,7 +127,7 @@ def test_what_was_held_for_a_while_where_there_is_nothing_is_told_beside_what_is
         staged | {"operation": "staged", "status": "candidate", "cycle": 1, "at": DIED},
         level(45_000) | {"operation": "created", "cycle": 1, "at": DIED},
     ]
-    assert found_in(decisions(*rows), 4) == Discoveries(tested=3, living=1, ever=2, golems=4, golems_with=1)
+    assert discoveries_in(decisions(*rows), 4) == Discoveries(tested=3, living=1, ever=2, golems=4, golems_with=1)
 
 
 @pytest.mark.row("X-5")

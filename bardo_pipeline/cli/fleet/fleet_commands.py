@@ -23,7 +23,7 @@ from bardo_pipeline.storage.warehouse.build import query
 _TOOLS = Path(sys.executable).parent
 
 DAGSTER_SETTINGS = """\
-# Settings of this home's Dagster instance. Written once; what you change here, stays.
+# Settings of this home's Dagster instance. Written once; your changes are kept.
 
 telemetry:
   enabled: false

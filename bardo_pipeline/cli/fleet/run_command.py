@@ -32,7 +32,7 @@ from bardo_pipeline.policy.toml_config import ConfigFile
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.runtime.fleet_run import passes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
-from bardo_pipeline.runtime.run_settings import Progress as Told
+from bardo_pipeline.runtime.run_settings import Progress as RunProgress
 from bardo_pipeline.storage.home import Home, stated_in
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
@@ -112,7 +112,7 @@ def go(
         if derive:
             step = progress.add_task("deriving", total=None, now="")
             withdraw(stores, now=clock())
-            derive_everything(stores, now=clock(), tell=lambda name: progress.update(step, now=name))
+            derive_everything(stores, now=clock(), on_step=lambda name: progress.update(step, now=name))
             progress.update(step, now="index")
             refresh_index(stores)
             if marts:
@@ -141,13 +141,13 @@ def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], pr
         task = progress.add_task("living heirs" if part.heirs else "living", total=life.tape.ticks, now="")
         heirs = {heir.golem_id for heir in part.heirs}
 
-        def tell(p: Told, task: TaskID = task, heirs: set[str] = heirs) -> None:
+        def on_step(p: RunProgress, task: TaskID = task, heirs: set[str] = heirs) -> None:
             counts = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
             progress.update(task, completed=p.ticks_done, now=counts)
             if heirs:
                 retry_registrations(stores, heirs, now=clock())
 
-        part_ending = life.live(tell)
+        part_ending = life.live(on_step)
         progress.update(task, completed=life.tape.ticks)
         ending = Ending(*(a + b for a, b in zip(astuple(ending), astuple(part_ending), strict=True)))
     return ending

@@ -61,7 +61,7 @@ def observe_golems(
         out.print("No golem fell silent.")
         return
     rows = [(s.golem_id, s.tick, f"{s.at:%Y-%m-%d %H:%M}", f"{s.hours:,.1f}", _OUTCOMES[s.outcome]) for s in silences]
-    print_table("Silent golems", ["golem", "last tick", "heard", "hours", "what came of it"], rows)
+    print_table("Silent golems", ["golem", "last tick", "last record", "silent hours", "outcome"], rows)
     declared = {silence.golem_id for silence in silences if silence.outcome == "declared"}
     if not declared:
         return
@@ -217,7 +217,7 @@ def _show_life(report: GolemReport) -> None:
         lines.append(f"phase {report.phase}; vitality: {parts}")
     lines.append(f"credits ${report.credits_micros / 1e6:,.2f}" + _money(report))
     if report.divergence_ppm is not None:
-        lines.append(f"divergence from what it was given: {report.divergence_ppm / PPM:.0%}")
+        lines.append(f"divergence from its inheritance: {report.divergence_ppm / PPM:.0%}")
     lines += [f"default of its line: re-centres {line}" for line in report.defaults]
     lines.append(f"line: {' > '.join(report.lineage)}; heirs: {', '.join(report.heirs) or 'none'}")
     if report.died is not None:

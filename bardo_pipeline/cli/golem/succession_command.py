@@ -187,7 +187,7 @@ def _show_advice(stores: DerivationContext, predecessor: deaths.DeadGolem) -> No
     panels = Table.grid(expand=True, padding=(0, 1))
     panels.add_row(
         Panel(escape(sections), title=f"How {predecessor.golem_id} was configured"),
-        Panel("\n\n".join(advice) or "It gives no advice.", title="What it tells its successor"),
+        Panel("\n\n".join(advice) or "It gives no advice.", title="Advice to its successor"),
     )
     out.print(panels)
 

@@ -29,8 +29,8 @@ def derive(
 ) -> None:
     """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
     context = open_context(home, embedder)
-    with spinner("deriving") as tell:
-        derive_home(context, clock=now, marts=marts, tell=tell)
+    with spinner("deriving") as on_step:
+        derive_home(context, clock=now, marts=marts, on_step=on_step)
     cycles, version = context.projections.digest("cycles").rows, context.log.version
     out.print(f"{cycles:,} cycles derived, as of log version {version}")
     context.log.close()
@@ -44,8 +44,8 @@ def rebuild(
 ) -> None:
     """Derive every table again from the log, in a separate folder, and compare fingerprints; exit 1 on a difference."""
     stores, moment = open_context(home, embedder), None if as_of is None else moment_of(as_of, "--as-of")
-    with spinner("deriving again") as tell:
-        comparisons = versions.rebuild(stores, now=now(), moment=moment, version=as_of_version, tell=tell)
+    with spinner("deriving again") as on_step:
+        comparisons = versions.rebuild(stores, now=now(), moment=moment, version=as_of_version, on_step=on_step)
     rows = [
         (c.table, c.row_count, c.fingerprint[:16], c.rebuilt_fingerprint[:16], "equal" if c.equal else "DIFFERENT")
         for c in comparisons

@@ -117,12 +117,7 @@ def revoke(
 
 
 @app.command("owner")
-def owner(
-    owner: opt.Owner,
-    public: Public = None,
-    file: File = None,
-    home: opt.Home = None,
-) -> None:
+def owner(owner: opt.Owner, public: Public = None, file: File = None, home: opt.Home = None) -> None:
     """Make or register the key that signs bundles of an owner's golems: made here, or a public key made elsewhere."""
     with open_log(home) as log:
         keys = OwnerKeys(log.home, log)

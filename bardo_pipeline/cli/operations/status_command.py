@@ -191,7 +191,7 @@ def watch(
     """Watch events: perception, mood, decisions, actions, memory and death of golems."""
     wanted = None if category is None else {name.strip() for name in category.split(",") if name.strip()}
 
-    async def tell() -> None:
+    async def print_events() -> None:
         events = watched(
             root_of(home), wanted, golems=golem, replay=replay, since=since, follow=follow, embedder=embedder
         )
@@ -199,7 +199,7 @@ def watch(
             echo(event.model_dump_json() if format == "json" else _line(event))
 
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        asyncio.run(tell())
+        asyncio.run(print_events())
 
 
 def _line(event: GolemEvent) -> str:

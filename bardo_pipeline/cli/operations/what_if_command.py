@@ -83,8 +83,8 @@ def ask_what_if(
         comparison = compare(stores, derivations.open_read_only(stores, against), horizon_us=horizon_us)
     elif change or policy is not None or stores.frozen is not None:
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
-        with spinner("deriving", quiet=json) as tell:
-            comparison = what_if(stores, changed, now=now(), golems=golem, horizon_us=horizon_us, tell=tell)
+        with spinner("deriving", quiet=json) as on_step:
+            comparison = what_if(stores, changed, now=now(), golems=golem, horizon_us=horizon_us, on_step=on_step)
     else:
         raise ConfigError("the policy is unchanged: give --set NAME=VALUE or --policy FILE")
     print_json(_comparison_facts(comparison)) if json else _show(comparison, examples)
@@ -120,8 +120,8 @@ def adopt_derivation(
         return
     if derivation is None:
         raise ConfigError("no derivation is named: `bardo whatif --list` lists them")
-    with spinner("updating the derivation", quiet=json) as tell:
-        event = derivations.adopt(stores, derivation, why, now=now(), tell=tell)
+    with spinner("updating the derivation", quiet=json) as on_step:
+        event = derivations.adopt(stores, derivation, why, now=now(), on_step=on_step)
         derivations.settle(DerivationContext.open(root), now=now())
     assert event.adopted is not None, "an adoption event has its payload"
     if json:

@@ -218,11 +218,11 @@ class _Test:
         for unit, place in links.places():
             row, column = int(links.rows[unit, place]), int(links.columns[unit, place])
             at = np.flatnonzero(causes.column[unit] == column)
-            is_found = bool(len(at)) and searchable[unit] and np.sign(causes.weight[unit, at[0]]) == state["sign"][row]
+            holds = bool(len(at)) and searchable[unit] and np.sign(causes.weight[unit, at[0]]) == state["sign"][row]
             received = bool(is_quarantined(state, np.array([row]))[0])
             if received and not searchable[unit]:
                 staged.append((row, unit))
-            elif not is_found:
+            elif not holds:
                 if received:  # refuted by own moments; if the search finds it later, it is the golem's own
                     state["origin"][row], state["provenance"][row] = state["golem"][row], 0
                 for name in (*OWN, "sign"):

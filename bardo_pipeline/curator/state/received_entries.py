@@ -32,11 +32,7 @@ opposite; anomalous: unknown market or outsized effect; unproven: a claim about 
 the limit of one delivery."""
 
 VERDICT_SCHEMA = pa.schema(
-    [
-        *NOVELTY_SCHEMA,
-        *all_required(pa.string(), "verdict", "reason"),
-        required("confidence_ppm", pa.int64()),
-    ]
+    [*NOVELTY_SCHEMA, *all_required(pa.string(), "verdict", "reason"), required("confidence_ppm", pa.int64())]
 )
 """NOVELTY_SCHEMA with the verdict, its reason, and the entering confidence (0 unless accepted)."""
 

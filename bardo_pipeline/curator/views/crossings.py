@@ -210,7 +210,7 @@ anomaly), or "cause" for leads_to. entry_id is the cause of leads_to, the folded
 id. strength_ppm: the smaller confidence at the anchors, for told_by the wider rule's, in parts per million."""
 
 _RELATIONS = ("agrees", "differs", "leads_to", "told_by")
-_AGREES, _DIFFERS, _LEADS_TO, _TOLD_BY = range(len(_RELATIONS))
+_AGREES, _DIFFERS, _LEADS_TO, _STATED_BY = range(len(_RELATIONS))
 _RESPECTS = ("anomaly", "regime", "gas", "cause")
 
 _STANDS_FOR = np.zeros((len(GAS_SPANS), len(GAS_SPANS)), bool)
@@ -266,7 +266,7 @@ def links_of(entries: pa.Table) -> pa.Table:
         "other_id": entries["entry_id"].take(pa.array(right)),
         "relation": pa.array(_RELATIONS).take(pa.array(relation)),
         "across": pa.array(_RESPECTS).take(pa.array(across)),
-        "strength_ppm": np.where(relation == _TOLD_BY, trust[right], np.minimum(trust[left], trust[right])),
+        "strength_ppm": np.where(relation == _STATED_BY, trust[right], np.minimum(trust[left], trust[right])),
     }
     return pa.table(links, LINK_SCHEMA)
 
@@ -298,7 +298,7 @@ def _folded_rules(entries: pa.Table, is_folded: BoolArray, replacement: BoolArra
     gas = np.asarray(pc.fill_null(entries["gas"], 0))
     old, new = (entries.filter(pa.array(rows & banded)) for rows in (is_folded, replacement))
     left, right = _joined(old, new, scene, scene)
-    return _Pairs.where(_STANDS_FOR[gas[right], gas[left]], left, right, _TOLD_BY, _RESPECTS.index("gas"))
+    return _Pairs.where(_STANDS_FOR[gas[right], gas[left]], left, right, _STATED_BY, _RESPECTS.index("gas"))
 
 
 def _joined(

@@ -112,9 +112,9 @@ def select_entries(
     text : part of the entry's text or category
     """
     if status not in (*STATUSES, "all"):
-        raise QueryError(f"--status {status!r} is none of all, {', '.join(STATUSES)}")
+        raise QueryError(f"--status {status!r} is not one of all, {', '.join(STATUSES)}")
     if kind not in (None, *ENTRY_KINDS):
-        raise QueryError(f"--kind {kind!r} is none of {', '.join(ENTRY_KINDS)}")
+        raise QueryError(f"--kind {kind!r} is not one of {', '.join(ENTRY_KINDS)}")
     if not 0.0 <= confidence_min <= 1.0:
         raise QueryError(f"a confidence is between 0 and 1, not {confidence_min}")
     rows = grimoire.entries

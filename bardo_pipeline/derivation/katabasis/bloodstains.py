@@ -61,7 +61,7 @@ def bloodstain(context: DerivationContext, golem_id: str) -> dict[str, Any]:
     rows = bloodstains(context, [golem_id])
     if not rows:
         is_born = golem_id in context.life("GolemBorn")["golem_id"].to_pylist()
-        reason = "lives: a bloodstain is what a death leaves" if is_born else "no golem of this name was born"
+        reason = "lives: only a dead golem has a bloodstain" if is_born else "no golem of this name was born"
         raise QueryError(f'golem {golem_id}: {reason}; `bardo sql "from fct_deaths"` lists the dead')
     return rows[0]
 

@@ -88,8 +88,8 @@ def export_entry(context: DerivationContext, golem_id: str, entry: str, why: str
         raise LibraryError(f"entry {row['entry_id']} comes from a dream: it stays with golem {golem_id}")
     if row["confidence_now_ppm"] < ppm(confidence_min):
         raise LibraryError(
-            f"entry {row['entry_id']} of golem {golem_id} is trusted {row['confidence_now_ppm'] / PPM:.0%}, and what "
-            f"is exported needs {confidence_min:.0%}: wait until its outcomes bear it out"
+            f"entry {row['entry_id']} of golem {golem_id} has confidence {row['confidence_now_ppm'] / PPM:.0%}, and an "
+            f"export needs {confidence_min:.0%}: wait until its outcomes confirm it"
         )
     version = (row["entry_id"], grimoire.cycle)
     exports = context.life_fields("EntryExported", "entry_id", "cycle_seen", golems=[golem_id]).to_pylist()

@@ -51,7 +51,7 @@ from bardo_pipeline.retrieval.credit_rules import signs_of
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import query
 
-NOT_GIVEN = "the log does not give it without what is left out: it rests on that, or was not derived since"
+NOT_GIVEN = "the log without the excluded records does not give it: it depends on them, or was not derived since"
 
 
 class Remains(NamedTuple):
@@ -196,7 +196,7 @@ def _curation(proof: _Proof) -> Iterator[Remains]:
     received = rows.filter(pc.equal(rows["operation"], "received"))
     for row in received.select(["golem_id", *key, "cause_bundle"]).to_pylist():
         if row["entry_id"] in proof.left.entries(row["golem_id"]):
-            fact = f"was withdrawn from what bundle {row['cause_bundle']} gave"
+            fact = f"was retracted from bundle {row['cause_bundle']}"
             yield Remains("curation", row["golem_id"], _named(row, key), fact)
     yield from _by_causes(proof, "curation", key, proof.rederived.decisions)
 
@@ -250,7 +250,7 @@ def _votes(proof: _Proof) -> Iterator[Remains]:
     ids = projections.growing("votes").read(["vote_id"])["vote_id"]
     backed = projections.growing("vote_causes").read(["vote_id"])["vote_id"].combine_chunks()
     for vote_id in ids.filter(pc.invert(pc.is_in(ids, value_set=backed))).to_pylist():
-        yield Remains("votes", None, f"vote_id {vote_id}", "nobody's cause for it stands")
+        yield Remains("votes", None, f"vote_id {vote_id}", "none of its causes is left")
 
 
 def _consensus(proof: _Proof) -> Iterator[Remains]:

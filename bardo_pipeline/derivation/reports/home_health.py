@@ -292,13 +292,13 @@ def overrun(journal_states: Iterable[Journal], policy: Policy) -> Iterator[Fault
         yield from _above(
             "journal.bytes", journal.depth.bytes, policy.health.journal_share_max * journal.bytes_max,
             f"writer {journal.writer}: {journal.depth.bytes:,} acknowledged bytes are not in the log; at "
-            f"{journal.bytes_max:,} its appends wait or fail: `bardo drain` says what holds it up",
+            f"{journal.bytes_max:,} its appends wait or fail: `bardo drain` names the cause",
         )  # fmt: skip
         age = journal.depth.oldest_seconds or 0
         yield from _above(
             "journal.age", age, policy.health.undrained_flushes_max * journal.flush_seconds,
-            f"writer {journal.writer}{'' if journal.alive else ' (dead)'}: what it acknowledged {age:,.0f} s ago "
-            "is not in the log: `bardo drain` says what holds it up",
+            f"writer {journal.writer}{'' if journal.alive else ' (dead)'}: records acknowledged {age:,.0f} s ago "
+            "are not in the log: `bardo drain` names the cause",
         )  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def _above(measure: str, value: float, limit: float, text: str) -> Iterator[Faul
 def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     limits, living = policy.health, health.golems.born - health.golems.dead - health.golems.waiting
     silent_seconds = (health.silent_seconds or 0) if living else 0
-    yield from _above("leases.stale", health.leases.stale, 0, "their writers died: `bardo drain` takes what they left")
+    yield from _above("leases.stale", health.leases.stale, 0, "their writers died: `bardo drain` commits their records")
     yield from _above(
         "spool.age", health.spool.oldest_seconds or 0, limits.spool_seconds_max,
         f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool take`",
@@ -335,7 +335,7 @@ def _vector_faults(health: Health, policy: Policy) -> Iterator[Fault]:
         assert embedder.distance_max is not None, "a check has its figures"
         yield Fault(
             "vectors.drift", embedder.distance_max, policy.embedding.distance_critical,
-            f"{'; '.join(embedder.says)}: no vectors are made; put the model back as it was, then "
+            f"{'; '.join(embedder.says)}: no vectors are made; restore the model, then "
             "`bardo drift --check`, or `bardo reembed`",
         )  # fmt: skip
 
@@ -346,7 +346,7 @@ def _lag_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     for name, seconds in (waiting | {"marts": marts_seconds}).items():
         yield from _above(
             f"{name}.waiting", seconds or 0, policy.health.waiting_seconds_max,
-            f"what closed {seconds or 0:,.0f} s ago is not in {name}: run the curator job, see why it did not",
+            f"cycles closed {seconds or 0:,.0f} s ago are not in {name}: run the curator job, or see why it failed",
         )  # fmt: skip
     yield from _above(
         "verdicts.refused", health.judgements.refused_day, policy.health.refused_bundles_max,

@@ -97,7 +97,7 @@ def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = No
     if golem_id is not None:
         holdings = _line(holdings, golem_id)
         if not holdings:
-            raise QueryError(f"golem {golem_id} never held entry {entry_id}: leave --golem out to see who did")
+            raise QueryError(f"golem {golem_id} never held entry {entry_id}: omit --golem to list the golems that did")
     return sorted(holdings, key=lambda h: (h.generation or 0, h.golem_id))
 
 

@@ -145,7 +145,7 @@ def check_export(run: SuccessionRun) -> dict[str, Any]:
     """Name the bundle to inherit. Raises SuccessionHalted if one is requested but none is published."""
     if run.wish.inherit and run.dead.bundle_hash is None:
         raise SuccessionHalted(
-            f"golem {run.dead.golem_id} left no published bundle: `bardo golem show` says what stopped it"
+            f"golem {run.dead.golem_id} left no published bundle: `bardo golem show` names the cause"
         )
     why = "the bundle that was published" if run.bundle_hash else "nothing is inherited"
     return {"bundle_hash": run.bundle_hash, "why": why}
@@ -179,8 +179,8 @@ def check_copy(run: SuccessionRun) -> dict[str, Any]:
     if run.wish.force:
         return {"divergence_ppm": divergence, "why": f"{comparison}; forced by hand"}
     raise SuccessionHalted(
-        f"what it leaves is too much like what it was given: {comparison}. `bardo golem successor {run.dead.golem_id} "
-        "--force-similarity` takes a copy, `--no-inherit` begins without",
+        f"its legacy is too similar to its inheritance: {comparison}. `bardo golem successor {run.dead.golem_id} "
+        "--force-similarity` accepts the copy, `--no-inherit` inherits nothing",
         divergence_ppm=divergence,
     )
 
@@ -233,7 +233,7 @@ def _booted(run: SuccessionRun) -> dict[str, Any]:
     try:
         events: list[LifeEvent] = birth_record(run.context, heir_id, birth, run.at).events
     except BundleError as error:
-        raise SuccessionHalted(f"what it would inherit is not what was published: {error}") from error
+        raise SuccessionHalted(f"the bundle to inherit differs from the published one: {error}") from error
     events.append(life_event(heir_id, run.at, configured))
     return {"bundle_hash": birth.bundle_hash, "why": "born; the next run lives it", "events": events}
 

@@ -218,8 +218,8 @@ def _check_same_terms(
     total = sum(getattr(standing_birth, name) for name in money[:3])
     raise SuccessionError(
         f"golem {dead.golem_id} has an heir already: {heir_id}, founded with ${total / 1e6:,.2f} and "
-        f"{'a bundle' if standing_birth.bundle_hash else 'nothing inherited'}: a golem has one; "
-        f"`bardo golem found --like {dead.golem_id}` begins a lineage of its own"
+        f"{'a bundle' if standing_birth.bundle_hash else 'nothing inherited'}: a golem has one heir; "
+        f"`bardo golem found --like {dead.golem_id}` founds another lineage"
     )
 
 

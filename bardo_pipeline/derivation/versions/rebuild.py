@@ -62,7 +62,7 @@ class Compared:
 
 
 def derive_everything(
-    context: DerivationContext, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+    context: DerivationContext, *, now: datetime, on_step: Callable[[str], None] = lambda _: None
 ) -> None:
     """Update all projections to the log, causes first. Verdicts and publications are events and not derived here."""
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -80,7 +80,7 @@ def derive_everything(
         ("library", lambda: derive_library(context)),
     )
     for name, derive in steps:
-        tell(name)
+        on_step(name)
         derive()
 
 
@@ -90,7 +90,7 @@ def rebuild(
     now: datetime,
     version: int | None = None,
     moment: datetime | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> list[Compared]:
     """Update the tables in force, derive all tables again, and compare both. The rebuilt tables are deleted.
 
@@ -111,7 +111,7 @@ def rebuild(
         as_of=LogAsOf(context.log, version=version, moment=moment) if is_earlier else None,
     )
     try:
-        derive_everything(beside, now=now, tell=tell)
+        derive_everything(beside, now=now, on_step=on_step)
         tables = _as_of(context, beside) if is_earlier else {name: context.projections.read(name) for name in TABLES}
         compared = [_compared(n, Digest.of(tables[n]), Digest.of(beside.projections.read(n))) for n in TABLES]
         if not is_earlier:

@@ -101,7 +101,7 @@ def build(
     beside: DerivationContext,
     *,
     now: datetime,
-    tell: Callable[[str], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
     """Update a side derivation to the log; return the tables that are shared with the derivation in force.
 
@@ -113,16 +113,16 @@ def build(
     """
     _check_room(context, beside.projections.root.name)
     if isinstance(beside.as_of, LogOfGolems):
-        tell("curation")
+        on_step("curation")
         derive_curation(beside)
-        tell("dreams")
+        on_step("dreams")
         derive_dreams(beside)
         for name in GRIMOIRE_VIEWS:
-            tell(name)
+            on_step(name)
             derive_grimoire_views(beside, name)
         return ()
     shared = _share_episodes(context, beside)
-    derive_everything(beside, now=now, tell=tell)
+    derive_everything(beside, now=now, on_step=on_step)
     return shared
 
 
@@ -254,7 +254,7 @@ def open_adoptable(context: DerivationContext, name: str) -> DerivationContext:
 
 
 def adopt(
-    context: DerivationContext, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+    context: DerivationContext, name: str, why: str, *, now: datetime, on_step: Callable[[str], None] = lambda _: None
 ) -> LifeEvent:
     """Update a side derivation to the log and adopt it.
 
@@ -268,7 +268,7 @@ def adopt(
         if name == current.derivation_id:
             raise DerivationError(f"derivation {name} is in force already: `bardo whatif --list` shows the others")
         chosen = open_adoptable(context, name)
-        build(context, chosen, now=now, tell=tell)
+        build(context, chosen, now=now, on_step=on_step)
         return switch_to(context, chosen, why.strip(), now=now)
 
 

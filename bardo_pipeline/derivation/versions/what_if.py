@@ -148,7 +148,7 @@ def what_if(
     now: datetime,
     golems: Sequence[str] | None = None,
     horizon_us: int = DAY_US,
-    tell: Callable[[str], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> WhatIf:
     """Derive the log under another policy, update both derivations, and compare them.
 
@@ -163,15 +163,15 @@ def what_if(
     ConfigError : there are too many side derivations
     """
     if context.frozen is None:
-        tell("what is in force")
+        on_step("derivation in force")
         derive_everything(context, now=now)
     beside = open_beside(context, policy, golems=golems)
     shared: tuple[str, ...] = ()
     if golems is None and beside.derivation_id == context.derivation_id:
         beside, shared = context, tuple(TABLES)
     else:
-        shared = build(context, beside, now=now, tell=tell)
-    tell("comparing")
+        shared = build(context, beside, now=now, on_step=on_step)
+    on_step("comparing")
     try:
         return compare(context, beside, shared=shared, horizon_us=horizon_us)
     except SchemaVersionError as error:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bardo_pipeline.events.life.override_events import Said
+from bardo_pipeline.events.life.override_events import Statement
 from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -63,7 +63,7 @@ class EntryPulled(Part):
     """The owner copies an entry of a dying golem to the library, within the grace period after its testament."""
 
     entry_id: Name
-    why: Said
+    why: Statement
 
 
 class EntryExported(Part):
@@ -75,7 +75,7 @@ class EntryExported(Part):
     entry_id: Name
     tick_seen: Whole
     cycle_seen: Whole
-    why: Said
+    why: Statement
 
 
 class BundlePurchased(Part):
@@ -85,7 +85,7 @@ class BundlePurchased(Part):
     bundle_hash: Name
     from_golem_id: Name
     entry_count: Whole
-    why: Said
+    why: Statement
 
 
 class KitOrdered(Part):
@@ -98,4 +98,4 @@ class KitOrdered(Part):
     number: Annotated[int, Field(ge=1)]
     bundle_hash: Name
     entry_count: Whole
-    why: Said
+    why: Statement

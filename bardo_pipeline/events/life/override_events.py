@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from bardo_pipeline.errors import OverrideError
 from bardo_pipeline.events.record.model import Name, Part, Tick, Unit, Whole
 
-Said = Annotated[str, Field(min_length=1, max_length=4_096)]
+Statement = Annotated[str, Field(min_length=1, max_length=4_096)]
 """A reason or note by an owner."""
 
 Verdict = Literal["pays", "harms", "anti_knowledge"]
@@ -87,7 +87,7 @@ class Override(Part):
     entry_id: Name
     tick_seen: Whole
     cycle_seen: Whole
-    why: Said
+    why: Statement
 
 
 class Pinned(Override):
@@ -108,7 +108,7 @@ class Corrected(Override):
     confidence: Unit | None = None
     verdict: Verdict | None = None
     decay_class: OwnersDecayClass | None = None
-    note: Said | None = None
+    note: Statement | None = None
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -187,7 +187,7 @@ def check_overrides(
         seen, newest, died = override.tick_seen, contiguous(golem_id), death(golem_id)
         if died is not None and newest >= died:
             raise OverrideError(
-                f"golem {golem_id} died at tick {died}: what it knew is closed; say it of the heirs that hold the entry"
+                f"golem {golem_id} died at tick {died}: its knowledge is closed: override the entry of its heirs"
             )
         if seen != newest:
             raise OverrideError(

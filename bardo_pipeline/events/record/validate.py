@@ -85,7 +85,7 @@ def _field_checks(name: str, annotation: Any) -> tuple[str, Any, tuple[Rule, ...
         )
     elif get_origin(core) is Literal:
         words = pa.array(get_args(core))
-        sentence = f"is none of {', '.join(get_args(core))}"
+        sentence = f"is not one of {', '.join(get_args(core))}"
         rules.append(Rule(sentence, lambda values: pc.invert(pc.is_in(values, value_set=words))))
     return name, core, tuple(rules), nullable
 

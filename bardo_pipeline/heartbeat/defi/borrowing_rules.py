@@ -49,7 +49,7 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
     owed = supplied * ratio
     swap = np.where(asset == BASE, supplied, owed)  # one side is not the idle money's token
     gas = gas_micros(tape, t, rules.borrow_gas_units)
-    assert tape.reserves is not None, "who acts on a loan is in a market with reserves"
+    assert tape.reserves is not None, "a golem that acts on a loan is in a market with reserves"
     beyond = ratio > np.minimum(loan_term("loan_to_value", asset, rules), rules.ratio_max)
     stops: tuple[Stop, ...] = (
         (beyond, BLOCKED, WHY_RATIO),

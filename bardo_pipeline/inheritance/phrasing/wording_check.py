@@ -52,7 +52,7 @@ def _scenes() -> dict[str, str]:
 
 _CAUSES = {_bare(phrase): _bare(phrase) for phrase in {**vocabulary.CAUSE_WORDS, **vocabulary.EFFECT_WORDS}.values()}
 
-_SAID = {
+_PHRASES = {
     "turned round": rf"{_BE} (?:{_SIZE} )?(?:beat|beaten|outperformed|moved|lost|preferred)",
     "predictions stopped": "predictions stopped holding",
     "credits ran out": "credits ran out",
@@ -91,7 +91,7 @@ _SAID = {
 """Concept -> pattern of statements, comparisons and hedges. Derived sentences never use "turned round"."""
 
 _SCENES = _scenes()
-_CONCEPTS = _SCENES | _CAUSES | _SAID
+_CONCEPTS = _SCENES | _CAUSES | _PHRASES
 _NAMES = {f"c{number}": concept for number, concept in enumerate(_CONCEPTS)}
 
 

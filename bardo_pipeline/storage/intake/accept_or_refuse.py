@@ -104,12 +104,7 @@ def admit_lines(
     if not len(examined.places):
         return Outcome(refused=tuple(refused))
     row_signatures = None if signatures is None else [_signature(signatures[line]) for line in examined.places.tolist()]
-    admitted = log.admit(
-        examined.examined,
-        stamp,
-        payloads=examined.payloads,
-        signatures=row_signatures,
-    )
+    admitted = log.admit(examined.examined, stamp, payloads=examined.payloads, signatures=row_signatures)
     refused += _refusals(examined.examined.records, examined.places, admitted.refused)
     return Outcome(admitted.appended.written, admitted.appended.repeated, tuple(refused))
 

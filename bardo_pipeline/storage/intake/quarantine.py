@@ -60,11 +60,7 @@ the bytes (hex). key_id, signature: the detached signature of the item.
 """
 
 RULINGS_SCHEMA = pa.schema(
-    [
-        *all_required(pa.string(), "item_id", "ruling"),
-        required("at", MOMENT),
-        required("why", pa.string()),
-    ]
+    [*all_required(pa.string(), "item_id", "ruling"), required("at", MOMENT), required("why", pa.string())]
 )
 """One row per ruling: the item was admitted by a retry (retried) or discarded by an operator (dropped)."""
 

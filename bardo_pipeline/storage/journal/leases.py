@@ -115,7 +115,7 @@ def _reason(path: Path) -> str | None:
     try:
         if locks.is_held(path):
             return f"is held by writer {_holder(path)}: write through it, or close it first"
-        return f"was left by writer {_holder(path)}, which died: `bardo drain` takes what it acknowledged"
+        return f"was left by writer {_holder(path)}, which died: `bardo drain` commits its records"
     except FileNotFoundError:
         return None
 

@@ -103,10 +103,10 @@ def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
         # unique_id is kind.project.name, and a hash for a generic test
         causes = "; ".join(f"{r['unique_id'].split('.')[2]}: {_cause(r, folder)}" for r in failed[:_SHOWN])
         more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-        raise DerivationError(f"dbt build failed, the warehouse stays as it was: {causes}{more}")
+        raise DerivationError(f"dbt build failed, the warehouse is unchanged: {causes}{more}")
     if ran.returncode or not results:
         output = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
-        raise DerivationError(f"dbt build ended with {ran.returncode}, the warehouse stays as it was:\n{output}")
+        raise DerivationError(f"dbt build ended with {ran.returncode}, the warehouse is unchanged:\n{output}")
     return sum(r["unique_id"].startswith("test.") and r["status"] == "pass" for r in results)
 
 
