@@ -170,7 +170,7 @@ def altered(batch: pa.Table, row: int, **values: Any) -> pa.Table:
 
 @pytest.mark.row("EV-2", "EV-3")
 @pytest.mark.parametrize("as_lines", [True, False])
-def test_good_rows_are_appended_and_each_bad_row_is_named(log: Log, as_lines: bool) -> None:
+def test_admit_appends_good_rows_and_refuses_each_bad_row_with_its_error(log: Log, as_lines: bool) -> None:
     append(log, ticks(1, 3, golems=2))
     log.record([accepted(5, 5), died(9)], NOW)
     batch = pa.concat_tables(
@@ -314,7 +314,7 @@ def test_a_slice_is_signed_whole_or_refused_whole(log: Log) -> None:
 
 
 @pytest.mark.row("X-9")
-def test_a_batch_that_is_not_signed_is_refused_whole_by_append(log: Log) -> None:
+def test_append_refuses_an_unsigned_batch_whole(log: Log) -> None:
     log.record([registered()], NOW)
     with pytest.raises(SignatureError, match=f"golem {GOLEM}: tick 1 is not signed"):
         append(log, ticks(1, 2, golems=2))
@@ -322,7 +322,7 @@ def test_a_batch_that_is_not_signed_is_refused_whole_by_append(log: Log) -> None
 
 
 @pytest.mark.row("X-9")
-def test_a_rotated_key_counts_from_its_tick(log: Log) -> None:
+def test_a_rotated_key_is_valid_from_its_tick(log: Log) -> None:
     log.record([registered()], NOW)
     assert log.record([rotated("k2", "k1", 3)], NOW) == 1
     batch = ticks(1, 4)
@@ -340,7 +340,7 @@ def test_a_rotated_key_counts_from_its_tick(log: Log) -> None:
 
 
 @pytest.mark.row("X-9")
-def test_a_revoked_key_signs_nothing_more(log: Log) -> None:
+def test_a_line_signed_with_a_revoked_key_is_refused(log: Log) -> None:
     log.record([registered(), revoked("k1", 3)], NOW)
     batch = ticks(2, 3)
     lines = lines_of(batch)
@@ -360,7 +360,7 @@ def test_a_revoked_key_signs_nothing_more(log: Log) -> None:
         ([registered(), revoked("k1", 2), rotated("k2", "k1", 3)], SignatureError, "key k1 was revoked before"),
     ],
 )
-def test_a_key_event_that_may_not_follow_is_refused(
+def test_an_invalid_key_event_is_refused(
     log: Log, events: list[LifeEvent], error: type[BardoError], message: str
 ) -> None:
     *before, last = events
@@ -371,7 +371,7 @@ def test_a_key_event_that_may_not_follow_is_refused(
 
 
 @pytest.mark.row("X-9")
-def test_a_key_on_record_is_known_to_whoever_opens_the_log(disk: EventLog, home: Home) -> None:
+def test_a_recorded_key_is_enforced_by_every_handle_of_the_log(disk: EventLog, home: Home) -> None:
     other = EventLog(home, Policy())
     disk.record([registered(), rotated("k2", "k1", 3)], NOW)
     for log in (other, EventLog(home, Policy())):
@@ -385,13 +385,15 @@ def test_a_key_on_record_is_known_to_whoever_opens_the_log(disk: EventLog, home:
 
 
 @pytest.mark.row("EV-3")
-def test_a_golem_that_a_writer_holds_is_written_by_that_writer_alone(disk: EventLog, home: Home) -> None:
+def test_a_leased_golem_accepts_writes_only_from_its_lease_holder(disk: EventLog, home: Home) -> None:
     append(disk, ticks(1, golems=2))
     lease = Lease(home, GOLEM, "w-1")
     batch = ticks(1, 2, golems=2)
     twice = pa.concat_tables([batch, batch])
     admitted = admit(disk, twice, lines_of(twice))
-    assert refused(admitted) == dict.fromkeys((2, 6), LeaseError), "what is on record is a repeat, whoever sends it"
+    assert refused(admitted) == dict.fromkeys((2, 6), LeaseError), (
+        "a recorded row is a repeat, also while the golem is leased"
+    )
     assert "is held by writer w-1" in str(admitted.refused[2])
     assert (admitted.appended.written, admitted.appended.repeated) == (1, 5)
     with pytest.raises(LeaseError, match=f"golem {GOLEM}: tick 2 is held by writer w-1"):
@@ -405,7 +407,7 @@ def test_a_golem_that_a_writer_holds_is_written_by_that_writer_alone(disk: Event
 
 
 @pytest.mark.row("EV-3")
-def test_a_lease_has_one_holder_and_its_name_goes_with_it(home: Home) -> None:
+def test_a_lease_has_one_holder_and_is_removed_on_release(home: Home) -> None:
     lease = Lease(home, GOLEM, "w-1")
     with pytest.raises(LeaseError, match=f"golem {GOLEM} is held by writer w-1: close that one first"):
         Lease(home, GOLEM, "w-2")
@@ -416,7 +418,7 @@ def test_a_lease_has_one_holder_and_its_name_goes_with_it(home: Home) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_dead_writer_s_lease_keeps_others_out_until_it_is_drained(disk: EventLog, home: Home) -> None:
+def test_an_abandoned_lease_blocks_appends_until_a_new_lease_is_released(disk: EventLog, home: Home) -> None:
     lease = Lease(home, GOLEM, "w-1")
     lease.abandon()
     with pytest.raises(LeaseError, match=r"was left by writer w-1, which died: `bardo drain`"):
@@ -425,7 +427,7 @@ def test_a_dead_writer_s_lease_keeps_others_out_until_it_is_drained(disk: EventL
     assert append(disk, ticks(1)) == 1
 
 
-# the chain goes on
+# continuing the chain
 
 
 def spoilt(index: Path) -> Iterator[Callable[[], object]]:
@@ -437,7 +439,7 @@ def spoilt(index: Path) -> Iterator[Callable[[], object]]:
 
 
 @pytest.mark.row("EV-2", "EV-3")
-def test_a_chain_goes_on_where_it_ended_with_the_index_or_without_it(disk: EventLog, home: Home) -> None:
+def test_a_chain_continues_with_an_intact_damaged_or_missing_index(disk: EventLog, home: Home) -> None:
     append(disk, ticks(1, 3, golems=2))
     disk.close()
     for tick, spoil in zip(itertools.count(4), spoilt(home.index / "heads.arrow"), strict=False):
@@ -452,7 +454,7 @@ def test_a_chain_goes_on_where_it_ended_with_the_index_or_without_it(disk: Event
 
 
 @pytest.mark.row("EV-2")
-def test_handles_take_turns_at_one_chain(disk: EventLog, home: Home) -> None:
+def test_two_handles_append_to_one_chain_in_turn(disk: EventLog, home: Home) -> None:
     handles = [disk, EventLog(home, Policy())]
     for tick in range(1, 7):
         batch = ticks(tick)
@@ -461,7 +463,7 @@ def test_handles_take_turns_at_one_chain(disk: EventLog, home: Home) -> None:
     assert handles[0].tip(GOLEM) == handles[1].tip(GOLEM)
 
 
-# laws
+# properties
 
 STREAM = records(24, golems=3, dense=True).sort_by(ORDER)
 cuts = st.lists(st.integers(0, 24), max_size=5)
@@ -470,7 +472,7 @@ cuts = st.lists(st.integers(0, 24), max_size=5)
 @pytest.mark.row("EV-2", "EV-3")
 @settings(max_examples=times(6), deadline=None)
 @given(st.permutations(range(24)), cuts, st.booleans())
-def test_however_a_stream_of_lines_is_cut_each_record_is_one_link_in_the_order_of_arrival(
+def test_each_line_becomes_one_link_in_order_of_arrival_for_any_batching(
     order: list[int], where: list[int], doubled: bool
 ) -> None:
     pieces = [piece for piece in np.split(np.array(order), sorted(where)) if len(piece)]
@@ -492,7 +494,7 @@ def test_however_a_stream_of_lines_is_cut_each_record_is_one_link_in_the_order_o
 @pytest.mark.row("EV-2", "EV-3")
 @settings(max_examples=times(6), deadline=None)
 @given(st.permutations(range(24)), cuts)
-def test_however_a_stream_of_rows_is_cut_each_slice_is_one_link(order: list[int], where: list[int]) -> None:
+def test_each_slice_of_a_batch_becomes_one_link_for_any_batching(order: list[int], where: list[int]) -> None:
     pieces = [piece for piece in np.split(np.array(order), sorted(where)) if len(piece)]
     with (
         tempfile.TemporaryDirectory() as folder,

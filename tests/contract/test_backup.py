@@ -53,7 +53,7 @@ def objects(folder: Path) -> list[Path]:
 
 
 @pytest.mark.row("X-9")
-def test_what_comes_back_is_byte_for_byte_what_went_in(home: Home, folder: Path, tmp_path: Path) -> None:
+def test_a_restored_home_equals_the_original_byte_for_byte(home: Home, folder: Path, tmp_path: Path) -> None:
     (home.spool / "golem-1").mkdir(parents=True)
     (home.spool / "golem-1" / "late.jsonl").write_bytes(b"{}\n")
     with EventLog(home) as log:
@@ -69,7 +69,7 @@ def test_what_comes_back_is_byte_for_byte_what_went_in(home: Home, folder: Path,
 
 
 @pytest.mark.row("X-9")
-def test_what_waited_in_a_journal_is_drained_from_the_restored_one(home: Home, folder: Path, tmp_path: Path) -> None:
+def test_a_restored_journal_is_drained_into_the_restored_log(home: Home, folder: Path, tmp_path: Path) -> None:
     back_up(home, folder, NOW)
     made, _ = restore(folder, tmp_path / "again", NOW)
     with EventLog(made) as log:
@@ -81,7 +81,7 @@ def test_what_waited_in_a_journal_is_drained_from_the_restored_one(home: Home, f
 
 @pytest.mark.full
 @pytest.mark.row("X-9", "EV-3")
-def test_every_record_acknowledged_before_a_backup_is_in_it_while_writers_run(
+def test_a_backup_during_writes_contains_every_record_acknowledged_before_it(
     home: Home, folder: Path, tmp_path: Path
 ) -> None:
     with tampered_homes.busy_writer(home) as acknowledged:
@@ -100,7 +100,7 @@ def test_every_record_acknowledged_before_a_backup_is_in_it_while_writers_run(
 
 
 @pytest.mark.row("X-9")
-def test_a_second_backup_copies_only_what_is_new(home: Home, folder: Path, tmp_path: Path) -> None:
+def test_a_second_backup_copies_only_new_objects(home: Home, folder: Path, tmp_path: Path) -> None:
     first = back_up(home, folder, NOW)
     assert first.copied == len(objects(folder))
     assert back_up(home, folder, NOW).copied == 0
@@ -110,13 +110,15 @@ def test_a_second_backup_copies_only_what_is_new(home: Home, folder: Path, tmp_p
     second = back_up(home, folder, NOW)
     assert second.copied_bytes < first.copied_bytes / 2
     still = {path: path.stat().st_mtime_ns for path in objects(folder) if path in known}
-    assert still == {path: moment for path, moment in known.items() if path in still}, "what was there is not touched"
+    assert still == {path: moment for path, moment in known.items() if path in still}, (
+        "existing objects are not touched"
+    )
     assert {path.name for path in objects(folder)} == {file.hash for file in second.manifest.files}
     assert verify(restore(folder, tmp_path / "again", NOW)[0], expect=second.manifest.digest).clean
 
 
 @pytest.mark.row("X-9")
-def test_an_altered_file_of_the_log_is_not_copied_and_the_backup_before_stays(
+def test_an_altered_log_file_fails_the_backup_and_keeps_the_previous_backup(
     home: Home, folder: Path, tmp_path: Path
 ) -> None:
     back_up(home, folder, NOW)
@@ -131,11 +133,11 @@ def test_an_altered_file_of_the_log_is_not_copied_and_the_backup_before_stays(
     made, _ = restore(folder, tmp_path / "again", NOW)
     assert verify(made).clean
     assert made.root.exists()
-    assert not list(home.root.glob(".backup-*")), "second names go, whatever happens"
+    assert not list(home.root.glob(".backup-*")), "temporary links are removed after a failure too"
 
 
 @pytest.mark.row("X-9")
-def test_a_shorter_log_does_not_take_the_place_of_a_longer_one(home: Home, folder: Path) -> None:
+def test_a_backup_of_a_shortened_log_is_refused(home: Home, folder: Path) -> None:
     with EventLog(home) as log:
         append(log, 13)
     back_up(home, folder, NOW)
@@ -149,7 +151,7 @@ def test_a_shorter_log_does_not_take_the_place_of_a_longer_one(home: Home, folde
 
 
 @pytest.mark.row("X-7", "X-9")
-def test_seal_keys_are_in_no_backup(home: Home, folder: Path) -> None:
+def test_a_backup_contains_no_seal_keys(home: Home, folder: Path) -> None:
     secret = b"a secret of 32 bytes, no byte less"[:32]
     with EventLog(home) as log:
         SealKeys(home).make(log, ARROW, secret, NOW)
@@ -160,7 +162,9 @@ def test_seal_keys_are_in_no_backup(home: Home, folder: Path) -> None:
 
 @pytest.mark.row("X-9")
 @pytest.mark.parametrize("damage", ["flip", "lose", "manifest", "escape"])
-def test_a_damaged_backup_is_named_and_restores_nothing(home: Home, folder: Path, tmp_path: Path, damage: str) -> None:
+def test_restore_names_the_damaged_file_and_creates_nothing(
+    home: Home, folder: Path, tmp_path: Path, damage: str
+) -> None:
     back_up(home, folder, NOW)
     path = objects(folder)[7]
     content, statement = path.read_bytes(), (folder / MANIFEST).read_bytes()
@@ -178,7 +182,7 @@ def test_a_damaged_backup_is_named_and_restores_nothing(home: Home, folder: Path
     assert {path.name for path in tmp_path.iterdir()} == {"home", "backup"}
 
 
-def test_nothing_is_restored_over_what_is_there(home: Home, folder: Path, tmp_path: Path) -> None:
+def test_restore_refuses_a_folder_that_is_not_empty(home: Home, folder: Path, tmp_path: Path) -> None:
     back_up(home, folder, NOW)
     with pytest.raises(ConfigError, match="not empty"):
         restore(folder, home.root, NOW)
@@ -186,7 +190,7 @@ def test_nothing_is_restored_over_what_is_there(home: Home, folder: Path, tmp_pa
     assert restore(folder, tmp_path / "empty", NOW)[0].root == tmp_path / "empty"
 
 
-def test_a_folder_that_is_no_backup_of_this_home_is_left_alone(home: Home, folder: Path, tmp_path: Path) -> None:
+def test_backup_refuses_a_folder_with_other_contents_or_another_home(home: Home, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="inside the home itself"):
         back_up(home, home.root / "backup", NOW)
     folder.mkdir()
@@ -201,7 +205,7 @@ def test_a_folder_that_is_no_backup_of_this_home_is_left_alone(home: Home, folde
         back_up(home, tmp_path / "theirs", NOW)
 
 
-def test_a_backup_of_a_newer_format_says_so(home: Home, folder: Path, tmp_path: Path) -> None:
+def test_restore_refuses_a_backup_of_a_newer_format(home: Home, folder: Path, tmp_path: Path) -> None:
     back_up(home, folder, NOW)
     document = orjson.loads((folder / MANIFEST).read_bytes())
     (folder / MANIFEST).write_bytes(orjson.dumps(document | {"format": 2}))

@@ -63,9 +63,7 @@ def links(stores: DerivationContext) -> set[str]:
 
 
 @pytest.mark.row("MEM-22")
-def test_links_are_the_same_in_one_run_in_several_and_with_the_kept_moments_lost(
-    tmp_path: Path, records: pa.Table
-) -> None:
+def test_links_are_equal_after_one_run_several_runs_and_a_lost_cache(tmp_path: Path, records: pa.Table) -> None:
     once = derived(tmp_path / "once", records, [TICKS])
     parts = derived(tmp_path / "parts", records, [130, 575, 1_010, TICKS])
 
@@ -79,7 +77,7 @@ def test_links_are_the_same_in_one_run_in_several_and_with_the_kept_moments_lost
 
 
 @pytest.mark.row("MEM-22", "X-4")
-def test_a_struck_record_is_taken_out_of_the_moments_as_if_it_had_never_been(tmp_path: Path, records: pa.Table) -> None:
+def test_cached_moments_leave_out_a_struck_record_as_a_rebuild_does(tmp_path: Path, records: pa.Table) -> None:
     stores = derived(tmp_path / "home", records, [575, 1_010])
     stores.log.record([life_event(GOLEM, START, Struck(tick=421, why="a wrong price"))], NOW)
     derive_curation(stores)
@@ -94,7 +92,7 @@ def test_a_struck_record_is_taken_out_of_the_moments_as_if_it_had_never_been(tmp
 
 
 @pytest.mark.row("MEM-22")
-def test_a_file_that_cannot_be_read_costs_time_and_nothing_else(tmp_path: Path, records: pa.Table) -> None:
+def test_an_unreadable_cache_file_does_not_change_the_derived_rows(tmp_path: Path, records: pa.Table) -> None:
     def spoil(stores: DerivationContext) -> None:
         for file in (stores.projections.root / KEPT).iterdir():
             file.write_bytes(b"torn")

@@ -58,7 +58,7 @@ def contents(messages: list[Message] | tuple[Message, ...]) -> list[str]:
 # messages
 
 
-def test_what_was_said_is_a_line_of_json_on_the_disk_when_append_returns(home: Home, talk: Conversations) -> None:
+def test_append_writes_each_message_as_a_line_of_json(home: Home, talk: Conversations) -> None:
     first, second = append_messages(talk, "how do you do?", "I fear the gas")
     header, *lines = [orjson.loads(line) for line in session_file(home, GOLEM, "session").read_bytes().splitlines()]
     assert (header["golem_id"], header["session"]) == (GOLEM, "session")
@@ -80,14 +80,14 @@ def test_an_append_is_synced_before_it_returns(
     assert session_file(home, GOLEM, "session").stat().st_size in synced
 
 
-def test_the_same_words_at_the_same_moment_are_two_messages(talk: Conversations) -> None:
+def test_equal_messages_at_one_moment_have_different_ids(talk: Conversations) -> None:
     first, two = talk.append(GOLEM, "owner", "yes", NOW), talk.append(GOLEM, "owner", "yes", NOW)
     assert first.message_id != two.message_id
     assert contents(talk.view(GOLEM)) == ["yes", "yes"]
 
 
 @pytest.mark.parametrize("golem_id", ["../../etc/passwd", "/", "..", "a\0b", "x" * 256, "ümläut/\n", "CON"])
-def test_any_golem_id_stays_inside_of_the_home(home: Home, talk: Conversations, golem_id: str) -> None:
+def test_the_session_file_of_any_golem_id_is_inside_the_home(home: Home, talk: Conversations, golem_id: str) -> None:
     append_messages(talk, "hello", golem_id=golem_id)
     path = session_file(home, golem_id, "session")
     assert path.parent.parent == home.conversations
@@ -97,7 +97,7 @@ def test_any_golem_id_stays_inside_of_the_home(home: Home, talk: Conversations, 
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a.archive-0001", "x" * 65, "a b", "ü"])
-def test_a_name_that_is_no_plain_word_is_refused(talk: Conversations, name: str) -> None:
+def test_an_invalid_session_or_branch_name_is_refused(talk: Conversations, name: str) -> None:
     with pytest.raises(RecordError, match="cannot name"):
         append_messages(talk, "hello", session=name)
     append_messages(talk, "hello")
@@ -105,7 +105,7 @@ def test_a_name_that_is_no_plain_word_is_refused(talk: Conversations, name: str)
         talk.branch(GOLEM, name, NOW)
 
 
-def test_what_cannot_be_said_is_refused_and_leaves_nothing(home: Home, talk: Conversations) -> None:
+def test_an_invalid_message_is_refused_and_creates_no_session(home: Home, talk: Conversations) -> None:
     for role, content in (("stranger", "hi"), ("owner", ""), ("owner", "x" * 65_537), ("owner", "\ud800")):
         with pytest.raises(RecordError):
             talk.append(GOLEM, role, content, NOW)
@@ -123,7 +123,7 @@ def test_what_cannot_be_said_is_refused_and_leaves_nothing(home: Home, talk: Con
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
-def test_a_line_that_was_never_finished_is_left_out_told_and_cut_off_by_the_next(
+def test_a_torn_last_line_is_skipped_reported_and_removed_by_the_next_append(
     home: Home, talk: Conversations, cut: int
 ) -> None:
     append_messages(talk, "first", "second", "lost")
@@ -138,7 +138,7 @@ def test_a_line_that_was_never_finished_is_left_out_told_and_cut_off_by_the_next
     assert talk.session(GOLEM).torn == b""
 
 
-def test_a_last_line_of_zeros_is_torn_too(home: Home, talk: Conversations) -> None:
+def test_a_last_line_of_zeros_counts_as_torn(home: Home, talk: Conversations) -> None:
     append_messages(talk, "first")
     with session_file(home, GOLEM, "session").open("ab") as out:
         out.write(bytes(30) + b"\n")
@@ -147,7 +147,7 @@ def test_a_last_line_of_zeros_is_torn_too(home: Home, talk: Conversations) -> No
     assert contents(talk.view(GOLEM)) == ["first", "second"]
 
 
-def test_a_broken_line_before_the_end_is_named(home: Home, talk: Conversations) -> None:
+def test_a_broken_line_or_header_is_refused(home: Home, talk: Conversations) -> None:
     append_messages(talk, "first", "second")
     path = session_file(home, GOLEM, "session")
     lines = path.read_bytes().splitlines(keepends=True)
@@ -162,7 +162,7 @@ def test_a_broken_line_before_the_end_is_named(home: Home, talk: Conversations) 
         talk.view(GOLEM)
 
 
-def test_a_full_disk_leaves_no_half_of_a_line(home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_line(home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
     append_messages(talk, "first")
     before = session_file(home, GOLEM, "session").read_bytes()
 
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_no_half_of_a_line(home: Home, talk: Conversations, m
 # branches
 
 
-def test_a_branch_begins_behind_any_message_and_one_can_go_back(talk: Conversations) -> None:
+def test_a_branch_starts_behind_any_message_and_main_can_be_resumed(talk: Conversations) -> None:
     first, second, _ = append_messages(talk, "first", "second", "third")
     talk.branch(GOLEM, "what-if", at(10), behind=second.message_id[:6])
     talk.append(GOLEM, "golem", "another third", at(11))
@@ -202,7 +202,7 @@ def test_a_branch_begins_behind_any_message_and_one_can_go_back(talk: Conversati
 # compaction
 
 
-def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Home, talk: Conversations) -> None:
+def test_compact_replaces_messages_by_a_summary_and_archives_them(home: Home, talk: Conversations) -> None:
     append_messages(talk, *(f"m{i}" for i in range(8)))
     assert talk.compact(GOLEM, "they greeted", at(20), keep=3) == 5
     assert contents(talk.view(GOLEM)) == ["they greeted", "m5", "m6", "m7"]
@@ -210,7 +210,7 @@ def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Hom
     assert contents(talk.view(GOLEM, whole=True)) == [f"m{i}" for i in range(8)]
     here = read_session(session_file(home, GOLEM, "session"))
     assert here is not None
-    assert len(here.lines) == 3, "what is covered is no longer in the file"
+    assert len(here.lines) == 3, "covered messages are no longer in the file"
     append_messages(talk, "m8", "m9")
     assert talk.compact(GOLEM, "they greeted and traded", at(30), keep=2) == 8
     assert contents(talk.view(GOLEM)) == ["they greeted and traded", "m8", "m9"]
@@ -223,7 +223,7 @@ def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Hom
     assert contents(talk.view(GOLEM)) == ["all of it", "m10"]
 
 
-def test_a_branch_that_begins_in_what_was_archived_still_has_its_beginning(home: Home, talk: Conversations) -> None:
+def test_a_branch_from_an_archived_message_keeps_its_earlier_messages(home: Home, talk: Conversations) -> None:
     messages = append_messages(talk, *(f"m{i}" for i in range(6)))
     talk.branch(GOLEM, "early", at(10), behind=messages[1].message_id)
     talk.append(GOLEM, "owner", "aside", at(11))
@@ -238,7 +238,7 @@ def test_a_branch_that_begins_in_what_was_archived_still_has_its_beginning(home:
 
 
 @pytest.mark.parametrize("point", ["archive", "file"])
-def test_an_interrupted_compaction_leaves_what_was_there(
+def test_an_interrupted_compaction_leaves_every_message(
     home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     append_messages(talk, *(f"m{i}" for i in range(5)))
@@ -272,7 +272,7 @@ acts = st.lists(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts)
-def test_every_branch_keeps_every_message_whatever_is_done(
+def test_every_branch_keeps_every_message_after_any_sequence_of_actions(
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]
 ) -> None:
     home = Home.create(tmp_path_factory.mktemp("talk") / "home", Policy(), NOW)
@@ -311,9 +311,7 @@ def test_every_branch_keeps_every_message_whatever_is_done(
 # the workspace
 
 
-def test_the_tail_is_that_of_the_active_branch_of_the_session_where_something_was_said_last(
-    home: Home, talk: Conversations
-) -> None:
+def test_the_tail_is_of_the_active_branch_of_the_latest_session(home: Home, talk: Conversations) -> None:
     append_messages(talk, "old one", "old two", session="monday")
     talk.append(GOLEM, "owner", "new one", at(50), session="tuesday")
     assert contents(conversation_tail(home, GOLEM, 5)) == ["new one"]
@@ -333,7 +331,7 @@ def test_the_tail_is_a_category_of_the_workspace(home: Home, talk: Conversations
 # sealed
 
 
-def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home: Home) -> None:
+def test_messages_of_a_sealing_golem_are_sealed_and_lost_with_its_key(home: Home) -> None:
     with EventLog(home) as log:
         talk, keys = Conversations(home, log), SealKeys(home)
         append_messages(talk, "before it sealed")
@@ -351,7 +349,7 @@ def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home
         talk.compact(GOLEM, "a secret summary", at(5), keep=1)
         everything = b"".join(p.read_bytes() for p in home.conversations.rglob("*") if p.is_file())
         assert b"secret" not in everything
-        assert b"before it sealed" not in everything, "what was plain is sealed when it is written anew"
+        assert b"before it sealed" not in everything, "a plain message is sealed when it is rewritten"
         assert contents(talk.view(GOLEM, whole=True)) == ["before it sealed", "a secret", "another"]
         keys.destroy(log, GOLEM, "asked", NOW)
         for read in (lambda: talk.view(GOLEM), lambda: conversation_tail(home, GOLEM, 2)):
@@ -364,7 +362,7 @@ def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home
 # many writers
 
 
-def say_much(root: str, name: str) -> None:
+def append_many(root: str, name: str) -> None:
     home = Home.open(Path(root))
     conversations = Conversations(home, EventLog(home))
     print("ready", flush=True)
@@ -374,8 +372,8 @@ def say_much(root: str, name: str) -> None:
 
 
 @pytest.mark.full
-def test_two_processes_that_talk_at_once_leave_every_message_once_and_in_a_row(home: Home) -> None:
-    both = [Forked(say_much, str(home.root), name) for name in "ab"]
+def test_two_concurrent_processes_append_every_message_once_in_order(home: Home) -> None:
+    both = [Forked(append_many, str(home.root), name) for name in "ab"]
     for process in both:
         assert process.out.readline() == "ready\n"
     for process in both:
@@ -396,7 +394,7 @@ def bardo(home: Home, *arguments: str, given: str | None = None) -> tuple[int, s
 
 
 @pytest.mark.full
-def test_the_command_appends_shows_branches_compacts_and_lists(home: Home) -> None:
+def test_the_conversation_command_appends_shows_branches_compacts_and_lists(home: Home) -> None:
     first = bardo(home, "append", GOLEM, "hello")[1].strip()
     bardo(home, "append", GOLEM, "-", "--role", "golem", given="long thoughts")
     assert bardo(home, "branch", GOLEM, "aside", "--behind", first)[0] == 0
@@ -411,7 +409,7 @@ def test_the_command_appends_shows_branches_compacts_and_lists(home: Home) -> No
     assert "aside*" in bardo(home, "list")[1]
     with session_file(home, GOLEM, "session").open("ab") as out:
         out.write(b'{"kind":"mess')
-    code, said_, result = bardo(home, "show", GOLEM)
-    assert (code, "or not" in said_, "unfinished last line" in result) == (0, True, True)
+    code, output, result = bardo(home, "show", GOLEM)
+    assert (code, "or not" in output, "unfinished last line" in result) == (0, True, True)
     code, _, result = bardo(home, "show", "nobody")
     assert (code, "has no session" in result) == (2, True)

@@ -37,11 +37,11 @@ def described() -> list[dict[str, Any]]:
     return list(yaml.safe_load((DBT_PROJECT / "models/marts/schema.yml").read_text())["models"])
 
 
-# its own description
+# descriptions of the models
 
 
 @pytest.mark.row("P-4")
-def test_accepted_values_are_the_words_of_the_library() -> None:
+def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
     words = {
         "regime": REGIMES, "phase": PHASES, "primary_emotion": EMOTIONS, "cause": get_args(Cause),
         "kind": vocabulary.ENTRY_KINDS, "source": vocabulary.SOURCES, "category": vocabulary.CATEGORIES,
@@ -65,7 +65,7 @@ def test_accepted_values_are_the_words_of_the_library() -> None:
     assert checked == {*words, "tier"}
 
 
-def test_every_mart_has_its_key_tested() -> None:
+def test_every_mart_tests_its_key_for_uniqueness() -> None:
     for model in described():
         together = [t for t in model["data_tests"] if "unique_together" in t]
         assert len(together) == 1, model["name"]
@@ -78,7 +78,7 @@ def test_every_mart_has_its_key_tested() -> None:
 @pytest.mark.parametrize(
     ("rows", "wrong"), [("(1, 1), (1, 2)", 0), ("(1, 1), (1, 1)", 1), ("(1, null), (2, null)", 2), ("(null, 1)", 1)]
 )
-def test_a_key_is_of_one_row_and_whole(rows: str, wrong: int) -> None:
+def test_unique_together_fails_on_duplicate_and_null_keys(rows: str, wrong: int) -> None:
     content = (DBT_PROJECT / "tests/generic/unique_together.sql").read_text()
     _, body = content.split("%}", 1)
     query = Template(body.split("{% endtest %}")[0]).render(model=f"(values {rows}) as t(a, b)", columns=["a", "b"])
@@ -86,16 +86,18 @@ def test_a_key_is_of_one_row_and_whole(rows: str, wrong: int) -> None:
         assert len(connection.execute(query).fetchall()) == wrong
 
 
-def test_the_project_tells_nobody_and_names_no_folder_of_this_machine() -> None:
+def test_the_project_sends_no_usage_stats_and_contains_no_local_path() -> None:
     project = yaml.safe_load((DBT_PROJECT / "dbt_project.yml").read_text())
     assert project["flags"]["send_anonymous_usage_stats"] is False
     assert not list(DBT_PROJECT.rglob("__init__.py")), "it would shadow the dbt package"
     profile = yaml.safe_load((DBT_PROJECT / "profiles.yml").read_text())["bardo"]["outputs"]["home"]
     assert "env_var(" in profile["path"]
-    assert profile["plugins"][0]["config"] == {}, "the environment says which home, and dbt need not parse again for it"
+    assert profile["plugins"][0]["config"] == {}, "the environment selects the home, so dbt need not parse again"
 
 
-def test_the_environment_says_what_the_profile_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_reads_its_configuration_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
     monkeypatch.setenv("BARDO_HOME", str(home.root))
     monkeypatch.setenv("BARDO_DERIVATION", "none")
@@ -106,7 +108,7 @@ def test_the_environment_says_what_the_profile_does_not(tmp_path: Path, monkeypa
         assert connection.execute("select count(*) from home.raw.log_life").fetchall() == [(0,)]
 
 
-# what it reads
+# sources
 
 
 def sources(**config: str) -> Plugin:
@@ -131,7 +133,7 @@ def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path)
             assert view.to_arrow_table().num_rows == 0
 
 
-def test_a_home_may_lie_in_any_folder(tmp_path: Path) -> None:
+def test_a_home_path_may_contain_spaces_quotes_and_percent_signs(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "my hôme's 5 %", Policy(), NOW)
     with EventLog(home) as log, duckdb.connect() as connection:
         steer = Steered(intervention_id="i-0", due_tick=1, severity="low", intent="rest")
@@ -140,7 +142,7 @@ def test_a_home_may_lie_in_any_folder(tmp_path: Path) -> None:
         assert connection.execute("select golem_id from home.raw.log_life").fetchall() == [("g-1",)]
 
 
-def test_the_policy_that_was_given_is_computed_with(tmp_path: Path) -> None:
+def test_the_plugin_exposes_the_policy_of_its_configuration(tmp_path: Path) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
     policy = Policy(decay=DecayPolicy(tactical_days=0.1, anti_knowledge_floor=0.25))
     with duckdb.connect() as connection:
@@ -151,7 +153,7 @@ def test_the_policy_that_was_given_is_computed_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("derivations", "error"), [((), ConfigError), (("a", "b"), ConfigError), (None, NoHomeError)])
-def test_dbt_by_hand_needs_a_home_with_one_derivation(
+def test_the_plugin_requires_a_home_with_one_derivation(
     tmp_path: Path, derivations: tuple[str, ...] | None, error: type[BardoError]
 ) -> None:
     if derivations is not None:

@@ -1,4 +1,4 @@
-"""The index of episodes: exact answers, each episode once, none before its time, and no state outside its files."""
+"""The index of episodes: exact answers, each episode once, none past the watermark, and no state outside its files."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def crash_before_watermark(index: EpisodeIndex, table: GrowingTable) -> None:
 # Answers
 
 
-def test_the_nearest_are_those_that_comparing_each_one_finds(
+def test_search_equals_a_comparison_with_every_vector(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray
 ) -> None:
     episodes = lives(1, 60, matrix)
@@ -136,7 +136,7 @@ def test_the_nearest_are_those_that_comparing_each_one_finds(
         np.testing.assert_allclose(hits["score"], [-distance for distance, _, _ in best], atol=2e-6)
 
 
-def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
+def test_a_limit_among_ties_keeps_the_first_by_golem_and_tick(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray
 ) -> None:
     shuffled = np.random.default_rng(3).permutation(40)
@@ -148,13 +148,13 @@ def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
     assert ids(hits) == [f"g-0:{t}" for t in range(0, 40, 4)] + ["g-1:1", "g-1:5"]
 
 
-def test_of_texts_that_tie_for_the_last_place_the_first_by_name_is_taken() -> None:
+def test_a_tie_for_the_last_place_is_broken_by_text_hash() -> None:
     stored = pa.table({"text_hash": ["e", "d", "c", "b", "a"], "_score": [9.0, 7.0, 7.0, 7.0, 1.0]})
     result = nearest_episodes._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
     assert result["text_hash"].to_pylist() == ["e", "b"]
 
 
-def test_words_lift_what_the_vector_alone_puts_last(
+def test_a_text_match_raises_an_episode_that_is_last_by_vector(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray
 ) -> None:
     odd = "The zyzzogeton fell silent."
@@ -171,15 +171,13 @@ def test_words_lift_what_the_vector_alone_puts_last(
     assert by_both["score"].to_pylist() == sorted(by_both["score"].to_pylist(), reverse=True)
 
 
-def test_ranks_are_counted_among_the_golems_that_are_asked_for(
-    index: EpisodeIndex, table: GrowingTable, matrix: NDArray
-) -> None:
+def test_ranks_are_counted_among_the_selected_golems(index: EpisodeIndex, table: GrowingTable, matrix: NDArray) -> None:
     commit(table, pa.concat_tables([lives(1, 60, matrix), rows([0], ["g-9"], [1], matrix)]))
     index.refresh(table)
     assert index.search(matrix[3], text=TEXTS[3], golem_ids=["g-9"])["score"].to_pylist() == pytest.approx([2 / 61])
 
 
-def test_words_that_find_nothing_leave_the_ranking_by_vector(
+def test_a_text_without_matches_keeps_the_ranking_by_vector(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray
 ) -> None:
     commit(table, lives(1, 20, matrix))
@@ -189,21 +187,23 @@ def test_words_that_find_nothing_leave_the_ranking_by_vector(
         assert ids(index.search(matrix[3], text=text)) == by_vector, text
 
 
-def test_an_id_finds_its_own_whatever_is_in_it(index: EpisodeIndex, table: GrowingTable, matrix: NDArray) -> None:
+def test_a_golem_id_with_special_characters_selects_only_its_episodes(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray
+) -> None:
     commit(table, rows([*range(len(USERS_IDS))], [*USERS_IDS], [1] * len(USERS_IDS), matrix))
     index.refresh(table)
     for golem in USERS_IDS:
         for text in (None, "gas spiked"):
             assert index.search(matrix[0], text=text, golem_ids=[golem])["golem_id"].to_pylist() == [golem]
     assert index.search(matrix[0], golem_ids=USERS_IDS, limit=99).num_rows == len(USERS_IDS)
-    for nobody in ([], ["g-77"], ["g-1' --"]):
-        assert index.search(matrix[0], text="gas", golem_ids=nobody).num_rows == 0
+    for absent in ([], ["g-77"], ["g-1' --"]):
+        assert index.search(matrix[0], text="gas", golem_ids=absent).num_rows == 0
 
 
 # Growing
 
 
-def test_a_refresh_adds_what_is_new_and_a_second_one_nothing(
+def test_a_refresh_adds_only_new_episodes(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert index.refresh(table) == 0
@@ -223,7 +223,7 @@ def test_a_refresh_adds_what_is_new_and_a_second_one_nothing(
     assert "g-2:52" in ids(index.search(matrix[0], limit=999))
 
 
-def test_however_it_grew_an_index_answers_as_one_that_was_deleted_and_made_anew(
+def test_a_grown_index_answers_like_a_rebuilt_index(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the limit is below the number of texts, so some texts get no score
@@ -253,7 +253,7 @@ def test_many_rows_are_merged_in_parts(
     assert sorted(ids(index.search(matrix[0], limit=999))) == sorted(lives(1, 24, matrix)["episode_id"].to_pylist())
 
 
-def test_a_table_that_was_made_again_has_its_index_made_again(
+def test_the_index_of_a_recreated_table_is_rebuilt(
     index: EpisodeIndex, table: GrowingTable, tmp_path: Path, matrix: NDArray
 ) -> None:
     commit(table, lives(1, 10, matrix))
@@ -267,7 +267,7 @@ def test_a_table_that_was_made_again_has_its_index_made_again(
 # Crashes
 
 
-def test_rows_past_the_watermark_are_invisible_and_come_once_when_the_refresh_is_repeated(
+def test_rows_past_the_watermark_are_hidden_and_added_once_by_the_next_refresh(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
 ) -> None:
     commit(table, rows([0, 1, 2], ["g-0"] * 3, [1, 2, 3], matrix))
@@ -288,7 +288,7 @@ def test_rows_past_the_watermark_are_invisible_and_come_once_when_the_refresh_is
     assert index.refresh(table) == 0
 
 
-def test_a_first_refresh_that_was_killed_leaves_nothing_behind_once_repeated(
+def test_a_repeated_refresh_cleans_up_after_a_killed_first_refresh(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
 ) -> None:
     commit(table, lives(1, 10, matrix))
@@ -300,7 +300,7 @@ def test_a_first_refresh_that_was_killed_leaves_nothing_behind_once_repeated(
     assert len(list(index.folder.glob("*.lance"))) == 2
 
 
-def test_rows_that_lancedb_lost_are_noticed_before_the_watermark(
+def test_rows_lost_by_lancedb_are_detected_before_the_watermark_moves(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = episode_index._put
@@ -316,7 +316,7 @@ def test_rows_that_lancedb_lost_are_noticed_before_the_watermark(
     assert index.watermark() is None
 
 
-def test_a_damaged_index_is_refused_by_readers_and_made_anew_by_a_refresh(
+def test_a_damaged_index_is_refused_by_readers_and_rebuilt_by_a_refresh(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
 ) -> None:
     commit(table, lives(1, 10, matrix))
@@ -329,7 +329,7 @@ def test_a_damaged_index_is_refused_by_readers_and_made_anew_by_a_refresh(
     assert open_index(tmp_path, embedder).search(matrix[0], limit=99).num_rows == 30
 
 
-def test_an_index_that_holds_less_than_it_says_is_made_anew(
+def test_an_index_with_fewer_rows_than_its_watermark_is_rebuilt(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray
 ) -> None:
     commit(table, lives(1, 10, matrix))
@@ -345,7 +345,7 @@ def test_an_index_that_holds_less_than_it_says_is_made_anew(
 # One embedder, one index
 
 
-def test_two_embedders_never_mix(
+def test_an_index_refuses_vectors_of_another_embedder(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
 ) -> None:
     key, dimension = embedder.identity.key, embedder.identity.dimension
@@ -364,9 +364,7 @@ def test_two_embedders_never_mix(
     assert index.search(matrix[0], limit=99).num_rows == 30
 
 
-def test_episodes_with_vectors_that_are_none_are_refused(
-    index: EpisodeIndex, table: GrowingTable, matrix: NDArray
-) -> None:
+def test_episodes_with_invalid_vectors_are_refused(index: EpisodeIndex, table: GrowingTable, matrix: NDArray) -> None:
     short = GrowingTable("episodes", table.table.path.parent / "short", TABLES["episodes"], Policy())
     commit(short, rows([0], ["g-0"], [1], matrix, vector=[[1.0, 0.0]]))
     with pytest.raises(StoreError, match="384 dimensions, an episode's vector has 2"):
@@ -376,9 +374,7 @@ def test_episodes_with_vectors_that_are_none_are_refused(
         index.refresh(table)
 
 
-def test_questions_that_cannot_be_answered_are_refused(
-    index: EpisodeIndex, table: GrowingTable, tmp_path: Path, matrix: NDArray
-) -> None:
+def test_invalid_queries_are_refused(index: EpisodeIndex, table: GrowingTable, tmp_path: Path, matrix: NDArray) -> None:
     commit(table, lives(1, 2, matrix))
     index.refresh(table)
     for vector in (np.ones(383), np.ones((1, 384)), np.zeros(384), np.full(384, np.nan)):
@@ -394,7 +390,7 @@ def test_questions_that_cannot_be_answered_are_refused(
 # In a home
 
 
-def test_a_home_recalls_what_is_like_a_text_and_what_is_beside_does_not_disturb_it(
+def test_similar_episodes_ignores_the_index_of_a_derivation_beside(
     stores: DerivationContext, tmp_path: Path, matrix: NDArray
 ) -> None:
     with pytest.raises(StoreError, match="no index of episodes"):
@@ -417,7 +413,7 @@ def test_a_home_recalls_what_is_like_a_text_and_what_is_beside_does_not_disturb_
 
 
 @pytest.mark.row("MEM-13")
-def test_above_the_policys_number_of_vectors_a_search_looks_at_some_and_says_how_much_it_finds(
+def test_a_search_above_the_vector_limit_is_approximate_with_measured_recall(
     tmp_path: Path, table: GrowingTable, embedder: Embedder
 ) -> None:
     key, dimension = embedder.identity.key, embedder.identity.dimension
@@ -452,11 +448,11 @@ def test_above_the_policys_number_of_vectors_a_search_looks_at_some_and_says_how
     index.refresh(table)
     again = index.watermark()
     assert again is not None
-    assert again.approximate == result, "a tenth more is no reason to learn the lists anew"
+    assert again.approximate == result, "a tenth more vectors do not retrain the lists"
 
 
 @pytest.mark.row("MEM-13")
-def test_where_no_number_of_lists_finds_enough_searches_stay_exact(
+def test_searches_stay_exact_if_no_list_count_reaches_the_recall_minimum(
     tmp_path: Path, table: GrowingTable, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ivf_tuning, "_recall_ppm", lambda exact, approximate: 940_000)
@@ -476,7 +472,7 @@ def test_where_no_number_of_lists_finds_enough_searches_stay_exact(
 
 
 @pytest.mark.row("MEM-13")
-def test_what_may_go_is_left_out_of_the_index_alone_and_comes_back_where_that_is_made_anew(
+def test_expired_episodes_leave_the_index_but_not_the_table(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
 ) -> None:
     going = [NOW + timedelta(days=day) for day in range(60)]
@@ -490,12 +486,12 @@ def test_what_may_go_is_left_out_of_the_index_alone_and_comes_back_where_that_is
     assert index.leaving(table, limit) == 0
     assert sorted(index.search(matrix[0], limit=99)["tick"].to_pylist()) == [*range(25, 60)]
     assert table.digest() == digest, "the table keeps them"
-    assert index.refresh(table, gone_before=NOW) == 0, "it never goes back"
+    assert index.refresh(table, gone_before=NOW) == 0, "an earlier limit restores no episode"
     later = [NOW, NOW + timedelta(days=90)]
     commit(table, rows([20, 21], ["g-1", "g-1"], [1, 2], matrix, may_go_at=later))
-    assert index.refresh(table) == 1, "what comes is judged by the same moment"
+    assert index.refresh(table) == 1, "new episodes are compared with the same limit"
     fresh = open_index(tmp_path / "other", embedder)
     assert fresh.refresh(table, gone_before=limit) == 36
-    assert answers(fresh, embedder) == answers(index, embedder), "however it came to lack them"
+    assert answers(fresh, embedder) == answers(index, embedder), "both indexes leave out the same episodes"
     shutil.rmtree(index.folder)
     assert open_index(tmp_path, embedder).refresh(table) == 62

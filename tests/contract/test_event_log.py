@@ -76,7 +76,7 @@ def test_two_records_of_one_tick_in_a_batch_are_a_fork(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_another_record_of_a_tick_on_record_is_a_fork_and_the_whole_batch_is_refused(log: Log) -> None:
+def test_a_different_record_of_a_recorded_tick_is_a_fork_and_refuses_the_batch(log: Log) -> None:
     append(log, ticks(1, 3, golems=2))
     before = content(log)
     with pytest.raises(
@@ -135,7 +135,7 @@ def test_a_late_tick_fills_its_gap(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_an_accepted_gap_lets_the_head_go_on(log: Log) -> None:
+def test_an_accepted_gap_moves_the_head_past_it(log: Log) -> None:
     append(log, pa.concat_tables([ticks(1, 2), ticks(6, 7)]))
     assert head(log) == (2, 7, 3)
     assert log.record([accepted(3, 4)], NOW) == 1
@@ -205,7 +205,7 @@ def pinned(tick_seen: int, number: int, golem_id: str = GOLEM) -> LifeEvent:
 
 
 @pytest.mark.row("X-8")
-def test_an_override_must_name_the_golem_s_current_tick_and_next_number(log: Log) -> None:
+def test_an_override_must_name_the_current_tick_and_the_next_number(log: Log) -> None:
     append(log, pa.concat_tables([ticks(1, 4, golems=2), ticks(6)]))
     assert log.record([pinned(4, 1)], NOW) == 1, "the stream has no gap up to tick 4"
     assert log.record([pinned(4, 1)], LATER) == 0
@@ -276,7 +276,7 @@ def not_of_golem() -> pc.Expression:
 
 
 @pytest.mark.row("EV-2")
-def test_the_first_wrong_row_is_named(log: Log) -> None:
+def test_the_error_names_the_first_wrong_row(log: Log) -> None:
     append(log, ticks(1, 5))
     log.record([accepted(8, 8)], NOW)
     with pytest.raises(RegressionError, match="tick 8"):
@@ -341,7 +341,7 @@ def test_a_read_since_a_version_returns_only_newer_rows(log: Log) -> None:
     assert log.read_cycles(since_version=log.version).schema.equals(CYCLES_SCHEMA)
 
 
-def test_columns_inside_structs_and_single_golems_are_read(log: Log) -> None:
+def test_a_read_selects_nested_columns_and_single_golems(log: Log) -> None:
     batch = ticks(1, 3, golems=4)
     append(log, batch)
     rows = log.read_cycles(["tick", "observation.price", "vitality.economic"], golems=["golem-0002"]).sort_by("tick")

@@ -44,7 +44,7 @@ def in_a_thread(act: Callable[[], object]) -> None:
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
     thread.join(SECONDS_MAX)
-    assert not thread.is_alive(), "it waits for a loop that waits for it"
+    assert not thread.is_alive(), "the thread waits for an event loop"
 
 
 def test_a_segment_filled_by_a_loop_is_sealed(home: Home) -> None:
@@ -73,10 +73,10 @@ def test_coroutines_and_threads_share_a_journal(home: Home, opened: Opener) -> N
             for tick in range(1, each + 1):
                 await writer.append(line(tick, golem))
 
-    async def everybody() -> None:
+    async def append_all() -> None:
         await asyncio.gather(*(append(golem) for golem in range(2)), *(asyncio.to_thread(write, k) for k in (2, 3)))
 
-    asyncio.run(everybody())
+    asyncio.run(append_all())
     for golem_id in map(golem_of, range(4)):
         assert ticks(home, golem_id) == list(range(1, each + 1))
 
@@ -204,7 +204,7 @@ def test_a_cancelled_append_leaves_its_record_and_the_next_one_follows(home: Hom
 
 
 @pytest.mark.parametrize("place", ["_store", "_write", "_is_due"])
-def test_an_unexpected_error_in_a_commit_neither_loses_nor_blocks_what_follows(
+def test_an_unexpected_error_in_a_commit_loses_no_acknowledged_record(
     place: str, home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acknowledged: list[int] = []

@@ -103,7 +103,7 @@ def on_record(stores: DerivationContext) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("protocol", ["settings", "messages"])
-def test_operations_come_back_in_the_schema_whatever_the_protocol(provider: Loopback, protocol: str) -> None:
+def test_operations_match_the_schema_under_each_protocol(provider: Loopback, protocol: str) -> None:
     reply = ask(PROMPT, getattr(provider.says(operations(ADD, UPVOTE)), protocol), POLICY)
     assert (reply.outcome, reply.detail) == ("answered", "")
     add, vote = reply.operations
@@ -150,9 +150,7 @@ def test_a_text_only_answer_counts_if_it_matches_the_schema(provider: Loopback) 
         (Reply(body=b"<html>"), "decode"),
     ],
 )  # fmt: skip
-def test_an_answer_that_does_not_parse_is_kept_unchanged_with_its_fault(
-    provider: Loopback, answer: Reply, named: str
-) -> None:
+def test_an_invalid_answer_is_kept_unchanged_with_its_error(provider: Loopback, answer: Reply, named: str) -> None:
     reply = ask(PROMPT, provider.says(answer).settings, POLICY)
     assert (reply.outcome, reply.operations) == ("malformed", ())
     assert named in reply.detail
@@ -168,7 +166,7 @@ def test_an_answer_that_does_not_parse_is_kept_unchanged_with_its_fault(
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b"null", b"7", b'"x"', b"\xff", b'{"content": null, "choices": [{}]}']
 )
-def test_a_body_that_is_no_message_is_malformed_and_charged_the_maximum(
+def test_a_body_without_a_message_is_malformed_and_charged_the_maximum(
     provider: Loopback, protocol: str, body: bytes
 ) -> None:
     settings = getattr(provider.says(Reply(body=body)), protocol)
@@ -176,12 +174,12 @@ def test_a_body_that_is_no_message_is_malformed_and_charged_the_maximum(
     assert (reply.outcome, reply.answer, reply.operations) == ("malformed", None, ())
     assert reply.detail
     most = most_micros(settings, PROMPT.size_bytes, POLICY)
-    assert reply.cost_micros == most, "nobody could read what it counts"
+    assert reply.cost_micros == most, "its token counts cannot be read"
     late = ask(PROMPT, getattr(provider.says(Reply(text="no"), Reply(body=body)), protocol), POLICY)
     assert (late.outcome, late.request_count, late.cost_micros) == ("malformed", 1, most)
 
 
-def test_a_broken_connection_is_charged_the_maximum_and_a_refused_one_nothing(provider: Loopback) -> None:
+def test_a_broken_connection_is_charged_the_maximum(provider: Loopback) -> None:
     settings = provider.says(Reply(text="half an answer", cut=True)).settings
     reply = ask(PROMPT, settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("failed", 1 + POLICY.retries_max)
@@ -195,11 +193,11 @@ def test_a_malformed_answer_is_sent_back_once_for_correction(provider: Loopback)
     assert "less than or equal to 1" in json.dumps(provider.requests[1]["messages"])
 
 
-def test_a_refusal_keeps_the_provider_s_message(provider: Loopback) -> None:
+def test_a_refusal_keeps_the_message_of_the_provider(provider: Loopback) -> None:
     reply = ask(PROMPT, provider.says(Reply(refusal="I give no financial advice")).settings, POLICY)
     assert (reply.outcome, reply.answer) == ("refused", "I give no financial advice")
     assert "I give no financial advice" in reply.detail
-    assert len(provider.requests) == 1, "who refuses is not asked again"
+    assert len(provider.requests) == 1, "a refusal is not retried"
     reply = ask(PROMPT, provider.says(Reply(finish="content_filter")).settings, POLICY)
     assert reply.outcome == "refused"
     reply = ask(PROMPT, provider.says(Reply(text="That is not for me to say.", finish="refusal")).messages, POLICY)
@@ -225,7 +223,7 @@ def test_a_server_error_is_retried_and_then_raised(provider: Loopback) -> None:
     assert (reply.outcome, len(provider.requests)) == ("failed", 1), "a wrong key is not tried again"
 
 
-def test_a_key_that_the_provider_repeats_is_not_kept(provider: Loopback) -> None:
+def test_an_api_key_in_an_answer_of_the_provider_is_not_kept(provider: Loopback) -> None:
     body = b'{"error": {"message": "who is a key of no worth?", "type": "auth"}}'
     reply = ask(PROMPT, provider.says(Reply(status=401, body=body)).settings, POLICY)
     assert reply.outcome == "failed"
@@ -279,7 +277,7 @@ def test_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
         ask(PROMPT, ModelSettings("openai-chat", "m"), POLICY)
 
 
-def test_fast_commands_do_not_import_the_model_s_library() -> None:
+def test_fast_commands_do_not_import_the_model_libraries() -> None:
     code = (
         "import sys, bardo_pipeline.cli.app; "
         "print([name for name in ('pydantic_ai', 'openai', 'anthropic') if name in sys.modules])"
@@ -316,7 +314,7 @@ def test_an_answer_is_recorded_and_the_same_question_is_asked_once(
     assert len(provider.requests) == 1
 
 
-def test_another_model_and_another_cycle_are_other_questions(stores: DerivationContext, provider: Loopback) -> None:
+def test_another_model_or_cycle_is_a_separate_request(stores: DerivationContext, provider: Loopback) -> None:
     proposed(stores, provider.says(operations(UPVOTE)))
     other = ModelSettings("openai-chat", "loopback-2", provider.settings.url)
     assert not propose(stores, "g-0", other, clock=lambda: NOW).known
@@ -350,9 +348,11 @@ def test_a_failure_is_a_typed_error_recorded_with_the_answer(
     assert request["detail"] in str(asking.error)
     before = len(provider.requests)
     assert proposed(stores, provider).known
-    assert len(provider.requests) == before, "a failure is not asked again by itself"
+    assert len(provider.requests) == before, "a failed request is not repeated unless it is asked for"
     repeated = proposed(stores, provider.says(operations(UPVOTE)), again=True)
-    assert repeated.known == (outcome in ("malformed", "refused")), "what was answered badly was answered"
+    assert repeated.known == (outcome in ("malformed", "refused")), (
+        "a malformed answer or a refusal counts as an answer"
+    )
     assert [row["outcome"] for row in on_record(stores)] == [outcome] + ["answered"] * (not repeated.known)
 
 
@@ -371,7 +371,7 @@ def test_a_reached_cap_is_recorded_and_no_call_is_made(stores: DerivationContext
     assert not provider.requests
     enough = opened(stores.home.root, day_micros_max=most + 7_499)
     assert proposed(enough, provider, cycle=1).error is None
-    assert isinstance(proposed(enough, provider).error, CostCapError), "what was spent today counts"
+    assert isinstance(proposed(enough, provider).error, CostCapError), "spending of the same day counts"
     tomorrow = proposed(enough, provider, NOW + timedelta(days=1), again=True)
     assert tomorrow.error is None
     assert len(provider.requests) == 2
@@ -395,11 +395,11 @@ def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(
     assert proposed(enough, provider, cycle=1).error is None
     budget = memory_budget(enough, "g-0", NOW)
     assert 0 < budget.spent_micros <= budget.cap_micros
-    assert isinstance(proposed(enough, provider).error, CostCapError), "what was spent today counts"
+    assert isinstance(proposed(enough, provider).error, CostCapError), "spending of the same day counts"
     assert memory_budget(enough, "g-0", NOW + timedelta(days=1)).spent_micros == 0
 
 
-def test_a_rebuild_makes_no_call_and_derives_the_same(
+def test_a_rebuild_makes_no_call_and_derives_equal_tables(
     stores: DerivationContext, provider: Loopback, tmp_path: Path
 ) -> None:
     proposed(stores, provider.says(operations(ADD, UPVOTE)))
@@ -430,7 +430,7 @@ def test_no_call_is_made_and_nothing_is_charged_for_a_lost_cycle(stores: Derivat
     with pytest.raises(QueryError, match="cycle 3 was lost"):
         proposed(stores, provider, cycle=3)
     assert not provider.requests
-    assert proposed(stores, provider).cycle == 2, "the last that was lived"
+    assert proposed(stores, provider).cycle == 2, "the last cycle that was not lost"
     (request,) = on_record(stores)
     assert (request["cycle"], request["tick_seen"]) == (2, 12)
 

@@ -49,16 +49,16 @@ def revoked(key: int, tick: int) -> LifeEvent:
 
 
 HISTORIES = {
-    "a key is revoked long after it signed for the next": [registered(), rotated(1, 10), revoked(0, 5)],
-    "a key is revoked from the tick on from which it counted": [registered(), rotated(1, 10), revoked(1, 10)],
-    "a revoked key has a successor that nobody signed": [registered(), revoked(0, 10), rotated(1, 10, signed=False)],
-    "two in a row": [registered(), rotated(1, 10), rotated(2, 20), revoked(0, 3), revoked(2, 20), revoked(2, 25)],
+    "a key is revoked after it signed its successor": [registered(), rotated(1, 10), revoked(0, 5)],
+    "a key is revoked from its first tick on": [registered(), rotated(1, 10), revoked(1, 10)],
+    "a revoked key has an unsigned successor": [registered(), revoked(0, 10), rotated(1, 10, signed=False)],
+    "two rotations": [registered(), rotated(1, 10), rotated(2, 20), revoked(0, 3), revoked(2, 20), revoked(2, 25)],
 }
 
 
 @pytest.mark.row("X-9")
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
-def test_a_reopened_log_has_its_writer_s_key_ring(history: list[LifeEvent], tmp_path: Path) -> None:
+def test_a_reopened_log_has_the_same_key_ring(history: list[LifeEvent], tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     with EventLog(home) as log:
         for each in history:

@@ -146,7 +146,7 @@ def test_a_read_only_folder_is_named_in_the_error(home: Home, tmp_path: Path) ->
     assert len(output) == 3
     for sentence in output[:2]:
         assert re.search(rf"{home.root}\S* cannot be written .*: let this user write there, then try again", sentence)
-    assert output[2] == "3", "what is there is still read"
+    assert output[2] == "3", "recorded rows can still be read"
 
 
 @pytest.mark.row("EV-2")

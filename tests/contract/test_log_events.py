@@ -21,7 +21,7 @@ from tests.doubles.memory_event_log import Log
 from tests.support.drawn_records import records
 from tests.support.log_queries import GOLEM, LATER, MINILM, NOMIC, NOW, accepted, append, embedder_of, ticks, vectors
 
-# what the log refuses
+# refused batches
 
 
 def with_value(path: str, value: Any) -> Callable[[pa.Table], pa.Table]:
@@ -66,7 +66,7 @@ REFUSED = {
     "a mood below -1": (with_value("pad_after.arousal", -1.01), RecordError, r"pad_after.arousal is below -1.0"),
     "tick 0": (with_value("tick", 0), RecordError, r"golem golem-0000, tick 0: tick is below 1"),
     "an unknown regime": (with_value("regime", "sideways"), RecordError, r"regime is not one of .*: 'sideways'"),
-    "a hash that is none": (
+    "an invalid hash": (
         with_value("actions.0.tx_hash", "0x12"),
         RecordError,
         r"actions\[\].tx_hash does not match",
@@ -74,20 +74,20 @@ REFUSED = {
     "a null": (with_value("phase", None), RecordError, r"tick 4: phase is missing"),
     "a null in a struct": (with_value("observation.market", None), RecordError, r"observation.market is missing"),
     "a null in a list": (with_value("predictions.0.held", None), RecordError, r"predictions\[\].held is missing"),
-    "a list that is none": (with_value("resolutions", None), RecordError, r"tick 4: resolutions is missing"),
-    "no golem": (with_value("golem_id", ""), RecordError, r"golem_id is shorter than 1"),
-    "too long a name": (with_value("golem_id", "g" * 257), RecordError, r"golem_id is longer than 256"),
+    "a null instead of a list": (with_value("resolutions", None), RecordError, r"tick 4: resolutions is missing"),
+    "an empty golem id": (with_value("golem_id", ""), RecordError, r"golem_id is shorter than 1"),
+    "a golem id that is too long": (with_value("golem_id", "g" * 257), RecordError, r"golem_id is longer than 256"),
     "a newer version": (
         with_value("schema_version", SCHEMA_VERSION + 1),
         SchemaVersionError,
         rf"schema version {SCHEMA_VERSION + 1} is newer than {SCHEMA_VERSION}: upgrade",
     ),
-    "bytes that are no text": (
+    "bytes that are not UTF-8": (
         with_column("gating_reason", no_utf8),
         RecordError,
         r"no valid DecisionCycleRecord.*UTF8",
     ),
-    "such bytes in a list": (with_column("somatic_markers_fired", no_utf8_inside), RecordError, r"UTF8"),
+    "bytes in a list that are not UTF-8": (with_column("somatic_markers_fired", no_utf8_inside), RecordError, r"UTF8"),
     "a moment after the year 9999": (
         with_column("observed_at", lambda count: pa.array([2**60] * count).cast(MOMENT)),
         RecordError,
@@ -131,7 +131,7 @@ def test_the_recording_time_must_be_utc(log: Log, moment: datetime) -> None:
 
 
 @pytest.mark.parametrize(("writer", "segment"), [("", 1), ("runtime", -1)])
-def test_a_writer_has_a_name_and_numbers_its_segments(log: Log, writer: str, segment: int) -> None:
+def test_a_writer_without_a_name_or_with_a_negative_segment_is_refused(log: Log, writer: str, segment: int) -> None:
     with pytest.raises(RecordError, match="a writer has a name"):
         log.append(ticks(1), writer=writer, segment=segment, recorded_at=NOW)
 

@@ -236,9 +236,9 @@ def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path, monke
     monkeypatch.setattr(AppendOnlyTable, "write", overtaken(1))
     assert two.append(rows, transactions={"w": 1}) is None
     monkeypatch.setattr(AppendOnlyTable, "write", overtaken(2))
-    assert two.append(rows, transactions={"v": 7}) == 4, "another's rows go behind"
+    assert two.append(rows, transactions={"v": 7}) == 4, "rows of another transaction are appended"
     assert first.read().num_rows == 8
-    assert len(list((tmp_path / "table").glob("*.parquet"))) == 4, "of the one that lost, nothing stays"
+    assert len(list((tmp_path / "table").glob("*.parquet"))) == 4, "the file of the lost commit is removed"
 
 
 def test_a_half_repeated_commit_is_refused(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_half_repeated_commit_is_refused(tmp_path: Path) -> None:
 # the home
 
 
-def test_a_folder_without_a_home_says_how_to_make_one(tmp_path: Path) -> None:
+def test_opening_a_folder_without_a_home_names_the_commands_that_create_it(tmp_path: Path) -> None:
     with pytest.raises(NoHomeError, match="run `bardo demo` or `bardo run`"):
         Home.open(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -285,7 +285,7 @@ def test_an_unreadable_home_is_not_opened(tmp_path: Path, mark: bytes, error: ty
         Home.open(tmp_path)
 
 
-def test_buckets_are_fixed_for_ever() -> None:
+def test_the_bucket_of_a_golem_id_is_fixed() -> None:
     assert [bucket_of(f"golem-{i}", 16) for i in range(4)] == [7, 1, 4, 13]
 
 

@@ -89,7 +89,7 @@ def cycles_table(home: Home) -> AppendOnlyTable:
     return AppendOnlyTable(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"], by_version=True)
 
 
-# what a run does
+# effects of a run
 
 
 @pytest.mark.row("EV-6")
@@ -194,7 +194,7 @@ def test_an_interrupted_trim_leaves_a_complete_log(
 
 
 @pytest.mark.row("EV-6")
-def test_rows_that_schema_version_1_wrote_learn_their_version(tmp_path: Path) -> None:
+def test_maintenance_adds_versions_to_rows_of_schema_version_1(tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(ROOT / "tests" / "golden" / "event_logs" / "v1", root)
     home = Home.open(root)
@@ -212,7 +212,7 @@ def test_rows_that_schema_version_1_wrote_learn_their_version(tmp_path: Path) ->
 
 
 @pytest.mark.row("EV-6", "X-13")
-def test_a_verification_finds_the_tended_log_clean(home: Home, grown: Grown) -> None:
+def test_a_maintained_log_passes_verification(home: Home, grown: Grown) -> None:
     log = grown(24)
     assert verify(home).clean
     for hours in (0, 2, 4):
@@ -223,7 +223,7 @@ def test_a_verification_finds_the_tended_log_clean(home: Home, grown: Grown) -> 
 
 
 @pytest.mark.row("EV-6")
-def test_views_of_duckdb_see_every_row_once(home: Home, grown: Grown) -> None:
+def test_duckdb_views_contain_every_row_once(home: Home, grown: Grown) -> None:
     log = grown()
     for hours in (0, 2):
         tended(home, log, hours)
@@ -280,7 +280,7 @@ def test_a_failed_run_leaves_the_log_unchanged(home: Home, grown: Grown, monkeyp
 
 
 @pytest.mark.row("X-13")
-def test_an_altered_file_is_named_and_left_alone_and_nothing_is_trimmed(home: Home, grown: Grown) -> None:
+def test_an_altered_file_is_reported_and_kept_and_no_commit_is_trimmed(home: Home, grown: Grown) -> None:
     log = grown(24)
     part = sorted(home.cycles.glob("part-*.parquet"))[3]
     rows = cycles_table(home).load([f for f in log_files(home) if f.path.endswith(part.name)])
@@ -383,7 +383,7 @@ def test_abandoned_drafts_are_deleted(home: Home, grown: Grown) -> None:
 
 @pytest.mark.full
 @pytest.mark.row("EV-6", "X-13")
-def test_the_command_prints_planned_and_performed_steps(home: Home, grown: Grown) -> None:
+def test_the_maintain_command_prints_planned_and_performed_steps(home: Home, grown: Grown) -> None:
     grown().close()
     before = parquet(home)
     dry = bardo("maintain", "--dry-run", home=home.root)

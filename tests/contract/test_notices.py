@@ -28,9 +28,9 @@ class Hook(ThreadingHTTPServer):
     """A local webhook that records the notices it accepts and fails after a set number."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Taking)
+        super().__init__(("127.0.0.1", 0), NoticeHandler)
         self.taken: list[dict[str, str]] = []
-        self.patience = 10**9
+        self.accepted_max = 10**9
 
     @property
     def url(self) -> str:
@@ -38,7 +38,7 @@ class Hook(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/deaths"
 
 
-class Taking(BaseHTTPRequestHandler):
+class NoticeHandler(BaseHTTPRequestHandler):
     """Request handler that accepts posted notices."""
 
     server: Hook
@@ -46,7 +46,7 @@ class Taking(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Accept or refuse one notice."""
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        fits = len(self.server.taken) < self.server.patience
+        fits = len(self.server.taken) < self.server.accepted_max
         if fits:
             self.server.taken.append(body)
         self.send_response(204 if fits else 503)
@@ -75,11 +75,11 @@ def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
 def test_every_death_is_posted_once_and_refused_notices_are_retried(stores: DerivationContext, hook: Hook) -> None:
     notices = notices_of(stores)
     assert len(notices) == len(waiting_notices(stores)) == 4
-    hook.patience = 2
+    hook.accepted_max = 2
     with pytest.raises(NoticeError, match=rf"2 notices were posted, that of golem {notices[2].golem_id} was not .*503"):
         post_notices(stores, hook.url)
     assert waiting_notices(stores) == notices[2:]
-    hook.patience = 9
+    hook.accepted_max = 9
     assert post_notices(stores, hook.url) == notices[2:]
     assert post_notices(stores, hook.url) == []
     assert [(n["event_id"], n["golem_id"], n["text"]) for n in hook.taken] == [
@@ -94,7 +94,7 @@ def test_an_unreachable_webhook_loses_no_notice(stores: DerivationContext, hook:
     assert len(waiting_notices(stores)) == 4
 
 
-def test_the_command_shows_them_and_posts_them(
+def test_the_notices_command_shows_and_posts_notices(
     stores: DerivationContext, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = bardo("golem", "notices", home=stores.home.root)
