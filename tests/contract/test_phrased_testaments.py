@@ -94,7 +94,7 @@ def death_of(stores: DerivationContext) -> tuple[int, str]:
     )
 
 
-def test_a_wording_with_the_same_claims_is_accepted_and_one_with_more_is_refused(
+def test_a_wording_with_equal_claims_is_accepted_and_added_claims_are_refused(
     stores: DerivationContext, provider: Loopback
 ) -> None:
     golem_id, (number, death) = golem_of(stores), death_of(stores)
@@ -114,7 +114,7 @@ def test_a_wording_with_the_same_claims_is_accepted_and_one_with_more_is_refused
     assert [first for first, _ in pairs] == [first for name in CATEGORIES for first in statement_pairs[name]], (
         "nothing is lost"
     )
-    assert [first for first, other in pairs if first != other] == [death], "the derived sentences stand"
+    assert [first for first, other in pairs if first != other] == [death], "the other sentences stay as derived"
     assert good in words.page
     assert "Follow me" not in words.page
 
@@ -134,15 +134,15 @@ def test_phrasing_changes_no_testament_or_bundle_and_a_rebuild_makes_no_call(
     assert not provider.requests
 
 
-def test_one_testament_is_asked_about_once(stores: DerivationContext, provider: Loopback) -> None:
+def test_each_testament_is_phrased_once(stores: DerivationContext, provider: Loopback) -> None:
     first = phrased(stores, provider.says(wordings()))
     second = phrased(opened(stores.home.root), provider, again=True)
     assert (second.known, second.event) == (True, first.event)
     assert len(provider.requests) == 1
-    everybody = len(phrasing_requests(stores))
-    assert len(phrase_all_testaments(stores, provider.settings, clock=lambda: NOW)) == everybody - 1
+    testament_count = len(phrasing_requests(stores))
+    assert len(phrase_all_testaments(stores, provider.settings, clock=lambda: NOW)) == testament_count - 1
     assert phrase_all_testaments(stores, provider.settings, clock=lambda: NOW) == []
-    assert len(provider.requests) == everybody
+    assert len(provider.requests) == testament_count
 
 
 FAILURES: list[tuple[Reply, type[GatewayError], str]] = [
@@ -168,12 +168,12 @@ def test_a_failure_is_recorded_and_the_derived_text_is_shown(
     assert asking.event.event_id in str(asking.error)
     assert phrased_testament(stores, golem_id, statements(stores, golem_id)) is None
     call_count = len(provider.requests)
-    assert phrased(stores, provider, model).known, "it is not asked again by itself"
+    assert phrased(stores, provider, model).known, "a failed request is not repeated unless it is asked for"
     assert len(provider.requests) == call_count
     if outcome not in ("malformed", "refused"):
         return
     repeated = phrased(stores, provider.says(wordings()), model, again=True)
-    assert repeated.known, "what was answered badly was answered"
+    assert repeated.known, "a malformed answer or a refusal counts as an answer"
 
 
 def test_daily_caps_apply_to_phrasings(stores: DerivationContext, provider: Loopback) -> None:
@@ -189,7 +189,7 @@ def test_daily_caps_apply_to_phrasings(stores: DerivationContext, provider: Loop
     assert phrased(enough, provider, again=True).error is None
     assert memory_budget(enough, golem_id, NOW).spent_micros == 7_500
     other = phrase_testament(enough, golem_id, provider.messages, clock=lambda: NOW)
-    assert isinstance(other.error, CostCapError), "what was spent today counts, whatever was asked"
+    assert isinstance(other.error, CostCapError), "spending of the same day counts for every request"
     assert memory_budget(enough, golem_id, NOW + timedelta(days=1)).spent_micros == 0
 
 
@@ -214,7 +214,7 @@ def test_no_call_is_made_for_a_golem_without_testament(stores: DerivationContext
 
 
 @pytest.mark.full
-def test_the_command_shows_refusals_and_other_commands_show_the_wording(
+def test_the_phrase_command_shows_refusals_and_show_commands_the_wording(
     copied_home: Path, provider: Loopback, at_home: Callable[[Path], Path]
 ) -> None:
     stores = opened(at_home(copied_home))

@@ -84,7 +84,7 @@ class TestItems:
         assert quarantine.ruling_of(item().item_id) == ("dropped", LATER, "noise")
         assert quarantine.ruling_of(item(2).item_id) is None
 
-    def test_an_item_is_found_by_a_unique_prefix_of_its_id(self, home: Home) -> None:
+    def test_a_unique_prefix_of_an_id_identifies_an_item(self, home: Home) -> None:
         quarantine = Quarantine(home)
         quarantine.put([item(), item(2)], NOW)
         assert quarantine.find(item().item_id[:8]) == item().item_id
@@ -95,8 +95,8 @@ class TestItems:
             quarantine.show("nothing")
 
 
-class TestAnotherTry:
-    def again(self, place: Place, policy: Policy | None = None) -> Retried:
+class TestRetry:
+    def retry_all(self, place: Place, policy: Policy | None = None) -> Retried:
         quarantine = place.spool.quarantine
         ids = quarantine.open([]).column("item_id").to_pylist()
         return retry(place.log, quarantine, ids, at=LATER, policy=policy or Policy())
@@ -104,7 +104,7 @@ class TestAnotherTry:
     def test_an_item_that_fails_again_stays_with_its_new_reason(self, place: Place) -> None:
         place.drop("a.jsonl", [b"{", *lines(2)])
         place.take()
-        retried = self.again(place)
+        retried = self.retry_all(place)
         assert retried.taken == []
         assert [type(error).__name__ for _, error in retried.stayed] == ["RecordError"]
         assert len(place.refused()) == 1
@@ -113,9 +113,9 @@ class TestAnotherTry:
         lease = Lease(place.home, "g-1", "somebody")
         place.drop("a.jsonl", [*lines(5), b"{"])
         place.take()
-        assert len(self.again(place).stayed) == 6
+        assert len(self.retry_all(place).stayed) == 6
         lease.release()
-        retried = self.again(place)
+        retried = self.retry_all(place)
         assert (len(retried.taken), len(retried.stayed)) == (5, 1)
         assert place.ticks("g-1") == [1, 2, 3, 4, 5]
         payloads = place.log.read_cycles(["tick", "payload"]).sort_by("tick").column("payload").to_pylist()
@@ -130,12 +130,12 @@ class TestAnotherTry:
         place.take()
         assert [item.error for item in place.refused()] == ["SignatureError"] * 3
         register_key(place, "g-1")
-        assert len(self.again(place).taken) == 3
+        assert len(self.retry_all(place).taken) == 3
         links = place.log.read_cycles(["link"]).column("link").to_pylist()
         assert {link["key_id"] for link in links} == {"key-1"}
 
     @pytest.mark.row("X-9")
-    def test_a_signed_slice_of_an_arrow_file_is_tried_as_one(self, place: Place) -> None:
+    def test_a_signed_slice_of_an_arrow_file_is_retried_as_a_whole(self, place: Place) -> None:
         from bardo_pipeline.events.custody.hash_chain import slice_contents
 
         table = records(10, golems=1)
@@ -145,7 +145,7 @@ class TestAnotherTry:
         place.take()
         assert len(place.refused()) == 1
         register_key(place, "golem-0000")
-        assert len(self.again(place).taken) == 1
+        assert len(self.retry_all(place).taken) == 1
         assert place.ticks("golem-0000") == list(range(1, 11))
 
     def test_rows_and_life_events_are_retried_through_their_own_path(self, place: Place) -> None:
@@ -155,23 +155,23 @@ class TestAnotherTry:
         place.drop("b.life.jsonl", [json.dumps(gap.model_dump(mode="json")).encode()])
         assert [taken.quarantined for taken in place.take()] == [1, 10]
         lease.release()
-        retried = self.again(place)
+        retried = self.retry_all(place)
         assert (len(retried.taken), retried.stayed) == (11, [])
         assert place.ticks("golem-0001") == list(range(1, 11))
         assert place.log.life().column("kind").to_pylist() == ["GapAccepted"]
         assert place.log.read_cycles(["payload"]).column("payload").null_count == 20
 
-    def test_a_longer_line_is_taken_where_the_policy_lets_it_now(self, tmp_path: Path) -> None:
+    def test_a_long_line_is_taken_after_the_policy_raises_the_limit(self, tmp_path: Path) -> None:
         small = Policy(writer=WriterPolicy(record_bytes_max=1024))
         place = opened(tmp_path / "home", small)
         place.drop("a.jsonl", lines(2))
         assert place.take()[0].quarantined == 2
-        assert len(self.again(place, small).stayed) == 2
-        assert len(self.again(place).taken) == 2
+        assert len(self.retry_all(place, small).stayed) == 2
+        assert len(self.retry_all(place).taken) == 2
         assert place.ticks("g-1") == [1, 2]
 
     @pytest.mark.row("X-9")
-    def test_a_whole_file_is_read_again_with_its_signatures(
+    def test_a_file_refused_as_a_whole_is_retried_with_its_signatures(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Retry a file that was refused as a whole, as after an upgrade that knows its columns."""
@@ -193,8 +193,8 @@ class TestAnotherTry:
             older.setattr(arrow_reader, "_as_records", refuse)
             place.take()
             assert place.reasons() == [("a.arrow", 0, "SchemaVersionError")]
-            assert len(self.again(place).stayed) == 1
-        retried = self.again(place)
+            assert len(self.retry_all(place).stayed) == 1
+        retried = self.retry_all(place)
         assert (len(retried.taken), retried.stayed) == (1, [])
         assert len(place.log.read_cycles(["tick"])) == 10
 
@@ -210,19 +210,19 @@ class TestAnotherTry:
         with monkeypatch.context() as patched:
             patched.setattr(Quarantine, "rule", cut)
             with pytest.raises(KeyboardInterrupt):
-                self.again(place)
+                self.retry_all(place)
         second.release()
-        assert len(self.again(place).taken) == 6
+        assert len(self.retry_all(place).taken) == 6
         assert place.ticks("g-1") == place.ticks("g-2") == [1, 2, 3]
 
 
-class TestTheCommand:
+class TestCommand:
     def bardo(self, home: Home, *words: str, expect: int = 0) -> Result:
         done = CliRunner().invoke(app, [*words, "--home", str(home.root)], catch_exceptions=False)
         assert done.exit_code == expect, done.output
         return done
 
-    def test_from_the_file_to_the_ruling(self, home: Home) -> None:
+    def test_commands_list_show_retry_and_drop_the_items_of_a_spool_file(self, home: Home) -> None:
         (home.spool / "a.jsonl").write_bytes(b"\n".join([*lines(3), b'{"golem_id": "g-9", "tick": 4', b"\xff[bold]{"]))
         assert "the quarantine is empty" in self.bardo(home, "quarantine", "list").output
         took = self.bardo(home, "spool", "take").output
@@ -241,18 +241,18 @@ class TestTheCommand:
         assert "dropped at" in self.bardo(home, "quarantine", "show", second).output
         assert len(json.loads(self.bardo(home, "quarantine", "list", "--format", "json").output)) == 1
 
-    def test_dropping_needs_a_reason_and_both_need_items(self, home: Home) -> None:
+    def test_drop_requires_a_reason_and_retry_requires_items(self, home: Home) -> None:
         self.bardo(home, "quarantine", "drop", "--all", expect=2)
         with pytest.raises(Exception, match="name items, or give --all"):
             self.bardo(home, "quarantine", "retry")
 
-    def test_taking_makes_the_home_that_is_missing(self, tmp_path: Path) -> None:
+    def test_spool_take_creates_a_missing_home(self, tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["spool", "take", "--home", str(tmp_path / "new")])
         assert done.exit_code == 0
         assert (tmp_path / "new" / "spool").is_dir()
 
 
-class TestTheSchema:
+class TestSchema:
     def test_every_valid_record_matches_the_schema_that_the_command_prints(self) -> None:
         printed = json.loads(CliRunner().invoke(app, ["schema"]).output)
         assert printed == record_json_schema() == json.loads(CliRunner().invoke(app, ["schema", "record"]).output)
@@ -275,7 +275,7 @@ class TestTheSchema:
             assert all(part["additionalProperties"] is False for part in parts if part.get("type") == "object")
             assert all(part["description"] for part in parts)
 
-    def test_a_life_event_needs_no_id_and_carries_the_payload_of_its_kind(self) -> None:
+    def test_the_life_schema_requires_the_payload_of_the_kind_but_no_id(self) -> None:
         validator = Draft202012Validator(json.loads(CliRunner().invoke(app, ["schema", "life"]).output))
         key = life_event("g-1", NOW, KeyRegistered(key_id="k", public_key=PUBLIC, tick_from=1)).model_dump(mode="json")
         fields = {name: value for name, value in key.items() if value is not None and name != "event_id"}
@@ -294,5 +294,5 @@ class TestTheSchema:
             CliRunner().invoke(app, ["schema", "golem"], catch_exceptions=False)
 
 
-def test_the_fuzzer_s_records_match_the_schema() -> None:
+def test_fuzzer_records_match_the_schema() -> None:
     Draft202012Validator(record_json_schema()).validate(json.loads(fuzz.dumps(fuzz.good_records(1, tick=1, seed=9)[0])))

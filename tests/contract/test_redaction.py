@@ -1,5 +1,5 @@
-"""Redaction: private parts appear nowhere in plain text, are unreadable once their key is destroyed, and all else
-holds.
+"""Redaction: private parts appear nowhere in plain text and are unreadable once their key is destroyed;
+nothing else changes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def files_with_mark(home: Home) -> list[str]:
 # keys
 
 
-def test_a_key_is_32_bytes_for_its_owner_alone_and_not_in_the_log(home: Home) -> None:
+def test_a_seal_key_is_stored_outside_the_log_with_mode_600(home: Home) -> None:
     with EventLog(home) as log:
         key = SealKeys(home).make(log, "../../etc/passwd", SECRET, NOW)
         path = SealKeys(home).path("../../etc/passwd")
@@ -142,12 +142,14 @@ def test_an_invalid_key_file_is_named(home: Home) -> None:
 # the log
 
 
-def test_a_sealing_golem_may_not_write_plain_text_and_other_golems_may(log: Log) -> None:
+def test_the_log_refuses_plain_private_parts_of_sealing_golems_only(log: Log) -> None:
     before = some(2, golems=2)
     log.append(before, writer="w", segment=1, recorded_at=NOW)
     log.record([life_event(GOLEM, NOW, SealKeyMade(key_id=SealKey(SECRET).key_id))], NOW)
     assert sealing_golems(log) == {GOLEM}
-    assert log.append(before, writer="w", segment=2, recorded_at=NOW).repeated == 2, "what was there stays as it was"
+    assert log.append(before, writer="w", segment=2, recorded_at=NOW).repeated == 2, (
+        "plain records from before are repeats"
+    )
     fresh = some(4, golems=2, tick=2)
     with pytest.raises(SealError, match=f"golem {GOLEM}: tick 2 has private parts in plain text"):
         log.append(fresh, writer="w", segment=3, recorded_at=NOW)
@@ -159,7 +161,7 @@ def test_a_sealing_golem_may_not_write_plain_text_and_other_golems_may(log: Log)
     assert log.append(sealed, writer="w", segment=5, recorded_at=NOW).repeated == 4
 
 
-def test_a_golem_begins_to_seal_only_without_an_open_writer(home: Home) -> None:
+def test_making_a_seal_key_is_refused_while_the_golem_is_leased(home: Home) -> None:
     with EventLog(home) as log:
         lease = Lease(home, GOLEM, "somebody")
         with pytest.raises(LeaseError, match="somebody"):
@@ -305,7 +307,9 @@ def test_older_quarantined_records_are_sealed_when_they_are_retried(home: Home, 
         (item_id,) = quarantine.open()["item_id"].to_pylist()
         assert retry(log, quarantine, [item_id], at=LATER, policy=Policy()).taken == [item_id]
     assert [opened_parts(home, row).reasoning_summary for row in on_record(home)] == [MARK]
-    assert {name.split("/")[1] for name in files_with_mark(home)} == {"quarantine"}, "it came before the golem sealed"
+    assert {name.split("/")[1] for name in files_with_mark(home)} == {"quarantine"}, (
+        "the quarantined bytes are older than the seal key"
+    )
 
 
 # derived tables
@@ -341,13 +345,15 @@ def emptied(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(lean, schema=RECORD_SCHEMA)
 
 
-def test_no_derivation_and_no_event_reads_private_parts(small_home: Path, tmp_path: Path) -> None:
+def test_no_table_except_dreams_depends_on_private_parts(small_home: Path, tmp_path: Path) -> None:
     plain = redone(small_home, tmp_path / "plain", lambda rows: rows)
     bare = redone(small_home, tmp_path / "bare", emptied)
     assert is_plain(EventLog(Home.open(plain)).read_cycles(RECORD_SCHEMA.names)).any()
     assert not is_plain(EventLog(Home.open(bare)).read_cycles(RECORD_SCHEMA.names)).any()
     derived = digests(plain)
-    assert {n for n, digest in digests(bare).items() if digest != derived[n]} == {"dreams"}, "imagined from positions"
+    assert {n for n, digest in digests(bare).items() if digest != derived[n]} == {"dreams"}, (
+        "dreams are derived from positions"
+    )
     assert len(set(derived.values())) > 6, "there is something to derive"
     texts = [
         [e.model_copy(update={"position": ""}) for e in Fabric(DerivationContext.open(r)).behind(Place())]
@@ -411,7 +417,7 @@ def bardo(home: Home, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.full
-def test_the_command_makes_opens_lists_and_destroys(home: Home) -> None:
+def test_the_seal_command_makes_opens_lists_and_destroys_keys(home: Home) -> None:
     assert bardo(home, "seal", "make", GOLEM)[0] == 0
     with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
         writer.append(models(some(1))[0])

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.row("EV-4")
 ROOT = Path(__file__).parents[2]
 
 
-class TestAFileOfLines:
-    def test_every_record_is_on_record_with_the_very_bytes_that_were_sent(self, place: Place) -> None:
+class TestLineFile:
+    def test_each_record_is_stored_with_the_bytes_of_its_line(self, place: Place) -> None:
         sent_lines = lines(40)
         place.drop("a.jsonl", sent_lines)
         (taken,) = place.take()
@@ -118,7 +118,7 @@ class TestAFileOfLines:
             three,
         ]
 
-    def test_an_empty_file_is_taken_too(self, place: Place) -> None:
+    def test_an_empty_file_is_taken(self, place: Place) -> None:
         place.drop("a.jsonl", b"")
         assert place.take() == [IngestReport("a.jsonl", 0)]
 
@@ -127,8 +127,8 @@ class TestAFileOfLines:
         assert place.take()[0].written == 3
 
 
-class TestWhatWaits:
-    def test_only_complete_files_in_the_spool_or_a_golem_s_folder_are_taken(self, place: Place) -> None:
+class TestWaitingFiles:
+    def test_only_complete_files_in_the_spool_or_a_golem_folder_are_taken(self, place: Place) -> None:
         for name in ("b.jsonl", "a.arrow", "g-1/c.jsonl", "z.life.jsonl", "a.arrow.sig"):
             place.drop(name, b"")
         for name in (".hidden.jsonl", "notes.txt", "d.json", ".drafts/e.jsonl", "g-1/deep/f.jsonl", "g-1/.g.jsonl"):
@@ -151,8 +151,8 @@ class TestWhatWaits:
         assert place.reasons() == [("\\udcff\\udcfe.jsonl", 1, "RecordError")]
 
 
-class TestOneBadRecordHoldsBackNothing:
-    def test_the_bad_line_is_in_quarantine_with_file_line_reason_and_bytes(self, place: Place) -> None:
+class TestInvalidRecords:
+    def test_an_invalid_line_is_quarantined_with_file_line_reason_and_bytes(self, place: Place) -> None:
         sent_lines = lines(30)
         sent_lines[17] = sent_lines[17].replace(b'"tick":18', b'"tick":"18"')
         place.drop("a.jsonl", sent_lines)
@@ -201,7 +201,7 @@ class TestOneBadRecordHoldsBackNothing:
         assert (taken.written, taken.repeated, taken.quarantined) == (3, 4, 1)
         assert place.reasons() == [("b.jsonl", 4, "ForkError")]
 
-    def test_a_golem_s_folder_accepts_only_its_own_records(self, place: Place) -> None:
+    def test_a_golem_folder_accepts_only_records_of_its_golem(self, place: Place) -> None:
         place.drop("g-1/a.jsonl", [*lines(3), *lines(2, golem_id="g-2"), *lines(1, tick=4)])
         place.drop("a%2Fb/b.jsonl", lines(2, golem_id="a/b"))
         assert [taken.written for taken in place.take()] == [2, 4]

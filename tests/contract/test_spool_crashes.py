@@ -42,7 +42,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int,
     monkeypatch.setattr(owner, name, fails)
 
 
-class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
+class TestCrashesAndConcurrentReaders:
     @pytest.fixture
     def sent(self) -> list[bytes]:
         sent = lines(40)
@@ -112,7 +112,7 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
         assert sum(file.written for files in taken for file in files) == 48
         assert first.ticks("g-1") == list(range(1, 49))
 
-    def test_a_new_file_with_the_name_of_an_interrupted_one_is_taken_after_it(
+    def test_a_new_file_named_like_an_interrupted_file_is_taken_after_it(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         place.drop("a.jsonl", lines(10))

@@ -34,7 +34,7 @@ class TestArrow:
         assert rows.sort_by(order).equals(table.sort_by(order))
         assert set(place.log.read_cycles(["segment"]).column("segment").to_pylist()) == {0, 1, 2}
 
-    def test_a_bad_row_is_refused_alone_with_its_very_row(self, place: Place) -> None:
+    def test_an_invalid_row_is_quarantined_alone_with_its_values(self, place: Place) -> None:
         table = records(50, golems=5)
         bad = pc.if_else(pa.array(np.arange(50) == 31), 2.0, table.column("prediction_error"))
         spoilt = table.set_column(table.schema.get_field_index("prediction_error"), "prediction_error", bad)
@@ -81,7 +81,7 @@ class TestArrow:
             ),
         ],
     )
-    def test_a_file_that_cannot_be_read_is_kept_whole(
+    def test_an_unreadable_file_is_quarantined_as_a_whole(
         self, place: Place, spoil: Callable[[pa.Table], bytes], error: str, word: str
     ) -> None:
         content = spoil(records(20))
@@ -93,7 +93,7 @@ class TestArrow:
         assert word in item.reason
         assert place.spool.quarantine.raw_of(item) == content
 
-    def test_batches_before_a_damaged_one_are_taken(self, place: Place) -> None:
+    def test_batches_before_a_damaged_batch_are_taken(self, place: Place) -> None:
         content = arrow(records(300, golems=5), stream=True, batch_rows=100)
         place.drop("a.arrow", content[:-60_000])
         (taken,) = place.take()
@@ -114,7 +114,7 @@ class TestArrow:
 
 @pytest.mark.row("X-9")
 class TestSignatures:
-    def test_signed_lines_are_taken_and_others_are_not(self, place: Place) -> None:
+    def test_only_lines_with_a_valid_signature_are_taken(self, place: Place) -> None:
         register_key(place, "g-1")
         signed_lines = lines(6)
         signatures = [signed("g-1", content_of(line)) for line in signed_lines]
@@ -125,11 +125,11 @@ class TestSignatures:
         place.drop("a.jsonl", signed_lines, signatures=signatures)
         (taken,) = place.take()
         assert (taken.written, taken.errors) == (2, Counter(SignatureError=4))
-        says = {item.line: item.reason for item in place.refused()}
-        assert "is not signed, though key key-1 is registered" in says[2]
-        assert "carries a signature that key key-1 did not make" in says[3]
-        assert 'line 4 of the signatures is not "KEY_ID BASE64"' in says[4]
-        assert "is signed with key-9, but key-1 is valid there" in says[5]
+        reason_of = {item.line: item.reason for item in place.refused()}
+        assert "is not signed, though key key-1 is registered" in reason_of[2]
+        assert "carries a signature that key key-1 did not make" in reason_of[3]
+        assert 'line 4 of the signatures is not "KEY_ID BASE64"' in reason_of[4]
+        assert "is signed with key-9, but key-1 is valid there" in reason_of[5]
         kept = place.log.read_cycles(["tick", "link"]).sort_by("tick").column("link").to_pylist()
         assert [link["key_id"] for link in kept] == ["key-1", "key-1"]
         assert [link["signature"] for link in kept] == [base64.b64decode(signatures[k].split()[1]) for k in (0, 5)]
@@ -145,7 +145,7 @@ class TestSignatures:
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (40, 6)
 
-    def test_a_golem_s_signed_slice_of_an_arrow_batch_is_accepted_or_refused_as_a_whole(self, place: Place) -> None:
+    def test_a_signed_slice_of_an_arrow_batch_is_accepted_or_refused_as_a_whole(self, place: Place) -> None:
         register_key(place, "golem-0000")
         register_key(place, "golem-0001")
         table = records(30, golems=3)
@@ -178,7 +178,7 @@ class TestSignatures:
         place.take()
         assert place.reasons() == [("a.arrow", 0, "SignatureError")]
 
-    def test_signatures_of_a_missing_file_sign_nothing(self, place: Place) -> None:
+    def test_signatures_of_an_earlier_file_are_not_used_for_a_later_file(self, place: Place) -> None:
         register_key(place, "g-1")
         unsigned_lines = lines(2)
         place.drop("a.jsonl", unsigned_lines, signatures=[signed("g-1", content_of(line)) for line in unsigned_lines])

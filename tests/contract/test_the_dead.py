@@ -106,7 +106,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield counts
 
 
-def test_one_of_the_dead_costs_its_own_birth_and_death(
+def test_a_query_for_a_dead_golem_parses_only_its_birth_and_death(
     stores: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golem = stores.life("GolemBorn")["golem_id"][3].as_py()
@@ -120,23 +120,23 @@ def test_one_of_the_dead_costs_its_own_birth_and_death(
     assert published_bundles(stores, [golem]) == {golem: published_bundles(stores)[golem]}
 
 
-def test_what_is_due_is_told_by_the_successions_that_are_not_over(
+def test_due_successions_parse_only_events_of_unfinished_successions(
     stores: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third, *_ = stores.life("GolemBorn")["golem_id"].to_pylist()
     with counted(monkeypatch) as made:
         assert [succession.golem_id for succession in due_successions(stores, NOW)] == [second]
-    assert made == {"Advanced": 1}, "one step of the one that waits"
+    assert made == {"Advanced": 1}, "one step of the waiting succession"
     with counted(monkeypatch) as made:
         assert succeeded_golems(stores) == {first}
-        assert credit_micros(stores, "ann") == -7_000_000, "funded once, of nothing committed"
+        assert credit_micros(stores, "ann") == -7_000_000, "funded once without a commitment"
     assert not made
     stores.log.record([step(third, "exported", mode="manual")], NOW)
-    assert unfinished_successions(stores) == sorted((second, third)), "an owner took it in hand"
+    assert unfinished_successions(stores) == sorted((second, third)), "an owner continues it manually"
     assert {golem for golem, _ in succession_steps(stores)} == {first, second, third}
 
 
-def test_a_home_in_which_all_are_judged_and_out_reads_hashes_alone(
+def test_candidate_queries_read_no_whole_table_of_published_candidates(
     stores: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with counted(monkeypatch) as made:

@@ -97,7 +97,7 @@ def tick_tuples(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.row("EV-5")
-def test_it_answers_each_of_the_four_kinds_like_the_sql_index(home: Home, log: EventLog) -> None:
+def test_tick_queries_of_all_four_kinds_equal_the_sql_index(home: Home, log: EventLog) -> None:
     index, connection = TickIndex.open(home, log), reference_index(log)
     for scope, limit in product(SCOPES, (1, 5, 10_000)):
         case = f"golems {scope}, limit {limit}"
@@ -118,7 +118,7 @@ def test_it_answers_each_of_the_four_kinds_like_the_sql_index(home: Home, log: E
 
 
 @pytest.mark.row("EV-5")
-def test_it_grows_by_new_records_and_keeps_one_file(home: Home) -> None:
+def test_a_refresh_adds_new_records_and_keeps_one_file(home: Home) -> None:
     log = EventLog(home)
     index = TickIndex.open(home, log)
     for number in range(1, 17):
@@ -134,7 +134,7 @@ def test_it_grows_by_new_records_and_keeps_one_file(home: Home) -> None:
 
 
 @pytest.mark.row("EV-5")
-def test_two_readers_of_one_index_see_each_other_s_updates(home: Home, log: EventLog) -> None:
+def test_two_readers_of_one_index_share_its_updates(home: Home, log: EventLog) -> None:
     first, other = TickIndex.open(home, log), TickIndex.open(home, EventLog(home))
     appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
     assert first.refresh() == 70
@@ -189,7 +189,7 @@ def _no_manifest(folder: Path) -> None:
     "spoil",
     [_torn, _zeroed, _without_header, _missing, _of_another_log, _of_another_format, _ahead_of_the_log, _no_manifest],
 )
-def test_a_torn_index_or_one_of_another_log_is_rebuilt(home: Home, log: EventLog, spoil: Any) -> None:
+def test_an_unusable_index_is_rebuilt(home: Home, log: EventLog, spoil: Any) -> None:
     expected = TickIndex.open(home, log).ticks(limit=10_000)
     spoil(home.index / "ticks")
     reopened = TickIndex.open(home, log)
@@ -198,7 +198,7 @@ def test_a_torn_index_or_one_of_another_log_is_rebuilt(home: Home, log: EventLog
 
 
 @pytest.mark.row("EV-5")
-def test_an_append_to_a_torn_file_builds_the_index_again(home: Home, log: EventLog) -> None:
+def test_an_append_to_a_torn_index_rebuilds_it(home: Home, log: EventLog) -> None:
     TickIndex.open(home, log)
     _zeroed(home.index / "ticks")
     appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
@@ -264,7 +264,7 @@ def test_struck_and_reorged_ticks_can_be_left_out(home: Home, log: EventLog) -> 
     assert (own - np.array(index.phases(golems=GOLEMS[1:2], struck=False)["tick_count"])).sum() == 5
 
 
-def test_a_query_that_no_tick_can_match_is_refused(home: Home, log: EventLog) -> None:
+def test_a_query_with_an_invalid_tier_or_limit_is_refused(home: Home, log: EventLog) -> None:
     index = TickIndex.open(home, log)
     with pytest.raises(QueryError, match=r"T3.*T0, T1, T2"):
         index.ticks(tier="T3")
@@ -273,7 +273,7 @@ def test_a_query_that_no_tick_can_match_is_refused(home: Home, log: EventLog) ->
 
 
 @pytest.mark.row("EV-5")
-def test_the_command_asks_the_index(home: Home, log: EventLog) -> None:
+def test_the_ticks_command_queries_the_index(home: Home, log: EventLog) -> None:
     log.close()
     rows = json.loads(bardo("ticks", "--tier", "T1", "--last", "5", "--format", "json", home=home.root))
     index = TickIndex.open(home, log)

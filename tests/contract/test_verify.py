@@ -41,11 +41,11 @@ def home(kept: Path, tmp_path: Path) -> Home:
     return Home.open(tmp_path / "home")
 
 
-# nothing is broken
+# clean homes
 
 
 @pytest.mark.row("EV-3")
-def test_what_nobody_touched_is_clean(home: Home) -> None:
+def test_an_unchanged_home_is_clean(home: Home) -> None:
     report = verify(home)
     assert report.clean, [broken.sentence() for broken in report.breaks]
     assert report.facts["records"] == 33
@@ -58,7 +58,7 @@ def test_what_nobody_touched_is_clean(home: Home) -> None:
 
 @pytest.mark.row("EV-1", "EV-3")
 @pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()))
-def test_a_log_of_an_older_version_is_clean_and_stays_so_when_it_goes_on(version: str, tmp_path: Path) -> None:
+def test_a_log_of_an_older_version_is_clean_before_and_after_an_append(version: str, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / version, tmp_path / "home")
     home = Home.open(tmp_path / "home")
     assert verify(home).clean
@@ -69,7 +69,7 @@ def test_a_log_of_an_older_version_is_clean_and_stays_so_when_it_goes_on(version
     assert report.facts["records without a link"] == report.facts["records"] - 6 > 0
 
 
-def test_what_waits_in_journals_may_be_drained_and_all_is_clean_still(home: Home) -> None:
+def test_a_home_is_clean_after_its_journals_are_drained(home: Home) -> None:
     with EventLog(home) as log:
         assert drain_once(home, log, clock=tampered_homes.clock).records == 4
     report = verify(home)
@@ -77,7 +77,7 @@ def test_what_waits_in_journals_may_be_drained_and_all_is_clean_still(home: Home
     assert (report.facts["records"], report.facts["records in journals"], report.facts["stale leases"]) == (37, 0, 0)
 
 
-def test_what_maintenance_rewrites_trims_and_sweeps_is_clean_and_has_the_digest_of_before(home: Home) -> None:
+def test_a_maintained_log_is_clean_and_keeps_its_digest(home: Home) -> None:
     before, files = verify(home), data_files(home)
     policy = Policy(care=CarePolicy(log_commits_kept=1, grace_seconds=1.0, lookback_ticks=1))
     for days in range(1, 4):
@@ -95,7 +95,7 @@ def test_what_maintenance_rewrites_trims_and_sweeps_is_clean_and_has_the_digest_
 
 
 @pytest.mark.row("EV-3")
-def test_a_log_that_is_written_drained_and_compacted_meanwhile_is_clean(home: Home) -> None:
+def test_a_log_is_clean_during_writes_drains_and_compactions(home: Home) -> None:
     with tampered_homes.busy_writer(home) as acknowledged, EventLog(home) as log:
         for tick in range(200, 3_001, 900):
             acknowledged(tick)
@@ -104,18 +104,18 @@ def test_a_log_that_is_written_drained_and_compacted_meanwhile_is_clean(home: Ho
             assert report.clean, [broken.sentence() for broken in report.breaks]
 
 
-def test_a_slice_that_lies_in_two_files_is_one(home: Home) -> None:
+def test_a_slice_in_two_files_counts_as_one_link(home: Home) -> None:
     path = data_files(home, ARROW)[0]
     rows = pq.read_table(path)
     other = data_files(home, ARROW)[1]
     tampered_homes.write(home, other, pa.concat_tables([pq.read_table(other), rows.slice(0, 1)]))
     tampered_homes.write(home, path, rows.slice(1))
     report = verify(home)
-    assert {broken.kind for broken in report.breaks} == {"version", "stats"}, "a row says which commit brought it"
+    assert {broken.kind for broken in report.breaks} == {"version", "stats"}, "a row contains the version of its commit"
     assert report.facts["links"] == 4 * 2 + 9
 
 
-def test_gaps_are_facts_until_they_are_accepted(home: Home) -> None:
+def test_gaps_are_reported_until_they_are_accepted(home: Home) -> None:
     with EventLog(home) as log:
         append(log, 20)
         report = verify(home)
@@ -132,25 +132,27 @@ def test_gaps_are_facts_until_they_are_accepted(home: Home) -> None:
 
 
 @pytest.mark.row("EV-3", "X-9")
-def test_an_earlier_digest_is_found_in_a_log_that_went_on_and_not_in_one_that_was_cut(home: Home) -> None:
+def test_an_earlier_digest_matches_a_longer_log_but_not_a_truncated_log(home: Home) -> None:
     before = verify(home).digest
     with EventLog(home) as log:
         append(log, 13)
-    assert verify(home, expect=before).clean, "what was then is still there"
-    assert named(verify(home, expect=before.split(":")[1]), "digest of the fleet"), "without a version: as it is now"
+    assert verify(home, expect=before).clean, "the earlier records are still in the log"
+    assert named(verify(home, expect=before.split(":")[1]), "digest of the fleet"), (
+        "a digest without a version is compared with the newest version"
+    )
     after = verify(home).digest
     last = tampered_homes.commits(home)[-1]
     for add in tampered_homes.adds(last):
         (home.cycles / add["path"]).unlink()
     last.unlink()
-    assert named(verify(home), "commit").file == place(home, last), "the list of sums knows that it was there"
+    assert named(verify(home), "commit").file == place(home, last), "the list of sums names the removed commit"
     tampered_homes.whitewash(home)
-    assert verify(home).clean, "nothing in the log says any more that there was more"
+    assert verify(home).clean, "the log itself no longer names the removed commit"
     assert not verify(home, expect=after).clean
     assert verify(home, expect=before).clean
 
 
-def test_a_digest_that_is_none_is_bad_input(home: Home) -> None:
+def test_an_invalid_digest_is_refused(home: Home) -> None:
     with pytest.raises(ConfigError, match="VERSION:HEX"):
         verify(home, expect="12")
 
@@ -158,21 +160,21 @@ def test_a_digest_that_is_none_is_bad_input(home: Home) -> None:
 # rows and links
 
 
-def test_an_edited_cell_of_a_batch_is_found_whatever_else_was_made_right(home: Home) -> None:
+def test_an_edited_cell_of_a_batch_breaks_its_link(home: Home) -> None:
     path = data_files(home, ARROW)[0]
     forge(home, path, lambda rows: [row | {"credits_micros": row["credits_micros"] + 1} for row in rows])
     breaks = named(verify(home), "link")
     assert (breaks.golem_id, breaks.number, breaks.file) == (ARROW, 1, place(home, path))
 
 
-def test_an_edited_cell_of_a_single_record_is_found_though_its_payload_is_untouched(home: Home) -> None:
+def test_an_edited_cell_that_differs_from_its_payload_is_reported(home: Home) -> None:
     path = data_files(home, JSON)[1]
     forge(home, path, change(credits_micros=7))
     breaks = named(verify(home), "payload")
     assert (breaks.golem_id, breaks.tick, breaks.number) == (JSON, 6, 6)
 
 
-def test_an_edited_payload_is_found_though_columns_and_digest_agree_with_it(home: Home) -> None:
+def test_an_edited_payload_with_matching_columns_breaks_its_link(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
     def edited(rows: tampered_homes.Rows) -> tampered_homes.Rows:
@@ -185,7 +187,7 @@ def test_an_edited_payload_is_found_though_columns_and_digest_agree_with_it(home
     assert (breaks.golem_id, breaks.tick, breaks.number) == (JSON, 2, 2)
 
 
-def test_a_chain_that_was_made_anew_behind_an_edited_payload_breaks_where_the_next_file_begins(home: Home) -> None:
+def test_a_rebuilt_chain_of_an_edited_file_breaks_at_the_next_file(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
     def edited(rows: tampered_homes.Rows) -> tampered_homes.Rows:
@@ -198,7 +200,7 @@ def test_a_chain_that_was_made_anew_behind_an_edited_payload_breaks_where_the_ne
     assert (breaks.golem_id, breaks.tick, breaks.number) == (JSON, 4, 4)
 
 
-def test_an_altered_content_hash_is_found(home: Home) -> None:
+def test_an_altered_content_hash_is_reported(home: Home) -> None:
     path = data_files(home, JSON)[0]
     table = pq.read_table(path)
     at = table.schema.get_field_index("content_hash")
@@ -207,13 +209,13 @@ def test_an_altered_content_hash_is_found(home: Home) -> None:
     assert named(verify(home), "digest").tick == 1
 
 
-def test_a_row_taken_out_of_a_batch_is_found(home: Home) -> None:
+def test_a_row_removed_from_a_batch_breaks_its_link(home: Home) -> None:
     path = data_files(home, ARROW)[1]
     forge(home, path, lambda rows: rows[1:])
     assert named(verify(home), "link").number == 2
 
 
-def test_a_single_record_taken_out_is_found_by_the_link_that_is_missing(home: Home) -> None:
+def test_a_removed_single_record_breaks_the_chain(home: Home) -> None:
     path = data_files(home, JSON)[1]
     forge(home, path, lambda rows: rows[:1] + rows[2:])
     report = verify(home)
@@ -222,7 +224,7 @@ def test_a_single_record_taken_out_is_found_by_the_link_that_is_missing(home: Ho
     assert [(gap.tick_from, gap.tick_to) for gap in report.gaps] == [(5, 5)]
 
 
-def test_single_records_in_another_order_are_found(home: Home) -> None:
+def test_swapped_single_records_break_their_links(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
     def swapped(rows: tampered_homes.Rows) -> tampered_homes.Rows:
@@ -233,7 +235,7 @@ def test_single_records_in_another_order_are_found(home: Home) -> None:
     assert named(verify(home), "link").golem_id == JSON
 
 
-def test_a_record_slipped_in_is_found(home: Home) -> None:
+def test_an_inserted_record_breaks_the_chain(home: Home) -> None:
     path, line = data_files(home, JSON)[0], tampered_homes.lines(50, 1)[0]
 
     def slipped(rows: tampered_homes.Rows) -> tampered_homes.Rows:
@@ -249,13 +251,13 @@ def test_a_record_slipped_in_is_found(home: Home) -> None:
     assert "two links" in breaks.fact
 
 
-def test_a_record_without_a_link_is_found(home: Home) -> None:
+def test_a_record_without_a_link_is_reported(home: Home) -> None:
     path = data_files(home, JSON)[0]
     forge(home, path, lambda rows: [*rows, rows[0] | {"tick": 50, "link": None, "payload": None}])
     assert named(verify(home), "link").tick == 50
 
 
-def test_a_tick_that_is_on_record_twice_is_found(home: Home) -> None:
+def test_a_duplicate_tick_is_reported(home: Home) -> None:
     first, other = data_files(home, JSON)[:2]
     row = pq.read_table(first).to_pylist()[0]
     forge(home, other, lambda rows: [*rows, row])
@@ -263,7 +265,7 @@ def test_a_tick_that_is_on_record_twice_is_found(home: Home) -> None:
     assert (breaks.golem_id, breaks.tick) == (JSON, 1)
 
 
-def test_a_file_whose_rows_lack_what_every_row_has_is_named(home: Home) -> None:
+def test_a_file_with_nulls_in_a_required_column_is_reported(home: Home) -> None:
     path = data_files(home, JSON)[0]
     table = pq.read_table(path)
     at = table.schema.get_field_index("tick")
@@ -274,7 +276,7 @@ def test_a_file_whose_rows_lack_what_every_row_has_is_named(home: Home) -> None:
     assert "tick" in breaks.fact
 
 
-def test_a_row_in_another_bucket_is_found(home: Home) -> None:
+def test_a_row_in_a_wrong_bucket_is_reported(home: Home) -> None:
     forge(home, data_files(home, JSON)[0], change(bucket=99))
     assert named(verify(home), "bucket").tick == 3
 
@@ -283,7 +285,7 @@ def test_a_row_in_another_bucket_is_found(home: Home) -> None:
 
 
 @pytest.mark.row("X-9")
-def test_a_batch_signed_with_another_key_or_not_at_all_is_found(home: Home) -> None:
+def test_a_batch_with_a_wrong_or_missing_signature_is_reported(home: Home) -> None:
     path, other = data_files(home, tampered_homes.SIGNED)[0], Ed25519PrivateKey.from_private_bytes(bytes(32))
 
     def signed_by(value: bytes | None) -> Callable[[tampered_homes.Rows], tampered_homes.Rows]:
@@ -302,7 +304,7 @@ def test_a_batch_signed_with_another_key_or_not_at_all_is_found(home: Home) -> N
 
 
 @pytest.mark.row("X-9")
-def test_what_was_signed_with_a_key_revoked_since_is_broken_until_it_is_struck(home: Home) -> None:
+def test_a_record_signed_with_a_revoked_key_is_reported_until_it_is_struck(home: Home) -> None:
     with EventLog(home) as log:
         log.record(
             [
@@ -320,7 +322,7 @@ def test_what_was_signed_with_a_key_revoked_since_is_broken_until_it_is_struck(h
 
 
 @pytest.mark.row("X-9")
-def test_a_key_event_that_does_not_follow_and_an_event_of_another_content_are_found(home: Home) -> None:
+def test_an_invalid_key_event_and_an_edited_life_event_are_reported(home: Home) -> None:
     path = next(home.life.glob("part-*"))
     rows = pq.read_table(path).to_pylist()
     key = next(row for row in rows if row["kind"] == "KeyRegistered")
@@ -340,7 +342,7 @@ def test_a_key_event_that_does_not_follow_and_an_event_of_another_content_are_fo
 # tables
 
 
-def test_a_file_that_is_gone_is_named(home: Home) -> None:
+def test_a_missing_data_file_is_reported(home: Home) -> None:
     path = data_files(home)[2]
     path.unlink()
     breaks = named(verify(home), "file")
@@ -348,7 +350,7 @@ def test_a_file_that_is_gone_is_named(home: Home) -> None:
     assert "missing" in breaks.fact
 
 
-def test_two_files_that_changed_places_are_named(home: Home) -> None:
+def test_two_swapped_files_are_reported(home: Home) -> None:
     first, other = data_files(home, JSON)[:2]
     kept = first.read_bytes()
     first.write_bytes(other.read_bytes())
@@ -357,16 +359,16 @@ def test_two_files_that_changed_places_are_named(home: Home) -> None:
     assert named(report, "sum").file in {place(home, first), place(home, other)}
     assert report.counts["sum"] == 2
     tampered_homes.whitewash(home)
-    assert named(verify(home), "version"), "the rows say which commit brought them"
+    assert named(verify(home), "version"), "rows contain the version of their commit"
 
 
-def test_a_commit_that_is_gone_is_named(home: Home) -> None:
+def test_a_missing_commit_is_reported(home: Home) -> None:
     path = tampered_homes.commits(home)[3]
     path.unlink()
     assert named(verify(home), "commit").file == place(home, path)
 
 
-def test_a_table_that_may_be_changed_and_one_that_was_are_named(home: Home) -> None:
+def test_a_disabled_append_only_flag_and_a_removed_file_are_reported(home: Home) -> None:
     first, last = tampered_homes.commits(home)[0], tampered_homes.commits(home)[-1]
     content = first.read_bytes().replace(b'"delta.appendOnly":"true"', b'"delta.appendOnly":"false"')
     first.write_bytes(content)
@@ -378,14 +380,14 @@ def test_a_table_that_may_be_changed_and_one_that_was_are_named(home: Home) -> N
     assert named(report, "removed").file == place(home, last)
 
 
-def test_a_transaction_that_goes_back_is_named(home: Home) -> None:
+def test_a_transaction_with_a_lower_version_is_reported(home: Home) -> None:
     last = tampered_homes.commits(home)[-1]
     again = orjson.dumps({"txn": {"appId": "spool", "version": 1}})
     last.write_bytes(last.read_bytes() + again + b"\n")
     assert named(verify(home), "transaction").file == place(home, last)
 
 
-def test_a_commit_that_says_other_bounds_or_another_count_is_named(home: Home) -> None:
+def test_a_commit_with_wrong_bounds_or_row_counts_is_reported(home: Home) -> None:
     path = tampered_homes.commits(home)[2]
     text = path.read_text()
     path.write_text(text.replace('\\"numRecords\\":3', '\\"numRecords\\":4').replace('\\"tick\\":1', '\\"tick\\":2'))
@@ -394,7 +396,7 @@ def test_a_commit_that_says_other_bounds_or_another_count_is_named(home: Home) -
     assert named(report, "sum").file == place(home, path)
 
 
-def test_a_checkpoint_that_says_something_else_than_the_commits_is_named(home: Home) -> None:
+def test_a_checkpoint_that_differs_from_its_commits_is_reported(home: Home) -> None:
     path = next((home.cycles / "_delta_log").glob("*.checkpoint.parquet"))
     table = pq.read_table(path)
     added = table["add"].is_valid().to_pylist().index(True)
@@ -408,7 +410,7 @@ def test_a_checkpoint_that_says_something_else_than_the_commits_is_named(home: H
 # sums
 
 
-def test_every_commit_is_on_the_list_when_the_append_returns(home: Home) -> None:
+def test_an_append_lists_the_sums_of_its_commit_and_files(home: Home) -> None:
     with EventLog(home) as log:
         append(log, 13)
         listed = read_sums(Sums(home, home.cycles).path)
@@ -417,7 +419,7 @@ def test_every_commit_is_on_the_list_when_the_append_returns(home: Home) -> None
     assert {place(home, path).removeprefix("log/") for path in data_files(home)} <= set(listed.sums)
 
 
-def test_a_list_that_was_thinned_out_is_named(home: Home) -> None:
+def test_a_removed_line_of_the_list_of_sums_is_reported(home: Home) -> None:
     path = Sums(home, home.cycles).path
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:3] + whole[4:]))
@@ -426,7 +428,7 @@ def test_a_list_that_was_thinned_out_is_named(home: Home) -> None:
     assert "line 4" in breaks.fact
 
 
-def test_a_torn_end_of_a_list_is_written_again_by_the_next_writer(home: Home) -> None:
+def test_a_torn_list_of_sums_is_repaired_when_the_log_is_opened(home: Home) -> None:
     path = Sums(home, home.cycles).path
     content, known = path.read_bytes(), read_sums(path).sums
     path.write_bytes(content[:-40])
@@ -436,9 +438,9 @@ def test_a_torn_end_of_a_list_is_written_again_by_the_next_writer(home: Home) ->
     assert verify(home).clean
 
 
-def test_a_list_that_is_gone_is_a_break_unless_the_log_is_young(home: Home) -> None:
+def test_a_missing_list_of_sums_is_reported_unless_the_log_is_short(home: Home) -> None:
     Sums(home, home.cycles).path.unlink()
-    assert verify(home).clean, "so few commits may each have lost their process before the line"
+    assert verify(home).clean, "after crashes, each of so few commits may lack its line"
     assert verify(home).facts["commits without a sum"] == 8
     with EventLog(home) as log:
         append(log, 13)
@@ -450,17 +452,17 @@ def test_a_list_that_is_gone_is_a_break_unless_the_log_is_young(home: Home) -> N
 # beside the tables
 
 
-def test_a_flipped_bit_in_the_last_frame_is_told_from_a_torn_end(home: Home) -> None:
+def test_a_flipped_bit_in_the_last_frame_is_reported_and_a_torn_end_is_not(home: Home) -> None:
     path = next(home.journal.glob("gone/*.seg"))
     content = path.read_bytes()
     path.write_bytes(content[:-100])
-    assert verify(home).clean, "nobody was told of a frame that breaks off"
+    assert verify(home).clean, "a torn frame was never acknowledged"
     assert verify(home).facts["torn bytes in journals"] > 0
     path.write_bytes(content[:-50] + bytes([content[-50] ^ 1]) + content[-49:])
     assert named(verify(home), "journal").file == place(home, path)
 
 
-def test_a_frame_taken_out_of_a_journal_is_found(home: Home) -> None:
+def test_a_frame_removed_from_a_journal_is_reported(home: Home) -> None:
     path = next(home.journal.glob("gone/*.seg"))
     raw = path.read_bytes()
     starts = [at for at in range(len(raw)) if raw.startswith(b"FRAM", at)]
@@ -470,7 +472,7 @@ def test_a_frame_taken_out_of_a_journal_is_found(home: Home) -> None:
     assert "does not follow link 1" in breaks.fact
 
 
-def test_an_altered_bundle_and_a_published_one_that_is_gone_are_named(home: Home) -> None:
+def test_an_altered_or_missing_bundle_is_reported(home: Home) -> None:
     folder = next(path for path in home.bundles.iterdir() if path.is_dir())
     page = next(folder.glob("*.md"))
     page.write_bytes(page.read_bytes() + b"!")
@@ -481,7 +483,7 @@ def test_an_altered_bundle_and_a_published_one_that_is_gone_are_named(home: Home
     assert "is missing" in named(verify(home), "bundle").fact
 
 
-def test_an_index_of_heads_that_says_something_else_is_named(home: Home) -> None:
+def test_an_index_of_heads_with_a_wrong_hash_is_reported(home: Home) -> None:
     with EventLog(home):
         pass
     path = home.index / "heads.arrow"
@@ -494,10 +496,10 @@ def test_an_index_of_heads_that_says_something_else_is_named(home: Home) -> None
     assert named(verify(home), "index").file == "index/heads.arrow"
 
 
-# what cannot be read
+# unreadable homes
 
 
-def test_a_home_that_cannot_be_read_is_a_typed_error(home: Home) -> None:
+def test_an_unreadable_home_raises_a_typed_error(home: Home) -> None:
     shutil.rmtree(home.life)
     home.life.write_bytes(b"")
     with pytest.raises(StoreError, match="cannot be read"):

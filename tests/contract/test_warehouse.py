@@ -47,9 +47,9 @@ MARTS = (
     "fct_tier_costs",
     "fct_withdrawals",
 )
-TOLD = ("golem_id", "tick", "regime", "tier", "phase", "prediction_error", "primary_emotion", "cycle_seen")
+UNCHANGED_NAMES = ("golem_id", "tick", "regime", "tier", "phase", "prediction_error", "primary_emotion", "cycle_seen")
 TICK = {
-    **{name: name for name in TOLD},
+    **{name: name for name in UNCHANGED_NAMES},
     "observed_at": "observed_at", "threshold": "deliberation_threshold", "inference_micros": "cost.inference_micros",
     "gas_micros": "cost.gas_micros", "total_cost_micros": "cost.total_micros",
     "pnl_impact_micros": "outcome.pnl_impact_micros", "vitality": "vitality.composite",
@@ -151,7 +151,7 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("EV-5")
-def test_the_tick_index_says_what_the_log_says(built: Built) -> None:
+def test_fct_ticks_equals_the_log(built: Built) -> None:
     expected = cycles(built.stores)
     assert expected.num_rows > 1_000
     rows = built.table(f"select {', '.join(expected.column_names)} from fct_ticks")
@@ -160,7 +160,7 @@ def test_the_tick_index_says_what_the_log_says(built: Built) -> None:
 
 
 @pytest.mark.row("EV-5", "P-4")
-def test_the_queries_of_the_sql_index_are_answered(built: Built) -> None:
+def test_fct_ticks_answers_the_queries_of_the_sql_index(built: Built) -> None:
     ticks = cycles(built.stores)
     rows = plain(ticks)
 
@@ -173,7 +173,7 @@ def test_the_queries_of_the_sql_index_are_answered(built: Built) -> None:
         assert built.rows(replay.format(regime)) == keys_of(chosen)
     verified = built.rows("select golem_id, tick from fct_ticks where has_action and has_outcome order by all")
     assert verified == keys_of([r for r in rows if r["has_action"] and r["has_outcome"]])
-    assert verified, "somebody acted and learned what came of it"
+    assert verified, "some action has an outcome"
     phases = dict(built.rows("select phase, count(*) from fct_ticks group by phase"))
     assert phases == {v["values"]: v["counts"] for v in pc.value_counts(ticks["phase"]).to_pylist()}
     golem = rows[0]["golem_id"]
@@ -182,7 +182,7 @@ def test_the_queries_of_the_sql_index_are_answered(built: Built) -> None:
 
 
 @pytest.mark.row("P-4")
-def test_a_golem_is_told_by_its_birth_its_records_and_its_death(built: Built) -> None:
+def test_dim_golem_matches_births_records_and_deaths(built: Built) -> None:
     stores = built.stores
     births = {e["golem_id"]: e for e in stores.life("GolemBorn").to_pylist()}
     deaths = {e["golem_id"]: e for e in stores.life("DeathDeclared").to_pylist()}
@@ -206,11 +206,11 @@ def test_a_golem_is_told_by_its_birth_its_records_and_its_death(built: Built) ->
         assert row["knowledge_at_death"] == (active.count(golem_id) if end else None)
         assert row["bundle_hash_left"] == left.get(golem_id)
         assert row["born_at"].replace(tzinfo=UTC) == births[golem_id]["observed_at"]
-    assert any(row["knowledge_at_birth"] for row in rows.values()), "somebody was born knowing"
+    assert any(row["knowledge_at_birth"] for row in rows.values()), "some heir inherited knowledge"
 
 
 @pytest.mark.row("P-4")
-def test_a_death_names_its_cause_its_bundle_and_its_heir(built: Built) -> None:
+def test_fct_deaths_contains_cause_bundle_and_heir(built: Built) -> None:
     heirs = {e["born"]["predecessor_id"]: e["golem_id"] for e in built.stores.life("GolemBorn").to_pylist()}
     rows = {r["golem_id"]: r for r in built.table("from fct_deaths").to_pylist()}
     deaths = {e["golem_id"]: e for e in built.stores.life("DeathDeclared").to_pylist()}
@@ -226,7 +226,7 @@ def test_a_death_names_its_cause_its_bundle_and_its_heir(built: Built) -> None:
 
 
 @pytest.mark.row("INH-14", "P-4")
-def test_a_death_tells_how_far_it_came_from_what_it_was_given(built: Built) -> None:
+def test_fct_deaths_contains_the_divergence_from_the_inheritance(built: Built) -> None:
     rows = {r["golem_id"]: r for r in built.stores.projections.read("testaments").to_pylist()}
     for row in built.table("from fct_deaths").to_pylist():
         own = rows[row["golem_id"]]
@@ -238,7 +238,7 @@ def test_a_death_tells_how_far_it_came_from_what_it_was_given(built: Built) -> N
 
 
 @pytest.mark.row("INH-2", "INH-4", "P-4")
-def test_dying_is_paid_phase_by_phase_from_its_reserve(built: Built) -> None:
+def test_fct_dying_contains_the_cost_of_each_phase_and_the_reserve(built: Built) -> None:
     births = {e["golem_id"]: e["born"] for e in built.stores.life("GolemBorn").to_pylist()}
     rows = built.table("from fct_dying order by golem_id, phase_number").to_pylist()
     for phases in zip(*(rows[i::4] for i in range(4)), strict=True):
@@ -255,7 +255,7 @@ def test_dying_is_paid_phase_by_phase_from_its_reserve(built: Built) -> None:
 
 
 @pytest.mark.row("INH-16", "P-4")
-def test_a_library_says_what_survived_and_who_was_equipped_from_it(built: Built) -> None:
+def test_fct_library_equals_the_library_and_fct_equipped_its_orders(built: Built) -> None:
     held = {"confidence_anchor_ppm": "confidence_ppm", "confidence_deposited_ppm": "deposited_ppm"}
     same = (
         "owner_id", "entry_id", "archetype", "kind", "text", "channel", "channels", "golem_ids", "is_bloodstain",
@@ -271,7 +271,7 @@ def test_a_library_says_what_survived_and_who_was_equipped_from_it(built: Built)
 
 
 @pytest.mark.row("P-4")
-def test_tier_costs_sum_to_the_log(built: Built) -> None:
+def test_fct_tier_costs_equals_sums_over_the_log(built: Built) -> None:
     ticks = cycles(built.stores)
     tier = pc.if_else(pc.equal(ticks["tier"], "suppress"), "T0", ticks["tier"])
     days = pc.strftime(ticks["observed_at"], format="%Y-%m-%d")
@@ -287,7 +287,7 @@ def test_tier_costs_sum_to_the_log(built: Built) -> None:
 
 
 @pytest.mark.row("P-4")
-def test_confidence_fades_in_sql_as_it_does_in_the_library(built: Built) -> None:
+def test_confidence_decay_in_sql_equals_the_library(built: Built) -> None:
     known = built.stores.projections.read("grimoire")
     known = known.filter(pc.field("status") == "active")
     rows = built.table("from fct_knowledge order by golem_id, entry_id")
@@ -297,7 +297,7 @@ def test_confidence_fades_in_sql_as_it_does_in_the_library(built: Built) -> None
     as_of = int(rows["as_of"].cast(pa.int64())[0].as_py())
     expected = confidence_of(known, as_of, policy)
     np.testing.assert_array_equal(rows["confidence_ppm"].to_numpy(), expected)
-    assert (expected < known["confidence_ppm"].to_numpy()).any(), "something has faded"
+    assert (expected < known["confidence_ppm"].to_numpy()).any(), "some confidence has decayed"
     assert rows["confidence_anchor_ppm"].to_pylist() == known["confidence_ppm"].to_pylist()
     half_lives = half_life_of(known, policy)
     days = [None if h >= FOREVER_US else h / 86_400_000_000 for h in half_lives.tolist()]
@@ -306,7 +306,7 @@ def test_confidence_fades_in_sql_as_it_does_in_the_library(built: Built) -> None
 
 
 @pytest.mark.row("P-4")
-def test_an_effect_comes_with_the_unit_of_its_metric(built: Built) -> None:
+def test_an_effect_has_the_unit_of_its_metric(built: Built) -> None:
     units = dict(built.rows("select distinct metric, effect_unit from fct_knowledge"))
     assert units.items() <= {**vocabulary.METRIC_UNIT, None: "ppm"}.items()
     case = (DBT_PROJECT / "models/marts/fct_knowledge.sql").read_text()
@@ -315,19 +315,19 @@ def test_an_effect_comes_with_the_unit_of_its_metric(built: Built) -> None:
 
 
 @pytest.mark.row("KAT-5", "P-4")
-def test_consensus_is_what_was_counted(built: Built) -> None:
+def test_fct_consensus_equals_the_consensus_table(built: Built) -> None:
     names = [n for n in CONSENSUS_SCHEMA.names if n not in ("total_weight_tenths", "variance_ppm2")]
     counted = built.stores.projections.read("consensus")
     rows = built.table(f"select {', '.join(names)} from fct_consensus order by proposition_id")
     assert rows.to_pylist() == plain(counted.select(names))
     assert rows.num_rows
-    assert pc.sum(rows["death_vote_count"]).as_py(), "the dead have voted"
+    assert pc.sum(rows["death_vote_count"]).as_py(), "death votes are counted"
     weights = [w / 10 for w in counted["total_weight_tenths"].to_pylist()]
     assert [w for (w,) in built.rows("select total_weight from fct_consensus order by proposition_id")] == weights
 
 
 @pytest.mark.row("P-4")
-def test_every_mart_says_as_of_when(built: Built) -> None:
+def test_the_as_of_of_every_mart_is_the_last_event_time(built: Built) -> None:
     last = last_moment(built.stores)
     assert built.report.as_of == last == last_event_time(built.stores)
     for mart in MARTS:
@@ -335,11 +335,11 @@ def test_every_mart_says_as_of_when(built: Built) -> None:
         assert built.rows(f"select distinct as_of from {mart}") == rows
 
 
-# what is documented
+# documentation
 
 
 @pytest.mark.row("P-4")
-def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(built: Built) -> None:
+def test_every_mart_column_is_described_in_the_project_and_in_the_file(built: Built) -> None:
     models = described()
     assert {m["name"] for m in models} == set(MARTS) == built.report.rows.keys()
     for model in models:
@@ -350,7 +350,7 @@ def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(
         assert rows == [
             (c["name"], c["data_type"], c["description"], {"type": "not_null"} not in c.get("constraints", []))
             for c in model["columns"]
-        ], "the file itself refuses nulls where the project says so"
+        ], "the file has the not-null constraints of the project"
         assert all(comment.strip() for _, _, comment, _ in rows)
         assert built.rows(f"select comment from duckdb_tables() where table_name = '{model['name']}'") == [
             (model["description"],)
@@ -364,7 +364,7 @@ def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(
 
 
 @pytest.mark.row("P-4")
-def test_the_file_stands_alone(built: Built, tmp_path: Path) -> None:
+def test_the_warehouse_file_needs_no_other_file(built: Built, tmp_path: Path) -> None:
     alone = tmp_path / "elsewhere.duckdb"
     shutil.copy(built.stores.home.warehouse, alone)
     with duckdb.connect(alone, read_only=True, config={"enable_external_access": False}) as connection:
@@ -378,17 +378,17 @@ def test_the_file_stands_alone(built: Built, tmp_path: Path) -> None:
 
 
 @pytest.mark.row("P-4")
-def test_a_good_build_swaps_under_readers(built: Built, asked_home: Path) -> None:
+def test_a_build_replaces_the_file_while_open_readers_keep_the_old_file(built: Built, asked_home: Path) -> None:
     before = last_moment(DerivationContext.open(asked_home))
     assert built.report.as_of == before + timedelta(days=30)
     old, new = built.seen
-    assert old[0].replace(tzinfo=UTC) == before, "who had it open goes on reading what was"
-    assert new[0].replace(tzinfo=UTC) == built.report.as_of, "who opens it reads what is"
-    assert new[1] < old[1], "a month later everything has faded"
+    assert old[0].replace(tzinfo=UTC) == before, "an open reader keeps the old file"
+    assert new[0].replace(tzinfo=UTC) == built.report.as_of, "a new reader opens the new file"
+    assert new[1] < old[1], "confidence is lower a month later"
 
 
 @pytest.mark.row("P-4")
-def test_a_failed_test_changes_nothing(built: Built, tmp_path: Path) -> None:
+def test_a_failed_dbt_test_leaves_the_warehouse_unchanged(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(built.stores.home.root, root, symlinks=True)
     stores = DerivationContext.open(root)
@@ -406,7 +406,7 @@ def test_a_failed_test_changes_nothing(built: Built, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_what_dbt_cannot_even_parse_is_told_as_it_says_it(built: Built, tmp_path: Path) -> None:
+def test_a_dbt_parse_error_is_raised_with_its_message(built: Built, tmp_path: Path) -> None:
     project = tmp_path / "dbt"
     shutil.copytree(DBT_PROJECT, project)
     (project / "models/marts/fct_ticks.sql").write_text("select * from {{ ref('nobody_made_this') }}")
@@ -416,7 +416,7 @@ def test_what_dbt_cannot_even_parse_is_told_as_it_says_it(built: Built, tmp_path
     assert built.stores.home.warehouse.read_bytes() == before
 
 
-def test_without_its_project_nothing_can_be_built(built: Built, tmp_path: Path) -> None:
+def test_a_build_without_the_dbt_project_is_refused(built: Built, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="install the project again"):
         build_warehouse(built.stores.home, built.stores.derivation_id, project=tmp_path)
 
@@ -450,7 +450,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
         ("from names", "names does not exist"),
     ],
 )
-def test_a_bad_question_is_told_why(built: Built, sql: str, text: str) -> None:
+def test_an_invalid_query_is_refused_with_its_reason(built: Built, sql: str, text: str) -> None:
     before = built.stores.home.warehouse.read_bytes()
     with pytest.raises(QueryError, match=text):
         query(built.stores.home, sql)
@@ -458,7 +458,7 @@ def test_a_bad_question_is_told_why(built: Built, sql: str, text: str) -> None:
 
 
 @pytest.mark.row("P-4")
-def test_without_a_warehouse_the_cure_is_named(tmp_path: Path) -> None:
+def test_a_query_without_a_warehouse_names_the_command_that_builds_it(tmp_path: Path) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
     with pytest.raises(QueryError, match=r"no warehouse in .* yet: run `bardo run` or `bardo demo`"):
         query(home, "from dim_golem")

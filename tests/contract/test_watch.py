@@ -38,7 +38,7 @@ pytestmark = pytest.mark.row("EV-7")
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GOLEM = "golem-0000"
-SOON = 120.0
+SECONDS_MAX = 120.0
 """Seconds after which a test fails."""
 
 
@@ -58,14 +58,14 @@ def appended(log: EventLog, segment: int, rows: pa.Table) -> None:
 # replay, then live
 
 
-def test_a_late_subscriber_in_another_process_gets_exactly_the_last_10_000_and_then_what_comes(home: Home) -> None:
+def test_a_late_subscriber_gets_the_last_10_000_events_and_then_new_events(home: Home) -> None:
     with EventLog(home) as log:
         for segment in range(1, 4):
             appended(log, segment, records(300, golems=20, tick=1 + 15 * segment, seed=segment))
         before = everything(home)
         assert len(before) > 10_500, "there must be more than a replay holds"
         subscriber = Forked(command, "watch", "--home", str(home.root), "--format", "json")
-        enough = Timer(SOON, subscriber.kill)
+        enough = Timer(SECONDS_MAX, subscriber.kill)
         enough.start()
         lines = iter(subscriber.out)
         received = [orjson.loads(next(lines))]  # the replay is fixed once its first event arrives
@@ -158,7 +158,7 @@ def test_a_phase_change_across_an_accepted_gap_is_reported_once(home: Home, orde
     assert transitions[0].at == rows["observed_at"][5].as_py()
     all_events = everything(home)
     assert {*ids(all_events)} - {*ids(seen)} == {all_events[-1].event_id}, (
-        "who comes later sees the same, and what came since"
+        "a later reader sees the same events and the newest event"
     )
     assert len(ids(all_events)) == len({*ids(all_events)})
 
@@ -257,13 +257,13 @@ def test_watching_writes_no_file(home: Home) -> None:
 # the iterator
 
 
-def soon(test: Callable[[], object]) -> None:
+def run_with_timeout(test: Callable[[], object]) -> None:
     """Run a coroutine test under a timeout."""
-    asyncio.run(asyncio.wait_for(test(), SOON))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), SECONDS_MAX))  # type: ignore[arg-type]
 
 
-def test_live_events_arrive_and_a_slow_listener_delays_no_other(home: Home) -> None:
-    async def listens() -> None:
+def test_live_events_arrive_and_a_slow_reader_delays_no_other_reader(home: Home) -> None:
+    async def consume() -> None:
         with EventLog(home) as log:
             slow = watch(home.root, replay=0, poll_seconds=0.01)
             quick = watch(home.root, {"mortality"}, replay=0, poll_seconds=0.01)
@@ -287,7 +287,7 @@ def test_live_events_arrive_and_a_slow_listener_delays_no_other(home: Home) -> N
                 received.append(await anext(slow))
             assert ids(received) == expected
 
-    soon(listens)
+    run_with_timeout(consume)
 
 
 def test_a_reader_without_follow_ends(home: Home) -> None:
@@ -308,7 +308,7 @@ def run(*arguments: str) -> tuple[int, str, BaseException | None]:
     return result.exit_code, result.stdout, result.exception
 
 
-def test_the_command_prints_one_event_a_line_and_resumes_from_a_position(home: Home) -> None:
+def test_the_watch_command_prints_one_event_a_line_and_resumes_from_a_position(home: Home) -> None:
     with EventLog(home) as log:
         appended(log, 1, records(6, golems=2))
     home_option = ("--home", str(home.root))
@@ -322,14 +322,14 @@ def test_the_command_prints_one_event_a_line_and_resumes_from_a_position(home: H
     assert [line.split()[4] for line in table.splitlines()] == [event["name"] for event in chosen]
 
 
-def test_the_command_names_unknown_options(home: Home) -> None:
+def test_the_watch_command_names_unknown_options(home: Home) -> None:
     home_option = ("--home", str(home.root))
     assert "there is no category weather" in str(run(*home_option, "--category", "weather")[2])
     assert "table or json" in str(run(*home_option, "--format", "yaml")[2])
     assert "no position" in str(run(*home_option, "--since", "yesterday")[2])
 
 
-def test_the_iterator_works_in_a_process_without_an_open_home(tmp_path: Path) -> None:
+def test_the_watch_command_fails_without_a_home(tmp_path: Path) -> None:
     completed = subprocess.run(
         [sys.executable, "-m", "bardo_pipeline.cli.app", "watch", "--no-follow", "--home", str(tmp_path)],
         capture_output=True, env=os.environ, check=False,

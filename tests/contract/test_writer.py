@@ -54,7 +54,7 @@ def test_acknowledged_records_are_in_the_log_after_close(home: Home, opened: Ope
 
 
 @pytest.mark.row("EV-3")
-def test_each_acknowledged_link_follows_the_previous_one(opened: Opener) -> None:
+def test_each_acknowledged_link_follows_the_previous_link(opened: Opener) -> None:
     writer = opened()
     first, second = writer.append(line(1)).link, writer.append(line(2)).link
     assert first == Tip(1, link_of(GOLEM, 1, bytes(32), content_of(line(1))))
@@ -78,7 +78,7 @@ def test_a_model_is_written_as_its_json(home: Home, opened: Opener) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_nothing_is_in_the_log_until_a_drain_and_then_the_journal_is_trimmed(home: Home, opened: Opener) -> None:
+def test_a_drain_moves_records_to_the_log_and_trims_the_journal(home: Home, opened: Opener) -> None:
     writer = opened()
     for tick in range(1, 26):
         writer.append(line(tick))
@@ -140,7 +140,7 @@ def test_another_record_of_an_accepted_tick_is_a_fork(where: str, home: Home, op
 
 
 @pytest.mark.row("EV-3")
-def test_nothing_is_accepted_past_a_death_or_in_a_gap_that_was_accepted_as_lost(home: Home, opened: Opener) -> None:
+def test_a_record_after_a_death_or_in_an_accepted_gap_is_refused(home: Home, opened: Opener) -> None:
     writer = opened()
     writer.append(line(3))
     assert writer.record(accepted(1, 2)) == 1
@@ -205,7 +205,7 @@ def test_an_invalid_record_is_refused_before_anything_is_written(
 
 
 @pytest.mark.row("EV-3")
-def test_records_that_arrow_parses_differently_are_drained_with_pydantic_s_values(home: Home, opened: Opener) -> None:
+def test_records_that_arrow_parses_differently_are_drained_as_pydantic_parses(home: Home, opened: Opener) -> None:
     odd = [
         changed(line(1), observed_at="2026-01-01 00:00:00.1234567Z"),
         line(2).replace(b'"tick":2', b'"tick":1,"tick":2'),
@@ -251,7 +251,7 @@ def test_a_writer_continues_after_a_batch(home: Home, opened: Opener) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_closed_writer_accepts_nothing_and_can_be_closed_again(opened: Opener) -> None:
+def test_a_closed_writer_refuses_appends_and_can_be_closed_again(opened: Opener) -> None:
     writer = opened()
     writer.close()
     writer.close()
@@ -260,7 +260,7 @@ def test_a_closed_writer_accepts_nothing_and_can_be_closed_again(opened: Opener)
 
 
 @pytest.mark.row("EV-3")
-def test_writers_of_one_process_share_a_journal_and_numbers_are_never_used_again(home: Home, opened: Opener) -> None:
+def test_writers_of_one_process_share_a_journal_and_never_reuse_numbers(home: Home, opened: Opener) -> None:
     for first in (1, 26):
         item, other = opened(), opened(OTHER)
         for tick in range(first, first + 25):
@@ -303,7 +303,7 @@ def test_threads_of_one_writer_build_one_chain(home: Home, opened: Opener) -> No
 
 
 @pytest.mark.row("EV-3")
-def test_batches_and_seconds_are_the_policys(home: Home, opened: Opener) -> None:
+def test_a_segment_is_sealed_at_the_batch_size_of_the_policy(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(batch_records=3))
     for tick in range(1, 4):
         assert sealed_numbers(home.journal / "w", ended=False) == []

@@ -55,7 +55,7 @@ def test_a_concurrent_drainer_brings_records_to_the_log(drain: str, home: Home, 
 
 
 @pytest.mark.row("EV-3")
-def test_a_damaged_sealed_segment_is_named_and_kept_and_the_others_are_drained(home: Home, opened: Opener) -> None:
+def test_a_damaged_frame_is_quarantined_and_the_other_frames_are_drained(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(batch_records=5))
     for tick in range(1, 6):
         writer.append(line(tick))
@@ -103,7 +103,7 @@ def key_event(key: Ed25519PrivateKey, tick_from: int) -> LifeEvent:
 
 
 @pytest.mark.row("EV-3", "X-9")
-def test_a_writer_signs_with_its_golem_s_registered_key(home: Home, opened: Opener) -> None:
+def test_a_writer_signs_with_the_registered_key_of_its_golem(home: Home, opened: Opener) -> None:
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
     with opened(signer=Signer("key-1", key)) as writer:
         writer.append(line(1))
@@ -117,7 +117,7 @@ def test_a_writer_signs_with_its_golem_s_registered_key(home: Home, opened: Open
 
 
 @pytest.mark.row("EV-3", "X-9")
-def test_without_the_registered_key_nothing_is_accepted(opened: Opener) -> None:
+def test_an_append_without_the_registered_key_is_refused(opened: Opener) -> None:
     key, wrong = (Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k in (1, 2))
     with opened() as writer:
         writer.record(key_event(key, 2))
@@ -148,10 +148,10 @@ def test_coroutines_append_through_the_same_journal(home: Home) -> None:
                 await writer.append(b"{}")
             return [ack.link for ack in acks]
 
-    async def everybody() -> list[list[Tip]]:
+    async def write_all() -> list[list[Tip]]:
         return await asyncio.gather(*(write(golem) for golem in range(4)))
 
-    links = asyncio.run(everybody())
+    links = asyncio.run(write_all())
     for golem in range(4):
         rows = on_record(home, f"golem-{golem:04}")
         assert [Tip(row["link"]["number"], row["link"]["hash"]) for row in rows] == links[golem]
@@ -164,10 +164,10 @@ def test_callers_are_slowed_down_before_the_journal_is_full(home: Home, opened: 
     for tick in range(1, 15):
         writer.append(line(tick), wait=False)
         pauses.append(writer.journal.pause_seconds())
-    assert pauses[:6] == [0.0] * 6, "nothing while it is less than half full"
+    assert pauses[:6] == [0.0] * 6, "no pause while the journal is less than half full"
     late = [pause for pause in pauses if pause]
     assert len(late) > 3
-    assert late == sorted(late), "the fuller, the longer"
+    assert late == sorted(late), "pauses grow as the journal fills"
     assert late[-1] < ROOM_SECONDS
     drained(home)
     assert writer.journal.pause_seconds() == 0.0
@@ -203,7 +203,7 @@ def write_and_die(root: str) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_dead_writer_s_journal_is_drained_before_new_records_are_accepted(home: Home, opened: Opener) -> None:
+def test_the_journal_of_a_dead_writer_is_drained_before_new_records(home: Home, opened: Opener) -> None:
     assert Forked(write_and_die, str(home.root)).wait() == -9
     leftover_segment = segment_path(home.journal / "dead", 0)
     with leftover_segment.open("ab") as torn:
@@ -232,7 +232,7 @@ def test_a_failed_opening_does_not_block_the_next(home: Home, opened: Opener, mo
 
 
 @pytest.mark.row("EV-3")
-def test_a_golem_waits_for_the_undrained_journal_of_its_previous_writer(
+def test_a_golem_is_refused_until_the_journal_of_its_last_writer_is_drained(
     home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, other_writer = opened(), opened(OTHER)
@@ -257,7 +257,7 @@ def test_a_golem_waits_for_the_undrained_journal_of_its_previous_writer(
 
 
 @pytest.mark.row("EV-3")
-def test_an_unreadable_journal_is_named_and_blocks_no_other(
+def test_an_unreadable_journal_is_named_and_blocks_no_other_journal(
     home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = opened(policy=limited(batch_records=1)), opened(OTHER, writer="x", policy=limited(batch_records=1))
@@ -323,7 +323,7 @@ def test_bardo_drain_drains_dead_writers_and_reports_damage(home: Home, opened: 
 
 
 @pytest.mark.row("EV-3")
-def test_a_forked_child_cannot_use_its_parent_s_writer(home: Home, opened: Opener) -> None:
+def test_a_forked_child_cannot_use_the_writer_of_its_parent(home: Home, opened: Opener) -> None:
     writer = opened()
     writer.append(line(1))
     ends, begins = os.pipe()

@@ -68,14 +68,14 @@ def playbooks() -> str:
 
 @pytest.mark.row("MEM-6", "MEM-7")
 @pytest.mark.parametrize(("name", "text"), [("decisions.txt", decisions), ("playbooks.md", playbooks)])
-def test_the_curator_says_to_the_byte_what_it_said(name: str, text: Callable[[], str]) -> None:
+def test_the_output_of_the_curator_equals_the_golden_file(name: str, text: Callable[[], str]) -> None:
     kept = HERE / name
     if os.environ.get("BARDO_GOLDEN") == "write":
         kept.write_text(text(), encoding="utf-8")
     assert text() == kept.read_text(encoding="utf-8")
 
 
-def test_the_stream_is_worth_keeping() -> None:
+def test_the_golden_stream_covers_every_operation() -> None:
     keys = set(made().decisions["operation"].to_pylist())
     assert keys == {"staged", "created", "reinforced", "contradicted", "promoted", "pruned"}
     assert len(made().playbooks) > 4

@@ -67,7 +67,7 @@ def test_every_row_reads_as_it_was_written(written: tuple[Path, dict[str, Any]])
 
 
 @pytest.mark.row("EV-2")
-def test_an_old_log_goes_on_in_today_s_schema(written: tuple[Path, dict[str, Any]]) -> None:
+def test_an_old_log_accepts_records_of_the_current_schema(written: tuple[Path, dict[str, Any]]) -> None:
     root, expected = written
     with EventLog(Home.open(root)) as log:
         old = log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
@@ -83,7 +83,7 @@ def test_an_old_log_goes_on_in_today_s_schema(written: tuple[Path, dict[str, Any
         assert log.read_cycles(golems=["golem-0000"])["tick"].to_pylist().count(9) == 1
 
 
-def test_rows_of_no_known_version_are_refused() -> None:
+def test_rows_of_an_unknown_version_are_refused() -> None:
     table = pa.table({"golem_id": ["g"], "luck": [1]})
     with pytest.raises(SchemaVersionError, match="luck"):
         upcast(table, RECORD_SCHEMA)

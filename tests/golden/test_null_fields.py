@@ -42,12 +42,12 @@ def constant_fields(records: pa.Table) -> set[str]:
     return keys
 
 
-def test_every_other_field_of_a_record_varies() -> None:
+def test_every_field_outside_the_list_varies() -> None:
     constant = constant_fields(heirs().records) & constant_fields(crowd().records)
     assert constant == {*LIST["constant_by_nature"], *LIST["null_in_this_slice"]}
 
 
-def test_what_this_slice_does_not_compute_is_null_and_not_a_placeholder() -> None:
+def test_fields_that_are_not_computed_are_null() -> None:
     for row in (*heirs().rows, *crowd().rows):
         for path in LIST["null_in_this_slice"]:
             values = [row]
@@ -57,7 +57,7 @@ def test_what_this_slice_does_not_compute_is_null_and_not_a_placeholder() -> Non
             assert set(values) <= {None}
 
 
-def test_every_probe_with_a_source_varies_and_every_other_one_is_absent() -> None:
+def test_every_probe_with_a_source_varies_and_every_other_probe_is_absent() -> None:
     collected: dict[str, set[tuple[str | None, float | None]]] = {}
     for row in heirs().rows:
         for result in row["probe_results"]:
@@ -68,7 +68,7 @@ def test_every_probe_with_a_source_varies_and_every_other_one_is_absent() -> Non
         assert probe in absent or len(values) > 1, probe
 
 
-def test_the_decision_names_every_null_field() -> None:
+def test_adr_3_names_every_null_field() -> None:
     text = DECISION.read_text()
     consequences = text[text.index("Some fields are null") :].split("\n\n")[0]
     for path in (*LIST["null_in_this_slice"], *LIST["absent_probes"]):

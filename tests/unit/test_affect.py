@@ -25,7 +25,7 @@ def after(
 
 
 @pytest.mark.row("HB-28")
-def test_an_uneventful_tick_lets_the_mood_fade() -> None:
+def test_an_uneventful_tick_decays_the_mood() -> None:
     assert after(mood(0.4, -0.2, 0.1)) == pytest.approx([0.4 * MEMORY, -0.2 * MEMORY, 0.1 * MEMORY])
 
 
@@ -50,18 +50,18 @@ def test_dominance_follows_the_predictions_that_held() -> None:
 
 @pytest.mark.row("HB-28")
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_moods_stay_within_their_cube(sign: float) -> None:
+def test_every_dimension_of_a_mood_stays_within_its_limits(sign: float) -> None:
     pad = after(mood(sign, sign, sign), change=sign * 0.9, error=1.0 if sign > 0 else -9.0, held=sign * 9.0)
     assert pad == [sign, sign, sign]
 
 
 @pytest.mark.row("HB-28")
-def test_gains_are_the_policys() -> None:
+def test_appraise_applies_the_gains_of_the_policy() -> None:
     policy = Policy(affect=AffectPolicy(memory=0.0, pleasure_gain=1.0, arousal_pivot=1.0))
     assert after(mood(1.0, 1.0, 1.0), change=0.1, error=0.3, policy=policy) == pytest.approx([0.1, 0.0, 0.0])
 
 
-def test_the_mood_before_is_left_as_it_was() -> None:
+def test_appraise_does_not_change_its_input() -> None:
     before = mood(0.4, -0.2, 0.1)
     after(before, change=0.1)
     assert before[:, 0].tolist() == [0.4, -0.2, 0.1]
@@ -99,7 +99,7 @@ def test_congruence_is_the_cosine_and_opposites_count_zero() -> None:
     np.testing.assert_allclose(pad_congruence(anxious, others), expected, rtol=1e-15, atol=1e-15)
 
 
-def test_a_mood_without_direction_is_as_congruent_as_chance() -> None:
+def test_a_zero_mood_has_the_expected_congruence_of_a_random_mood() -> None:
     pads = mood(0.0, 0.0, 0.0), mood(0.3, -0.3, 0.3)
     assert pad_congruence(pads[0], pads[1])[0] == pad_congruence(pads[0], pads[0])[0] == CONGRUENCE_UNFELT
     # Archimedes: the cosine with a random direction in three dimensions is uniform in [-1, 1].
