@@ -191,7 +191,7 @@ def test_the_coroutines_of_a_commit_are_resumed_by_one_call_of_their_loop(
     assert len(calls) <= 2, "the first frame may have begun a commit alone"
 
 
-def test_a_cancelled_append_leaves_its_record_and_the_next_one_follows(home: Home) -> None:
+def test_a_cancelled_append_keeps_its_record_and_the_next_append_follows(home: Home) -> None:
     async def go() -> None:
         async with await opened_by_loop(home) as writer:
             cancelled = asyncio.create_task(writer.append(line(1)))

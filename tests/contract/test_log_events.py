@@ -112,7 +112,7 @@ def test_a_batch_with_an_invalid_row_is_refused_as_a_whole(log: Log, name: str) 
     assert log.version == 0
 
 
-def test_a_large_batch_is_validated_like_a_small_one(disk: EventLog) -> None:
+def test_a_large_batch_is_validated_like_a_small_batch(disk: EventLog) -> None:
     batch = records(5_000, golems=50)
     bad = batch.set_column(2, RECORD_SCHEMA.field("tick"), pa.array([*batch["tick"].to_pylist()[:-1], 0]))
     with pytest.raises(RecordError, match="golem golem-0049, tick 0"):

@@ -289,7 +289,7 @@ class TestSchema:
             with pytest.raises(ValidationError):
                 validator.validate(wrong)
 
-    def test_an_unknown_schema_name_lists_the_known_ones(self) -> None:
+    def test_an_unknown_schema_name_is_refused_with_the_known_names(self) -> None:
         with pytest.raises(Exception, match="record or life"):
             CliRunner().invoke(app, ["schema", "golem"], catch_exceptions=False)
 

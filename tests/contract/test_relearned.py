@@ -16,22 +16,22 @@ from tests.conftest import copy_home
 
 
 @pytest.mark.row("MEM-6")
-def test_a_relearned_entry_replaces_the_inherited_one(small_home: Path, tmp_path: Path) -> None:
+def test_a_relearned_entry_replaces_the_inherited_entry(small_home: Path, tmp_path: Path) -> None:
     stores = DerivationContext.open(copy_home(small_home, tmp_path / "home"))
     before = stores.projections.read("grimoire")
     golem_id = before["golem_id"][0].as_py()
     golem_rows = before.filter(pc.equal(before["golem_id"], golem_id))
     structure, entry_id = golem_rows["structure"][0].as_py(), golem_rows["entry_id"][0].as_py()
-    mind = load_state(stores, [golem_id], stores.left_out())
-    (row,) = mind.state.find_keys(golem_rows["golem_id"].slice(0, 1), golem_rows["structure"].slice(0, 1))
-    mind.state["origin"][row] = mind.state.golem_code("g-ancestor")
+    restored = load_state(stores, [golem_id], stores.left_out())
+    (row,) = restored.state.find_keys(golem_rows["golem_id"].slice(0, 1), golem_rows["structure"].slice(0, 1))
+    restored.state["origin"][row] = restored.state.golem_code("g-ancestor")
     decisions = stores.projections.read("curation")
     decisions = decisions.filter(
         pc.and_(pc.equal(decisions["golem_id"], golem_id), pc.equal(decisions["structure"], structure))
     ).slice(0, 1)
     empty = Curation(*(stores.projections.read(name).slice(0, 0) for name in ("curation", "cycles", "playbooks")))
-    mind._add(replace(empty, decisions=decisions), {golem_id: mind.done[golem_id] + 1})
-    written = commit_curation(stores, mind)
+    restored._add(replace(empty, decisions=decisions), {golem_id: restored.done[golem_id] + 1})
+    written = commit_curation(stores, restored)
     after = stores.projections.read("grimoire")
     assert (written[-1].table, written[-1].rows_written, after.num_rows) == ("grimoire", 1, before.num_rows)
     (relearned,) = after.filter(

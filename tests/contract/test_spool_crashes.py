@@ -49,7 +49,7 @@ class TestCrashesAndConcurrentReaders:
         sent[5], sent[33] = b"{", sent[33].replace(b'"tier":"', b'"tier":"X')
         return sent
 
-    def test_a_crash_at_any_point_loses_and_repeats_nothing(
+    def test_a_crash_at_any_point_loses_and_repeats_no_record(
         self, tmp_path: Path, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         uncrashed = opened(tmp_path / "whole")

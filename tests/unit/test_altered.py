@@ -16,7 +16,7 @@ from tests.support.drawn_records import records
 pytestmark = pytest.mark.row("X-3")
 
 
-def test_settings_are_taken_by_their_dotted_names_and_the_others_stay() -> None:
+def test_altered_changes_the_named_settings_and_keeps_the_others() -> None:
     policy = altered(Policy(), ["decay.tactical_days=14", "inheritance.weismann=reset", "curator.gas_edges=[0.5, 3]"])
     assert (policy.decay.tactical_days, policy.inheritance.weismann) == (14.0, "reset")
     assert differences(Policy(), policy) == (
@@ -28,7 +28,7 @@ def test_settings_are_taken_by_their_dotted_names_and_the_others_stay() -> None:
     assert altered(policy, ["decay.tactical_days=7"], {"curator": {"gas_edges": [0.75, 2.0]}}).decay == Policy().decay
 
 
-def test_what_is_set_to_what_it_is_gives_the_same_hash() -> None:
+def test_setting_the_current_value_keeps_the_policy() -> None:
     assert altered(Policy(), ["decay.tactical_days=7"], Policy().model_dump(mode="json")) == Policy()
 
 
@@ -48,13 +48,13 @@ def test_what_is_set_to_what_it_is_gives_the_same_hash() -> None:
         ("log.bucket_count=4", "fixed when a home is created"),
     ],
 )
-def test_what_is_no_setting_or_no_value_is_refused_with_its_cure(text: str, content: str) -> None:
+def test_an_unknown_setting_or_an_invalid_value_is_refused_with_a_hint(text: str, content: str) -> None:
     with pytest.raises(ConfigError) as refused:
         altered(Policy(), [text])
     assert content in str(refused.value)
 
 
-def test_a_file_holds_parts_with_settings() -> None:
+def test_a_file_without_parts_or_with_an_unknown_setting_is_refused() -> None:
     with pytest.raises(ConfigError, match="parts with settings"):
         altered(Policy(), [], {"decay": 14})
     with pytest.raises(ConfigError, match=r"nearest are decay\.tactical_days"):
@@ -75,7 +75,7 @@ class Watched:
         return Watched(value, name, self._seen)
 
 
-def test_episodes_are_shared_by_policies_that_agree_in_every_setting_they_are_made_by() -> None:
+def test_episodes_depend_only_on_the_episode_settings() -> None:
     seen: set[str] = set()
     rows = records(50, golems=2).select(list(EPISODE_COLUMNS))
     made = episodes_of(rows, (rows["tick"].to_numpy() - 1) // 50 + 1, Watched(Policy(), "", seen))  # type: ignore[arg-type]

@@ -68,22 +68,24 @@ def share_passed(fleet: Fleet, sight: Sight) -> np.ndarray:
 
 
 @pytest.mark.row("HB-9", "X-5")
-def test_a_surprise_is_let_pass_as_often_as_thinking_there_came_to_nothing() -> None:
+def test_surprises_are_ignored_at_the_rate_of_fruitless_deliberations() -> None:
     fleet = fleet_of(3)
     lived(fleet, TAPE, 0, 2)
     sight, here = sight_of(fleet), 2 * 5
     fleet.thoughts[here], fleet.vain[here] = (0.0, 100.0, 100.0), (0.0, 100.0, 10.0)
     weight = POLICY.gate.attention_prior_weight
     np.testing.assert_allclose(share_passed(fleet, sight), [0.0, 100 / (100 + weight), 10 / (100 + weight)], atol=0.04)
-    assert not share_passed(fleet, replace(sight, open=np.zeros(3, bool))).any(), "who holds nothing has to decide"
+    assert not share_passed(fleet, replace(sight, open=np.zeros(3, bool))).any(), (
+        "a golem without a position always deliberates"
+    )
     fallen = replace(sight, drawdown=np.full(3, POLICY.probes.nav_high))
-    assert not share_passed(fleet, fallen).any(), "who may have to leave thinks"
+    assert not share_passed(fleet, fallen).any(), "a golem with a high drawdown always deliberates"
 
 
 @pytest.mark.row("INH-8", "X-5")
-def test_the_records_of_a_life_tell_the_attention_that_the_golem_had(life: tuple[Fleet, pa.Table]) -> None:
+def test_attention_counts_from_records_equal_those_of_the_fleet(life: tuple[Fleet, pa.Table]) -> None:
     fleet, records = life
-    assert fleet.vain.sum() > 50, "there is something to tell"
+    assert fleet.vain.sum() > 50, "some deliberations were fruitless"
     assert (fleet.vain <= fleet.thoughts + 1e-9).all()
     answer = attended(records.select(list(THOUGHT_COLUMNS)), {g: [[0.0] * PLACES] * 2 for g in fleet.golem_ids}, POLICY)
     for i, golem_id in enumerate(fleet.golem_ids):
@@ -92,7 +94,7 @@ def test_the_records_of_a_life_tell_the_attention_that_the_golem_had(life: tuple
 
 
 @pytest.mark.row("INH-8", "X-5")
-def test_an_heir_goes_on_from_its_predecessor_s_attention_and_its_records_tell_so(life: tuple[Fleet, pa.Table]) -> None:
+def test_an_heir_starts_with_the_attention_counts_of_its_predecessor(life: tuple[Fleet, pa.Table]) -> None:
     before, records = life
     first = attended(records, {g: [[0.0] * PLACES] * 2 for g in before.golem_ids}, POLICY)
     heir = fleet_of(4)
@@ -102,7 +104,7 @@ def test_an_heir_goes_on_from_its_predecessor_s_attention_and_its_records_tell_s
     alone = fleet_of(4)
     thought = (rows["tier"].to_numpy(zero_copy_only=False) != "T0").sum()
     other = (lived(alone, TAPE, 0, 300)["tier"].to_numpy(zero_copy_only=False) != "T0").sum()
-    assert thought < other, "it thinks less where its predecessor's thoughts came to nothing"
+    assert thought < other, "an heir deliberates less if its predecessor did so in vain"
     answer = attended(rows, {g: attention_of({"attention": first[g]}) for g in heir.golem_ids}, POLICY)
     for i, golem_id in enumerate(heir.golem_ids):
         np.testing.assert_allclose(np.array(answer[golem_id]["vain"]) / MILLI, heir.vain[:, i], atol=1e-3)
@@ -114,9 +116,9 @@ def test_an_heir_goes_on_from_its_predecessor_s_attention_and_its_records_tell_s
      {"attention": {"thoughts": [-1] * PLACES, "vain": [0] * PLACES}},
      {"attention": {"thoughts": [True] * PLACES, "vain": [0] * PLACES}}],
 )  # fmt: skip
-def test_an_attention_that_cannot_be_read_is_none(value: object) -> None:
+def test_an_unreadable_attention_counts_as_empty(value: object) -> None:
     assert attention_of(value) == ([0.0] * PLACES, [0.0] * PLACES)
 
 
-def test_more_thoughts_in_vain_than_thoughts_are_none_in_earnest() -> None:
+def test_fruitless_thoughts_are_limited_to_the_number_of_thoughts() -> None:
     assert attention_of({"attention": {"thoughts": [1_000] * PLACES, "vain": [9_000] * PLACES}})[1] == [1.0] * PLACES

@@ -34,7 +34,7 @@ def born(*rows: dict[str, Any], policy: Policy = POLICY) -> tuple[Default, ...]:
     return defaults_of(inherited, DIED, BASE, policy)
 
 
-def test_a_warning_of_three_generations_lifts_the_threshold_that_its_heir_starts_from() -> None:
+def test_a_warning_of_three_generations_raises_the_threshold_of_the_heir() -> None:
     (default,) = born(rule())
     assert (default.regime, default.rebalance_threshold) == ("volatile", 0.8), "the upper edge of its band"
     assert default.entry_ids == (rule()["entry_id"],)
@@ -53,17 +53,17 @@ def _band(name: str) -> dict[str, Any]:
     [{"generation": 2}, {"confidence_ppm": 699_000}, {"kind": "insight"}, {"anchor_at": DIED - 5 * DAY},
      {"action_type": "add_liquidity"}],
 )  # fmt: skip
-def test_what_is_younger_less_sure_or_no_rule_becomes_none(short: dict[str, Any]) -> None:
+def test_a_young_weak_or_unsuitable_entry_becomes_no_default(short: dict[str, Any]) -> None:
     assert born(rule(**short)) == ()
 
 
 @pytest.mark.parametrize("flat", [0.4, 0.7])
-def test_where_crossing_resets_confidence_nothing_becomes_a_default(flat: float) -> None:
+def test_no_default_is_made_if_crossing_resets_confidence(flat: float) -> None:
     reset = Policy(inheritance=InheritancePolicy(weismann="reset", reset_confidence=flat))
     assert born(rule(confidence_ppm=990_000), policy=reset) == ()
 
 
-def test_a_default_does_not_fade_is_told_in_the_playbook_and_own_rules_move_it() -> None:
+def test_a_default_appears_in_the_playbook_and_is_overridden_by_own_rules() -> None:
     (default,) = born(rule())
     event = life_event("g-heir", DIED, DefaultsInherited(bundle_hash="b", defaults=(default,)))
     known = Instincts.of(to_table([event], LIFE_SCHEMA))
@@ -91,7 +91,7 @@ def _array_of(*numbers: int) -> Any:
     return [np.array([number]) for number in numbers]
 
 
-def test_the_rule_itself_crosses_too_so_that_outcomes_go_on_judging_it() -> None:
+def test_the_rule_behind_a_default_is_inherited_without_validations() -> None:
     heirs = inherited_entries(bundle_of(rule()), "g-heir", POLICY)
     (held,) = heirs.to_pylist()
     assert (held["generation"], held["status"], held["validations"]) == (4, "active", 0)

@@ -45,7 +45,7 @@ def made(**fields: Any) -> dict[str, Any]:
     return bloodstain_of(DEATH, **(plain | fields))
 
 
-def test_the_same_death_has_the_same_name_and_any_other_another() -> None:
+def test_equal_deaths_have_equal_ids_and_different_deaths_different_ids() -> None:
     name = made()["bloodstain_id"]
     assert name == made(scars=LEFT[::-1])["bloodstain_id"], "a set has no order"
     words = [VOTE | {"weight_tenths": 25, "vote_id": letter * 24} for letter in "ab"]
@@ -55,7 +55,7 @@ def test_the_same_death_has_the_same_name_and_any_other_another() -> None:
     assert len(names) == 1 + len(others)
 
 
-def test_it_holds_what_the_death_left() -> None:
+def test_a_bloodstain_contains_scars_votes_and_the_bundle_hash() -> None:
     result = made()
     assert [s["scar_id"] for s in result["scars"]] == [f"scar-{G}-1", f"scar-{G}-2"]
     assert result["death_votes"] == [VOTE | {"weight": 2.5}]
@@ -63,7 +63,7 @@ def test_it_holds_what_the_death_left() -> None:
     assert orjson.loads(orjson.dumps(result)) == result, "all of it is plain JSON"
 
 
-def test_every_mechanism_has_public_words() -> None:
+def test_every_mechanism_has_a_public_description() -> None:
     assert set(PUBLIC_MECHANISMS) == set(MECHANISMS) - {"unexplained"}
     by_key = {pattern_words(LEFT[0] | {"mechanism": m, "cause_variable": "crash"}) for m in PUBLIC_MECHANISMS}
     assert len(by_key) == len(PUBLIC_MECHANISMS)
@@ -84,13 +84,13 @@ PRIVATE = st.fixed_dictionaries(
 
 @settings(max_examples=times(40), deadline=None)
 @given(PRIVATE, st.floats(-1, 1), st.floats(0, 9))
-def test_what_is_private_moves_nothing_of_the_echo(private: dict[str, Any], fell: float, sigma: float) -> None:
+def test_private_fields_do_not_change_the_echo(private: dict[str, Any], fell: float, sigma: float) -> None:
     seen = CONDITIONS | {"price_return": fell, "sigma_ratio": sigma, "gas_gwei": sigma * 10}
     echo = echo_of([scar | private for scar in LEFT], seen, 1, "c" * 64)
     assert echo == made()["echo"]
 
 
-def test_a_canary_in_every_private_place_is_not_heard() -> None:
+def test_no_private_string_appears_in_the_echo() -> None:
     canary = "canary"
     rows = scars(
         act(G, 60, status="reverted", action_type=f"{canary}_leverage"), act(G, 61, status="reverted", when=STORM)

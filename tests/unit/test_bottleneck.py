@@ -37,7 +37,7 @@ def chosen(*rows: dict[str, Any], policy: Policy = EIGHT) -> list[tuple[str, str
     return [(row["tool"], row["selected_by"]) for row in table.to_pylist()]
 
 
-def test_anti_knowledge_comes_first_then_bloodstains_then_what_survived_three_generations() -> None:
+def test_anti_knowledge_ranks_before_bloodstains_and_these_before_baldwin() -> None:
     rows = [plain("p", 900_000), baldwin("b"), stain("s", confidence_ppm=990_000), anti("a", confidence_ppm=300_000)]
     assert chosen(*rows, policy=POLICY) == [
         ("a", "anti_knowledge"),
@@ -47,12 +47,12 @@ def test_anti_knowledge_comes_first_then_bloodstains_then_what_survived_three_ge
     ]
 
 
-def test_anti_knowledge_and_bloodstains_overflow_the_quarter_and_baldwin_entries_do_not() -> None:
+def test_only_anti_knowledge_and_bloodstains_may_exceed_the_first_quarter() -> None:
     rows = [*(anti(f"a{i}") for i in range(3)), stain("s"), baldwin("b1"), plain("p", 800_000)]
     assert [rule for _, rule in chosen(*rows)] == [*["anti_knowledge"] * 3, "bloodstain", "diversity", "diversity"]
 
 
-def test_baldwin_entries_take_what_the_quarter_has_left_and_compete_for_the_rest() -> None:
+def test_baldwin_entries_fill_the_first_quarter_and_compete_for_the_rest() -> None:
     rows = [anti("a"), *(baldwin(f"b{i}", confidence_ppm=700_000 + 1_000 * i) for i in range(3))]
     assert chosen(*rows) == [("a", "anti_knowledge"), ("b2", "baldwin"), ("b1", "diversity"), ("b0", "diversity")]
 
@@ -75,7 +75,7 @@ def test_half_of_the_places_go_to_the_categories_in_turns() -> None:
     assert got[4:] == [(f"r{i}", "fill") for i in range(2, 6)]
 
 
-def test_the_rest_fills_every_place_that_is_left() -> None:
+def test_remaining_entries_fill_the_budget() -> None:
     assert len(chosen(*(plain(f"r{i}", 500_000 + i) for i in range(20)))) == 8
     assert len(chosen(*(plain(f"r{i}", 500_000 + i) for i in range(5)))) == 5
     assert len(chosen(*(anti(f"a{i}") for i in range(6)), *(plain(f"r{i}", 500_000) for i in range(9)))) == 8
@@ -99,17 +99,17 @@ def test_quality_is_confidence_at_death_times_the_share_of_confirmations() -> No
     assert list(by_name) == ["confirmed", "untested", "contradicted", "faded"]
 
 
-def test_ties_go_to_what_was_validated_last_and_then_to_the_smaller_id() -> None:
+def test_ties_go_to_the_latest_validation_and_then_to_the_smaller_id() -> None:
     rows = [plain(f"t{i}", 600_000, validated_at=DIED - (1 if i == 3 else 2) * DAY) for i in range(4)]
     ids = {row["tool"]: row["entry_id"] for row in rows}
     assert [name for name, _ in chosen(*rows)] == ["t3", *sorted(["t0", "t1", "t2"], key=lambda n: ids[n])]
 
 
-def test_candidates_and_forgotten_entries_stay_behind() -> None:
+def test_candidates_and_pruned_entries_do_not_cross() -> None:
     assert chosen(plain("c", 900_000, status="candidate"), anti("p", status="pruned")) == []
 
 
-def test_the_dead_of_one_batch_do_not_see_each_other_and_the_living_are_left_alone() -> None:
+def test_entries_of_each_death_in_a_batch_are_selected_independently() -> None:
     rows = [entry(g, f"t{i}", confidence_ppm=500_000 + i) for g in ("g-1", "g-2", "g-3") for i in range(9)]
     together = bottleneck(grimoire(*rows), deaths("g-1", "g-2"), EIGHT)
     alone = [bottleneck(grimoire(*rows), deaths(g), EIGHT) for g in ("g-1", "g-2")]
@@ -117,6 +117,6 @@ def test_the_dead_of_one_batch_do_not_see_each_other_and_the_living_are_left_alo
     assert together.to_pylist() == alone[0].to_pylist() + alone[1].to_pylist()
 
 
-def test_the_budget_of_the_specification_is_two_thousand_and_forty_eight() -> None:
+def test_the_default_budget_is_2048_entries() -> None:
     rows = [entry(about=f"t{i}", confidence_ppm=500_000 + i) for i in range(2_100)]
     assert bottleneck(grimoire(*rows), deaths("g-1"), POLICY).num_rows == 2_048

@@ -1,4 +1,4 @@
-"""Bundles: the same bytes for the same death, every byte accounted for, and an heir that holds what crossed."""
+"""Bundles: equal bytes for equal deaths, a hash over every byte, and the entries that an heir receives."""
 
 from datetime import timedelta
 
@@ -35,13 +35,13 @@ ROWS = (
 )
 
 
-def test_the_same_death_gives_the_same_bytes_in_whatever_order_its_entries_come() -> None:
+def test_a_bundle_has_equal_bytes_for_any_order_of_entries() -> None:
     first, other = bundle_of(*ROWS), bundle_of(*reversed(ROWS))
     assert first.files == other.files == bundle_of(*ROWS, entries=shuffled(crossing_of(*ROWS), 2)).files
     assert first.bundle_hash == other.bundle_hash
 
 
-def test_any_other_content_has_another_name() -> None:
+def test_different_contents_have_different_bundle_hashes() -> None:
     names = {
         bundle_of(*ROWS).bundle_hash, bundle_of(*ROWS[:2]).bundle_hash, bundle_of(*ROWS, playbook="other").bundle_hash,
         bundle_of(*ROWS, derivation_id="other").bundle_hash,
@@ -49,7 +49,7 @@ def test_any_other_content_has_another_name() -> None:
     assert len(names) == 4
 
 
-def test_the_manifest_lists_every_file_and_counts_what_was_paid_for() -> None:
+def test_the_manifest_lists_every_file_and_its_counts() -> None:
     bundle = bundle_of(*ROWS)
     assert set(bundle.manifest["files"]) == set(FILES)
     assert bundle.manifest["files"][ENTRIES]["rows"] == 3
@@ -59,7 +59,7 @@ def test_the_manifest_lists_every_file_and_counts_what_was_paid_for() -> None:
 
 
 @pytest.mark.parametrize("name", [*FILES, MANIFEST])
-def test_a_file_that_was_altered_or_is_missing_is_named(name: str) -> None:
+def test_an_altered_or_missing_file_is_named_in_the_error(name: str) -> None:
     files = dict(bundle_of(*ROWS).files)
     with pytest.raises(BundleError, match=name.replace(".", r"\.")):
         read_bundle(files | {name: files[name] + b" "})
@@ -69,7 +69,7 @@ def test_a_file_that_was_altered_or_is_missing_is_named(name: str) -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from([*FILES, MANIFEST]), st.integers(0, 10**6), st.integers(1, 255))
-def test_no_byte_can_be_turned_unnoticed(name: str, place: int, by: int) -> None:
+def test_a_change_of_any_byte_is_detected(name: str, place: int, by: int) -> None:
     files = dict(WHOLE.files)
     data = bytearray(files[name] or b"\n")
     data[place % len(data)] ^= by
@@ -86,7 +86,7 @@ def test_a_foreign_file_is_refused_even_if_the_manifest_lists_it() -> None:
         read_bundle(listed.files)
 
 
-def test_a_bundle_of_a_newer_program_is_refused() -> None:
+def test_a_bundle_of_a_newer_schema_version_is_refused() -> None:
     bundle = bundle_of(*ROWS)
     head = {n: v for n, v in bundle.manifest.items() if n not in ("files", "bundle_hash")}
     newer = seal({n: bundle.files[n] for n in FILES}, head | {"schema_version": 99})
@@ -95,7 +95,7 @@ def test_a_bundle_of_a_newer_program_is_refused() -> None:
 
 
 @pytest.mark.parametrize("manifest", [b"", b"nonsense", b"[]", b"{}"])
-def test_an_unreadable_manifest_is_an_empty_one_until_it_is_verified(manifest: bytes) -> None:
+def test_an_unreadable_manifest_opens_as_empty_and_fails_verification(manifest: bytes) -> None:
     files = dict(bundle_of(*ROWS).files) | {MANIFEST: manifest}
     assert open_bundle(files).bundle_hash == ""
     with pytest.raises(BundleError, match=r"manifest\.json"):
@@ -103,7 +103,7 @@ def test_an_unreadable_manifest_is_an_empty_one_until_it_is_verified(manifest: b
 
 
 @pytest.mark.parametrize("line", [b"nonsense", b"[1]", b'{"rank":"first"}'])
-def test_entries_that_cannot_be_read_are_named_with_their_file(line: bytes) -> None:
+def test_unreadable_entries_are_refused_with_their_file_name(line: bytes) -> None:
     bundle = resealed(bundle_of(*ROWS), {ENTRIES: line + b"\n"})
     with pytest.raises(BundleError, match=r"entries\.jsonl"):
         read_bundle(bundle.files).entries()
@@ -114,7 +114,7 @@ def resealed(bundle: Bundle, files: dict[str, bytes]) -> Bundle:
     return seal({n: bundle.files[n] for n in FILES} | files, head)
 
 
-def test_what_is_forbidden_is_no_column_that_crosses() -> None:
+def test_no_forbidden_name_is_a_crossing_column() -> None:
     names, patterns = FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
     assert not names & set(CROSSING_COLUMNS)
     assert names >= {"liquidity", "tick_lower", "value_micros", "pnl", "own_sum", "recent_sum"}
@@ -123,7 +123,7 @@ def test_what_is_forbidden_is_no_column_that_crosses() -> None:
 
 @settings(max_examples=times(25), deadline=None)
 @given(st.integers(10**9, 10**15), st.integers(10**9, 10**15))
-def test_the_golem_s_own_sums_are_nowhere_in_its_bundle(total: int, squares: int) -> None:
+def test_a_bundle_contains_no_sums_of_its_golem(total: int, squares: int) -> None:
     own = {"own_sum": total, "recent_sum": total, "own_sumsq": squares, "pleasure_sum_milli": total}
     bundle = bundle_of(entry(**own), entry(about=baseline("gas_price"), own_count=40, **own))
     everything = b"".join(bundle.files.values())
@@ -137,7 +137,7 @@ def test_moments_read_back_to_the_microsecond() -> None:
     assert row["anchor_at"] == exact
 
 
-def test_the_heir_holds_what_crossed_and_begins_without_experience() -> None:
+def test_an_heir_receives_the_entries_without_their_experience_sums() -> None:
     bundle = bundle_of(*ROWS)
     heir = inherited_entries(bundle, "heir", POLICY)
     for row in heir.to_pylist():
@@ -147,7 +147,7 @@ def test_the_heir_holds_what_crossed_and_begins_without_experience() -> None:
     assert {r["text"] for r in heir.to_pylist()} == {r["text"] for r in ROWS}
 
 
-def test_at_the_moment_of_death_the_heir_trusts_eighty_five_percent_or_the_floor() -> None:
+def test_inherited_confidence_is_85_percent_at_death_or_the_floor() -> None:
     known = {r["entry_id"]: r for r in ROWS}
     heir = inherited_entries(bundle_of(*ROWS), "heir", POLICY)
     for row, now in zip(heir.to_pylist(), confidence_at(heir, DIED), strict=True):
@@ -155,7 +155,7 @@ def test_at_the_moment_of_death_the_heir_trusts_eighty_five_percent_or_the_floor
         assert now == pytest.approx(max(before * 0.85, 300_000 if row["is_anti_knowledge"] else 0), abs=2)
 
 
-def test_the_fold_of_what_was_received_is_what_was_inherited() -> None:
+def test_the_fold_of_received_decisions_equals_the_inherited_entries() -> None:
     bundle = bundle_of(*ROWS)
     rows = inherited_entries(bundle, "heir", POLICY)
     received = received_decisions(shuffled(rows, 1), bundle.bundle_hash, DIED + DAY, POLICY.hash)
@@ -165,20 +165,20 @@ def test_the_fold_of_what_was_received_is_what_was_inherited() -> None:
     assert received.column("seq").to_pylist() == list(range(rows.num_rows))
 
 
-def test_the_curator_s_state_takes_an_inheritance_and_gives_it_back_unchanged() -> None:
+def test_inherited_entries_survive_a_round_trip_through_the_curator_state() -> None:
     rows = inherited_entries(bundle_of(*ROWS), "heir", POLICY)
     assert to_table(from_table(rows), POLICY.curator, POLICY.decay).equals(rows)
 
 
 @pytest.mark.row("INH-19")
-def test_a_grandchild_s_entry_keeps_whose_experience_it_was() -> None:
+def test_an_entry_keeps_its_origin_golem_across_two_generations() -> None:
     child = inherited_entries(bundle_of(*ROWS), "child", POLICY).to_pylist()
     grandchild = inherited_entries(bundle_of(*child, golem_id="child"), "grandchild", POLICY).to_pylist()
     assert {(r["origin_golem_id"], r["generation"]) for r in grandchild} == {("g-1", 2)}
     assert {r["entry_id"] for r in grandchild} == {r["entry_id"] for r in ROWS}
 
 
-def test_a_golem_that_knew_nothing_leaves_an_empty_bundle() -> None:
+def test_a_golem_without_entries_leaves_an_empty_bundle() -> None:
     bundle = bundle_of()
     rows = inherited_entries(bundle, "heir", POLICY)
     assert rows.num_rows == 0

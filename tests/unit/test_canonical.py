@@ -1,4 +1,4 @@
-"""Canonical JSON: the column-wise writer gives the bytes of the row-wise one."""
+"""Canonical JSON: the column-wise writer gives the bytes of the row-wise writer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _plain_values(column: pa.ChunkedArray) -> list[object]:
     return column.cast(pa.string()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist()
 
 
-def test_every_kind_of_column_is_spelt_as_row_by_row() -> None:
+def test_every_column_type_is_written_as_by_the_row_wise_writer() -> None:
     table = pa.table(COLUMNS)
     assert jsonl(table) == row_by_row(table)
     chunks = pa.concat_tables([table.slice(2), table, table.slice(1, 1)])
@@ -52,5 +52,5 @@ def test_every_kind_of_column_is_spelt_as_row_by_row() -> None:
         assert jsonl(part) == row_by_row(part), name
 
 
-def test_no_rows_are_no_lines() -> None:
+def test_an_empty_table_is_written_as_no_lines() -> None:
     assert jsonl(pa.table(COLUMNS).slice(3)) == b""

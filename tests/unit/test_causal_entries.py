@@ -1,4 +1,4 @@
-"""Causal links as entries: their structure, their words, and how they cross a death."""
+"""Causal links as entries: their structure, their text, and how they cross a death."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def link(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.row("MEM-22")
-def test_a_links_structure_has_its_lag_and_no_other_structure_changed_its_key() -> None:
+def test_the_key_of_a_link_contains_its_lag_and_other_keys_do_not() -> None:
     later = LINK._replace(lag_ticks=5)
     assert LINK.key != later.key
     assert LINK.key.endswith("|crash|gas_gwei|3")
@@ -30,13 +30,13 @@ def test_a_links_structure_has_its_lag_and_no_other_structure_changed_its_key() 
 
 
 @pytest.mark.row("MEM-22")
-def test_a_link_survives_the_way_into_working_columns_and_back_with_its_text_made_anew() -> None:
+def test_a_link_survives_a_round_trip_through_the_curator_state() -> None:
     table = grimoire(link())
     assert to_table(from_table(table), POLICY.curator, POLICY.decay).equals(table)
 
 
 @pytest.mark.row("MEM-22")
-def test_a_dying_golem_says_what_causes_what() -> None:
+def test_a_testament_states_the_causal_links_of_its_golem() -> None:
     entries = grimoire(link())
     (written_row,) = testament.testaments(
         entries, decisions(decided("created", 3, about=LINK)), deaths("g-1", at=DIED), POLICY

@@ -1,4 +1,4 @@
-"""Causal links: planted ones are learned and confirmed, mere correlations are not, and ended ones are retired."""
+"""Causal links: planted links are learned and confirmed, correlations are not, and ended links are retired."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _fleeing(world: World, *, every: int) -> World:
 
 
 @pytest.mark.row("MEM-22", "MEM-2")
-def test_gas_that_follows_a_crash_by_three_ticks_is_found_at_three_ticks_and_confirmed_later() -> None:
+def test_a_planted_link_is_learned_at_its_lag_and_confirmed_later() -> None:
     learned_rows = links(records_of(with_crashes(noise(TICKS, 1), every=500, gas_after=3)))
     assert _pairs(learned_rows) == {("crash", "gas_gwei", 3, 1)}
     (link,) = learned_rows
@@ -49,7 +49,7 @@ def test_gas_that_follows_a_crash_by_three_ticks_is_found_at_three_ticks_and_con
 
 
 @pytest.mark.row("MEM-22")
-def test_no_link_is_trusted_above_a_half_before_evidence_that_came_after_its_finding() -> None:
+def test_a_link_keeps_its_initial_confidence_until_later_evidence() -> None:
     made = learned(records_of(with_crashes(noise(TICKS, 2), every=500, gas_after=3)))
     selected_decisions = [r for r in made.decisions.to_pylist() if (r["cause"], r["effect"]) == ("crash", "gas_gwei")]
     operations = [row["operation"] for row in selected_decisions]
@@ -66,7 +66,7 @@ def test_no_link_is_trusted_above_a_half_before_evidence_that_came_after_its_fin
 
 
 @pytest.mark.row("MEM-22")
-def test_a_link_is_confirmed_by_as_many_later_witnesses_as_the_policy_asks() -> None:
+def test_a_link_is_confirmed_by_the_number_of_witnesses_in_the_policy() -> None:
     asked = 5
     strict = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={"confirm_witnesses": asked})})
     rows = learned(records_of(with_crashes(noise(2 * TICKS, 2), every=400, gas_after=3)), strict).decisions.to_pylist()
@@ -84,7 +84,7 @@ def test_a_link_is_confirmed_by_as_many_later_witnesses_as_the_policy_asks() -> 
         ("effect_min", "staged"), ("events_min", "staged"),
     ],
 )  # fmt: skip
-def test_a_link_goes_no_further_than_fresh_evidence_carries_it(number: str, missing: str) -> None:
+def test_a_link_stops_before_the_stage_of_an_unreached_limit(number: str, missing: str) -> None:
     unreached = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={number: 1_000_000})})
     stages = ["staged", "created", "reinforced"]
     for policy, reached in ((POLICY, stages), (unreached, stages[: stages.index(missing)])):
@@ -94,7 +94,7 @@ def test_a_link_goes_no_further_than_fresh_evidence_carries_it(number: str, miss
 
 
 @pytest.mark.row("MEM-22")
-def test_what_a_cause_does_at_another_of_its_lags_is_nobody_elses() -> None:
+def test_an_effect_at_another_lag_of_its_cause_creates_no_second_link() -> None:
     world = with_crashes(noise(TICKS, 7), every=400, gas_after=3)
     for start in range(300, TICKS - 80, 400):
         world.gas[start + 5] += 1.5
@@ -105,7 +105,7 @@ def test_what_a_cause_does_at_another_of_its_lags_is_nobody_elses() -> None:
 
 
 @pytest.mark.row("MEM-22")
-def test_what_two_effects_of_one_cause_have_in_common_is_no_link_between_them() -> None:
+def test_two_effects_of_one_cause_are_not_linked_to_each_other() -> None:
     learned_rows = _pairs(links(records_of(_fleeing(noise(TICKS, 3), every=400))))
     assert ("crash", "gas_gwei", 3, 1) in learned_rows
     assert ("crash", "liquidity", 1, -1) in learned_rows
@@ -113,7 +113,7 @@ def test_what_two_effects_of_one_cause_have_in_common_is_no_link_between_them() 
 
 
 @pytest.mark.row("MEM-22")
-def test_where_nothing_has_to_do_with_anything_no_more_links_are_made_than_the_bound_allows() -> None:
+def test_noise_yields_no_more_links_than_the_false_discovery_bound() -> None:
     rows = [len(links(records_of(noise(4_000, 50 + seed)))) for seed in range(12)]
     assert sum(1 for count in rows if count) <= max(1, round(POLICY.causal.false_discovery * len(rows)))
 
@@ -149,7 +149,7 @@ def _wakes(ticks: int) -> World:
 
 
 @pytest.mark.row("MEM-22")
-def test_a_crash_is_told_from_a_swing_by_its_depth_so_that_what_comes_in_its_wake_is_found() -> None:
+def test_the_crash_depth_separates_crashes_from_other_swings() -> None:
     records = records_of(_wakes(6_000))
     every_fall = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={"crash_ppm": 1.0})})
     wake = ("crash", "price_return", 60, 1)
@@ -158,7 +158,7 @@ def test_a_crash_is_told_from_a_swing_by_its_depth_so_that_what_comes_in_its_wak
 
 
 @pytest.mark.row("MEM-22")
-def test_what_else_happens_while_a_crash_goes_on_moves_no_price() -> None:
+def test_a_variable_that_changes_during_a_crash_is_not_linked_to_the_price() -> None:
     world = with_crashes(noise(6_000, 9), every=300, gas_after=None, fall=(15, 0.004))
     for start in range(300, 6_000 - 80, 300):
         world.liquidity[start : start + 14] -= 0.06
@@ -169,9 +169,7 @@ def test_what_else_happens_while_a_crash_goes_on_moves_no_price() -> None:
 
 @pytest.mark.row("MEM-22")
 @pytest.mark.parametrize(("fresh_sum", "contradicted"), [(0, True), (900_000, False)])
-def test_a_link_is_contradicted_where_fresh_evidence_rules_out_what_links_must_move(
-    fresh_sum: int, contradicted: bool
-) -> None:
+def test_a_link_is_contradicted_by_evidence_against_the_minimum_effect(fresh_sum: int, contradicted: bool) -> None:
     """The stated effect shrank, so that no link is missed; the minimum effect did not."""
     about = Structure(
         "causal", "polygon", "uniswap_v3", "WETH/USDC", cause="price_return", effect="gas_gwei", lag_ticks=2
@@ -187,7 +185,7 @@ def test_a_link_is_contradicted_where_fresh_evidence_rules_out_what_links_must_m
 
 
 @pytest.mark.row("MEM-22")
-def test_the_bound_is_that_of_every_pair_and_lag_whatever_depends_on_what() -> None:
+def test_critical_sigmas_bound_false_discoveries_over_all_pairs_and_lags() -> None:
     tried = sum(len(task.causes) for task in tasks())
     harmonic = sum(1 / i for i in range(1, tried + 1))
     for k, limit in enumerate(critical_sigmas(POLICY.causal), 1):
@@ -196,7 +194,7 @@ def test_the_bound_is_that_of_every_pair_and_lag_whatever_depends_on_what() -> N
 
 
 @pytest.mark.row("MEM-22")
-def test_a_young_golem_links_nothing() -> None:
+def test_a_golem_with_few_ticks_learns_no_links() -> None:
     state = GrimoireState()
     made = learned(records_of(with_crashes(noise(900, 5), every=100, gas_after=3)), state=state)
     assert "causal" not in made.decisions.column("source").to_pylist()

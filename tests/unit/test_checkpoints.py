@@ -1,4 +1,4 @@
-"""Checkpoints after a power cut: their files are not synced, so a file may be there and hold nothing."""
+"""Checkpoints after a power cut: their files are not synced, so a file may exist and be empty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = pa.table({"tick": [1, 2, 3]})
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 40, b"{}", b"7"])
-def test_a_checkpoint_that_cannot_be_read_is_none_and_its_consumer_starts_again(left: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_checkpoint_counts_as_missing(left: bytes, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.save(7, waiting=ROWS)
     assert (checkpoint.version, checkpoint.load("waiting").rows) == (7, ROWS)  # type: ignore[union-attr]
@@ -29,7 +29,7 @@ def test_a_checkpoint_that_cannot_be_read_is_none_and_its_consumer_starts_again(
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 400])
-def test_rows_that_cannot_be_read_are_read_again(left: bytes, tmp_path: Path) -> None:
+def test_unreadable_rows_of_a_checkpoint_count_as_missing(left: bytes, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.save(7, waiting=ROWS)
     (tmp_path / "waiting-7.arrow").write_bytes(left)
@@ -37,7 +37,7 @@ def test_rows_that_cannot_be_read_are_read_again(left: bytes, tmp_path: Path) ->
 
 
 @pytest.mark.row("X-4")
-def test_causes_of_which_nobody_can_say_that_they_were_heeded_are_heeded_again(tmp_path: Path) -> None:
+def test_handled_retractions_are_empty_after_their_file_is_lost(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), NOW)
     stores = DerivationContext.open(tmp_path / "home")
     applied = RetractionCursor(stores, "dreams")

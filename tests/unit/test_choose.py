@@ -57,7 +57,7 @@ def entered(count: int, **market: Any) -> tuple[Fleet, Tape]:
 
 
 @pytest.mark.row("HB-1")
-def test_collecting_is_put_on_trial_against_the_same_recentring_as_holding() -> None:
+def test_collecting_fees_is_tried_against_the_same_recentring_as_holding() -> None:
     fleet, tape = entered(2)
     fleet.fees[:] = [0.0, 2.0 * POLICY.playbook.collect_fees_micros]
     choice, _ = think(fleet, tape, 1)
@@ -73,7 +73,7 @@ def test_collecting_is_put_on_trial_against_the_same_recentring_as_holding() -> 
 
 @pytest.mark.row("HB-1")
 @pytest.mark.parametrize("fees", [600_000.0, 2_000_000.0])
-def test_collecting_leaves_the_drawdown_as_it_was(fees: float) -> None:
+def test_collecting_fees_does_not_change_the_drawdown(fees: float) -> None:
     fleet, tape = entered(1)
     fleet.fees[:] = fees
     fleet.high_water[:] = 52_000_000.0  # some of it was lost before
@@ -100,7 +100,7 @@ def held_back(fleet: Fleet, tape: Tape, t: int) -> Sight:
 
 
 @pytest.mark.row("HB-24")
-def test_inaction_is_put_on_trial_against_the_recentring_that_a_thinker_would_have_weighed() -> None:
+def test_a_suppressed_tick_is_tried_against_the_recentring_of_a_deliberation() -> None:
     fleet, tape = entered(2)
     thinker, _ = entered(2)
     held_back(fleet, tape, 1)
@@ -114,17 +114,19 @@ def test_inaction_is_put_on_trial_against_the_recentring_that_a_thinker_would_ha
 
 
 @pytest.mark.row("HB-24")
-def test_inaction_is_tried_once_at_a_time_and_only_where_there_is_something_to_weigh() -> None:
+def test_inaction_is_tried_once_at_a_time_and_only_for_a_position_off_centre() -> None:
     fleet, tape = entered(3)
     fleet.liquidity[1] = 0.0
     fleet.lower[2], fleet.upper[2] = fleet.lower[2] - 2_000, fleet.upper[2] + 2_000
     held_back(fleet, tape, 1)
     held_back(fleet, tape, 2)
-    assert (fleet.trial_due >= 0).sum(axis=0).tolist() == [1, 0, 0], "holds, is out of the market, is at ease"
+    assert (fleet.trial_due >= 0).sum(axis=0).tolist() == [1, 0, 0], (
+        "off centre, without a position, within a wide range"
+    )
 
 
 @pytest.mark.row("HB-24")
-def test_a_decision_is_judged_beside_inaction_and_inaction_beside_no_decision() -> None:
+def test_a_decision_is_tried_beside_inaction_but_inaction_not_beside_a_decision() -> None:
     fleet, tape = entered(1)
     held_back(fleet, tape, 1)
     think(fleet, tape, 2)
@@ -136,7 +138,7 @@ def test_a_decision_is_judged_beside_inaction_and_inaction_beside_no_decision() 
 
 
 @pytest.mark.row("HB-24")
-def test_what_was_no_decision_moves_no_trust_in_decisions() -> None:
+def test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions() -> None:
     fleet, tape = entered(2)
     held_back(fleet, tape, 1)
     fleet.trial_thought[0, 1] = True

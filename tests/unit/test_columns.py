@@ -12,7 +12,7 @@ SOME = [7, None, 0, 3, None, None, 1, 127, 2, None, 5, 6, None, 9, 8, None, 4, 1
 @pytest.mark.parametrize(
     "kind", [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.timestamp("us", "UTC")], ids=str
 )
-def test_a_slice_in_memory_holds_what_arrow_says(kind: pa.DataType, offset: int) -> None:
+def test_slots_and_validity_of_a_slice_equal_arrow(kind: pa.DataType, offset: int) -> None:
     array = pa.array(SOME, pa.int64()).cast(kind).slice(offset)
     there = present(array)
     assert there.tolist() == array.is_valid().to_pylist()
@@ -20,11 +20,11 @@ def test_a_slice_in_memory_holds_what_arrow_says(kind: pa.DataType, offset: int)
 
 
 @pytest.mark.parametrize("values", [[], [None, None, None], [1, 2, 3]], ids=str)
-def test_all_or_nothing_there_needs_no_bits(values: list[int | None]) -> None:
+def test_validity_without_a_bitmap_equals_arrow(values: list[int | None]) -> None:
     array = pa.array(values, pa.int64())
     assert present(array).tolist() == array.is_valid().to_pylist()
 
 
-def test_what_does_not_lie_there_as_numbers_do_is_refused() -> None:
+def test_a_column_without_a_numeric_buffer_is_refused() -> None:
     with pytest.raises(AssertionError, match="has no numeric buffer"):
         slots(pa.array([True, None]))

@@ -1,4 +1,4 @@
-"""Compression: the rules that it folds, those that it keeps apart, and the fate of folded ones."""
+"""Compression: which rules are folded, which stay separate, and when folded rules are split."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -91,7 +91,7 @@ def after(*more: Chapter, cheap: Sequence[Chapter] | None = None) -> dict[Situat
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
-def test_two_rules_that_differ_in_gas_alone_and_agree_are_told_by_one() -> None:
+def test_two_rules_that_differ_only_in_gas_fold_into_one_rule() -> None:
     life = CuratedLife(dict(BOTH))
     assert life.status() == {"cheap": "folded", "normal": "folded", "not_dear": "active"}
     wide, part = life.entry(NOT_DEAR.key), life.entry(SQUALL.structure.key)
@@ -102,16 +102,16 @@ def test_two_rules_that_differ_in_gas_alone_and_agree_are_told_by_one() -> None:
     folded = [row for row in life.decisions if row["operation"] == "folded"]
     assert {row["structure"] for row in folded} == {SQUALL.structure.key, STORM.structure.key}
     assert all(row["cause_ticks"] and row["confidence_before_ppm"] == 700_000 for row in folded)
-    assert [row["cause_ticks"] for row in folded] == [made["cause_ticks"]] * 2, "the news that made them one"
+    assert [row["cause_ticks"] for row in folded] == [made["cause_ticks"]] * 2, "the evidence that folded them"
     assert fold(life.made.decisions).equals(life.grimoire)
 
 
 @pytest.mark.row("MEM-4")
-def test_nothing_that_supports_the_wider_rule_counts_twice() -> None:
+def test_evidence_for_the_wider_rule_counts_once() -> None:
     life = CuratedLife(after(STRONG))
     wide, cheap, normal = (life.entry(s.key) for s in (NOT_DEAR, SQUALL.structure, STORM.structure))
     assert (cheap["own_count"], normal["own_count"]) == (12, 12)
-    assert wide["own_count"] == 12, "eight of the better supported one, then each window once"
+    assert wide["own_count"] == 12, "eight of the better supported part, then each window once"
     assert wide["own_sum"] == normal["own_sum"]
     assert life.decided(NOT_DEAR.key) == [(2, "generalized"), (3, "reinforced")]
     assert wide["confidence_ppm"] == 800_000, "one vote a cycle, however many of its parts agree"
@@ -119,7 +119,7 @@ def test_nothing_that_supports_the_wider_rule_counts_twice() -> None:
 
 
 @pytest.mark.row("MEM-4")
-def test_the_wider_rule_begins_with_the_better_supported_of_its_parts() -> None:
+def test_the_wider_rule_starts_with_the_evidence_of_its_better_supported_part() -> None:
     for late in (SQUALL, STORM):
         life = CuratedLife({late: (SILENCE, STRONG, STRONG), ({SQUALL, STORM} - {late}).pop(): [STRONG] * 3})
         assert life.decided(NOT_DEAR.key) == [(3, "generalized")]
@@ -127,7 +127,7 @@ def test_the_wider_rule_begins_with_the_better_supported_of_its_parts() -> None:
 
 
 @pytest.mark.row("MEM-6")
-def test_a_folded_rule_is_not_made_again_while_the_wider_one_tells_it() -> None:
+def test_a_folded_rule_is_not_created_again_while_its_wider_rule_is_active() -> None:
     life = CuratedLife(after(*[SILENCE] * 4, cheap=[STRONG] * 4))
     assert [o for c, o in life.decided(SQUALL.structure.key) if c > 2] == ["staged"] * 4
     assert life.status() == {"cheap": "folded", "normal": "folded", "not_dear": "active"}
@@ -138,26 +138,26 @@ def test_a_folded_rule_is_not_made_again_while_the_wider_one_tells_it() -> None:
 @pytest.mark.parametrize(
     ("cheap", "why"),
     [
-        ((WORSE, WORSE), "the opposite is another truth"),
-        ((Chapter(14, 900), Chapter(14, 900)), "so is the same way by far less"),
-        ((STRONG, SILENCE), "four witnesses are too few to tell"),
-        ((Chapter(2, 6_000), STRONG), "one was borne out and the other not yet: they are of two kinds"),
+        ((WORSE, WORSE), "the signs are opposite"),
+        ((Chapter(14, 900), Chapter(14, 900)), "the effect is much smaller"),
+        ((STRONG, SILENCE), "four witnesses are too few"),
+        ((Chapter(2, 6_000), STRONG), "only one rule is validated, so their kinds differ"),
     ],
 )
-def test_what_differs_stays_apart(cheap: tuple[Chapter, ...], why: str) -> None:
+def test_rules_with_different_evidence_are_not_folded(cheap: tuple[Chapter, ...], why: str) -> None:
     life = CuratedLife({SQUALL: cheap, STORM: BOTH[STORM]})
     assert life.status() == {"cheap": "active", "normal": "active"}, why
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
-def test_another_regime_or_another_band_of_the_range_separates() -> None:
+def test_rules_of_different_regimes_or_range_bands_are_not_folded() -> None:
     for other in (SQUALL._replace(regime="trending_up"), SQUALL._replace(score=0.95)):
         life = CuratedLife({other: BOTH[SQUALL], STORM: BOTH[STORM]})
         assert {row["status"] for row in life.grimoire.to_pylist() if row["gas_band"]} == {"active"}
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
-def test_parts_that_differ_by_now_are_rules_of_their_own_again() -> None:
+def test_folded_parts_are_split_when_their_evidence_diverges() -> None:
     life = CuratedLife(after(*[STRONG] * 6, cheap=[Chapter(14, -30_000)] * 6))
     parted = [row for row in life.decisions if row["operation"] == "parted"]
     cycle = parted[0]["cycle"]
@@ -169,21 +169,23 @@ def test_parts_that_differ_by_now_are_rules_of_their_own_again() -> None:
     assert "folded" not in [row["operation"] for row in life.decisions if row["cycle"] >= cycle]
     normal = [row for row in parted if row["gas_band"] == "normal"]
     (wide,) = [row for row in parted if row["gas_band"] == "not_dear"]
-    assert [row["confidence_ppm"] for row in normal] == [wide["confidence_ppm"]], "as sure as what stood for it"
+    assert [row["confidence_ppm"] for row in normal] == [wide["confidence_ppm"]], (
+        "a part takes the confidence of its wider rule"
+    )
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
-def test_parts_that_point_the_same_way_by_different_measures_are_parted_too() -> None:
+def test_folded_parts_with_equal_signs_but_different_effects_are_split() -> None:
     life = CuratedLife(after(*[STRONG] * 8, cheap=[Chapter(14, 400)] * 8))
     assert life.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
     cheap, normal = (life.entry(s.structure.key) for s in (SQUALL, STORM))
-    assert cheap["effect_high_ppm"] < normal["effect_low_ppm"], "each says what it has itself"
+    assert cheap["effect_high_ppm"] < normal["effect_low_ppm"], "each part has its own effect"
     assert cheap["sign"] == normal["sign"] == 1
-    assert cheap["validations"] > 1, "what bore out the wider rule bore out its parts"
+    assert cheap["validations"] > 1, "validations of the wider rule count for its parts"
 
 
 @pytest.mark.row("MEM-6")
-def test_three_bands_become_one_rule_a_step_at_a_time() -> None:
+def test_three_gas_bands_fold_into_one_rule_step_by_step() -> None:
     life = CuratedLife({when: [STRONG] * 3 for when in (SQUALL, STORM, GALE)})
     assert life.status() == {
         "cheap": "folded", "normal": "folded", "dear": "folded", "not_dear": "pruned", "any": "active"
@@ -194,7 +196,7 @@ def test_three_bands_become_one_rule_a_step_at_a_time() -> None:
 
 
 @pytest.mark.row("MEM-6")
-def test_what_is_forgotten_takes_its_parts_along_and_they_can_be_learned_again() -> None:
+def test_pruning_a_wider_rule_prunes_its_parts_and_they_can_be_relearned() -> None:
     life = CuratedLife(after(*[SILENCE] * 12, *BOTH[STORM]), every=timedelta(days=2))
     assert life.decided(STORM.structure.key)[3:] == [(7, "pruned"), (15, "created"), (16, "reinforced"), (16, "folded")]
     pruned = [row for row in life.decisions if row["operation"] == "pruned"]
@@ -203,26 +205,26 @@ def test_what_is_forgotten_takes_its_parts_along_and_they_can_be_learned_again()
     assert all(row["own_count"] == 0 for row in pruned)
 
 
-def owners_word(kind: str, cycle: int, **fields: Any) -> Order:
+def owner_order(kind: str, cycle: int, **fields: Any) -> Order:
     """Evidence for the wider rule in a cycle."""
     rule = entry_id("g-1", NOT_DEAR.key)
     return order("g-1", 1, f"Entry{kind}", rule, POLICY.curator.cycle_ticks * (cycle - 1), **fields)
 
 
 @pytest.mark.row("MEM-6", "X-8")
-def test_an_owners_word_about_the_wider_rule_holds_for_its_parts() -> None:
-    gone = CuratedLife(after(SILENCE), owners_word("Retracted", 3))
+def test_an_order_of_the_owner_on_the_wider_rule_applies_to_its_parts() -> None:
+    gone = CuratedLife(after(SILENCE), owner_order("Retracted", 3))
     assert gone.status() == {"cheap": "retracted", "normal": "retracted", "not_dear": "retracted"}
     selected_decisions = [row for row in gone.decisions if row["operation"] == "retracted"]
     assert [row["cause_event"] for row in selected_decisions] == ["g-1-1"] * 3
-    turned = CuratedLife(after(SILENCE), owners_word("Corrected", 3, verdict="harms"))
+    turned = CuratedLife(after(SILENCE), owner_order("Corrected", 3, verdict="harms"))
     assert turned.entry(NOT_DEAR.key)["sign"] == -1
-    assert turned.status()["not_dear"] == "active", "what was gathered for the old verdict parts nothing"
+    assert turned.status()["not_dear"] == "active", "evidence for the old verdict does not split the rule"
     assert {turned.entry(s.structure.key)["own_count"] for s in (SQUALL, STORM)} == {0}
 
 
 @pytest.mark.row("MEM-6", "X-8")
-def test_what_is_pinned_is_not_folded() -> None:
+def test_a_pinned_rule_is_not_folded() -> None:
     rule = entry_id("g-1", STORM.structure.key)
     life = CuratedLife(dict(BOTH), order("g-1", 1, "EntryPinned", rule, POLICY.curator.cycle_ticks))
     assert life.status() == {"cheap": "active", "normal": "active"}
@@ -237,7 +239,7 @@ def heir_of(life: CuratedLife) -> GrimoireState:
 
 
 @pytest.mark.row("MEM-6")
-def test_an_heirs_own_evidence_of_a_part_speaks_for_or_against_what_it_inherited() -> None:
+def test_evidence_of_an_heir_for_a_part_updates_the_inherited_wider_rule() -> None:
     ancestor = CuratedLife(dict(BOTH))
     life = CuratedLife({SQUALL: [STRONG]}, state=heir_of(ancestor), golem_id="g-2")
     assert life.decided(NOT_DEAR.key) == [(1, "reinforced")]
@@ -247,11 +249,11 @@ def test_an_heirs_own_evidence_of_a_part_speaks_for_or_against_what_it_inherited
     assert life.status() == {"cheap": "active", "normal": "active", "not_dear": "pruned"}
     assert (life.entry(SQUALL.structure.key)["sign"], life.entry(STORM.structure.key)["sign"]) == (-1, 1)
     normal = life.entry(STORM.structure.key)
-    assert (normal["origin_golem_id"], normal["generation"]) == ("g-1", 1), "nothing spoke against it"
+    assert (normal["origin_golem_id"], normal["generation"]) == ("g-1", 1), "no evidence contradicted this part"
 
 
 @pytest.mark.row("MEM-6", "MEM-14")
-def test_a_folded_entry_points_at_what_stands_for_it() -> None:
+def test_a_folded_entry_links_to_its_wider_rule() -> None:
     life = CuratedLife(dict(BOTH))
     links = links_of(life.grimoire).to_pylist()
     wide = life.entry(NOT_DEAR.key)["entry_id"]
@@ -262,7 +264,7 @@ def test_a_folded_entry_points_at_what_stands_for_it() -> None:
 
 
 @pytest.mark.row("MEM-6")
-def test_the_wider_rule_is_known_in_every_situation_that_it_stands_for_and_in_no_other() -> None:
+def test_recall_applies_the_wider_rule_exactly_in_its_gas_bands() -> None:
     life = CuratedLife({SQUALL: [WORSE] * 2, STORM: [WORSE] * 2})
     assert life.entry(NOT_DEAR.key)["kind"] == "warning"
     at_us = int(life.entry(NOT_DEAR.key)["anchor_at"].timestamp() * 10**6)
@@ -272,7 +274,7 @@ def test_the_wider_rule_is_known_in_every_situation_that_it_stands_for_and_in_no
 
 
 @pytest.mark.row("MEM-6")
-def test_to_others_the_wider_rule_says_what_each_of_its_parts_would() -> None:
+def test_claims_and_beliefs_of_a_wider_rule_are_those_of_its_parts() -> None:
     life = CuratedLife(dict(BOTH))
     apart = CuratedLife({STORM: BOTH[STORM]}), CuratedLife({SQUALL: BOTH[SQUALL]})
     assert set(with_claims(life.grimoire)["claim"].to_pylist()) == {
@@ -284,7 +286,7 @@ def test_to_others_the_wider_rule_says_what_each_of_its_parts_would() -> None:
 
 
 @pytest.mark.row("MEM-6", "X-2")
-def test_the_lineage_of_a_wider_rule_goes_down_to_the_ticks_of_its_parts(tmp_path: Path) -> None:
+def test_the_lineage_of_a_wider_rule_contains_the_ticks_of_its_parts(tmp_path: Path) -> None:
     policy = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
     at = datetime(2024, 6, 1, tzinfo=UTC)
     Home.create(tmp_path, policy, at)
@@ -299,12 +301,14 @@ def test_the_lineage_of_a_wider_rule_goes_down_to_the_ticks_of_its_parts(tmp_pat
     derive_curation(stores)
     (held,) = lineage_of(stores, entry_id("g-1", NOT_DEAR.key))
     assert [d["operation"] for d in held.decisions] == ["generalized"]
-    assert [tick.tick for tick in held.ticks] == list(range(1, 2 * SPAN + 1)), "the cycle before it was made, too"
+    assert [tick.tick for tick in held.ticks] == list(range(1, 2 * SPAN + 1)), (
+        "including the cycle before it was created"
+    )
     (part,) = lineage_of(stores, entry_id("g-1", SQUALL.structure.key))
     assert (part.status, part.decisions[-1]["operation"]) == ("folded", "folded")
 
 
-def test_a_wider_rule_told_apart_is_one_row_a_band_and_everything_else_stays() -> None:
+def test_split_by_band_gives_a_row_for_each_band_of_a_wider_rule() -> None:
     life = CuratedLife(dict(BOTH))
     rows = split_by_band(life.grimoire.filter(pa.array([s == "active" for s in life.grimoire["status"].to_pylist()])))
     assert rows["structure"].to_pylist() == [SQUALL.structure.key, STORM.structure.key]

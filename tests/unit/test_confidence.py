@@ -1,4 +1,4 @@
-"""Confidence: the documents' tables, the floors, the closed form of fading; each figure beside its twin."""
+"""Confidence: the tables of the documents, the floors and the closed form of decay, compared with a reference."""
 
 from math import exp, log
 
@@ -62,7 +62,7 @@ def after(days: float, start: int, half: int, floored: int = 0) -> int:
         ("emergency", 180, 124.77, 414.47, 539.23),
     ],
 )
-def test_episodes_are_forgotten_as_ebbinghaus_measured(
+def test_episode_retention_follows_the_ebbinghaus_curve(
     tier: str, strength: float, half: float, tenth: float, twentieth: float
 ) -> None:
     assert getattr(DECAY, f"{tier}_days") == strength
@@ -72,7 +72,7 @@ def test_episodes_are_forgotten_as_ebbinghaus_measured(
 
 
 @pytest.mark.parametrize(("decay_class", "days"), [(CLASS_REGIME, 14.0), (CLASS_TACTICAL, 7.0), (CLASS_EPHEMERAL, 1.0)])
-def test_each_class_halves_in_its_own_time_and_a_bloodstain_in_three_times_it(decay_class: int, days: float) -> None:
+def test_each_decay_class_has_its_half_life_and_a_bloodstain_three_times_that(decay_class: int, days: float) -> None:
     half = half_life(decay_class)
     assert half == days * DAY_US
     assert [after(n * days, 800_000, half) for n in range(4)] == [800_000, 400_000, 200_000, 100_000]
@@ -81,21 +81,21 @@ def test_each_class_halves_in_its_own_time_and_a_bloodstain_in_three_times_it(de
     assert after(3 * days, 800_000, stained) == 400_000
 
 
-def test_structural_knowledge_does_not_fade() -> None:
+def test_structural_knowledge_does_not_decay() -> None:
     assert half_life(CLASS_STRUCTURAL) == half_life(CLASS_STRUCTURAL, bloodstain=True) == FOREVER_US
     assert after(100_000, 700_000, FOREVER_US) == 700_000
     assert fades_at_us(array_of(700_000), array_of(ANCHOR), array_of(FOREVER_US), array_of(0), LIMIT)[0] == FOREVER_US
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 3, 20, 5_000])
-def test_a_fact_fades_by_its_e_fold_times_the_logarithm_of_its_episodes(episodes: int) -> None:
+def test_a_fact_decays_with_its_e_fold_times_the_log_of_its_episodes(episodes: int) -> None:
     half = half_life(CLASS_FACT, episodes)
     for days in (0.0, 3.0, 7.0, 40.0):
         expected = 0.7 * exp(-days / (7.0 * max(1.0, log(episodes))))
         assert after(days, ppm(0.7), half) == pytest.approx(expected * PPM, abs=1)
 
 
-def test_the_e_fold_of_a_young_fact_is_not_its_half_life() -> None:
+def test_a_fact_of_one_episode_decays_to_1_over_e_in_a_week() -> None:
     assert after(7.0, PPM, half_life(CLASS_FACT)) == round(PPM / np.e)
 
 
@@ -109,17 +109,17 @@ def test_anti_knowledge_and_bloodstains_keep_their_floors() -> None:
     assert after(700.0, 900_000, week) == 0
 
 
-def test_a_floor_lifts_nothing_that_a_vote_took_below_it() -> None:
+def test_a_floor_does_not_raise_a_confidence_below_it() -> None:
     week = half_life(CLASS_TACTICAL)
     assert [after(days, 120_000, week, floor(anti=True)) for days in (0.0, 7.0, 700.0)] == [120_000] * 3
 
 
-def test_nothing_was_surer_before_its_anchor() -> None:
+def test_confidence_before_the_anchor_equals_that_at_the_anchor() -> None:
     assert after(-30.0, 600_000, half_life(CLASS_TACTICAL)) == 600_000
 
 
 @pytest.mark.parametrize("days_to_go", [0, 1, 365])
-def test_what_stands_above_the_limit_by_its_floor_never_fades(days_to_go: int) -> None:
+def test_an_entry_with_a_floor_above_the_limit_never_fades(days_to_go: int) -> None:
     at = ANCHOR + days_to_go * DAY_US
     week = half_life(CLASS_TACTICAL)
     assert fades_at_us(array_of(900_000), array_of(at), array_of(week), array_of(300_000), LIMIT)[0] == FOREVER_US
@@ -139,7 +139,9 @@ classes = st.integers(0, len(DECAY_CLASSES) - 1)
     ),
     st.integers(0, 86_400_000_000),
 )
-def test_columns_equal_their_twin(rows: list[tuple[int, int, int, bool, bool, int]], odd_us: int) -> None:
+def test_columnar_confidence_equals_the_reference(
+    rows: list[tuple[int, int, int, bool, bool, int]], odd_us: int
+) -> None:
     confidence, decay_class, evidence, anti, stained, days = (np.array(column) for column in zip(*rows, strict=True))
     at = ANCHOR + days * DAY_US + odd_us
     half, low = half_life_us(decay_class, evidence, stained, DECAY), floor_ppm(anti, stained, DECAY)
@@ -156,7 +158,7 @@ def test_columns_equal_their_twin(rows: list[tuple[int, int, int, bool, bool, in
 
 @examples
 @given(st.integers(LIMIT, PPM), st.sampled_from([CLASS_REGIME, CLASS_TACTICAL, CLASS_EPHEMERAL, CLASS_FACT]))
-def test_pruning_by_fades_at_is_pruning_by_confidence(start: int, decay_class: int) -> None:
+def test_fades_at_is_the_moment_at_which_confidence_falls_below_the_limit(start: int, decay_class: int) -> None:
     half = half_life(decay_class, 9)
     ends = int(fades_at_us(array_of(start), array_of(ANCHOR), array_of(half), array_of(0), LIMIT)[0])
     just_before, then = (
@@ -166,7 +168,7 @@ def test_pruning_by_fades_at_is_pruning_by_confidence(start: int, decay_class: i
     assert then < LIMIT <= just_before
 
 
-def test_what_is_below_the_limit_already_has_faded_at_its_anchor() -> None:
+def test_an_entry_below_the_limit_fades_at_its_anchor() -> None:
     week = half_life(CLASS_TACTICAL)
     for start in (0, 1, 99_999):
         assert fades_at_us(array_of(start), array_of(ANCHOR), array_of(week), array_of(0), LIMIT)[0] == ANCHOR

@@ -1,4 +1,4 @@
-"""bardo.toml: what it may say, what is refused and how, and that its page and the policy agree with it."""
+"""bardo.toml: accepted keys, refusals and their messages, and agreement with its page and the policy."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 MAPPED = [key for key in keys() if setting_of(key)]
 
 
-def test_the_page_is_made_from_the_models() -> None:
+def test_the_configuration_page_equals_the_models() -> None:
     if os.environ.get("BARDO_GOLDEN") == "write":
         PAGE.write_text(configuration_page())
-    assert PAGE.read_text() == configuration_page(), "BARDO_GOLDEN=write makes the page anew"
+    assert PAGE.read_text() == configuration_page(), "BARDO_GOLDEN=write writes the page again"
 
 
-def test_the_documents_sections_and_keys_are_there() -> None:
+def test_sections_and_defaults_match_the_documents() -> None:
     assert list(Configuration.model_fields) == ["clock", "heartbeat", "oracle", "styx", "succession", "death"]
     result = flat(Configuration())
     wanted = {
@@ -65,14 +65,14 @@ def test_the_documents_sections_and_keys_are_there() -> None:
     assert {key: result[key] for key in wanted} == wanted
 
 
-def test_defaults_are_the_policy_s_and_an_empty_file_changes_nothing() -> None:
+def test_defaults_equal_the_policy_and_an_empty_file_changes_nothing() -> None:
     assert NO_CONFIG_FILE.complete(Policy()) == parse("", "x").complete(Policy()) == Configuration()
     assert NO_CONFIG_FILE.policy(Policy()) == Policy()
     assert parse(to_toml(Configuration()), "x").complete(Policy()) == Configuration()
 
 
 @pytest.mark.parametrize("key", MAPPED)
-def test_each_key_sets_the_setting_that_its_page_names_and_no_other(key: str) -> None:
+def test_each_key_changes_exactly_the_setting_that_its_page_names(key: str) -> None:
     setting, times = setting_of(key) or ("", 1)
     field = keys()[key]
     value: Any = field.default * 1.01 if field.annotation is float else field.default + 1
@@ -103,13 +103,13 @@ def test_each_key_sets_the_setting_that_its_page_names_and_no_other(key: str) ->
         ("[styx]\nbudget = [1]", ["styx.budget", "is a section"]),
     ],
 )
-def test_what_is_wrong_is_named_with_file_key_value_and_cure(text: str, rows: list[str]) -> None:
+def test_an_error_names_file_key_value_and_cure(text: str, rows: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
         parse(text, "/some/bardo.toml").policy(Policy())
     assert all(word in str(error.value) for word in ["/some/bardo.toml", *rows]), error.value
 
 
-def test_a_key_that_is_left_out_stays_as_it_is_in_force() -> None:
+def test_an_omitted_key_keeps_its_value_in_force() -> None:
     standing = parse("[clock]\ntheta_max_interval_secs = 300", "x").policy(Policy())
     parsed = parse("[clock]\ntheta_min_interval_secs = 200", "x")
     assert parsed.complete(standing).clock.theta_max_interval_secs == 300
@@ -117,7 +117,7 @@ def test_a_key_that_is_left_out_stays_as_it_is_in_force() -> None:
         parsed.complete(Policy())
 
 
-def test_only_what_says_how_a_home_is_run_acts_without_an_adoption() -> None:
+def test_only_operational_keys_apply_without_an_adoption() -> None:
     parsed = parse("[heartbeat]\nwrite_batch_size = 7\nbase_deliberation_threshold = 0.5", "x").complete(Policy())
     policy = with_operations(Policy(), canonical(parsed))
     assert policy.writer.batch_records == 7
@@ -139,7 +139,7 @@ def test_only_what_says_how_a_home_is_run_acts_without_an_adoption() -> None:
     )
 )
 @some(60)
-def test_what_is_recorded_reads_back_as_it_was_stated(values: dict[str, Any]) -> None:
+def test_a_recorded_configuration_reads_back_as_stated(values: dict[str, Any]) -> None:
     text = "\n".join(f"{key} = {str(v).lower() if isinstance(v, bool) else repr(v)}" for key, v in values.items())
     stated = parse(text, "x")
     configuration = stated.complete(Policy())
@@ -149,21 +149,21 @@ def test_what_is_recorded_reads_back_as_it_was_stated(values: dict[str, Any]) ->
     policy = stated.policy(Policy())
     assert configuration_hash(canonical(NO_CONFIG_FILE.complete(policy))) == configuration_hash(
         canonical(parse("\n".join(t for t in text.splitlines() if setting_of(t.split(" ")[0])), "x").complete(Policy()))
-    ), "what is in force says the same as the file that made it so"
+    ), "the settings in force equal those of the file"
 
 
-def test_a_configuration_of_another_version_is_read_as_far_as_it_is_known() -> None:
+def test_unknown_keys_of_another_version_are_ignored() -> None:
     content = '{"clock":{"delta_theta_ticks":100,"warp":9},"future":{"x":1}}'
     assert read_recorded(content).clock.delta_theta_ticks == 100
     assert with_operations(Policy(), content) == Policy()
 
 
-def test_every_key_says_who_reads_it() -> None:
+def test_every_key_has_a_reader() -> None:
     assert all(reader_of(key) in (RUN, NOT_READ) or setting_of(key) for key in keys())
     assert {key for key in keys() if reader_of(key) == NOT_READ} >= {k for k in keys() if k.startswith("styx.")}
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     assert stated_in(tmp_path) is NO_CONFIG_FILE
     with pytest.raises(ConfigError, match="no such file"):
         stated_in(tmp_path, tmp_path / "none.toml")
@@ -178,6 +178,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("P-7")
-def test_a_change_of_unit_adds_no_digits() -> None:
+def test_a_conversion_of_units_adds_no_float_digits() -> None:
     key = "heartbeat.probe_thresholds.price_delta_low_bps"
     assert in_setting_units(key, 3.0) == 0.0003 != 3.0 * 1e-4

@@ -25,7 +25,7 @@ def blocks(*numbers: int) -> np.ndarray:
         (range(5_000, 5_011), 5, 11),
         (range(5_000, 5_200), 5, 200),
     ],
-    ids=["never", "nine of a thousand", "one of a hundred is not more than one", "eleven of a thousand", "often"],
+    ids=["never", "nine of a thousand", "ten of a thousand", "eleven of a thousand", "often"],
 )
 def test_more_than_one_reorg_in_a_hundred_blocks_raises_the_depth(
     reorged: range, confirmations: int, counted: int
@@ -43,13 +43,13 @@ def test_only_the_newest_thousand_blocks_count() -> None:
 
 
 @pytest.mark.row("EV-8")
-def test_a_young_chain_has_the_same_window() -> None:
+def test_a_chain_shorter_than_the_window_has_the_same_limit() -> None:
     assert confirmation_depth(20, blocks(*range(10)), POLICY) == (2, 10)
     assert confirmation_depth(20, blocks(*range(11)), POLICY) == (5, 11)
 
 
 @pytest.mark.row("EV-8")
-def test_window_rate_and_depths_are_the_policys() -> None:
+def test_window_rate_and_depths_come_from_the_policy() -> None:
     rules = ReorgPolicy(confirmations=1, confirmations_deep=9, window_blocks=100, reorgs_per_100_blocks_max=3.0)
     assert confirmation_depth(500, blocks(401, 450, 500), rules) == (1, 3)
     assert confirmation_depth(500, blocks(401, 402, 450, 500), rules) == (9, 4)

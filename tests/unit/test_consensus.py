@@ -1,4 +1,4 @@
-"""Consensus: means, quorum, floor, contradiction, and who is counted."""
+"""Consensus: means, quorum, floor, contradiction, and which votes are counted."""
 
 from datetime import datetime
 from typing import Any
@@ -48,7 +48,7 @@ def test_three_votes_make_a_quorum_and_two_do_not() -> None:
     assert counted(vote("a", 0.9), vote("b", 0.9), vote("c", 0.9))["quorum_met"]
 
 
-def test_one_death_vote_makes_a_quorum_and_lifts_the_belief_to_the_floor() -> None:
+def test_one_death_vote_makes_a_quorum_and_raises_confidence_to_the_floor() -> None:
     row = counted(vote("a", 0.55, dead=True))
     assert (row["quorum_met"], row["weighted_mean_ppm"], row["confidence_ppm"]) == (True, 550_000, 650_000)
 
@@ -58,22 +58,22 @@ def test_the_floor_needs_a_death_vote_of_at_least_half() -> None:
     assert counted(vote("a", 0.499999, dead=True))["confidence_ppm"] == 499_999
 
 
-def test_the_floor_does_not_lower_a_belief_that_stands_above() -> None:
+def test_the_floor_does_not_lower_a_higher_confidence() -> None:
     assert counted(vote("a", 0.9, dead=True))["confidence_ppm"] == 900_000
 
 
-def test_the_floor_does_not_apply_where_three_votes_make_the_quorum() -> None:
+def test_the_floor_does_not_apply_to_a_quorum_of_three_votes() -> None:
     row = counted(vote("a", 0.1), vote("b", 0.1), vote("c", 0.6, dead=True))
     assert row["confidence_ppm"] == row["weighted_mean_ppm"] < 650_000
 
 
-def test_a_death_vote_without_a_recorded_death_is_not_counted_at_all() -> None:
+def test_a_death_vote_without_a_recorded_death_is_not_counted() -> None:
     assert counted(vote("a", 0.9, dead=True), unbacked=("a",)) == {}
     row = counted(vote("a", 0.9, dead=True), vote("b", 0.7), unbacked=("a",))
     assert (row["vote_count"], row["quorum_met"], row["confidence_ppm"]) == (1, False, 700_000)
 
 
-def test_votes_that_lie_far_apart_contradict_and_votes_at_the_limit_do_not() -> None:
+def test_votes_are_contradicted_above_the_variance_limit_but_not_at_it() -> None:
     assert counted(vote("a", 1.0), vote("b", 0.0))["contradicted"]
     # Variance of two equal weights is the square of half their distance: 0.3873^2 = 0.15.
     assert not counted(vote("a", 0.8872), vote("b", 0.1127))["contradicted"]
@@ -93,7 +93,7 @@ def test_only_the_latest_vote_of_a_voter_counts() -> None:
     assert (row["first_vote_at"], row["last_vote_at"]) == (DIED - DAY, DIED)
 
 
-def test_of_votes_of_one_moment_the_death_vote_is_the_latest() -> None:
+def test_a_death_vote_supersedes_a_vote_of_the_same_moment() -> None:
     assert counted(vote("a", 0.2, voter="v", dead=True), vote("b", 0.9, voter="v"))["weighted_mean_ppm"] == 200_000
     assert counted(vote("a", 0.7, voter="v"), vote("b", 0.9, voter="v"))["weighted_mean_ppm"] == 900_000
 

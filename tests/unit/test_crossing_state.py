@@ -30,7 +30,7 @@ def records(*rows: tuple[str, int, str, float, float, float]) -> pa.Table:
 
 
 @pytest.mark.row("INH-8")
-def test_the_last_prediction_of_each_quantity_is_brought_up_to_what_came() -> None:
+def test_forecast_variance_is_updated_with_the_last_prediction_error() -> None:
     rows = records(
         ("g-1", 8, "price", 2000.0, 90.0, 2000.0),
         ("g-1", 9, "price", 2000.0, 4.0, 2010.0),
@@ -50,7 +50,7 @@ def test_the_last_prediction_of_each_quantity_is_brought_up_to_what_came() -> No
 
 
 @pytest.mark.row("INH-8")
-def test_an_heir_s_forecasts_begin_as_wide_as_its_predecessor_s_were() -> None:
+def test_an_heir_starts_with_the_forecast_variance_of_its_predecessor() -> None:
     golem, birth = born(
         lineage_id="l", generation=1, owner_id="o", founding=Founding(), market="m", market_hash="h",
         derivation_id="d", policy=POLICY,
@@ -59,19 +59,19 @@ def test_an_heir_s_forecasts_begin_as_wide_as_its_predecessor_s_were() -> None:
     before = fleet.forecast_var.copy()
     fleet.begin_with(1, forecast_variances(bundle_of().learning))
     np.testing.assert_allclose(fleet.forecast_var[:2, 1], [40 * UNIT, 900 * UNIT])
-    assert fleet.forecast_var[2, 1] == before[2, 1], "what was not predicted begins as it does for everybody"
+    assert fleet.forecast_var[2, 1] == before[2, 1], "an unpredicted quantity starts with the default variance"
     np.testing.assert_array_equal(fleet.forecast_var[:, 0], before[:, 0])
 
 
 @pytest.mark.parametrize(
     "value", [None, [], {"forecast_variance": 3}, {"forecast_variance": {"price": -1, "gas": True}}]
 )
-def test_a_state_that_says_nothing_usable_changes_nothing(value: object) -> None:
+def test_an_invalid_learning_state_gives_no_variances(value: object) -> None:
     assert forecast_variances(value) == (None, None, None)
 
 
 @pytest.mark.row("INH-8")
-def test_rules_of_the_playbook_cross_as_when_they_apply_and_what_they_do() -> None:
+def test_playbook_rules_cross_with_their_in_force_and_acts_flags() -> None:
     rows = (
         entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True),
         entry(about="h", kind="heuristic", confidence_ppm=900_000),
@@ -84,12 +84,12 @@ def test_rules_of_the_playbook_cross_as_when_they_apply_and_what_they_do() -> No
     ]
     crossed = {r["entry_id"]: r["confidence_ppm"] for r in bundle_of(*rows).rows(ENTRIES)}
     assert [r["confidence_ppm"] for r in table] == [crossed[r["entry_id"]] for r in table], (
-        "as far as the heir trusts it"
+        "with the confidence of the heir"
     )
 
 
 @pytest.mark.row("INH-8")
-def test_links_cross_among_what_crosses_alone_and_no_stronger_than_it() -> None:
+def test_links_cross_only_among_crossing_entries_and_no_stronger_than_them() -> None:
     kept = [entry(about=pattern("t", regime=regime), sign=-1) for regime in ("trending_up", "trending_down")]
     gone = entry(about=pattern("t"), sign=-1, status="pruned")
     bundle = bundle_of(*kept, gone)
@@ -101,7 +101,7 @@ def test_links_cross_among_what_crosses_alone_and_no_stronger_than_it() -> None:
         assert link["strength_ppm"] == min(crossed[link["entry_id"]], crossed[link["other_id"]])
 
 
-def test_a_bundle_of_the_first_version_is_still_read() -> None:
+def test_a_bundle_of_schema_version_1_is_readable() -> None:
     bundle = bundle_of(entry(about="h", kind="heuristic"))
     head = {n: v for n, v in bundle.manifest.items() if n not in ("files", "bundle_hash")}
     later = {LINKS, PROCEDURES, LEARNING, "manifest.json"}

@@ -78,14 +78,14 @@ def content(table: pa.Table) -> bytes:
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("dense", [True, False])
-def test_a_slice_is_hashed_as_its_documentation_says(dense: bool) -> None:
+def test_the_hash_of_a_slice_follows_its_documentation(dense: bool) -> None:
     for count in (0, 1, 7, 40):
         table = records(count, golems=1, dense=dense, seed=count)
         assert content(table) == by_value(table)
 
 
 @pytest.mark.row("EV-3")
-def test_what_a_later_schema_brought_counts_where_it_is_there() -> None:
+def test_a_column_of_a_later_schema_is_hashed_only_if_it_has_values() -> None:
     table = records(6, golems=1)
     for name in sorted(ADDED_LATER):
         at = table.schema.get_field_index(name)
@@ -97,7 +97,9 @@ def test_what_a_later_schema_brought_counts_where_it_is_there() -> None:
 @pytest.mark.row("EV-3")
 @settings(max_examples=times(15), deadline=None)
 @given(st.integers(0, 2**31), st.lists(st.integers(0, 30), max_size=4), st.integers(0, 9), st.booleans())
-def test_a_slice_has_one_hash_however_it_lies_in_memory(seed: int, cuts: list[int], skip: int, dense: bool) -> None:
+def test_the_hash_of_a_slice_does_not_depend_on_its_memory_layout(
+    seed: int, cuts: list[int], skip: int, dense: bool
+) -> None:
     table = records(40, golems=1, seed=seed, dense=dense).slice(skip, 30)
     wanted = by_value(table)
     edges = [0, *sorted(cuts), 30]
@@ -114,7 +116,7 @@ def test_a_slice_has_one_hash_however_it_lies_in_memory(seed: int, cuts: list[in
 
 
 @pytest.mark.row("EV-3")
-def test_a_slice_has_the_same_hash_when_it_comes_back_from_parquet(tmp_path: Path) -> None:
+def test_a_slice_read_from_parquet_has_the_same_hash(tmp_path: Path) -> None:
     for dense in (True, False):
         table = records(50, golems=1, dense=dense)
         pq.write_table(table, tmp_path / "rows.parquet", compression="zstd", row_group_size=7)
@@ -134,7 +136,7 @@ def with_garbage(array: pa.Array) -> pa.Array:
 
 
 @pytest.mark.row("EV-3")
-def test_what_lies_under_a_null_is_nothing() -> None:
+def test_bytes_below_a_null_are_not_hashed() -> None:
     table = records(60, golems=1)
     for name in ("derivation_id", "forced_by"):
         at = table.schema.get_field_index(name)
@@ -165,7 +167,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 @pytest.mark.row("EV-3")
-def test_no_leaf_can_change_unseen() -> None:
+def test_a_change_of_any_leaf_changes_the_hash() -> None:
     table = records(2, golems=1, dense=True)
     fields = {content(table)}
     changes: dict[type, Callable[[Any], Any]] = {
@@ -186,7 +188,7 @@ def test_no_leaf_can_change_unseen() -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_links_follow_each_other_as_documented() -> None:
+def test_the_hash_of_a_link_follows_its_documentation() -> None:
     first = content_of(b'{"tick": 1}')
     for line in (b'{"tick": 1}', *(random.Random(n).randbytes(n) for n in (2_047, 2_048, 4_094, 10_000))):
         assert content_of(line) == hashlib.sha256(line).digest(), len(line)
@@ -206,7 +208,7 @@ def test_links_follow_each_other_as_documented() -> None:
 
 
 @pytest.mark.row("X-9")
-def test_a_signature_is_of_one_golem_s_one_content_by_one_key() -> None:
+def test_a_signature_is_valid_for_one_golem_one_content_and_one_key() -> None:
     key, other = (Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k in (1, 2))
     public = key.public_key().public_bytes_raw().hex()
     what = content_of(b"{}")

@@ -56,7 +56,7 @@ def apart(left: list[dict[str, Any]], rows: list[dict[str, Any]], policy: Policy
 
 
 @pytest.mark.row("INH-14")
-def test_the_share_is_weighted_by_confidence_over_the_rules_of_either_side() -> None:
+def test_divergence_is_weighted_by_the_confidence_of_rules_of_both_sides() -> None:
     arrivals = [received("kept", confidence_ppm=300_000), received("lost", confidence_ppm=100_000)]
     left = [held("kept", confidence_ppm=600_000), own("found", confidence_ppm=300_000)]
     verdict = apart(left, arrivals)
@@ -65,7 +65,7 @@ def test_the_share_is_weighted_by_confidence_over_the_rules_of_either_side() -> 
 
 
 @pytest.mark.row("INH-14")
-def test_a_copy_is_flagged_and_one_rule_turned_is_a_difference() -> None:
+def test_a_copy_is_flagged_and_a_rule_of_opposite_sign_counts_as_divergence() -> None:
     arrivals = [received("a"), received("b")]
     assert (
         apart([held("a"), held("b")], arrivals)["divergence_ppm"],
@@ -77,7 +77,7 @@ def test_a_copy_is_flagged_and_one_rule_turned_is_a_difference() -> None:
 
 @pytest.mark.row("INH-14")
 @pytest.mark.parametrize(("ppm", "flagged"), [(149_999, True), (150_000, False)])
-def test_the_minimum_is_a_minimum(ppm: int, flagged: bool) -> None:
+def test_a_divergence_at_the_minimum_is_not_flagged(ppm: int, flagged: bool) -> None:
     arrivals = [received("kept", confidence_ppm=1_000_000 - ppm)]
     verdict = apart([held("kept", confidence_ppm=1_000_000 - ppm), own("new", confidence_ppm=ppm)], arrivals)
     assert (verdict["divergence_ppm"], verdict["low_divergence"]) == (ppm, flagged)
@@ -85,7 +85,7 @@ def test_the_minimum_is_a_minimum(ppm: int, flagged: bool) -> None:
 
 
 @pytest.mark.row("INH-14")
-def test_a_founder_is_asked_for_gaps_and_questions_alone() -> None:
+def test_only_gaps_and_questions_are_required_of_a_founder() -> None:
     verdict = apart([own("found")], [decided("created", 1, about="found")], gaps=0, questions=0)
     assert verdict["divergence_ppm"] is None
     assert not verdict["low_divergence"]
@@ -94,14 +94,14 @@ def test_a_founder_is_asked_for_gaps_and_questions_alone() -> None:
 
 
 @pytest.mark.row("INH-14")
-def test_who_was_given_facts_and_learned_no_rule_transformed_nothing() -> None:
+def test_an_heir_of_facts_without_new_rules_has_zero_divergence() -> None:
     fact = baseline("gas_price")
     verdict = apart([held(fact)], [received(fact)])
     assert (verdict["divergence_ppm"], verdict["low_divergence"], verdict["novel_count"]) == (0, True, 0)
 
 
 @pytest.mark.row("INH-14")
-def test_a_rule_that_was_only_acted_on_or_told_wider_is_the_same_rule() -> None:
+def test_a_promoted_or_folded_rule_counts_as_the_inherited_rule() -> None:
     arrivals = [received(pattern("t", gas_band=band)) for band in ("cheap", "normal")]
     wide = own(pattern("t", gas_band="not_dear"), kind="heuristic")
     folded = [held(pattern("t", gas_band=band), status="folded") for band in ("cheap", "normal")]
@@ -130,7 +130,7 @@ def test_an_invalidated_entry_names_the_decision_against_it(operation: str, row:
 
 
 @pytest.mark.row("INH-14")
-def test_what_merely_faded_is_forgotten_and_what_recovered_stands() -> None:
+def test_a_decayed_entry_is_forgotten_and_a_recovered_entry_is_kept() -> None:
     arrivals = [
         received("faded"), received("recovered"),
         decided("pruned", 5, about="faded", **FRESH, status="pruned"),
@@ -143,7 +143,7 @@ def test_what_merely_faded_is_forgotten_and_what_recovered_stands() -> None:
 
 
 @pytest.mark.row("INH-14")
-def test_what_was_pruned_and_learned_again_is_told_apart() -> None:
+def test_a_pruned_and_relearned_entry_is_invalidated_and_novel() -> None:
     arrivals = [
         received("a"),
         decided("contradicted", 2, about="a", **FRESH, status="pruned"),
@@ -155,7 +155,7 @@ def test_what_was_pruned_and_learned_again_is_told_apart() -> None:
 
 
 @pytest.mark.row("INH-14")
-def test_each_minimum_is_missed_alone() -> None:
+def test_each_shortfall_is_reported_separately() -> None:
     arrivals = [received(name) for name in "abc"]
     against = [decided("contradicted", 2, about=n, **FRESH, status="pruned") for n in "abc"]
     left = [held(n, status="pruned") for n in "abc"] + [own(f"n{i}") for i in range(5)]
@@ -169,7 +169,7 @@ def test_each_minimum_is_missed_alone() -> None:
 
 
 @pytest.mark.row("INH-14")
-def test_the_testament_and_the_manifest_say_it() -> None:
+def test_the_testament_and_the_manifest_contain_the_divergence() -> None:
     decided_rows = decisions(received("a"), received("b"))
     row = written_by(grimoire(held("a"), held("b")), decided_rows, deaths("g-1"), POLICY).to_pylist()[0]
     assert row["low_divergence"]
@@ -178,10 +178,10 @@ def test_the_testament_and_the_manifest_say_it() -> None:
     manifest = bundle_of(held("a"), testament=row).manifest
     assert manifest["divergence"] == divergence_counts(row)
     assert manifest["divergence"]["low_divergence"] is True
-    assert "invalidated" not in manifest["divergence"], "ticks and owners' words stay at home"
+    assert "invalidated" not in manifest["divergence"], "invalidated entries with ticks and reasons are not published"
 
 
-def test_rules_of_one_side_and_rules_of_opposite_sign_differ() -> None:
+def test_rules_on_one_side_only_and_rules_of_opposite_sign_diverge() -> None:
     inherited = [received("a"), received("b"), received("d")]
     assert apart([held("d")], [received("d")])["divergence_ppm"] == 0
     assert apart([held("d")], [received("a"), received("d")])["divergence_ppm"] == 500_000

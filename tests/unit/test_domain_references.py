@@ -50,5 +50,5 @@ def test_every_cited_row_and_section_is_on_the_ledger_page(pattern: re.Pattern[s
     assert not _missing(_anchors("ledger.md"), wanted)
 
 
-def test_ranges_and_lists_of_canon_rows_are_read_whole() -> None:
+def test_canon_numbers_reads_ranges_and_lists() -> None:
     assert _canon_numbers("canon 2, 7-9 and 17; MEM-6 (canon 21)") == {2, 7, 8, 9, 17, 21}

@@ -39,7 +39,7 @@ def commands(group: Any, name: str = "bardo") -> Iterator[tuple[str, Any]]:
         yield name, group
 
 
-def test_every_command_goes_by_the_embedder_in_force_unless_it_is_told_another() -> None:
+def test_every_embedder_option_defaults_to_the_embedder_in_force() -> None:
     asked = [
         (name, option.default)
         for name, first in commands(typer.main.get_command(app))
@@ -51,14 +51,14 @@ def test_every_command_goes_by_the_embedder_in_force_unless_it_is_told_another()
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "0001-01-01T00:00:00+23:00", "2026-13-01"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_an_invalid_moment_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--at .* is not an ISO 8601 moment"):
         moment_of(text, "--at")
     assert moment_of("2026-01-02T12:00", "--at").isoformat() == "2026-01-02T12:00:00+00:00"
     assert moment_of("2026-01-02T12:00+02:00", "--at").isoformat() == "2026-01-02T10:00:00+00:00"
 
 
-def test_a_loan_needs_a_market_that_lends_and_is_part_of_a_run_s_name() -> None:
+def test_a_loan_needs_a_recorded_market_and_is_part_of_the_run_name() -> None:
     loan = loan_of(0.5, "usdc")
     assert loan is not None
     assert (loan.protocol, loan.collateral, loan.loan_to_value) == ("aave_v3", "USDC", 0.5)
@@ -76,7 +76,7 @@ def test_a_loan_needs_a_market_that_lends_and_is_part_of_a_run_s_name() -> None:
     assert len({plain, *others}) == 4
 
 
-def test_words_that_are_not_utf8_are_refused_and_named() -> None:
+def test_an_argument_that_is_not_utf8_is_refused() -> None:
     _check_utf8(["ask", "g-1", "Größe → 3?"])
     with pytest.raises(ConfigError, match=r"ga\\xffs is not UTF-8"):
         _check_utf8(["ask", "g-1", b"ga\xffs".decode(errors="surrogateescape")])
@@ -88,14 +88,14 @@ def test_words_that_are_not_utf8_are_refused_and_named() -> None:
     [("", "name a subject"), (" \n\t", "name a subject"), ("x" * 101, "at most 100 are read"),
      ("é" * 51, "102 bytes"), ("\ud800", "no Unicode")],
 )  # fmt: skip
-def test_a_question_of_nothing_of_too_much_or_of_no_unicode_is_refused(question: str, text: str) -> None:
+def test_an_empty_too_long_or_invalid_question_is_refused(question: str, text: str) -> None:
     with pytest.raises(QueryError, match=text):
         check_question(question, 100)
-    assert check_question("  e\u0301 ", 100) == "é", "as it is embedded"
+    assert check_question("  e\u0301 ", 100) == "é", "normalised as for the embedder"
 
 
 @pytest.mark.row("X-8")
-def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
+def test_an_invalid_filter_of_grimoire_entries_is_refused() -> None:
     nothing = Grimoire("g", 0, 0, datetime(2026, 1, 1, tzinfo=UTC), None, ENTRY_SCHEMA.empty_table())
     plain: dict[str, Any] = {"status": "active", "kind": None, "text": None, "confidence_min": 0.0, "pinned": False}
     for wrong, message in (
@@ -108,14 +108,14 @@ def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_a_page_that_could_not_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_an_output_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="name a writable folder"):
         make_output_folder(tmp_path / "file")
     assert make_output_folder(tmp_path / "a" / "b").is_dir()
 
 
-def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_markup_are_shown_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     paper = io.StringIO()
     console = Console(file=paper, width=200)
     monkeypatch.setattr(tables, "out", console)

@@ -1,4 +1,4 @@
-"""Knowledge of another regime waits: it crosses deaths, sleeps in heirs, and wakes unchanged when it returns."""
+"""Knowledge of another regime is dormant: it crosses deaths and is retrieved unchanged when its regime returns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BULL = Situation(NOW, tick=7, regime="trending_up", tier="T2", surprise=0.9, pro
 
 @settings(deadline=None, max_examples=times(12))
 @given(st.lists(st.sampled_from(REGIMES), min_size=8, max_size=8), st.integers(0, 99))
-def test_nobody_crosses_or_stays_behind_for_its_regime(regimes: list[str], seed: int) -> None:
+def test_the_regime_of_an_entry_does_not_affect_the_bottleneck(regimes: list[str], seed: int) -> None:
     trusted = np.random.default_rng(seed).permutation(8) * 100_000 + 50_000
     about = [pattern(f"t{i}") for i in range(8)]
 
@@ -42,7 +42,7 @@ def test_nobody_crosses_or_stays_behind_for_its_regime(regimes: list[str], seed:
     assert crossing(regimes) == crossing(["volatile"] * 8)
 
 
-def test_an_heir_in_a_bull_market_keeps_what_was_learned_in_a_storm_until_the_storm_returns() -> None:
+def test_retrieval_returns_entries_of_the_current_regime_only() -> None:
     storm, calm = pattern("t"), pattern("t", regime="trending_up")
     left = bundle_of(entry("g-1", storm, anchor_at=DIED), entry("g-1", calm, anchor_at=DIED))
     heirs = inherited_entries(left, "g-heir", POLICY)
@@ -57,10 +57,10 @@ def test_an_heir_in_a_bull_market_keeps_what_was_learned_in_a_storm_until_the_st
     bull, back = scores(BULL), scores(replace(BULL, regime="volatile"))
     assert set(bull) == {"trending_up"}
     assert set(back) == {"volatile"}
-    assert back["volatile"] == scores(replace(BULL, regime=None))["volatile"], "nothing of it is lost while it sleeps"
+    assert back["volatile"] == scores(replace(BULL, regime=None))["volatile"], "its score is unchanged after dormancy"
 
 
-def test_it_falls_asleep_and_wakes_bit_by_bit_while_regimes_change() -> None:
+def test_wakefulness_falls_gradually_after_a_change_of_regime() -> None:
     rules, storm = POLICY.retrieval, REGIMES.index("volatile")
 
     def awake(ticks: int) -> float:

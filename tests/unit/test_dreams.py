@@ -1,4 +1,4 @@
-"""Dreams in numbers: KAT's weights, REM, the budget, the days of a hypothesis, and when a golem dreams."""
+"""Dreams in numbers: weights of the specification, REM, the life of a hypothesis, and when a golem dreams."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_inherited_scars_rise_with_mortality_pressure() -> None:
     assert felt[-1] == pytest.approx(0.7 + 0.2 * np.exp(-0.4) + 0.05)
 
 
-def test_rem_takes_twelve_hundredths_down_to_a_tenth_and_leaves_what_is_lower() -> None:
+def test_rem_lowers_arousal_by_12_percent_points_down_to_10_percent() -> None:
     arousal = column(0.9, 0.34, 0.2, 0.10, 0.05, -0.4)
     assert replay_selection.depotentiated(arousal, np.ones(6), RULES) == pytest.approx(
         [0.78, 0.22, 0.10, 0.10, 0.05, -0.4]
@@ -65,7 +65,7 @@ def test_rem_takes_twelve_hundredths_down_to_a_tenth_and_leaves_what_is_lower() 
 
 
 def nights(idle: list[int], *, hours: float = 1.0, tags: tuple[int, ...] = (), imported: bool = False) -> list[tuple]:
-    """Cycles an hour apart (1 to 12), idle in these; (cycle, what began it) of each dream."""
+    """Cycles an hour apart (1 to 12), idle in these; (cycle, trigger) of each dream."""
     cycle = np.arange(1, 13)
     made = replay_selection.Cycles(
         np.zeros(12, np.int64), cycle, cycle * 50, (cycle * hours * HOUR_US).astype(np.int64),
@@ -78,25 +78,29 @@ def nights(idle: list[int], *, hours: float = 1.0, tags: tuple[int, ...] = (), i
 @pytest.mark.row("MEM-23")
 def test_a_golem_dreams_every_four_hours_while_idle() -> None:
     assert nights(list(range(1, 13))) == [(4, "schedule"), (8, "schedule"), (12, "schedule")]
-    assert nights([1, 2, 3, 7, 9, 11, 12]) == [(7, "schedule"), (11, "schedule")], "busy at four: at seven"
+    assert nights([1, 2, 3, 7, 9, 11, 12]) == [(7, "schedule"), (11, "schedule")], (
+        "busy in cycle 4, so it dreams in cycle 7"
+    )
     assert nights([]) == []
 
 
 @pytest.mark.row("MEM-23")
-def test_a_dream_tag_queues_a_dream_before_its_time() -> None:
+def test_a_dream_tag_queues_an_early_dream() -> None:
     assert nights(list(range(1, 13)), tags=(2,)) == [(2, "tag"), (6, "schedule"), (10, "schedule")]
     assert nights([3, 4, 8], tags=(2,)) == [(3, "tag"), (8, "schedule")], "in the next idle cycle"
-    assert nights([5, 6, 9], tags=(5, 6)) == [(5, "schedule"), (6, "tag")], "9 is too soon, and nothing is tagged"
+    assert nights([5, 6, 9], tags=(5, 6)) == [(5, "schedule"), (6, "tag")], (
+        "cycle 9 is less than four hours later and has no tag"
+    )
 
 
 @pytest.mark.row("MEM-23")
-def test_an_import_queues_a_pass() -> None:
+def test_an_import_queues_a_dream() -> None:
     assert nights(list(range(1, 13)), imported=True) == [(1, "import"), (5, "schedule"), (9, "schedule")]
     assert nights([2, 3], imported=True) == [(2, "import")]
 
 
 @pytest.mark.row("MEM-23")
-def test_who_thinks_or_acts_at_the_end_of_a_cycle_is_not_idle() -> None:
+def test_a_golem_that_deliberates_or_dies_at_the_end_of_a_cycle_is_not_idle() -> None:
     life = {"economic": 1.0, "epistemic": 1.0, "stochastic": 1.0, "composite": 1.0}
 
     def idle(last: int = 50, composite: float = 1.0, **fields: object) -> bool:
@@ -114,9 +118,9 @@ def test_who_thinks_or_acts_at_the_end_of_a_cycle_is_not_idle() -> None:
     assert not idle(tier="T1")
     assert not idle(tier="T2")
     assert idle(tier="suppress")
-    assert idle(tier="T2", at=40), "ten ticks are rest enough"
-    assert not idle(last=49), "who died in it does not dream"
-    assert not idle(composite=0.0), "nor who died with it"
+    assert idle(tier="T2", at=40), "idle again after ten ticks"
+    assert not idle(last=49), "a golem that died in the cycle does not dream"
+    assert not idle(composite=0.0), "a golem that died at its end does not dream"
 
 
 # hypotheses
@@ -158,7 +162,7 @@ def staged() -> Night:
     return night
 
 
-def test_a_counterfactual_is_staged_below_the_confidence_of_knowledge() -> None:
+def test_a_counterfactual_is_staged_below_the_confidence_of_a_confirmation() -> None:
     for effects, least in (((1_500, 1_700, 1_600), 250_000), ((900, -300, 1_200), 200_000), ((60_000,) * 9, 290_000)):
         night = Night()
         assert night.dream(1, failed=effects) == ["staged"]
@@ -169,22 +173,22 @@ def test_a_counterfactual_is_staged_below_the_confidence_of_knowledge() -> None:
         assert row["low_ppm"] < row["mean_ppm"] < row["high_ppm"]
 
 
-def test_fewer_than_three_witnesses_stage_nothing_until_more_come() -> None:
+def test_a_hypothesis_is_staged_from_three_witnesses_on() -> None:
     night = Night()
     assert night.dream(1, failed=(1_500, 1_700)) == ["imagined"]
     assert night.dream(1, failed=(1_600,)) == ["staged"]
     assert night.row()["begun_cycle"] == 20
-    assert Night().dream(1, failed=(9_000, -9_000, 40)) == ["imagined"], "nor do witnesses who disagree"
+    assert Night().dream(1, failed=(9_000, -9_000, 40)) == ["imagined"], "contrary witnesses stage no hypothesis"
 
 
-def test_witnesses_older_than_two_weeks_are_forgotten() -> None:
+def test_witnesses_older_than_two_weeks_are_dropped() -> None:
     night = Night()
     night.dream(1, failed=(1_500, 1_700))
     assert night.dream(14.5, failed=(1_600,)) == ["imagined"]
     assert night.row()["count"] == 1
 
 
-def test_live_outcomes_within_seven_days_confirm_and_later_ones_do_not() -> None:
+def test_only_live_outcomes_within_seven_days_confirm_a_hypothesis() -> None:
     night = staged()
     assert night.dream(6.9, lived=(1_400, 1_500, 1_600)) == ["confirmed"]
     assert night.row()["confidence_ppm"] == 300_000
@@ -192,11 +196,11 @@ def test_live_outcomes_within_seven_days_confirm_and_later_ones_do_not() -> None
     late = staged()
     assert late.dream(7.1, lived=(1_400, 1_500, 1_600)) == []
     assert late.dream(6.8, lived=(1_400,)) == []
-    assert late.dream(0.2) == ["expired"], "by fourteen days it is gone"
+    assert late.dream(0.2) == ["expired"], "a staged hypothesis expires after fourteen days"
     assert late.state["golem"].size == 0
 
 
-def test_what_was_lived_before_the_dream_confirms_nothing() -> None:
+def test_outcomes_from_before_the_dream_do_not_confirm_a_hypothesis() -> None:
     night = staged()
     zeros, at = np.zeros(3, np.int64), np.array([940, 970, 1_000])
     dreamers = Dreamers(*(np.array([x], np.int64) for x in (0, 21, 1_050, round(1.2 * DAY_US))))
@@ -209,7 +213,7 @@ def test_what_was_lived_before_the_dream_confirms_nothing() -> None:
     assert hyp.OPERATIONS[int(night.state.log[-1]["operation"][0])] == "confirmed"
 
 
-def test_live_outcomes_that_say_the_opposite_refute_it_and_it_can_be_dreamt_anew() -> None:
+def test_opposite_live_outcomes_refute_a_hypothesis_that_can_be_staged_again() -> None:
     night = staged()
     assert night.dream(2, lived=(-1_400, -1_500, -1_600)) == ["refuted"]
     assert night.dream(1, failed=(1_500, 1_700, 1_600)) == ["staged"]
@@ -217,14 +221,14 @@ def test_live_outcomes_that_say_the_opposite_refute_it_and_it_can_be_dreamt_anew
     assert rows[0]["hypothesis_id"] == rows[1]["hypothesis_id"] != rows[2]["hypothesis_id"]
 
 
-def test_staged_it_gathers_and_dreaming_it_again_proves_nothing() -> None:
+def test_repeated_dreams_do_not_raise_the_confidence_of_a_staged_hypothesis() -> None:
     night = staged()
     assert night.dream(1, lived=(1_500,), failed=(1_500,) * 5) == ["gathered"]
     assert night.row()["count"] == 3
     assert night.row()["confidence_before_ppm"] == night.row()["confidence_ppm"] < 300_000
 
 
-def test_confirmed_it_fades_at_half_the_rate_of_its_class() -> None:
+def test_a_confirmed_hypothesis_decays_at_half_the_rate_of_its_class() -> None:
     night = staged()
     night.dream(1, lived=(1_400, 1_500, 1_600))
     assert night.row()["decay_class"] == "regime_conditional"
@@ -236,7 +240,7 @@ def test_confirmed_it_fades_at_half_the_rate_of_its_class() -> None:
     assert night.dream(28) == ["faded"], "250,000 halves one and a half times, to less than a tenth"
 
 
-def test_it_is_offered_to_the_clade_once_from_a_half_on() -> None:
+def test_a_hypothesis_is_pushed_to_the_clade_once_at_half_confidence() -> None:
     night = staged()
     night.dream(1, lived=(1_400, 1_500, 1_600))
     lines = [night.dream(0.1, lived=(1_500,)) for _ in range(4)]
@@ -247,7 +251,7 @@ def test_it_is_offered_to_the_clade_once_from_a_half_on() -> None:
     assert [r["operation"] for r in rows if r["pushed"]] == ["pushed", "reinforced"]
 
 
-def test_what_no_longer_holds_is_contradicted_and_goes() -> None:
+def test_a_contradicted_hypothesis_loses_confidence_and_fades() -> None:
     night = staged()
     night.dream(1, lived=(1_400, 1_500, 1_600))
     assert night.dream(1, lived=(-9_000,) * 5) == ["contradicted"]
@@ -255,7 +259,7 @@ def test_what_no_longer_holds_is_contradicted_and_goes() -> None:
     assert night.dream(1, lived=(-9_000,)) == ["contradicted", "faded"]
 
 
-def test_decisions_of_one_stretch_of_the_market_are_one_witness() -> None:
+def test_decisions_of_one_market_window_are_one_witness() -> None:
     at = np.array([1, 10, 29, 30, 59, 75, 1, 2])
     key = np.array([0, 0, 0, 0, 0, 0, 1, 1])
     zeros = np.zeros(8, np.int64)
@@ -263,7 +267,7 @@ def test_decisions_of_one_stretch_of_the_market_are_one_witness() -> None:
     assert kept.effect.tolist() == [0, 3, 5, 6]
 
 
-def test_witnesses_that_were_forgotten_are_not_recalled() -> None:
+def test_dropped_witnesses_are_not_loaded_again() -> None:
     night = Night()
     night.dream(1, failed=(1_500, 1_700))
     night.dream(14.5, failed=(1_600,))
@@ -276,7 +280,7 @@ def test_witnesses_that_were_forgotten_are_not_recalled() -> None:
     assert again["count"].tolist() == [1]
 
 
-def test_a_hypothesis_told_and_recalled_goes_on_as_if_it_had_been_kept() -> None:
+def test_a_stored_and_loaded_hypothesis_continues_like_the_original() -> None:
     night = staged()
     night.dream(1, lived=(1_500,))
     again = Night()

@@ -1,4 +1,4 @@
-"""Drift: recorded vectors are the reference, the worst measure decides, and the bands are the documents'."""
+"""Drift: recorded vectors are the reference, the worst measure decides, and the bands are those of the documents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judged(today: NDArray[np.float32], *, norm: int = 500_000, first: int | None
     ("distance", "verdict"), [(0.0, "healthy"), (0.019, "healthy"), (0.03, "warning"), (0.049, "warning"),
                               (0.051, "critical"), (1.5, "critical")],
 )  # fmt: skip
-def test_the_bands_of_distance_are_the_documents_and_one_text_is_enough(distance: float, verdict: str) -> None:
+def test_the_largest_distance_of_one_text_decides_the_verdict(distance: float, verdict: str) -> None:
     assert judged(turned(vectors(), distance, which=7))[0] == verdict
 
 
@@ -48,10 +48,10 @@ def test_the_bands_of_distance_are_the_documents_and_one_text_is_enough(distance
 @pytest.mark.parametrize(
     ("swapped", "verdict"), [(0, "healthy"), (3, "healthy"), (6, "warning"), (8, "warning"), (12, "critical")]
 )
-def test_the_bands_of_neighbours_are_the_canons(swapped: int, verdict: str) -> None:
+def test_the_share_of_kept_neighbours_decides_the_verdict(swapped: int, verdict: str) -> None:
     recorded = vectors()
     today = recorded.copy()
-    for at in range(swapped):  # these vectors are swapped with their most distant ones
+    for at in range(swapped):  # these vectors are swapped with their most distant vectors
         today[at] = -recorded[at]
     loose = EmbeddingPolicy(distance_warning=1.0, distance_critical=1.0)
     policy = loose.model_copy(update={"distance_warning": 3.0, "distance_critical": 3.0})
@@ -61,7 +61,7 @@ def test_the_bands_of_neighbours_are_the_canons(swapped: int, verdict: str) -> N
 
 
 @pytest.mark.row("MEM-12")
-def test_five_neighbours_count_and_not_the_nearest_alone() -> None:
+def test_five_neighbours_are_compared() -> None:
     recorded = vectors()
     cosine = recorded @ recorded.T
     np.fill_diagonal(cosine, -2.0)
@@ -76,19 +76,19 @@ def test_five_neighbours_count_and_not_the_nearest_alone() -> None:
     ("norm", "verdict"), [(500_000, "healthy"), (900_000, "healthy"), (1_000_100, "warning"), (3_000_000, "critical"),
                           (100_000, "critical"), (-1, "critical")],
 )  # fmt: skip
-def test_lengths_that_vary_far_more_or_far_less_than_at_first_are_a_shift(norm: int, verdict: str) -> None:
+def test_a_norm_variance_far_from_the_first_check_is_drift(norm: int, verdict: str) -> None:
     assert judged(vectors(), norm=norm)[0] == verdict
 
 
 @pytest.mark.row("MEM-12")
-def test_the_first_check_is_the_measure_of_later_ones() -> None:
+def test_the_first_check_sets_the_reference_norm_variance() -> None:
     drift = drift_of(vectors(), vectors(), norm_variance_ppm=7, norm_first_ppm=None, policy=POLICY)
     assert (drift.verdict, drift.norm_first_ppm, drift.distance_max_ppm, drift.says) == ("healthy", 7, 0, ())
     assert drift.neighbours_ppm == PPM
 
 
 @pytest.mark.row("MEM-12")
-def test_a_model_that_gives_no_numbers_is_critical() -> None:
+def test_a_model_that_returns_nan_is_critical() -> None:
     today = vectors()
     today[4] = np.nan
     drift = drift_of(vectors(), today, norm_variance_ppm=-1, norm_first_ppm=5, policy=POLICY)
@@ -97,7 +97,7 @@ def test_a_model_that_gives_no_numbers_is_critical() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.0, 1.0))
-def test_each_measure_that_left_its_band_is_said_and_no_other(seed: int, share: float) -> None:
+def test_exactly_the_measures_outside_their_bands_are_reported(seed: int, share: float) -> None:
     recorded = vectors(seed)
     noise = np.random.default_rng(seed + 1).normal(size=recorded.shape) * share
     drift = drift_of(recorded, unit(recorded + noise), norm_variance_ppm=9, norm_first_ppm=9, policy=POLICY)
@@ -108,5 +108,5 @@ def test_each_measure_that_left_its_band_is_said_and_no_other(seed: int, share: 
     assert any("away from its own" in say for say in drift.says) == far
 
 
-def test_there_are_twenty_references_and_no_two_share_a_vector() -> None:
+def test_there_are_twenty_different_reference_texts() -> None:
     assert len({text_hash(text) for text in REFERENCE_TEXTS}) == 20

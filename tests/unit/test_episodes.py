@@ -1,4 +1,4 @@
-"""Episodes: which records are worth remembering, what they weigh, and when they may be forgotten."""
+"""Episodes: which records become episodes, their importance, and when they expire."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,7 +37,7 @@ def single_episode(pnl_micros: int, **fields: Any) -> dict[str, Any]:
     return row
 
 
-# what is an episode (canon 13)
+# reasons (canon 13)
 
 
 @pytest.mark.row("MEM-1")
@@ -46,7 +46,7 @@ def single_episode(pnl_micros: int, **fields: Any) -> dict[str, Any]:
     [{"actions": [action()]}, {"odd": True}, {"turned": True}, {"tier": "T1"}, {"tier": "T2"}],
     ids=["action", "anomaly", "regime change", "T1", "T2"],
 )
-def test_each_reason_alone_makes_an_episode(reason: dict[str, Any]) -> None:
+def test_each_reason_suffices_for_an_episode(reason: dict[str, Any]) -> None:
     derived = episodes(record("g-1", 1), record("g-1", 2, **reason), record("g-2", 60))
     assert derived["episode_id"].to_pylist() == ["g-1:2"]
     assert (derived["golem_id"][0].as_py(), derived["tick"][0].as_py(), derived["cycle"][0].as_py()) == ("g-1", 2, 1)
@@ -60,7 +60,7 @@ def test_a_quiet_tick_is_no_episode() -> None:
 
 
 @pytest.mark.row("MEM-1")
-def test_an_episode_carries_what_the_record_says() -> None:
+def test_an_episode_contains_the_values_of_its_record() -> None:
     row = single_episode(-40_000, prediction_error=0.37, pad_after={"pleasure": 0.1, "arousal": -0.2, "dominance": 0.3})
     assert (row["chain"], row["protocol"], row["pair"]) == ("polygon", "uniswap_v3", "WETH/USDC")
     assert (row["value_micros"], row["gas_cost_micros"], row["pnl_impact_micros"]) == (48_000_000, 9_000, -40_000)
@@ -72,7 +72,7 @@ def test_an_episode_carries_what_the_record_says() -> None:
     assert not single_episode(-40_000, outcome=outcome(verified=False))["verified"]
 
 
-# what it weighs (canon 14)
+# importance (canon 14)
 
 
 @pytest.mark.row("MEM-1")
@@ -91,7 +91,7 @@ def test_an_episode_carries_what_the_record_says() -> None:
         (-30_000_000, 1.0, "emergency"),
     ],
 )
-def test_importance_is_what_was_won_or_lost_over_two_percent_of_the_balance(
+def test_importance_is_the_profit_or_loss_over_two_percent_of_the_balance(
     pnl_micros: int, importance: float, tier: str
 ) -> None:
     row = single_episode(pnl_micros)
@@ -100,11 +100,11 @@ def test_importance_is_what_was_won_or_lost_over_two_percent_of_the_balance(
 
 
 @pytest.mark.row("MEM-1")
-def test_where_nothing_was_done_nothing_weighs() -> None:
+def test_an_episode_without_an_action_has_no_importance() -> None:
     assert single_episode(0, actions=[], outcome=None)["importance"] == 0.0
 
 
-# when it may go (canon 14, TOOLS)
+# expiry (canon 14, TOOLS)
 
 
 @pytest.mark.row("MEM-5")
@@ -117,7 +117,7 @@ def test_where_nothing_was_done_nothing_weighs() -> None:
         (900_000, "emergency", 539.2),
     ],
 )
-def test_an_episode_may_go_when_a_twentieth_of_it_is_retained(pnl_micros: int, tier: str, days: float) -> None:
+def test_an_episode_expires_at_5_percent_retention(pnl_micros: int, tier: str, days: float) -> None:
     row = single_episode(pnl_micros)
     strength = getattr(POLICY.decay, f"{tier}_days")
     age = (row["may_go_at"] - row["at"]) / timedelta(days=1)
@@ -130,7 +130,7 @@ def test_an_episode_may_go_when_a_twentieth_of_it_is_retained(pnl_micros: int, t
 
 
 @pytest.mark.row("MEM-5")
-def test_rows_of_several_tiers_keep_their_own_moments() -> None:
+def test_episodes_of_different_tiers_have_their_own_expiry() -> None:
     derived = episodes(*(moved(t, pnl) for t, pnl in enumerate((900_000, 0, 700_000, 500_000, 0), start=1)))
     expected = {tier: getattr(POLICY.decay, f"{tier}_days") for tier in IMPORTANCE_TIERS}
     for row in derived.to_pylist():
@@ -140,19 +140,19 @@ def test_rows_of_several_tiers_keep_their_own_moments() -> None:
 
 @pytest.mark.row("MEM-5")
 @pytest.mark.parametrize("decay", [{"episode_retention_min": 0.0}, {"routine_days": 1e300}])
-def test_what_never_fades_may_never_go(decay: dict[str, float]) -> None:
+def test_an_episode_without_decay_never_expires(decay: dict[str, float]) -> None:
     (row,) = episodes(moved(1, 0), policy=Policy.model_validate({"decay": decay})).to_pylist()
     assert row["may_go_at"] == MOST
 
 
 @pytest.mark.row("MEM-5")
-def test_what_retains_everything_may_go_at_once() -> None:
+def test_an_episode_with_a_retention_minimum_of_1_expires_at_once() -> None:
     policy = Policy.model_validate({"decay": {"episode_retention_min": 1.0}})
     (row,) = episodes(moved(1, 0), policy=policy).to_pylist()
     assert row["may_go_at"] == row["at"]
 
 
 @pytest.mark.row("MEM-5")
-def test_no_moment_lies_beyond_the_calendar() -> None:
+def test_an_expiry_beyond_the_calendar_is_limited_to_its_end() -> None:
     late = MOST - timedelta(days=1)
     assert single_episode(900_000, observed_at=late)["may_go_at"] == MOST

@@ -72,18 +72,18 @@ def named(rows: list[GolemEvent], name: str) -> list[dict]:
     return [event.payload.model_dump() for event in rows if event.name == name]
 
 
-def test_every_name_of_the_documents_carries_the_fields_that_they_give_it() -> None:
+def test_every_documented_event_has_its_documented_fields() -> None:
     for name, fields in NAMED.items():
         assert set(fields) <= set(EVENTS[name].payload.model_fields), name
 
 
-def test_every_event_has_one_of_the_ten_categories_and_every_life_event_is_one() -> None:
+def test_every_event_has_a_category_and_every_life_event_kind_is_an_event() -> None:
     assert len(CATEGORIES) == 10
     assert {family.category for family in EVENTS.values()} == set(CATEGORIES) - {"hermes"}
     assert set(get_args(Kind)) <= set(EVENTS)
 
 
-def test_the_documentation_lists_every_event_with_its_category_and_all_its_fields() -> None:
+def test_the_documentation_lists_every_event_with_category_and_fields() -> None:
     listed: dict[str, tuple[str, str]] = {}
     for line in DOCS.read_text().splitlines():
         if row := re.match(r"\| `([A-Za-z:_]+)` \| (\w+) \| [^|]+ \| (.+) \|$", line):
@@ -94,14 +94,14 @@ def test_the_documentation_lists_every_event_with_its_category_and_all_its_field
         assert payload == "the same" or set(EVENTS[name].payload.model_fields) <= words, name
 
 
-def test_every_part_of_a_record_is_told_but_who_wrote_it_and_what_is_private() -> None:
+def test_events_read_every_record_column_except_metadata_and_private_parts() -> None:
     read = {path.split(".")[0] for path in RECORD_COLUMNS}
     unread = {"schema_version", "cycle_seen", "derivation_id", "playbook_version", "prediction_error_sources", "sealed"}
     assert set(RECORD_SCHEMA.names) - read == unread
     assert not any(path == read or path.startswith(f"{read}.") for path in PRIVATE for read in RECORD_COLUMNS)
 
 
-def test_a_heartbeat_is_told_from_its_record() -> None:
+def test_heartbeat_events_are_derived_from_the_record() -> None:
     (tick,) = named(events_of({"tier": "T1", "prediction_error": 0.4, "deliberation_threshold": 0.3}), "heartbeat:tick")
     assert (tick["tick"], tick["tier"], tick["prediction_error"], tick["threshold"]) == (1, "T1", 0.4, 0.3)
     (done,) = named(events_of({"actions": [action(), action("blocked")], "pipeline": PIPELINE}), "heartbeat:complete")
@@ -109,7 +109,7 @@ def test_a_heartbeat_is_told_from_its_record() -> None:
     assert named(events_of({}), "heartbeat:complete")[0]["duration_ms"] is None
 
 
-def test_a_suppressed_tick_says_when_the_next_one_is_due() -> None:
+def test_a_suppress_event_contains_the_next_scheduled_tick() -> None:
     breaks = named(
         events_of({"tier": "suppress", "tick_interval_seconds": 90, "gating_reason": "dying"}), "heartbeat:suppress"
     )
@@ -118,7 +118,7 @@ def test_a_suppressed_tick_says_when_the_next_one_is_due() -> None:
     assert not named(events_of({"tier": "T0"}), "heartbeat:suppress")
 
 
-def test_the_queue_warns_from_depth_two_on_and_dropped_ticks_say_whether_the_golem_dreamt() -> None:
+def test_queue_warnings_start_at_depth_two_and_dropped_ticks_name_dreams() -> None:
     result = events_of(
         {"pipeline": PIPELINE | {"queue_depth": 1}},
         {"pipeline": PIPELINE | {"queue_depth": 2, "ticks_dropped": 1}},
@@ -133,7 +133,7 @@ def test_the_queue_warns_from_depth_two_on_and_dropped_ticks_say_whether_the_gol
     assert (asleep.category, asleep.tick, asleep.payload.model_dump()["dropped"]) == ("dream", 3, 4)
 
 
-def test_a_steer_is_told_with_the_state_in_which_it_met_the_tick() -> None:
+def test_a_steer_event_contains_the_state_of_the_tick() -> None:
     steer = {"intervention_id": "i-1", "kind": "steer", "severity": "high", "intent": "sell"}
     result = events_of(
         {"active_interventions": [steer], "pipeline": PIPELINE | {"steer_state": "deciding:interrupted"}}
@@ -143,7 +143,7 @@ def test_a_steer_is_told_with_the_state_in_which_it_met_the_tick() -> None:
     ]
 
 
-def test_tools_are_told_as_the_runtime_tells_them_and_else_from_what_was_done() -> None:
+def test_tool_events_come_from_tool_runs_or_else_from_actions() -> None:
     run = {"tool": "memory_consolidate", "params_hash": "ab12", "steps": ["Clustering", "Running decay pass"],
            "success": True, "duration_ms": 900, "result_summary": "2 insights created"}  # fmt: skip
     result = events_of({"pipeline": PIPELINE | {"tool_runs": [run]}, "actions": [action()]})
@@ -155,13 +155,13 @@ def test_tools_are_told_as_the_runtime_tells_them_and_else_from_what_was_done() 
     assert [(t["success"], t["duration_ms"]) for t in named(silent, "tool:end")] == [(True, None), (False, None)]
 
 
-def test_an_action_is_told_by_what_became_of_it() -> None:
+def test_an_action_event_is_named_after_its_status() -> None:
     result = events_of({"actions": [action(), action("reverted"), action("blocked"), action("deferred")]})
     names = [event.name for event in result if event.name.startswith("action:")]
     assert sorted(names) == ["action:blocked", "action:deferred", "action:executed", "action:failed"]
 
 
-def test_a_change_from_one_tick_to_the_next_is_told_once_whichever_record_came_last() -> None:
+def test_a_phase_change_is_reported_once_for_any_order_of_arrival() -> None:
     rows = [{"phase": "stable", "regime": "volatile"}, {"phase": "declining", "regime": "volatile"}]
     table = by_path(full({"golem_id": "g", "tick": at + 1, "observed_at": START, **r} for at, r in enumerate(rows)))
     none, tier = table.slice(0, 0).select(NEIGHBOUR_COLUMNS), pa.array(["routine"])
@@ -175,21 +175,21 @@ def test_a_change_from_one_tick_to_the_next_is_told_once_whichever_record_came_l
         assert not named(result, "heartbeat:regime_shift")
 
 
-def test_accuracy_is_told_once_a_curator_cycle() -> None:
+def test_accuracy_is_updated_once_a_curator_cycle() -> None:
     table = by_path(full({"golem_id": "g", "tick": t, "observed_at": START} for t in range(1, 101)))
     none, tiers = table.slice(0, 0).select(NEIGHBOUR_COLUMNS), pa.array(["routine"] * 100)
     result = events(record_events(table, none, tiers, policy=FabricPolicy(), window=500))
     assert [event.tick for event in result if event.name == "AccuracyUpdated"] == [50, 100]
 
 
-def test_ids_are_of_the_cause_and_no_two_events_share_one() -> None:
+def test_event_ids_are_unique_and_equal_for_equal_causes() -> None:
     rows = [{"golem_id": g, "tick": t, "actions": [action(), action()]} for g in ("a", "a/1", "1.0/a") for t in (1, 11)]
     result = events_of(*rows)
     assert len({event.event_id for event in result}) == len(result)
     assert {event.event_id for event in events_of(*rows)} == {event.event_id for event in result}
 
 
-def test_life_events_keep_their_names_and_payloads_and_an_import_is_told_beside() -> None:
+def test_life_events_keep_names_and_payloads_and_imports_add_an_event() -> None:
     vitality = Vitality(economic=0.1, epistemic=0.2, stochastic=0.0, composite=0.0)
     died = Died(cause="stochastic", tick=9, phase="terminal", vitality=vitality, credits_micros=1, capital_micros=2,
                 earned_micros=3)  # fmt: skip
@@ -212,7 +212,7 @@ def test_life_events_keep_their_names_and_payloads_and_an_import_is_told_beside(
     assert by_key["dream:import_hook"].category == "dream"
 
 
-def test_what_is_private_is_in_no_event() -> None:
+def test_no_event_contains_private_parts() -> None:
     secret = "the whale of Turin"
     table = full([{"golem_id": "g", "tick": 1, "observed_at": START, "deliberation": {
         "model": "m", "tier": "T1", "input_tokens": 1, "output_tokens": 1, "cache_read_tokens": None,

@@ -21,7 +21,7 @@ def noted(*counts: int) -> CuratedLife:
 
 
 @pytest.mark.row("MEM-5", "MEM-6")
-def test_three_episodes_make_a_fact_and_three_more_confirm_it() -> None:
+def test_three_episodes_create_a_fact_and_three_more_confirm_it() -> None:
     entries = noted(2, 1, 3, 4)
     triples = [
         (r["cycle"], r["operation"], r["confidence_ppm"]) for r in entries.decisions if r["metric"] == "gas_price"
@@ -40,7 +40,7 @@ def metered(*levels: float) -> CuratedLife:
     return CuratedLife(table(record("g-1", tick, odd=True, every=INSTANT, observation=seen) for tick, seen in ticks))
 
 
-def test_a_fact_states_the_mean_and_how_far_episodes_lie_from_it_however_many_there_are() -> None:
+def test_a_fact_contains_mean_and_spread_of_its_episodes() -> None:
     rows = [record("g-1", tick, odd=True, observation={"gas_gwei": gas}) for tick, gas in enumerate((10, 20, 60), 1)]
     fact = CuratedLife(table(rows)).metric("gas_price")
     spread = ((3 * 15.0**2 + 20**2 + 10**2 + 30**2) / (3 + 2)) ** 0.5 * 1000
@@ -51,7 +51,7 @@ def test_a_fact_states_the_mean_and_how_far_episodes_lie_from_it_however_many_th
 
 
 @pytest.mark.row("MEM-2", "MEM-5")
-def test_a_level_that_is_not_usual_contradicts_a_fact_and_what_has_changed_for_good_is_learned_anew() -> None:
+def test_an_unusual_level_contradicts_a_fact_and_a_lasting_change_is_relearned() -> None:
     pairs = [
         (r["operation"], r["confidence_ppm"]) for r in metered(30, 31, 300).decisions if r["metric"] == "gas_price"
     ]
@@ -62,7 +62,7 @@ def test_a_level_that_is_not_usual_contradicts_a_fact_and_what_has_changed_for_g
 
 
 @pytest.mark.row("MEM-1")
-def test_what_acting_costs_on_a_dear_chain_is_not_cut_off_at_what_it_costs_on_a_cheap_one() -> None:
+def test_gas_costs_of_an_expensive_chain_are_not_clipped() -> None:
     fields = {"tier": "T1", "actions": [action(gas_cost_micros=56_000_000)], "outcome": outcome()}
     life = CuratedLife(table(record("g-1", tick, observation={"gas_gwei": 1e300}, **fields) for tick in (1, 2, 3)))
     assert life.metric("gas_cost")["effect_mean_ppm"] == 56_000_000
@@ -71,7 +71,7 @@ def test_what_acting_costs_on_a_dear_chain_is_not_cut_off_at_what_it_costs_on_a_
 
 
 @pytest.mark.row("MEM-1")
-def test_names_that_hold_separators_are_markets_of_their_own() -> None:
+def test_market_names_with_separators_are_separate_markets() -> None:
     names = [("a\x1fb", "c", "d"), ("a", "b\x1fc", "d"), ("a|b", "c", "d"), ("a", "b|c", "d"), ("a", "-", "d\\")]
     seen = [{"chain": chain, "protocol": protocol, "pair": pair} for chain, protocol, pair in names for _ in range(3)]
     life = CuratedLife(table(record("g-1", tick, odd=True, observation=market) for tick, market in enumerate(seen, 1)))
@@ -80,30 +80,30 @@ def test_names_that_hold_separators_are_markets_of_their_own() -> None:
     assert len({row["structure"] for row in life.entries}) == len({row["entry_id"] for row in life.entries}) == 10
 
 
-def test_less_evidence_than_a_fact_needs_is_kept_and_votes_nothing() -> None:
+def test_evidence_below_the_minimum_is_stored_without_a_vote() -> None:
     entries = noted(3, 1, 2, 0)
     assert [r["operation"] for r in entries.decisions if r["metric"] == "gas_price"] == ["created", "staged", "staged"]
     assert (entries.metric("gas_price")["own_count"], entries.metric("gas_price")["evidence_count"]) == (6, 3)
     assert entries.metric("gas_price")["confidence_ppm"] == 700_000
 
 
-# what takes part
+# verified episodes
 
 
-def _quietened(row: Row) -> Row:
+def _without_unverified(row: Row) -> Row:
     """Return the record without unverified outcomes."""
     kept = [part for part in row["resolutions"] if part["verified"]]
-    hearsay = row["outcome"] is not None and not row["outcome"]["verified"]
-    still = {"actions": [], "outcome": None, "tier": "T0"} if hearsay else {}
+    is_unverified = row["outcome"] is not None and not row["outcome"]["verified"]
+    still = {"actions": [], "outcome": None, "tier": "T0"} if is_unverified else {}
     return row | {"resolutions": kept} | still
 
 
 @pytest.mark.row("MEM-1")
 @examples
 @given(lives())
-def test_only_verified_episodes_take_part(lives: tuple[Life, ...]) -> None:
+def test_only_verified_episodes_affect_entries(lives: tuple[Life, ...]) -> None:
     rows = [row for item in lives for row in item.rows()]
-    whole, verified = CuratedLife(table(rows)), CuratedLife(table(map(_quietened, rows)))
+    whole, verified = CuratedLife(table(rows)), CuratedLife(table(map(_without_unverified, rows)))
     assert whole.decisions == verified.decisions
     assert whole.entries == verified.entries
     assert whole.made.playbooks.equals(verified.made.playbooks)
@@ -119,13 +119,13 @@ def test_an_action_teaches_its_cost_only_when_its_outcome_is_verified(verified: 
 
 
 @pytest.mark.row("MEM-1")
-def test_an_action_of_which_no_outcome_is_told_yet_teaches_nothing() -> None:
+def test_an_action_without_an_outcome_creates_no_fact() -> None:
     life = CuratedLife(table(record("g-1", tick, tier="T1", actions=[action()], outcome=None) for tick in (1, 2, 3)))
     assert life.entries == []
 
 
 @pytest.mark.row("MEM-1")
 @pytest.mark.parametrize("status", ["blocked", "deferred", "reverted"])
-def test_what_was_not_executed_teaches_no_cost(status: str) -> None:
+def test_an_action_that_was_not_executed_creates_no_cost_fact(status: str) -> None:
     life = CuratedLife(table(record("g-1", tick, tier="T1", actions=[action(status)]) for tick in (1, 2, 3)))
     assert {row["metric"] for row in life.entries} == {"gas_price", "pool_volume"}

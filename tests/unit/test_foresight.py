@@ -1,4 +1,4 @@
-"""Foresight: confirmed links move the prediction of the price, and a broken one raises the probe."""
+"""Foresight: confirmed links move the prediction of the price, and a broken link raises the probe."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tape_with(ticks: int = 300) -> Tape:
 
 
 @pytest.mark.row("MEM-22")
-def test_a_tape_tells_the_variables_that_records_of_it_tell() -> None:
+def test_readings_of_a_tape_equal_those_of_its_records() -> None:
     steps = np.random.default_rng(7).normal(0.0, 4.0, WARM + 80).cumsum()
     start = int(tick_of_price(np.array([2_000.0]))[0])
     market = drawn_market((start + np.rint(steps)).astype(int).tolist())
@@ -71,7 +71,7 @@ def test_a_tape_tells_the_variables_that_records_of_it_tell() -> None:
 
 
 @pytest.mark.row("MEM-22")
-def test_a_trusted_link_moves_the_expected_price_against_the_excursion_and_an_unsure_one_does_not() -> None:
+def test_a_trusted_link_shifts_the_expected_price_and_an_uncertain_link_does_not() -> None:
     tape = tape_with()
     state = from_table(grimoire(link("g-1"), link("g-2", confidence_ppm=500_000)))
     foresight = foresight_of(state, ["g-2", "g-1"], NOW, POLICY)
@@ -85,7 +85,7 @@ def test_a_trusted_link_moves_the_expected_price_against_the_excursion_and_an_un
 
 
 @pytest.mark.row("MEM-22")
-def test_the_graph_moves_what_a_golem_predicts_of_the_price_before_it_observes() -> None:
+def test_a_price_forecast_includes_the_shift_of_the_links() -> None:
     tape, fleet = tape_with(), newborn(2)
     state = from_table(grimoire(link(fleet.golem_ids[0])))
     foresight = foresight_of(state, fleet.golem_ids, NOW, POLICY)
@@ -97,7 +97,7 @@ def test_the_graph_moves_what_a_golem_predicts_of_the_price_before_it_observes()
 
 
 @pytest.mark.row("MEM-22")
-def test_a_price_that_goes_far_the_other_way_breaks_the_link_and_raises_the_probe() -> None:
+def test_a_large_opposite_move_invalidates_the_link_and_raises_the_probe() -> None:
     tape = tape_with()
     state = from_table(grimoire(link("g-1"), link("g-3", status="candidate", confidence_ppm=0)))
     foresight = foresight_of(state, ["g-1", "g-2", "g-3"], NOW, POLICY)
@@ -113,7 +113,7 @@ def test_a_price_that_goes_far_the_other_way_breaks_the_link_and_raises_the_prob
 
 
 @pytest.mark.row("MEM-22")
-def test_what_a_golem_foresees_does_not_depend_on_its_company() -> None:
+def test_the_foresight_of_a_golem_does_not_depend_on_other_golems() -> None:
     tape = tape_with()
     other = replace_link("past_return", 300_000)
     state = from_table(grimoire(link("g-1"), other))
@@ -131,7 +131,7 @@ def replace_link(cause: str, weight_ppm: int) -> dict[str, Any]:
 
 
 @pytest.mark.row("MEM-22")
-def test_golems_without_a_graph_have_no_probe_of_it_and_expect_no_move() -> None:
+def test_golems_without_links_have_no_probe_value_and_no_shift() -> None:
     tape, none = tape_with(), nothing_foreseen(2)
     assert none.shift(tape, 100).tolist() == [0.0, 0.0]
     assert np.isnan(none.look(tape, 100, np.zeros(2), POLICY)).all()

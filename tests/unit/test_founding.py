@@ -22,9 +22,7 @@ def birth(founding: Founding, policy: Policy | None = None) -> Born:
 @pytest.mark.row("INH-1")
 @pytest.mark.parametrize("share", [0.025, 0.03, 0.3, 1.0])
 @pytest.mark.parametrize("reserve", [MortalityPolicy(), MortalityPolicy(reserve_share=0.9)])
-def test_a_budget_that_the_death_reserve_swallows_is_refused_with_the_least_that_is_not(
-    share: float, reserve: MortalityPolicy
-) -> None:
+def test_a_budget_below_the_death_reserve_is_refused_with_the_minimum(share: float, reserve: MortalityPolicy) -> None:
     poor, policy = Founding(budget_micros=250_000, credit_share=share), Policy(mortality=reserve)
     with pytest.raises(ConfigError, match=r"give --budget \d+\.\d\d or more") as refused:
         birth(poor, policy)

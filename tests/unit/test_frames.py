@@ -1,4 +1,4 @@
-"""The bytes of a journal: torn, flipped, missing and zero bytes are told apart."""
+"""The bytes of a journal: torn, flipped, missing and zero bytes are distinguished."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.journal_segments import NOW_US, PATH, Chain, segment_of, tick
 
 
 @pytest.mark.row("EV-3")
-def test_what_was_framed_is_read_back() -> None:
+def test_frames_are_read_back_as_written() -> None:
     chain, signature = Chain("gölem/../1"), Signature("key-1", bytes(range(64)))
     drafts = [chain.draft(b'{"a":1}', signature), chain.draft(b"x" * 70_000)]
     checksum = zlib.crc32("gölem/../1".encode() + b"x" * 70_000).to_bytes(4, "little")
@@ -27,7 +27,7 @@ def test_what_was_framed_is_read_back() -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_tail_torn_at_any_byte_costs_only_what_nobody_was_told_of() -> None:
+def test_a_tail_torn_at_any_byte_loses_only_unacknowledged_frames() -> None:
     chain = Chain()
     kept = [[chain.draft(), chain.draft()], [chain.draft()]]
     whole = segment_of(kept)
@@ -49,7 +49,7 @@ def test_a_torn_header_of_a_new_segment_is_no_damage() -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn() -> None:
+def test_missing_sectors_of_an_unacknowledged_append_count_as_torn() -> None:
     chain = Chain()
     raw = bytearray(segment_of([[chain.draft()], [chain.draft(b"y" * 2_000), chain.draft()]]))
     second = len(segment_of([[Chain().draft()]]))
@@ -69,20 +69,20 @@ def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn(
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("sealed", [True, False])
-def test_a_segment_of_which_the_disk_has_only_the_name_is_no_damage(sealed: bool) -> None:
+def test_an_empty_or_zeroed_new_segment_is_no_damage(sealed: bool) -> None:
     for size in (0, HEADER_BYTES):
         segment = parse(PATH, bytes(size), sealed=sealed)
         assert (segment.frames, segment.faults, segment.torn) == ((), (), size if sealed else 0)
 
 
 @pytest.mark.row("EV-3")
-def test_zeros_where_frames_were_sealed_are_damage() -> None:
+def test_zeros_in_a_sealed_segment_are_damage() -> None:
     assert parse(PATH, bytes(4_096), sealed=False).faults == ()
     assert [fault.offset for fault in parse(PATH, bytes(4_096), sealed=True).faults] == [0]
 
 
 @pytest.mark.row("EV-3")
-def test_a_header_that_never_reached_the_disk_takes_its_unacknowledged_frames_along() -> None:
+def test_unacknowledged_frames_behind_a_missing_header_count_as_torn() -> None:
     chain = Chain()
     raw = bytearray(segment_of([[chain.draft(b"y" * 2_000), chain.draft()]]))
     raw[:512] = bytes(512)
@@ -91,7 +91,7 @@ def test_a_header_that_never_reached_the_disk_takes_its_unacknowledged_frames_al
 
 
 @pytest.mark.row("EV-3")
-def test_a_flipped_bit_in_any_byte_of_a_sealed_segment_is_found_and_costs_one_frame() -> None:
+def test_a_flipped_bit_of_a_sealed_segment_is_detected_and_loses_one_frame() -> None:
     chain = Chain()
     raw = segment_of([[chain.draft()], [chain.draft()], [chain.draft()]])
     bounds = [HEADER_BYTES + k * (len(raw) - HEADER_BYTES) // 3 for k in range(4)]
@@ -109,7 +109,7 @@ def test_a_flipped_bit_in_any_byte_of_a_sealed_segment_is_found_and_costs_one_fr
 
 
 @pytest.mark.row("EV-3")
-def test_a_flipped_bit_before_the_last_append_of_a_dead_writer_is_damage_and_not_a_torn_tail() -> None:
+def test_a_flipped_bit_before_the_last_append_is_damage_and_no_torn_tail() -> None:
     chain = Chain()
     raw = bytearray(segment_of([[chain.draft()], [chain.draft()], [chain.draft()]]))
     raw[HEADER_BYTES + 20] ^= 4
@@ -118,7 +118,7 @@ def test_a_flipped_bit_before_the_last_append_of_a_dead_writer_is_damage_and_not
 
 
 @pytest.mark.row("EV-3")
-def test_a_flipped_bit_in_the_last_append_of_a_dead_writer_is_damage_and_not_a_torn_tail() -> None:
+def test_a_flipped_bit_in_the_last_append_is_damage_and_no_torn_tail() -> None:
     """The append may have been acknowledged, so it is kept and reported: it is neither truncated nor missing a
     sector.
     """
@@ -135,7 +135,7 @@ def test_a_flipped_bit_in_the_last_append_of_a_dead_writer_is_damage_and_not_a_t
 
 
 @pytest.mark.row("EV-3")
-def test_a_payload_that_was_altered_with_right_checksums_does_not_fit_its_link() -> None:
+def test_an_altered_payload_with_valid_checksums_does_not_match_its_link() -> None:
     honest, forged = Chain(), Chain()
     honest.draft(b'{"worth": 1}')
     draft = forged.draft(b'{"worth": 9}')
@@ -148,6 +148,6 @@ def test_a_payload_that_was_altered_with_right_checksums_does_not_fit_its_link()
 
 
 @pytest.mark.row("EV-3")
-def test_a_frame_of_another_segment_is_none_of_this_one() -> None:
+def test_a_frame_of_another_segment_is_ignored() -> None:
     raw = segment_header(7) + segment_of([[Chain().draft()]], number=8)[HEADER_BYTES:]
     assert parse(PATH, raw, sealed=True).frames == ()

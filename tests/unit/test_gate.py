@@ -54,7 +54,7 @@ def error(
 
 
 @pytest.mark.row("HB-2")
-def test_where_nothing_is_known_and_nothing_happens_nothing_surprises() -> None:
+def test_unknown_and_quiet_sources_give_no_surprise() -> None:
     total, sources = error()
     assert total == 0.0
     assert [name for name, value in sources.items() if np.isnan(value)] == ["price", "health", "threat"]
@@ -84,14 +84,14 @@ def test_where_nothing_is_known_and_nothing_happens_nothing_surprises() -> None:
         ({"anomalies": 12}, "anomalies", 0.25),
     ],
 )
-def test_each_source_alone_surprises_by_its_weight(happened: dict[str, float], source: str, weighted: float) -> None:
+def test_each_source_contributes_its_weight(happened: dict[str, float], source: str, weighted: float) -> None:
     total, sources = error(**happened)  # type: ignore[arg-type]
     assert sources[source] == pytest.approx(weighted, nan_ok=True)
     assert total == pytest.approx(0.0 if np.isnan(weighted) else weighted)
 
 
 @pytest.mark.row("HB-2")
-def test_sources_add_up_as_written() -> None:
+def test_the_surprise_is_the_sum_of_its_sources() -> None:
     total, sources = error(expected=2_000.0, health=0.4, threat=0.5, interventions=2, anomalies=3)
     assert total == pytest.approx(0.03 + 0.08 + 0.075 + 0.2 + 0.15)
     assert total == pytest.approx(sum(sources.values()))
@@ -131,7 +131,7 @@ def test_without_an_oracle_the_largest_signal_counts(
 
 
 @pytest.mark.row("HB-3")
-def test_the_canons_vector() -> None:
+def test_the_adaptive_threshold_matches_the_example_of_the_canon() -> None:
     assert adaptive_threshold(array_of(0.6), array_of(0.4), array_of(0.5), POLICY)[0] == pytest.approx(
         0.3036, abs=1e-12
     )
@@ -172,7 +172,7 @@ def test_tiers_begin_at_theta_and_at_twice_theta() -> None:
     ],
 )
 @pytest.mark.parametrize("surprise", [0.0, 0.35, 0.9])
-def test_what_is_forced_is_deliberated_whatever_the_surprise(
+def test_a_forced_tick_is_deliberated_at_t2_for_any_surprise(
     steer: bool, transition: bool, birth: bool, named: int, surprise: float
 ) -> None:
     tier, forced = gate(
@@ -189,7 +189,7 @@ def test_the_terminal_phase_is_imminent_within_a_margin_above_its_bound_only() -
 
 
 @pytest.mark.row("HB-4")
-def test_reasons_say_tier_force_and_surprise() -> None:
+def test_a_gating_reason_contains_tier_force_and_surprise() -> None:
     surprise = np.array([0.1, 0.41, 0.71, 0.1, 0.5, 0.8, 0.1])
     tier = np.array([0, 1, 2, 2, 2, 2, 3], dtype=np.int8)
     forced = np.array([UNFORCED, UNFORCED, UNFORCED, STEER, PHASE_TRANSITION, BIRTH, UNFORCED], dtype=np.int8)
@@ -204,7 +204,7 @@ def test_reasons_say_tier_force_and_surprise() -> None:
     ]
 
 
-def test_no_ticks_have_no_reasons() -> None:
+def test_gating_reasons_of_no_ticks_are_empty() -> None:
     empty = np.zeros(0)
     codes = np.zeros(0, dtype=np.int8)
     assert gating_reasons(empty, empty, codes, codes).to_pylist() == []

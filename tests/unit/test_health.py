@@ -63,14 +63,14 @@ def measures(stores: DerivationContext, now: datetime, policy: Policy | None = N
     return {fault.measure for fault in faults(health_of(stores, now), policy or stores.policy)}
 
 
-def test_a_new_home_is_in_order(home: Home) -> None:
+def test_a_new_home_has_no_faults(home: Home) -> None:
     stores = DerivationContext.open(home.root)
     health = health_of(stores, NOW)
     assert faults(health, stores.policy) == []
     assert (health.silent_seconds, health.intake.recorded_at, health.curation.cycles) == (None, None, 0)
 
 
-def test_intake_counts_what_was_taken_lately_whatever_lies_before(home: Home) -> None:
+def test_intake_counts_records_of_the_last_minute_hour_and_day(home: Home) -> None:
     moments = [timedelta(days=3), timedelta(hours=2), timedelta(minutes=5), timedelta(seconds=5)]
     with EventLog(home) as log:
         for number, age in enumerate(moments):
@@ -81,7 +81,7 @@ def test_intake_counts_what_was_taken_lately_whatever_lies_before(home: Home) ->
     assert result.recorded_at == NOW - moments[-1]
 
 
-def test_intake_looks_as_far_back_as_a_day_needs(home: Home) -> None:
+def test_intake_reads_back_over_a_whole_day(home: Home) -> None:
     with EventLog(home) as log:
         for number in range(12):
             rows = records(2, golems=1, tick=2 * number + 1)
@@ -89,20 +89,20 @@ def test_intake_looks_as_far_back_as_a_day_needs(home: Home) -> None:
         assert intake(log, NOW).day == 2 * 5
 
 
-def test_files_that_wait_are_counted_with_the_age_of_the_oldest(home: Home) -> None:
+def test_the_spool_measure_counts_waiting_files_and_the_age_of_the_oldest(home: Home) -> None:
     aged(home.spool / "one.jsonl", timedelta(minutes=2))
     aged(home.spool / "two.jsonl", timedelta(minutes=7))
     aged(home.spool / ".half.jsonl", timedelta(minutes=9))
     result = spool(home, NOW)
     assert (result.files, result.bytes, result.oldest_seconds) == (2, 8, 420.0)
-    assert backlog([home.spool / "gone.jsonl"], NOW).files == 0, "what was taken meanwhile does not wait"
+    assert backlog([home.spool / "gone.jsonl"], NOW).files == 0, "a file taken meanwhile is not counted"
 
 
-def test_a_journal_is_as_deep_as_what_was_acknowledged_and_not_drained(home: Home) -> None:
+def test_the_depth_of_a_journal_counts_acknowledged_undrained_records(home: Home) -> None:
     moments = iter([NOW, NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)])
     with EventWriter.open(home, "g-1", clock=lambda: next(moments, NOW), writer="runtime-1", drain="none") as writer:
         assert journals(home, NOW, Policy().writer)[0].depth == Backlog(0, 0, None), (
-            "a segment without a record is no depth"
+            "a segment without a record has no depth"
         )
         lines = [line_of("g-1", tick) for tick in (1, 2, 3)]
         for line in lines:
@@ -114,7 +114,7 @@ def test_a_journal_is_as_deep_as_what_was_acknowledged_and_not_drained(home: Hom
     assert journals(home, NOW, Policy().writer) == [], "closing drained it"
 
 
-def test_a_journal_that_fills_is_a_fault_before_it_is_full(home: Home) -> None:
+def test_a_nearly_full_journal_is_a_fault(home: Home) -> None:
     tight = Policy(writer=WriterPolicy(journal_bytes_max=40_000))
     with EventWriter.open(home, "g-1", clock=lambda: NOW, policy=tight, drain="none") as writer:
         writer.append(line_of("g-1", 1))
@@ -127,15 +127,15 @@ def test_a_journal_that_fills_is_a_fault_before_it_is_full(home: Home) -> None:
     assert measures(DerivationContext.open(home.root), NOW, tight) == set()
 
 
-def test_a_spool_that_nobody_takes_is_a_fault(home: Home) -> None:
+def test_an_old_file_in_the_spool_is_a_fault(home: Home) -> None:
     aged(home.spool / "one.jsonl", timedelta(minutes=7))
     assert measures(DerivationContext.open(home.root), NOW) == {"spool.age"}
     assert measures(DerivationContext.open(home.root), NOW - timedelta(minutes=4)) == set()
 
 
-def test_quarantine_is_measured_against_a_day_s_records(home: Home) -> None:
+def test_the_quarantine_share_is_relative_to_the_records_of_a_day(home: Home) -> None:
     assert quarantined(home, 0, NOW).open == 0
-    assert not (home.quarantine / "items").exists(), "looking makes no table"
+    assert not (home.quarantine / "items").exists(), "a measurement creates no table"
     box = Quarantine(home)
     box.put([item(1)], NOW - timedelta(days=2))
     box.put([item(2), item(3)], NOW - timedelta(hours=1))
@@ -149,7 +149,7 @@ def test_many_refusals_are_a_fault(home: Home) -> None:
     stores = DerivationContext.open(home.root)
     stores.log.append(records(100, golems=1), writer="w", segment=1, recorded_at=NOW)
     Quarantine(home).put([item(1)], NOW)
-    assert measures(stores, NOW) == set(), "one of 101 is borne"
+    assert measures(stores, NOW) == set(), "one refusal of 101 is below the limit"
     Quarantine(home).put([item(2)], NOW)
     assert measures(stores, NOW) == {"quarantine.share"}
 
@@ -160,7 +160,7 @@ def hold_and_die(root: str) -> None:
     die()
 
 
-def test_a_lease_whose_holder_was_killed_is_stale(home: Home) -> None:
+def test_the_lease_of_a_killed_holder_is_stale(home: Home) -> None:
     held = Lease(home, "g-1", "w")
     Forked(hold_and_die, str(home.root)).wait()
     assert (leases(home).held, leases(home).stale) == (1, 1)
@@ -169,12 +169,12 @@ def test_a_lease_whose_holder_was_killed_is_stale(home: Home) -> None:
     assert leases(home).held == 0
 
 
-def test_silence_is_a_fault_only_while_somebody_lives(small_home: Path, home: Home) -> None:
+def test_silence_is_a_fault_only_while_a_golem_is_alive(small_home: Path, home: Home) -> None:
     known = DerivationContext.open(small_home)
     born = founder(known)
     later = NOW + timedelta(hours=1)
     dead = DerivationContext.open(small_home)
-    assert "log.silence" not in measures(dead, later), "all are dead: nobody is expected to speak"
+    assert "log.silence" not in measures(dead, later), "all golems are dead, so no record is expected"
     stores = DerivationContext.open(home.root)
     stores.log.record([LifeEvent.model_validate(born)], NOW)
     rows = known.log.read_cycles(RECORD_SCHEMA.names, golems=[born["golem_id"]]).cast(RECORD_SCHEMA)
@@ -200,7 +200,9 @@ class TestLag:
     def stores(self, small_home: Path, tmp_path: Path) -> DerivationContext:
         return DerivationContext.open(home_without_verdicts(small_home, tmp_path / "home"))
 
-    def test_what_nobody_derived_is_all_behind_and_waits_since_it_was_recorded(self, stores: DerivationContext) -> None:
+    def test_the_lag_of_an_underived_log_counts_all_ticks_since_their_recording(
+        self, stores: DerivationContext
+    ) -> None:
         health = health_of(stores, NOW + timedelta(seconds=90))
         heads = {r["golem_id"]: r["contiguous"] for r in stores.log.heads().to_pylist()}
         assert health.curation.ticks == sum(heads.values())
@@ -209,11 +211,11 @@ class TestLag:
         assert health.curation.waiting_seconds == 90.0
         assert health.curation.derived_at is None
 
-    def test_it_is_a_fault_once_it_has_waited_for_three_turns_of_the_schedule(self, stores: DerivationContext) -> None:
+    def test_lag_is_a_fault_after_three_intervals_of_the_schedule(self, stores: DerivationContext) -> None:
         assert measures(stores, NOW + timedelta(minutes=29)) == set()
         assert measures(stores, NOW + timedelta(minutes=31)) == {"curation.waiting", "episodes.waiting"}
 
-    def test_each_derivation_is_measured_by_itself(self, stores: DerivationContext) -> None:
+    def test_the_lag_of_each_derivation_is_measured_separately(self, stores: DerivationContext) -> None:
         derive_curation(stores)
         health = health_of(stores, NOW + timedelta(minutes=31))
         assert (health.curation.ticks, health.curation.cycles, health.curation.waiting_seconds) == (0, 0, None)
@@ -222,9 +224,7 @@ class TestLag:
         derive_episodes(stores, now=NOW)
         assert measures(stores, NOW + timedelta(minutes=31)) == set()
 
-    def test_the_wait_begins_when_a_cycle_closes_not_when_its_golem_was_last_derived(
-        self, small_home: Path, home: Home
-    ) -> None:
+    def test_the_wait_starts_when_a_cycle_closes(self, small_home: Path, home: Home) -> None:
         known, stores = DerivationContext.open(small_home), DerivationContext.open(home.root)
         born = founder(known)
         stores.log.record([LifeEvent.model_validate(born)], NOW)
@@ -240,7 +240,7 @@ class TestLag:
         assert (lag.cycles, lag.ticks, lag.waiting_seconds) == (1, 50, 60.0)
 
 
-def test_thresholds_come_from_the_policy_and_move_no_projection(home: Home) -> None:
+def test_thresholds_come_from_the_policy_and_do_not_change_its_hash(home: Home) -> None:
     aged(home.spool / "one.jsonl", timedelta(minutes=7))
     patient = Policy(health=HealthPolicy(spool_seconds_max=3_600.0), writer=WriterPolicy(flush_seconds=5.0))
     assert measures(DerivationContext.open(home.root), NOW, patient) == set()

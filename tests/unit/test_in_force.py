@@ -1,4 +1,4 @@
-"""The derivation in force: the last recorded adoption in any order of events, and one of another version."""
+"""The derivation in force: the last recorded adoption in any order of events, and adoptions of another version."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def days(count: float) -> Policy:
     return altered(Policy(), [f"decay.tactical_days={count}"])
 
 
-def test_a_home_that_adopted_nothing_follows_the_program() -> None:
+def test_a_home_without_adoptions_uses_the_default_policy() -> None:
     state = in_force(table())
     assert (state.policy, state.embedder, state.frozen) == (Policy(), "minilm", None)
     assert state.derivation_id == derivation_id(Policy(), MINILM)
@@ -66,7 +66,7 @@ def test_a_home_that_adopted_nothing_follows_the_program() -> None:
 
 @settings(max_examples=times(25), deadline=None)
 @given(st.permutations(range(5)))
-def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) -> None:
+def test_the_last_adoption_counts_for_any_order_of_events(order: list[int]) -> None:
     state = in_force(table(*(adoption(days(10 + i), i) for i in order)))
     assert state.policy == days(14)
     assert state.derivation_id == derivation_id(days(14), MINILM)
@@ -76,7 +76,7 @@ def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) 
     ]
 
 
-def test_of_adoptions_between_which_nothing_was_recorded_the_last_counts(tmp_path: Path) -> None:
+def test_the_last_of_several_adoptions_at_one_moment_counts(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), START)
     stores = DerivationContext.open(tmp_path / "home")
     for count in (10, 11, 12, 13, 14):
@@ -84,14 +84,14 @@ def test_of_adoptions_between_which_nothing_was_recorded_the_last_counts(tmp_pat
         assert DerivationContext.open(tmp_path / "home").policy == days(count)
 
 
-def test_an_adoption_brings_its_embedder_and_another_one_has_its_own_derivation_under_the_same_policy() -> None:
+def test_an_adoption_sets_the_embedder_and_each_embedder_has_its_derivation() -> None:
     events = table(adoption(days(14), 1, name="nomic"))
     assert in_force(events).embedder == "nomic"
     assert in_force(events).derivation_id == derivation_id(days(14), NOMIC)
     assert in_force(events, "minilm").derivation_id == derivation_id(days(14), MINILM)
 
 
-def test_what_another_edition_of_the_passes_made_is_frozen_and_the_cure_is_named() -> None:
+def test_a_derivation_of_another_passes_edition_is_frozen_with_a_hint() -> None:
     state = in_force(table(adoption(days(14), 1, edition="older")))
     assert state.derivation_id == identity_of(days(14).hash, "older", MINILM)
     assert state.policy == days(14)
@@ -100,7 +100,7 @@ def test_what_another_edition_of_the_passes_made_is_frozen_and_the_cure_is_named
     assert f"bardo adopt {derivation_id(days(14), MINILM)}" in state.frozen
 
 
-def test_a_policy_of_another_version_is_understood_as_far_as_it_goes_and_frozen() -> None:
+def test_unknown_settings_of_an_adopted_policy_are_ignored_and_it_is_frozen() -> None:
     document = orjson.loads(days(14).content)
     document["decay"]["an_old_setting"] = 3
     del document["decay"]["ephemeral_days"]
@@ -113,14 +113,14 @@ def test_a_policy_of_another_version_is_understood_as_far_as_it_goes_and_frozen(
     assert (state.derivation_id, state.frozen is None) == ("another-id", False)
 
 
-def test_a_value_that_is_not_allowed_any_more_is_a_typed_error() -> None:
+def test_an_adopted_policy_with_an_invalid_value_is_refused() -> None:
     document = orjson.loads(days(14).content)
     document["decay"]["tactical_days"] = -1
     with pytest.raises(DerivationError, match="tactical_days"):
         in_force(table(adoption(days(14), 1, content=orjson.dumps(document).decode())))
 
 
-def test_every_command_goes_by_what_is_in_force_unless_it_is_told_otherwise() -> None:
+def test_every_embedder_option_defaults_to_the_embedder_in_force() -> None:
     def embedders(command: click.Command, name: str) -> Iterator[tuple[str, object]]:
         for below, first in getattr(command, "commands", {}).items():
             yield from embedders(first, f"{name} {below}")

@@ -41,7 +41,7 @@ def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_first_new_enough_python_on_the_path_is_taken(folder: Path) -> None:
+def test_make_venv_takes_the_first_new_enough_python_on_the_path(folder: Path) -> None:
     interpreter(folder, "python3", accepted=False)
     newer = interpreter(folder, "python3.12", accepted=True)
     interpreter(folder, "python3.13", accepted=True)
@@ -49,7 +49,7 @@ def test_the_first_new_enough_python_on_the_path_is_taken(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("PYTHON=python3",)])
-def test_without_a_new_enough_python_the_cure_is_named(words: tuple[str, ...], folder: Path) -> None:
+def test_make_venv_without_a_new_enough_python_names_the_requirement(words: tuple[str, ...], folder: Path) -> None:
     interpreter(folder, "python3", accepted=False)
     made = make(folder, *words)
     assert (made.returncode, made.stdout) == (2, "")

@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Home:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A monotonic clock that a test advances."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -93,23 +93,23 @@ def test_a_segment_is_sealed_thirty_seconds_after_its_first_record(home: Home) -
 
 
 @pytest.mark.row("EV-3")
-def test_while_the_drainer_is_behind_segments_grow(home: Home) -> None:
+def test_segments_grow_up_to_a_bound_while_the_drainer_is_behind(home: Home) -> None:
     journal, chain = opened(home, segment_bytes_max=20_000), Chain()
     for _ in range(25):
         journal.append(chain.draft())
     for _ in range(60):
         journal.append(chain.draft())
-    assert sealed_numbers(journal.folder, ended=False) == [0], "the first one still waits"
+    assert sealed_numbers(journal.folder, ended=False) == [0], "segment 0 is not drained yet"
     segment_path(journal.folder, 0).unlink()
     journal.append(chain.draft())
     assert sealed_numbers(journal.folder, ended=False) == [1], "the drainer has caught up"
     for _ in range(145):
         journal.append(chain.draft())
-    assert 20_000 <= segment_path(journal.folder, 2).stat().st_size < 21_000, "and they have a bound"
+    assert 20_000 <= segment_path(journal.folder, 2).stat().st_size < 21_000, "segments have a maximum size"
 
 
 @pytest.mark.row("EV-3")
-def test_many_callers_share_an_fsync_and_none_returns_before_its_own(
+def test_concurrent_callers_share_an_fsync_and_return_after_it(
     home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callers, each = 16, 20
@@ -157,7 +157,7 @@ def test_many_callers_share_an_fsync_and_none_returns_before_its_own(
 
 
 @pytest.mark.row("EV-3")
-def test_a_full_journal_says_so_or_waits_as_the_caller_chooses(home: Home) -> None:
+def test_a_full_journal_raises_or_waits_as_the_caller_chooses(home: Home) -> None:
     clock = Clock()
     journal, chain = opened(home, clock, journal_bytes_max=4_096, batch_records=5), Chain()
     while journal.undrained_bytes + 500 <= 4_096:
@@ -176,7 +176,7 @@ def test_a_full_journal_says_so_or_waits_as_the_caller_chooses(home: Home) -> No
 
 
 @pytest.mark.row("EV-3")
-def test_a_full_journal_seals_what_it_has_or_nobody_could_make_room(home: Home) -> None:
+def test_a_full_journal_seals_its_segment_so_that_a_drain_can_make_room(home: Home) -> None:
     journal, chain = opened(home, journal_bytes_max=4_096, batch_records=1_000), Chain()
     while journal.undrained_bytes + 500 <= 4_096:
         journal.append(chain.draft(b"z" * 300))
@@ -192,7 +192,7 @@ def test_a_full_journal_seals_what_it_has_or_nobody_could_make_room(home: Home) 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_after_a_failed_write_or_fsync_nothing_is_acknowledged_until_it_is_mended(
+def test_a_failed_write_or_fsync_refuses_appends_until_the_journal_is_mended(
     call: str, code: int, home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = Chain()
@@ -210,15 +210,13 @@ def test_after_a_failed_write_or_fsync_nothing_is_acknowledged_until_it_is_mende
     with pytest.raises(JournalError, match="open them again"):
         journal.append(lost)
     journal.mend()
-    assert segment_path(journal.folder, 0).read_bytes() == held, "what was not acknowledged is cut off"
+    assert segment_path(journal.folder, 0).read_bytes() == held, "unacknowledged bytes are truncated"
     journal.append(lost)
     assert ticks(read(segment_path(journal.folder, 1), sealed=False)) == [2]
 
 
 @pytest.mark.row("EV-3")
-def test_a_segment_that_cannot_be_begun_takes_nothing_back_that_was_acknowledged(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_to_start_a_segment_loses_no_acknowledged_record(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, chain = opened(home, batch_records=2), Chain()
     journal.append(chain.draft())
     with monkeypatch.context() as patch:
@@ -240,7 +238,7 @@ def test_a_segment_that_cannot_be_begun_takes_nothing_back_that_was_acknowledged
 
 
 @pytest.mark.row("EV-3")
-def test_a_short_write_goes_on_where_it_stopped(home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_continued(home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = os.pwritev
     monkeypatch.setattr(journals_module.os, "pwritev", lambda at, buffers, to: honest(at, [buffers[0][:10]], to))
     journal.append(Chain().draft())
@@ -251,7 +249,7 @@ def test_a_short_write_goes_on_where_it_stopped(home: Home, journal: Journal, mo
 
 
 @pytest.mark.row("EV-3")
-def test_a_journal_has_one_process_at_a_time_and_its_name_is_a_files(home: Home, journal: Journal) -> None:
+def test_a_journal_has_one_process_at_a_time_and_a_valid_file_name(home: Home, journal: Journal) -> None:
     with pytest.raises(LeaseError, match="writer w is open in another process"):
         opened(home)
     for name in ("", "../w", "a/b", ".hidden", "x" * 101):
@@ -260,7 +258,7 @@ def test_a_journal_has_one_process_at_a_time_and_its_name_is_a_files(home: Home,
 
 
 @pytest.mark.row("EV-3")
-def test_opened_again_a_journal_cuts_the_torn_tail_and_seals_what_is_left(home: Home) -> None:
+def test_a_reopened_journal_truncates_the_torn_tail_and_seals_the_segment(home: Home) -> None:
     folder = home.journal / "w"
     folder.mkdir()
     chain = Chain()
@@ -275,7 +273,7 @@ def test_opened_again_a_journal_cuts_the_torn_tail_and_seals_what_is_left(home: 
 
 
 @pytest.mark.row("EV-3")
-def test_numbers_go_on_behind_those_on_record_though_the_folder_was_removed(home: Home) -> None:
+def test_segment_numbers_continue_from_the_log_after_the_folder_is_removed(home: Home) -> None:
     journal, torn = Journal.open(home, "w", policy=WriterPolicy(), clock=lambda: NOW, last_segment=lambda: 41)
     journal.append(Chain().draft())
     assert (torn, segment_numbers(journal.folder)) == (None, [42])
@@ -283,13 +281,13 @@ def test_numbers_go_on_behind_those_on_record_though_the_folder_was_removed(home
 
 
 @pytest.mark.row("EV-3")
-def test_an_empty_journal_goes_with_its_folder(home: Home) -> None:
+def test_closing_an_empty_journal_removes_its_folder(home: Home) -> None:
     opened(home).close()
     assert list(home.journal.iterdir()) == []
 
 
 @pytest.mark.row("EV-3", "X-11")
-def test_the_depth_of_all_journals_counts_what_is_not_drained(home: Home) -> None:
+def test_the_depth_of_all_journals_counts_undrained_records(home: Home) -> None:
     assert (journal_depth(home).segments, journal_depth(home).bytes, journal_depth(home).oldest_at) == (0, 0, None)
     journal, chain = opened(home, batch_records=2), Chain()
     for _ in range(3):
@@ -320,7 +318,7 @@ class SlowDisk:
 
 
 @pytest.mark.row("EV-3")
-def test_frames_that_are_queued_during_a_commit_share_the_next_one_up_to_its_bounds(
+def test_frames_queued_during_a_commit_share_the_next_commit_up_to_its_bounds(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain, sizes, honest = Chain(), list[int](), Journal._write
@@ -368,7 +366,7 @@ def test_a_repeat_is_acknowledged_when_the_frames_before_it_are_durable(
 
 
 @pytest.mark.row("EV-3")
-def test_a_caller_that_is_interrupted_while_it_waits_blocks_no_other_and_loses_nothing(
+def test_an_interrupted_caller_blocks_no_other_caller_and_loses_no_record(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain, disk = Chain(), SlowDisk(monkeypatch)
@@ -400,7 +398,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_blocks_no_other_and_loses_n
 
 
 @pytest.mark.row("EV-3")
-def test_frames_that_are_queued_before_the_end_are_durable_and_later_ones_are_refused(
+def test_frames_queued_before_close_are_durable_and_later_frames_are_refused(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, chain = opened(home), Chain()
@@ -423,7 +421,7 @@ def test_frames_that_are_queued_before_the_end_are_durable_and_later_ones_are_re
 
 
 @pytest.mark.row("EV-3")
-def test_a_dead_writers_segment_is_read_and_cut_to_what_was_written(journal: Journal) -> None:
+def test_a_zero_padded_segment_is_read_and_truncated_to_its_written_bytes(journal: Journal) -> None:
     chain = Chain()
     path = segment_path(journal.folder, 7)
     written = segment_of([[chain.draft()], [chain.draft()]])

@@ -49,8 +49,8 @@ events = st.one_of(
 )
 
 
-def told_one_by_one(life_events: Sequence[LifeEvent], golem_id: str) -> tuple[set[int], set[str]]:
-    """The same by sets, one event after the other."""
+def union_of(life_events: Sequence[LifeEvent], golem_id: str) -> tuple[set[int], set[str]]:
+    """Return the ticks and the entries that these events leave out."""
     ticks: set[int] = set()
     entries: set[str] = set()
     for event in life_events:
@@ -66,12 +66,12 @@ def told_one_by_one(life_events: Sequence[LifeEvent], golem_id: str) -> tuple[se
 
 @pytest.mark.row("X-4", "EV-8")
 @given(st.lists(events, max_size=8), st.data())
-def test_it_is_the_union_of_what_its_events_leave_out(events: list[LifeEvent], data: st.DataObject) -> None:
+def test_left_out_is_the_union_of_its_events(events: list[LifeEvent], data: st.DataObject) -> None:
     left = left_out(
         data.draw(st.permutations(events)) + data.draw(st.lists(st.sampled_from(events), max_size=3)) if events else []
     )
     for golem_id in (*GOLEMS, "g-unheard"):
-        ticks, entries = told_one_by_one(events, golem_id)
+        ticks, entries = union_of(events, golem_id)
         assert out_of(left, golem_id, range(1, 60)) == sorted(ticks)
         assert left.entries(golem_id) == entries
         cycles = np.arange(0, 16)
@@ -82,7 +82,7 @@ def test_it_is_the_union_of_what_its_events_leave_out(events: list[LifeEvent], d
 
 
 @pytest.mark.row("X-4")
-def test_all_golems_are_looked_up_at_once() -> None:
+def test_a_lookup_covers_rows_of_several_golems() -> None:
     left = left_out([struck("g-0", 3), reorged("g-2", 1, 2), struck("g-2", 9)])
     golems, ticks = pa.array(["g-0", "g-1", "g-2", "g-2", "g-2", "g-0"]), np.array([3, 3, 2, 3, 9, 9])
     assert left.records(golems, ticks).tolist() == [True, False, True, False, True, False]
@@ -90,7 +90,7 @@ def test_all_golems_are_looked_up_at_once() -> None:
 
 
 @pytest.mark.row("X-4")
-def test_ticks_beyond_all_that_can_be_lived_do_no_harm() -> None:
+def test_very_large_ticks_are_left_out_too() -> None:
     left = left_out([reorged("g-0", 5, 2**53), struck("g-1", 2**52), struck("g-1", 1)])
     assert out_of(left, "g-0", [4, 5, 10**9]) == [5, 10**9]
     assert out_of(left, "g-1", [1, 2, 2**41]) == [1]
@@ -98,7 +98,7 @@ def test_ticks_beyond_all_that_can_be_lived_do_no_harm() -> None:
 
 
 @pytest.mark.row("X-4")
-def test_what_is_no_withdrawal_leaves_nothing_out() -> None:
+def test_only_retractions_leave_out_records() -> None:
     steer = Steered(intervention_id="i", due_tick=3, severity="high", intent="hold")
     left = left_out([life_event("g-0", START, steer)])
     assert left == LeftOut()

@@ -37,7 +37,7 @@ def test_health_is_collateral_times_threshold_over_debt() -> None:
 
 
 @pytest.mark.row("KAT-1")
-def test_a_liquidation_repays_half_or_all_of_the_debt_and_never_more_than_the_collateral_is_worth() -> None:
+def test_a_liquidation_repays_half_or_all_of_the_debt_up_to_the_collateral() -> None:
     collateral, debt, health = (
         array_of(1_000, 1_000, 1_000, 1_000),
         array_of(850, 870, 1_000, 800),
@@ -49,7 +49,7 @@ def test_a_liquidation_repays_half_or_all_of_the_debt_and_never_more_than_the_co
     assert emptied.tolist() == [False, False, True, False]
 
 
-def test_a_loan_begins_at_the_health_that_its_ratio_gives_and_is_put_to_work() -> None:
+def test_a_loan_starts_at_the_health_of_its_ratio_and_enlarges_the_position() -> None:
     plain = indebted(lending([CALM] * 4), 0.0).records.to_pylist()
     for collateral, threshold in (("WETH", RULES.weth_threshold), ("USDC", RULES.usdc_threshold)):
         rows = indebted(lending([CALM] * 4), 0.6, collateral).records.to_pylist()
@@ -63,7 +63,7 @@ def test_a_loan_begins_at_the_health_that_its_ratio_gives_and_is_put_to_work() -
 
 
 @pytest.mark.row("HB-13", "HB-2")
-def test_the_health_of_a_loan_is_what_the_probe_the_forecast_and_the_surprise_see() -> None:
+def test_the_probe_and_the_forecast_use_the_health_of_the_loan() -> None:
     rows = indebted(lending([CALM] * 10 + [CALM + 250] * 10), 0.75).records.to_pylist()
     answer = [next(p for p in row["probe_results"] if p["probe"] == "position_health") for row in rows[1:]]
     weakest = [min(p["health_factor"] for p in row["observation"]["positions"]) for row in rows[1:]]
@@ -80,7 +80,7 @@ def crash(ratio: float, after: int = CRASHED, collateral: str = "WETH", **fields
 
 
 @pytest.mark.row("KAT-1")
-def test_below_health_one_the_protocol_liquidates_and_the_bonus_is_lost() -> None:
+def test_a_loan_below_health_1_is_liquidated_and_loses_the_bonus() -> None:
     rows = crash(0.75)
     assert ("liquidated", "executed") in {act[1:3] for act in done(rows)}
     row = next(row for row in rows if row["actions"] and row["actions"][0]["action_type"] == "liquidated")
@@ -98,7 +98,7 @@ def test_below_health_one_the_protocol_liquidates_and_the_bonus_is_lost() -> Non
 
 
 @pytest.mark.row("KAT-1")
-def test_a_debt_beyond_its_collateral_is_the_protocol_s_loss_and_nobody_borrows_twice() -> None:
+def test_a_debt_above_its_collateral_is_written_off_and_not_borrowed_again() -> None:
     market = lending([CALM] * 10 + [CALM + 5_000] * 250)
     rows = indebted(market, 0.75, thought_at=120).records.to_pylist()
     assert [act[1:3] for act in done(rows)] == [("borrow", "executed"), ("liquidated", "executed")]
@@ -110,10 +110,10 @@ def test_a_debt_beyond_its_collateral_is_the_protocol_s_loss_and_nobody_borrows_
     assert not any(loan_of(row) for row in rows[place:])
     assert all(row["observation"]["net_asset_value_micros"] > 0 for row in rows)
     entered = [row["tick"] for row in rows for a in row["actions"] if a["action_type"] == "add_liquidity"]
-    assert len(entered) == 2, "it left the market, and came back with what it owned"
+    assert len(entered) == 2, "the golem leaves the market and enters again without a loan"
 
 
-def test_whoever_owes_the_base_is_liquidated_by_a_rise() -> None:
+def test_a_debt_in_the_base_asset_is_liquidated_by_a_rise() -> None:
     assert "liquidated" not in {act[1] for act in done(crash(0.75, CRASHED, "USDC"))}
     assert "liquidated" in {act[1] for act in done(crash(0.75, CALM - 1_400, "USDC"))}
 
@@ -146,7 +146,7 @@ def test_the_health_guard_repays_up_to_its_target_out_of_the_position() -> None:
         ({"protocol": "sushiswap"}, 0.5, "blocked", "policy cage: this protocol may not be touched"),
     ],
 )
-def test_a_loan_that_may_not_be_taken_is_not_and_the_record_says_why(
+def test_a_forbidden_loan_is_not_taken_and_the_record_names_the_reason(
     market: dict[str, Any], ratio: float, status: str, reason: str
 ) -> None:
     rows = indebted(lending([CALM] * 3, **market), ratio).records.to_pylist()
@@ -155,20 +155,20 @@ def test_a_loan_that_may_not_be_taken_is_not_and_the_record_says_why(
 
 
 @pytest.mark.row("HB-15")
-def test_repaying_for_more_gas_than_a_liquidation_takes_is_put_off() -> None:
+def test_a_repayment_that_costs_more_gas_than_a_liquidation_is_deferred() -> None:
     gas = [30.0] * 10 + [20_000.0] * 30
     acts = done(crash(0.75, FALLEN, gas_gwei=gas))
     assert ("repay", "deferred", "gas gate: gas above what a liquidation would take") in {act[1:] for act in acts}
     assert ("repay", "executed") not in {act[1:3] for act in acts}
 
 
-def test_who_may_not_borrow_lives_in_a_market_that_lends_as_in_one_that_does_not() -> None:
+def test_a_golem_without_a_loan_has_equal_records_in_a_market_with_reserves() -> None:
     ticks = [CALM, CALM + 200, CALM - 100] * 20
     lent, plain = (live(m, lineages=range(3), founding=RICH) for m in (lending(ticks), drawn_market(ticks)))
     assert lent.records.equals(plain.records)
 
 
-def test_records_of_the_indebted_keep_every_rule_and_golems_do_not_touch_each_other() -> None:
+def test_records_of_golems_with_loans_are_valid_and_independent() -> None:
     market = lending([CALM] * 10 + [FALLEN] * 20 + [CRASHED] * 30, paid=1e-6)
     both = indebted(market, 0.75, golems=3)
     assert violations(both.records, DecisionCycleRecord) == []
@@ -177,19 +177,19 @@ def test_records_of_the_indebted_keep_every_rule_and_golems_do_not_touch_each_ot
     assert both.of(name).equals(alone.records)
 
 
-def test_dreams_look_at_the_position_and_not_at_the_loan() -> None:
+def test_the_recorded_market_of_dreams_contains_the_position_and_no_loan() -> None:
     records = indebted(lending([CALM] * 6), 0.6).records
     walk = recorded_market(records, np.zeros(records.num_rows, np.int64), Policy())
     assert walk.open.tolist() == [False, *[True] * (records.num_rows - 1)]
     assert (walk.liquidity[1:] > 0).all()
 
 
-def test_a_market_without_reserves_lends_nothing() -> None:
+def test_a_loan_in_a_market_without_reserves_is_refused() -> None:
     with pytest.raises(ConfigError, match="no reserves"):
         indebted(drawn_market([CALM] * 3), 0.5)
 
 
-def test_reserves_name_what_is_wrong_with_them_and_are_cut_with_their_market() -> None:
+def test_invalid_reserves_are_refused_and_a_slice_of_a_market_cuts_them() -> None:
     market = lending([CALM] * 5, paid=0.01)
     part = market.slice(2, 4).reserves
     assert part is not None

@@ -1,4 +1,4 @@
-"""Lessons of dreams that life confirms become knowledge: their time, confidence, first tick and end."""
+"""Lessons: hypotheses of dreams that outcomes confirm; their time, confidence, first tick and end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def day(night: Night) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=night.day)
 
 
-def test_what_no_outcome_confirmed_is_never_known() -> None:
+def test_an_unconfirmed_hypothesis_gives_no_lesson() -> None:
     fates = []
     for days, lived in ((1, GOOD[:1]), (2, BAD), (14.5, ()), (7.5, GOOD)):
         night = staged()
@@ -66,7 +66,7 @@ def test_what_no_outcome_confirmed_is_never_known() -> None:
     assert lessons(Night()) == []
 
 
-def test_what_outcomes_confirm_is_known_from_that_dream_on() -> None:
+def test_a_confirmed_hypothesis_gives_a_lesson_from_that_dream_on() -> None:
     night = confirmed()
     row = lesson(night)
     assert (row["kind"], row["status"], row["provenance"]) == ("insight", "active", "dream_counterfactual")
@@ -82,7 +82,7 @@ def test_what_outcomes_confirm_is_known_from_that_dream_on() -> None:
     assert 0 < row["effect_low_ppm"] < 1_500 < row["effect_high_ppm"]
 
 
-def test_its_decisions_lead_back_to_the_failures_and_the_outcomes() -> None:
+def test_decisions_of_a_lesson_name_the_ticks_of_failures_and_outcomes() -> None:
     night = confirmed()
     first, second = decided(night)
     assert [first["operation"], second["operation"]] == ["staged", "created"]
@@ -93,7 +93,7 @@ def test_its_decisions_lead_back_to_the_failures_and_the_outcomes() -> None:
     assert first["cycle"] < second["cycle"] == lesson(night)["created_cycle"]
 
 
-def test_it_fades_at_half_the_rate_of_its_class_and_has_no_floor() -> None:
+def test_a_lesson_decays_at_half_the_rate_of_its_class_and_has_no_floor() -> None:
     night = confirmed()
     entries = lessons_of(hypotheses_of(night), (), POLICY)
     assert entries["decay_class"].to_pylist() == ["regime_conditional"]
@@ -103,10 +103,10 @@ def test_it_fades_at_half_the_rate_of_its_class_and_has_no_floor() -> None:
     at = round((night.day + twice) * DAY_US)
     assert confidence_of(entries, at, POLICY.decay).tolist() == [150_000]
     thinks = timedelta(days=twice * 1.585)
-    assert abs(entries["fades_at"][0].as_py() - day(night) - thinks) < timedelta(hours=1), "three tenths to a tenth"
+    assert abs(entries["fades_at"][0].as_py() - day(night) - thinks) < timedelta(hours=1), "from 0.3 to 0.1"
 
 
-def test_outcomes_weaken_it_as_they_weaken_any_entry_and_then_it_is_forgotten() -> None:
+def test_contradicting_outcomes_weaken_a_lesson_until_it_is_pruned() -> None:
     night = confirmed()
     for _ in range(2):
         assert night.dream(0.1, lived=(1_500,)) == ["reinforced"]
@@ -123,7 +123,7 @@ def test_outcomes_weaken_it_as_they_weaken_any_entry_and_then_it_is_forgotten() 
     assert decided(night)[-1]["operation"] == "pruned"
 
 
-def test_from_a_half_on_it_crosses_to_the_clade_and_not_before_or_after() -> None:
+def test_a_lesson_crosses_to_the_clade_only_from_half_confidence_on() -> None:
     night = confirmed()
 
     def gate() -> tuple[str, bool, bool, str]:
@@ -142,7 +142,7 @@ def test_from_a_half_on_it_crosses_to_the_clade_and_not_before_or_after() -> Non
     assert not gate()[1]
 
 
-def test_dreamt_again_after_it_was_forgotten_it_is_known_again_under_the_same_id() -> None:
+def test_a_pruned_lesson_that_is_confirmed_again_keeps_its_id() -> None:
     night = confirmed()
     before = lesson(night)
     assert night.dream(1, lived=BAD) == ["contradicted"]
@@ -155,7 +155,7 @@ def test_dreamt_again_after_it_was_forgotten_it_is_known_again_under_the_same_id
     assert (row["created_at"], row["contradictions"]) == (day(night), 0)
 
 
-def test_as_of_any_moment_lessons_are_the_fold_of_what_had_been_decided() -> None:
+def test_lessons_equal_the_fold_of_their_decisions_at_every_moment() -> None:
     night = confirmed()
     for lived in ((1_500,), (1_500,), (1_500,), BAD, BAD, BAD):
         night.dream(0.5, lived=lived)
@@ -171,17 +171,17 @@ def test_as_of_any_moment_lessons_are_the_fold_of_what_had_been_decided() -> Non
     assert decisions.schema == DECISION_SCHEMA
 
 
-def test_a_dreams_structure_is_not_that_of_the_rule_about_acting_there() -> None:
+def test_the_structure_of_a_lesson_differs_from_that_of_the_rule() -> None:
     about = [WHERE, *(WHERE._replace(source="dream", cause=change) for change in CHANGES)]
     assert len({item.key for item in about}) == len(about) == 6
     assert {item.category for item in about[1:]} == {"rebalance_timing", "range_selection", "gas_timing"}
     assert set(CHANGES) == set(CHANGE_WORDS) == set(CHANGE_CATEGORY)
     assert all(isinstance(item, Structure) and item.decay_class == WHERE.decay_class for item in about)
-    assert set(OPERATIONS) - set(MEANING) == {"refuted", "expired"}, "which nothing that was confirmed can be"
+    assert set(OPERATIONS) - set(MEANING) == {"refuted", "expired"}, "refuted and expired hypotheses give no lesson"
 
 
 @pytest.mark.row("X-8")
-def test_its_owner_can_pin_it_unpin_it_and_take_it_out() -> None:
+def test_an_owner_can_pin_unpin_and_retract_a_lesson() -> None:
     night = confirmed()
     name, tick = lesson(night)["entry_id"], night.tick
     pinned = order("g-0", 1, "EntryPinned", name, tick, at=day(night))
@@ -199,13 +199,15 @@ def test_its_owner_can_pin_it_unpin_it_and_take_it_out() -> None:
     assert lesson(night, pinned, free)["pinned_ppm"] == 0
     out = order("g-0", 2, "EntryRetracted", name, tick, at=day(night))
     assert lesson(night, out)["status"] == "retracted"
-    assert [d["operation"] for d in decided(night, out)] == ["staged", "created", "retracted"], "later ones are undone"
+    assert [d["operation"] for d in decided(night, out)] == ["staged", "created", "retracted"], (
+        "later decisions are undone"
+    )
     stranger = order("g-0", 1, "EntryRetracted", "f" * 24, tick, at=day(night))
     early = order("g-0", 1, "EntryRetracted", name, 10, at=day(night))
     assert lesson(night, stranger) == lesson(night, early) == lesson(night), "no such entry, or not yet"
 
 
-def test_nothing_of_a_lesson_is_left_open() -> None:
+def test_a_lesson_fills_every_column_except_metric_effect_and_lag() -> None:
     row = lesson(confirmed())
     assert set(row) == set(ENTRY_SCHEMA.names)
     empty = {name for name, value in row.items() if value is None}

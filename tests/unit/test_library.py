@@ -61,7 +61,7 @@ def sure(golem: str, about: Any, confidence: float, **fields: Any) -> dict[str, 
     return entry(golem, about, confidence_ppm=round(confidence * 1e6), anchor_at=DIED, **fields)
 
 
-def borne_out(golem: str, about: Any, *, origin: str = "", **fields: Any) -> dict[str, Any]:
+def confirmed_entry(golem: str, about: Any, *, origin: str = "", **fields: Any) -> dict[str, Any]:
     """Return an entry that the golem's own outcomes confirm."""
     return entry(golem, about, origin_golem_id=origin or golem, **({"own_count": 4, "validations": 2} | fields))
 
@@ -80,12 +80,12 @@ def borne_out(golem: str, about: Any, *, origin: str = "", **fields: Any) -> dic
         (sure("g-1", pattern("a"), 0.9, status="candidate"), False),
     ],
 )
-def test_the_dead_leave_what_they_trust_and_every_warning(row: dict[str, Any], comes: bool) -> None:
+def test_a_death_deposits_trusted_entries_and_every_warning(row: dict[str, Any], comes: bool) -> None:
     assert bool(shelf(row, deaths=dead("g-1"))) is comes
-    assert not shelf(row), "the living leave nothing by themselves"
+    assert not shelf(row), "a living golem deposits nothing by itself"
 
 
-def test_confidence_counts_as_it_is_at_death_and_warnings_are_bloodstains() -> None:
+def test_deposits_use_the_confidence_at_death_and_warnings_are_bloodstains() -> None:
     faded = entry("g-1", pattern("a"), confidence_ppm=900_000, anchor_at=DIED - 60 * DAY)
     warned = entry("g-1", pattern("b"), kind="warning", sign=-1)
     (row,) = shelf(faded, warned, deaths=dead("g-1"))
@@ -93,7 +93,7 @@ def test_confidence_counts_as_it_is_at_death_and_warnings_are_bloodstains() -> N
     assert (row["golem_ids"], row["event_ids"]) == (["g-1"], ["death of g-1"])
 
 
-def test_a_pull_takes_what_does_not_come_by_itself_within_25_seconds_and_no_later() -> None:
+def test_a_pull_deposits_an_entry_only_within_25_seconds_after_the_death() -> None:
     held = grimoire(sure("g-1", pattern("a"), 0.2), sure("g-1", pattern("b"), 0.2))
     first, second = held["entry_id"].to_pylist()
 
@@ -106,9 +106,9 @@ def test_a_pull_takes_what_does_not_come_by_itself_within_25_seconds_and_no_late
     assert pulled("unknown", 1) == 0
 
 
-def test_three_siblings_beside_whose_experience_it_was_make_an_entry_flow_over() -> None:
+def test_three_validating_siblings_deposit_an_entry_by_overflow() -> None:
     rule = pattern("a")
-    own, heirs = borne_out("g-0", rule), [borne_out(f"g-{i}", rule, origin="g-0") for i in (1, 2, 3)]
+    own, heirs = confirmed_entry("g-0", rule), [confirmed_entry(f"g-{i}", rule, origin="g-0") for i in (1, 2, 3)]
     assert shelf(own, *heirs[:2]) == []
     (row,) = shelf(own, *heirs)
     assert (row["channel"], row["validator_count"], row["validator_ids"]) == (
@@ -116,13 +116,13 @@ def test_three_siblings_beside_whose_experience_it_was_make_an_entry_flow_over()
         4,
         ["g-0", "g-1", "g-2", "g-3"],
     )
-    unproven = [borne_out(f"g-{i}", rule, origin="g-0", validations=1, contradictions=1) for i in (1, 2, 3)]
-    assert shelf(own, *unproven) == [], "who only received it and saw as much against it bears nothing out"
-    idle = [borne_out(f"g-{i}", rule, origin="g-0", own_count=0) for i in (1, 2, 3)]
-    assert shelf(own, *idle) == [], "who has no outcomes of its own bears nothing out"
+    unproven = [confirmed_entry(f"g-{i}", rule, origin="g-0", validations=1, contradictions=1) for i in (1, 2, 3)]
+    assert shelf(own, *unproven) == [], "a sibling with as many contradictions is no validator"
+    idle = [confirmed_entry(f"g-{i}", rule, origin="g-0", own_count=0) for i in (1, 2, 3)]
+    assert shelf(own, *idle) == [], "a sibling without outcomes of its own is no validator"
 
 
-def test_owners_are_apart() -> None:
+def test_libraries_of_different_owners_are_separate() -> None:
     rule = pattern("a")
     rows = [sure(f"g-{i}", rule, 0.8, own_count=4) for i in range(4)]
     apart = lives("g-0", "g-1") + lives("g-2", "g-3", owner="o-2")
@@ -131,7 +131,7 @@ def test_owners_are_apart() -> None:
     assert (row["owner_id"], row["validator_ids"]) == ("o-2", ["g-2", "g-3"])
 
 
-def test_alike_entries_are_one_row_and_the_side_that_more_bear_out_stands() -> None:
+def test_similar_entries_merge_into_one_row_with_the_sign_of_the_majority() -> None:
     rule = pattern("a")
     good = [sure(f"g-{i}", rule, 0.8, own_count=4, validations=i) for i in (1, 2)]
     bad = sure("g-3", rule, 0.9, own_count=4, sign=-1, kind="warning")
@@ -142,23 +142,23 @@ def test_alike_entries_are_one_row_and_the_side_that_more_bear_out_stands() -> N
     assert row["entry_id"] in row["entry_ids"]
 
 
-def test_levels_are_alike_where_they_lie_in_one_step_of_1_2_5() -> None:
-    gas = [borne_out(f"g-{i}", baseline("gas_price"), effect_mean_ppm=30_000 + i) for i in range(4)]
+def test_levels_within_one_step_of_1_2_5_are_merged() -> None:
+    gas = [confirmed_entry(f"g-{i}", baseline("gas_price"), effect_mean_ppm=30_000 + i) for i in range(4)]
     assert len(shelf(*gas)) == 1
     gas[3]["effect_mean_ppm"] = 60_000
     assert shelf(*gas) == []
 
 
-def test_a_wider_rule_is_validated_by_who_bears_out_all_its_parts() -> None:
+def test_a_wider_rule_is_validated_by_golems_that_confirm_all_its_parts() -> None:
     wide = sure("g-1", pattern("a", gas_band="not_dear"), 0.8, own_count=4)
-    cheap, normal = (borne_out("g-2", pattern("a", gas_band=band)) for band in ("cheap", "normal"))
+    cheap, normal = (confirmed_entry("g-2", pattern("a", gas_band=band)) for band in ("cheap", "normal"))
     rows = {r["gas_band"]: r for r in shelf(wide, cheap, deaths=dead("g-1"))}
     assert rows["not_dear"]["validator_ids"] == ["g-1"]
     rows = {r["gas_band"]: r for r in shelf(wide, cheap, normal, deaths=dead("g-1"))}
     assert rows["not_dear"]["validator_ids"] == ["g-1", "g-2"]
 
 
-def test_five_golems_make_it_battle_tested_once_and_no_surer_than_95_percent() -> None:
+def test_five_validators_make_an_entry_battle_tested_up_to_95_percent() -> None:
     def tested(confidence: float, golems: int) -> dict[str, Any]:
         rows = [sure(f"g-{i}", pattern("a"), confidence, own_count=4) for i in range(golems)]
         (row,) = shelf(*rows, deaths=dead("g-0"))
@@ -170,9 +170,9 @@ def test_five_golems_make_it_battle_tested_once_and_no_surer_than_95_percent() -
     assert tested(0.97, 5)["confidence_ppm"] == 970_000, "nothing is lowered"
 
 
-def test_five_independent_lineages_that_were_equipped_make_it_a_default_of_its_archetype() -> None:
+def test_five_equipped_lineages_make_an_entry_a_default_of_its_archetype() -> None:
     rule = pattern("a")
-    rows = [borne_out(f"g-{i}", rule, origin="g-0") for i in range(1, 7)]
+    rows = [confirmed_entry(f"g-{i}", rule, origin="g-0") for i in range(1, 7)]
 
     def default(lineages: dict[int, str], given: range) -> tuple[bool, int, str]:
         expected_rows = [
@@ -188,7 +188,7 @@ def test_five_independent_lineages_that_were_equipped_make_it_a_default_of_its_a
     assert default({0: "one", 1: "one"}, range(1, 6)) == (False, 4, "uniswap_v3 USDC/WETH"), "heirs are not independent"
 
 
-def test_what_three_golems_find_within_a_week_is_a_kit_once_two_bear_it_out_after_that() -> None:
+def test_three_discoveries_in_a_week_and_two_validations_publish_a_kit() -> None:
     rule = pattern("a")
 
     def kits(created: list[float], validated: list[float]) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ def lives(ticks: list[int], returns: list[float] | None = None, golems: int = 2)
 
 
 @pytest.mark.row("X-5")
-def test_a_gain_of_life_is_the_median_of_the_pairs_ratios() -> None:
+def test_the_lifetime_gain_is_the_median_of_the_ratios_of_pairs() -> None:
     result = gain(lives([120, 150, 90, 130]), lives([100, 100, 100, 100]), ("a", "b"), LIFETIME, 0, POLICY.worth)
     assert result.median == pytest.approx(0.25)
     assert result.mean == pytest.approx(0.225)
@@ -39,12 +39,14 @@ def test_a_gain_of_life_is_the_median_of_the_pairs_ratios() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_an_interval_is_over_markets_so_that_many_golems_of_one_market_prove_nothing() -> None:
+def test_an_interval_resamples_markets_and_not_golems() -> None:
     column = np.repeat([0.5, -0.4, 0.6], 50)
     low, high = interval(column, np.repeat([0, 1, 2], 50), 0, 400)
     assert low < 0 < high, "a hundred and fifty golems, but three markets"
     assert interval(column, np.repeat([0, 1, 2], 50), 0, 400) == (low, high), "the same draws"
-    assert interval(column[:100], np.zeros(100, np.int64), 0, 400) == (-0.4, 0.5), "one market proves nothing at all"
+    assert interval(column[:100], np.zeros(100, np.int64), 0, 400) == (-0.4, 0.5), (
+        "one market gives the whole range of its golems"
+    )
     assert interval(np.full(40, 0.3), np.arange(40), 1, 400) == (0.3, 0.3)
 
 
@@ -54,7 +56,7 @@ def test_an_interval_is_over_markets_so_that_many_golems_of_one_market_prove_not
     [(130, 110, [True, True, True]), (110, 100, [False, True, True]), (90, 95, [False, False, False]),
      (130, 130, [True, True, False])],
 )  # fmt: skip
-def test_bounds_are_kept_by_who_surely_lives_longer(heirs: int, clones: int, kept: list[bool]) -> None:
+def test_a_lineage_bound_is_kept_if_the_gain_surely_exceeds_it(heirs: int, clones: int, kept: list[bool]) -> None:
     lived = {HEIRS: lives([heirs] * 8), ORPHANS: lives([100] * 8), CLONES: lives([clones] * 8),
              TOTAL_RECALL: lives([100] * 8)}  # fmt: skip
     result = lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)
@@ -62,7 +64,7 @@ def test_bounds_are_kept_by_who_surely_lives_longer(heirs: int, clones: int, kep
 
 
 @pytest.mark.row("X-5")
-def test_who_lives_longer_but_surely_poorer_has_not_beaten_clones() -> None:
+def test_heirs_with_longer_but_poorer_lives_do_not_beat_clones() -> None:
     lived = {c: lives([100] * 8) for c in CONDITIONS}
     lived[HEIRS] = lives([130] * 8, [-0.2] * 8)
     assert not lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)[-1].kept
@@ -82,21 +84,21 @@ def given(condition: str) -> pa.Table:
 
 
 @pytest.mark.row("X-5")
-def test_each_condition_begins_with_what_it_says() -> None:
+def test_each_condition_starts_with_its_own_entries() -> None:
     assert given(ORPHANS).num_rows == 0
     heirs, clones, recall = given(HEIRS), given(CLONES), given(TOTAL_RECALL)
     assert {g for t in (heirs, clones, recall) for g in t["golem_id"].to_pylist()} == {"g-heir"}
     assert all(t.schema == ENTRY_SCHEMA for t in (heirs, clones, recall))
-    assert heirs.num_rows == 1, "only what lives crosses"
-    assert heirs["own_count"].to_pylist() == [0], "and no private evidence"
+    assert heirs.num_rows == 1, "only active entries cross"
+    assert heirs["own_count"].to_pylist() == [0], "private evidence does not cross"
     assert sorted(clones["status"].to_pylist()) == ["active", "candidate", "pruned"]
     assert pc.sum(clones["own_count"]).as_py() == 7
     living = recall.filter(pc.equal(recall["status"], "active"))
-    assert sorted(living["kind"].to_pylist()) == ["heuristic", "warning"], "what was forgotten is not"
+    assert sorted(living["kind"].to_pylist()) == ["heuristic", "warning"], "pruned entries are active again"
 
 
 @pytest.mark.row("X-5")
-def test_what_a_clone_inherits_never_fades_and_an_heir_s_does() -> None:
+def test_entries_of_a_clone_do_not_decay_and_those_of_an_heir_do() -> None:
     later = np.int64((DIED + timedelta(days=60)).timestamp() * 1e6)
     first = np.int64(DIED.timestamp() * 1e6)
 
@@ -111,7 +113,7 @@ def test_what_a_clone_inherits_never_fades_and_an_heir_s_does() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_conditions_differ_in_what_they_know_alone() -> None:
+def test_conditions_differ_only_in_their_entries() -> None:
     result = live_synthetic(Descent(seed=3, golems=2, days=1, judged_days=1, ancestors=1), POLICY)
     assert result.known[ORPHANS] == 0 < result.known[HEIRS] <= result.known[CLONES] <= result.known[TOTAL_RECALL]
     heirs, orphans = result.lives[HEIRS], result.lives[ORPHANS]

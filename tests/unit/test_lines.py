@@ -23,7 +23,7 @@ def some(random: Random) -> tuple[Lines, list[bytes]]:
     return Lines(text, np.array(bounds)), kept
 
 
-def test_a_line_is_what_lies_between_its_bounds() -> None:
+def test_lines_equal_the_bytes_between_their_bounds() -> None:
     random = Random(3)
     for _ in range(200):
         lines, kept = some(random)
@@ -39,7 +39,7 @@ def test_a_line_is_what_lies_between_its_bounds() -> None:
         assert lines.column(which).to_pylist() == [kept[at] for at in which.tolist()]
 
 
-def test_lines_go_in_runs_of_so_many_bytes_and_at_least_one() -> None:
+def test_a_run_has_a_maximum_of_bytes_and_at_least_one_line() -> None:
     lines = Lines.of([b"x" * 3, b"x" * 3, b"x" * 3, b"x" * 50, b"x", b""])
     assert list(lines.runs(11)) == [range(3), range(3, 4), range(4, 6)]
     assert list(lines.runs(10)) == [range(2), range(2, 3), range(3, 4), range(4, 6)]

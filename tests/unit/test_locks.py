@@ -11,7 +11,7 @@ from bardo_pipeline.storage import locks
 
 
 @pytest.mark.row("EV-3")
-def test_a_child_that_was_forked_under_a_lock_keeps_nothing_of_it(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> None:
     ready, done = os.pipe(), os.pipe()
     with locks.held(tmp_path / "lock"):
         child = os.fork()
@@ -28,7 +28,7 @@ def test_a_child_that_was_forked_under_a_lock_keeps_nothing_of_it(tmp_path: Path
 
 
 @pytest.mark.row("EV-3")
-def test_a_dead_parent_s_lock_is_free_though_its_child_lives(tmp_path: Path) -> None:
+def test_the_lock_of_a_dead_parent_is_free_while_its_child_lives(tmp_path: Path) -> None:
     ready, done = os.pipe(), os.pipe()
     parent = os.fork()
     if not parent:
@@ -46,7 +46,7 @@ def test_a_dead_parent_s_lock_is_free_though_its_child_lives(tmp_path: Path) -> 
     os.close(done[1])
 
 
-def test_who_looks_and_who_waits(tmp_path: Path) -> None:
+def test_a_taken_lock_is_reported_without_waiting_or_creating_a_file(tmp_path: Path) -> None:
     with locks.held(tmp_path / "lock", shared=True), locks.held_if_free(tmp_path / "lock") as free:
         assert not free
     with locks.held_if_free(tmp_path / "lock") as free:

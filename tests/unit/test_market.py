@@ -31,7 +31,7 @@ def test_price_of_a_tick_follows_the_formula() -> None:
     np.testing.assert_allclose(price_of_tick(ticks), expected, rtol=1e-9)
 
 
-def test_a_tick_survives_the_way_to_its_price_and_back() -> None:
+def test_a_tick_survives_a_round_trip_through_its_price() -> None:
     ticks = np.arange(190_000, 210_000, dtype=np.int32)
     np.testing.assert_array_equal(tick_of_price(price_of_tick(ticks)), ticks)
 
@@ -56,7 +56,9 @@ def test_a_higher_tick_is_a_lower_price() -> None:
         ("at_us", 1, "not on the minute"),
     ],
 )
-def test_a_bar_out_of_range_is_named(market: Market, column: str, value: float, fact: str) -> None:
+def test_a_bar_out_of_range_is_refused_with_column_and_bar(
+    market: Market, column: str, value: float, fact: str
+) -> None:
     with pytest.raises(TraceError, match=fact) as caught:
         replace(market, **altered(market, column, 3, value))
     assert caught.value.column == column
@@ -77,7 +79,7 @@ def test_columns_of_another_length_type_or_shape_are_refused(market: Market, col
 @pytest.mark.parametrize(
     ("parameter", "value"), [("fee_ppm", 0), ("fee_ppm", 1_000_000), ("native_usd_micros", 0), ("name", "")]
 )
-def test_parameters_out_of_range_are_named(market: Market, parameter: str, value: Any) -> None:
+def test_parameters_out_of_range_are_refused_by_name(market: Market, parameter: str, value: Any) -> None:
     with pytest.raises(TraceError) as caught:
         replace(market, **{parameter: value})
     assert caught.value.column == parameter
@@ -88,7 +90,7 @@ def test_a_market_without_bars_is_refused(market: Market) -> None:
         replace(market, **{column: getattr(market, column)[:0] for column in ARRAY_DTYPES})
 
 
-def test_a_slice_holds_its_bars_and_nothing_else(market: Market) -> None:
+def test_a_slice_contains_exactly_its_bars(market: Market) -> None:
     part = market.slice(10, 20)
     assert part.bars == 10
     assert part.truths == market.truths
@@ -102,7 +104,7 @@ def test_a_slice_beyond_the_bars_is_refused(market: Market, start: int, stop: in
         market.slice(start, stop)
 
 
-def test_the_arrays_cannot_be_written_and_the_givers_stay_writable() -> None:
+def test_market_arrays_are_read_only_and_the_given_arrays_stay_writable() -> None:
     column = np.full(4, 30.0)
     market = replace(flat_market(bars=4, start=START), gas_gwei=column)
     with pytest.raises(ValueError, match="read-only"):
@@ -131,7 +133,7 @@ def test_the_hash_covers_every_array_and_parameter_but_not_the_truths(market: Ma
     assert len(market.content_hash) == 64
 
 
-def test_a_flat_market_is_flat_and_cheap() -> None:
+def test_a_flat_market_has_constant_columns() -> None:
     market = flat_market(bars=100, start=START)
     assert len(set(market.price)) == len(set(market.gas_gwei)) == len(set(market.volume_usd_micros)) == 1
     assert market.price[0] == pytest.approx(1_800, rel=1e-4)
@@ -142,7 +144,7 @@ def test_a_flat_market_is_flat_and_cheap() -> None:
     ("bars", "start"),
     [(0, START), (5, START.replace(tzinfo=None)), (5, START.replace(second=1)), (5, START.replace(microsecond=1))],
 )
-def test_no_bars_or_a_start_off_the_minute_is_refused(bars: int, start: datetime) -> None:
+def test_a_market_without_bars_or_with_a_start_off_the_minute_is_refused(bars: int, start: datetime) -> None:
     with pytest.raises(ConfigError):
         flat_market(bars=bars, start=start)
     with pytest.raises(ConfigError):

@@ -50,7 +50,7 @@ def order(rules: list[dict[str, Any]], life: list[dict[str, Any]] | None = None)
 
 
 @pytest.mark.row("INH-15")
-def test_who_knows_nothing_has_no_order_and_lessons_make_it() -> None:
+def test_order_is_zero_without_rules_and_rises_with_lessons() -> None:
     assert order([])["order"] == 0.0
     result = order(LESSONS)
     assert result["order"] > 0.65
@@ -59,7 +59,7 @@ def test_who_knows_nothing_has_no_order_and_lessons_make_it() -> None:
 
 
 @pytest.mark.row("INH-15")
-def test_duplicates_raise_nothing_and_thin_it_out() -> None:
+def test_duplicate_rules_do_not_raise_order_and_lower_order_per_rule() -> None:
     plain = order(LESSONS)
     wider = [rule(pattern("t", regime=r, gas_band=g), s) for r, s in (("volatile", 1), ("calm", -1))
              for g in ("any", "not_dear", "not_cheap")]  # fmt: skip
@@ -70,7 +70,7 @@ def test_duplicates_raise_nothing_and_thin_it_out() -> None:
 
 
 @pytest.mark.row("INH-15")
-def test_junk_about_what_is_never_met_is_silent_and_thins_it_out() -> None:
+def test_rules_for_unseen_situations_lower_only_the_order_per_rule() -> None:
     plain, facts = order(LESSONS), [decided("created", 0, about=baseline("gas_price"))]
     piled = order([*LESSONS, *facts, *(rule(pattern(f"u{i}"), 1) for i in range(20))])
     assert piled["order"] == plain["order"]
@@ -79,26 +79,26 @@ def test_junk_about_what_is_never_met_is_silent_and_thins_it_out() -> None:
 
 @pytest.mark.row("INH-15")
 @pytest.mark.parametrize("sign", [1, -1])
-def test_junk_about_what_is_met_costs_order(sign: int) -> None:
+def test_an_unfounded_rule_for_a_seen_situation_lowers_order(sign: int) -> None:
     coin = [outcome(C, 50 + i, 500 if i % 2 else -500) for i in range(40)]
     assert order([*LESSONS, rule(C, sign)], LIFE + coin)["order"] < order(LESSONS, LIFE + coin)["order"] - 0.1
 
 
 @pytest.mark.row("INH-15")
-def test_what_is_revalidated_raises_it_and_what_decays_lowers_it() -> None:
+def test_reinforcement_raises_order_and_decay_lowers_it() -> None:
     weak = [rule(A, 1, confidence_ppm=400_000), rule(B, -1, confidence_ppm=400_000)]
     again = [*weak, rule(A, 1, 1, "reinforced", confidence_ppm=900_000)]
     assert order(again)["order"] > order(weak)["order"]
     fading = [row | {"decay_class": "ephemeral"} for row in weak]
     assert order(fading)["order"] < order(weak)["order"]
     wrong = [*weak, rule(A, -1, 1, "reinforced", confidence_ppm=900_000)]
-    assert order(wrong)["order"] < order(weak)["order"], "to be sure of what does not hold is no order"
+    assert order(wrong)["order"] < order(weak)["order"], "confidence in a wrong rule lowers order"
 
 
 @pytest.mark.row("INH-15")
-def test_a_rule_never_counts_for_its_own_evidence_nor_after_it_is_gone() -> None:
+def test_a_rule_counts_only_after_its_creation_and_until_it_is_pruned() -> None:
     at_close = [outcome(A, 24, 500)]
-    assert order([rule(A, 1, cycle=1)], at_close)["spoken_count"] == 0, "the close that made it heard this verdict"
+    assert order([rule(A, 1, cycle=1)], at_close)["spoken_count"] == 0, "the rule was created from this verdict"
     assert order([rule(A, 1)], at_close)["spoken_count"] == 1
     assert order([rule(A, 1), rule(A, 1, 1, "pruned", status="pruned")], at_close)["spoken_count"] == 1
     later = [outcome(A, 25, 500)]
@@ -106,13 +106,13 @@ def test_a_rule_never_counts_for_its_own_evidence_nor_after_it_is_gone() -> None
 
 
 @pytest.mark.row("INH-15")
-def test_what_was_inherited_is_told_apart() -> None:
+def test_inherited_order_is_counted_separately() -> None:
     result = order([rule(A, 1, generation=1, origin_golem_id="g-0"), rule(B, -1)])
     assert 0 < result["inherited_ubits"] < result["count_ubits"] - result["known_ubits"]
 
 
 @pytest.mark.row("INH-15")
-def test_a_lineage_that_learns_gains_order_and_one_that_piles_up_does_not() -> None:
+def test_a_learning_lineage_gains_order_and_an_accumulating_lineage_does_not() -> None:
     golems = [(f"g-{g}{i}", g) for g in range(3) for i in range(4)]
     life = [item | {"golem_id": name} for name, _ in golems for item in LIFE]
 
@@ -162,7 +162,7 @@ def lives(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 @pytest.mark.row("INH-15")
 @settings(deadline=None, max_examples=times(40))
 @given(lives(), st.integers(0, 2**32))
-def test_order_equals_its_twin_in_whatever_order_rows_come(
+def test_order_equals_the_reference_for_any_order_of_rows(
     life: tuple[list[dict[str, Any]], list[dict[str, Any]]], seed: int
 ) -> None:
     table = decisions(*life[0])

@@ -37,7 +37,7 @@ WEEK = timedelta(days=7)
 Row = dict[str, Any]
 
 
-def word(kind: str, cycle: int, number: int = 1, *, every: timedelta = WEEK / SPAN, **fields: Any) -> Order:
+def override(kind: str, cycle: int, number: int = 1, *, every: timedelta = WEEK / SPAN, **fields: Any) -> Order:
     """An override of the storm's rule at the beginning of a cycle."""
     at = START + SPAN * (cycle - 1) * every
     return order("g-1", number, f"Entry{kind}", RULE, CYCLE * (cycle - 1), at=at, **fields)
@@ -61,10 +61,10 @@ def operations(decided: list[Row]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.row("X-8")
-def test_what_is_pinned_neither_fades_nor_is_pruned() -> None:
+def test_a_pinned_entry_does_not_decay_and_is_not_pruned() -> None:
     loose, _ = decide_storm([GOOD, *[SILENCE] * 8])
     assert loose[-1]["operation"] == "pruned"
-    decided, entry = decide_storm([GOOD, *[SILENCE] * 8], word("Pinned", 2))
+    decided, entry = decide_storm([GOOD, *[SILENCE] * 8], override("Pinned", 2))
     assert operations(decided) == [(1, "created"), (2, "pinned")]
     assert (decided[1]["reason"], decided[1]["cause_event"]) == ("its owner pinned it: I was there", "g-1-1")
     assert decided[1]["cause_ticks"] == []
@@ -78,20 +78,20 @@ def _bare(entry: Row) -> Row:
 
 
 @pytest.mark.row("X-8")
-def test_evidence_goes_through_a_pin_and_still_nothing_prunes_it() -> None:
+def test_evidence_changes_a_pinned_entry_without_pruning_it() -> None:
     against = [STRONG, *[WORSE] * 12]
-    decided, entry = decide_storm(against, word("Pinned", 2), every=timedelta(minutes=1))
+    decided, entry = decide_storm(against, override("Pinned", 2), every=timedelta(minutes=1))
     assert "contradicted" in {row["operation"] for row in decided}
     assert entry["confidence_ppm"] < 50_000 < entry["pinned_ppm"]
     assert entry["status"] == "active"
 
 
 @pytest.mark.row("X-8")
-def test_what_is_unpinned_fades_from_there_on() -> None:
+def test_an_unpinned_entry_decays_from_that_moment_on() -> None:
     story = [GOOD, *[SILENCE] * 7]
-    decided, entry = decide_storm(story, word("Pinned", 2), word("Unpinned", 5, 2))
+    decided, entry = decide_storm(story, override("Pinned", 2), override("Unpinned", 5, 2))
     assert operations(decided)[:3] == [(1, "created"), (2, "pinned"), (5, "unpinned")]
-    assert decided[2]["confidence_ppm"] == 600_000, "not as if it had faded all the while"
+    assert decided[2]["confidence_ppm"] == 600_000, "it did not decay while it was pinned"
     assert decided[2]["anchor_at"] == decided[2]["at"]
     assert entry["pinned_ppm"] == 0
     half_life = timedelta(days=POLICY.decay.regime_conditional_days)
@@ -100,53 +100,55 @@ def test_what_is_unpinned_fades_from_there_on() -> None:
 
 
 @pytest.mark.row("X-8")
-def test_what_is_retracted_comes_back_by_later_evidence_alone() -> None:
+def test_a_retracted_entry_is_created_again_only_by_later_evidence() -> None:
     instant = timedelta(milliseconds=1)
     item = Chapter(1, 1_500)
-    gone, entry = decide_storm([GOOD, GOOD, item, item], word("Retracted", 2, every=instant), every=instant)
+    gone, entry = decide_storm([GOOD, GOOD, item, item], override("Retracted", 2, every=instant), every=instant)
     place = operations(gone).index((2, "retracted"))
-    assert operations(gone)[:2] == [(1, "created"), (2, "reinforced")], "what the cycle still said of it"
+    assert operations(gone)[:2] == [(1, "created"), (2, "reinforced")], "decisions of the cycle before the retraction"
     assert gone[place]["confidence_before_ppm"] == gone[place]["confidence_ppm"] > 600_000
     assert (gone[place]["status"], gone[place]["fades_at"]) == ("retracted", None)
     assert [o for _, o in operations(gone)[place + 1 :]] == ["staged"] * 2, (
-        "two are no cluster, older ones do not count"
+        "two decisions are no cluster, and older evidence does not count"
     )
     assert (entry["status"], entry["own_count"], entry["pinned_ppm"]) == ("retracted", 2, 0)
-    back, entry = decide_storm([GOOD, GOOD, item, item, item], word("Retracted", 2, every=instant), every=instant)
+    back, entry = decide_storm([GOOD, GOOD, item, item, item], override("Retracted", 2, every=instant), every=instant)
     assert operations(back)[-1] == (5, "created")
     assert (entry["status"], entry["evidence_count"], entry["confidence_ppm"]) == ("active", 3, 600_000)
 
 
 @pytest.mark.row("X-8")
-def test_whatever_else_is_said_in_its_cycle_a_retraction_holds() -> None:
+def test_a_retraction_prevails_over_other_overrides_of_its_cycle() -> None:
     instant = timedelta(milliseconds=1)
-    words = (
-        word("Retracted", 2, 1, every=instant), word("Pinned", 2, 2, every=instant),
-        word("Corrected", 2, 3, every=instant, confidence=1.0),
+    orders = (
+        override("Retracted", 2, 1, every=instant), override("Pinned", 2, 2, every=instant),
+        override("Corrected", 2, 3, every=instant, confidence=1.0),
     )  # fmt: skip
-    decided, entry = decide_storm([GOOD, SILENCE, SILENCE], *words, every=instant)
+    decided, entry = decide_storm([GOOD, SILENCE, SILENCE], *orders, every=instant)
     assert operations(decided)[1:] == [(2, "pinned"), (2, "corrected"), (2, "retracted")]
     assert (entry["status"], entry["pinned_ppm"]) == ("retracted", 0)
 
 
 @pytest.mark.row("X-8")
-def test_a_correction_puts_the_owners_confidence_and_pace_in_place_of_what_was_known() -> None:
+def test_a_correction_replaces_confidence_and_decay_class() -> None:
     decided, entry = decide_storm(
-        [GOOD, SILENCE, SILENCE], word("Corrected", 2, confidence=0.9, decay_class="ephemeral")
+        [GOOD, SILENCE, SILENCE], override("Corrected", 2, confidence=0.9, decay_class="ephemeral")
     )
-    assert operations(decided) == [(1, "created"), (2, "corrected"), (3, "pruned")], "a day's half-life, and a week"
+    assert operations(decided) == [(1, "created"), (2, "corrected"), (3, "pruned")], "a week at a half-life of a day"
     assert (decided[1]["confidence_ppm"], decided[1]["anchor_at"]) == (900_000, decided[1]["at"])
     assert decided[1]["decay_class"] == "ephemeral"
     assert entry["decay_class"] == "ephemeral"
-    decided, _ = decide_storm([GOOD, SILENCE], word("Corrected", 2, decay_class="structural"))
+    decided, _ = decide_storm([GOOD, SILENCE], override("Corrected", 2, decay_class="structural"))
     faded = decided[1]["confidence_before_ppm"]
     assert faded < 600_000
-    assert (decided[1]["confidence_ppm"], decided[1]["fades_at"]) == (faded, None), "what faded until then is gone"
+    assert (decided[1]["confidence_ppm"], decided[1]["fades_at"]) == (faded, None), "earlier decay is not undone"
 
 
 @pytest.mark.row("X-8")
 def test_a_pin_follows_a_corrected_confidence() -> None:
-    decided, entry = decide_storm([GOOD, *[SILENCE] * 6], word("Pinned", 2), word("Corrected", 3, 2, confidence=0.3))
+    decided, entry = decide_storm(
+        [GOOD, *[SILENCE] * 6], override("Pinned", 2), override("Corrected", 3, 2, confidence=0.3)
+    )
     assert [row["pinned_ppm"] for row in decided] == [0, 600_000, 300_000]
     assert entry["status"] == "active"
 
@@ -156,14 +158,14 @@ def test_a_pin_follows_a_corrected_confidence() -> None:
     ("verdict", "sign", "kind", "anti"),
     [("pays", 1, "heuristic", False), ("harms", -1, "warning", False), ("anti_knowledge", -1, "warning", True)],
 )
-def test_a_verdict_stands_against_what_was_gathered_for_the_old_one(
+def test_a_corrected_verdict_discards_the_evidence_for_the_old_verdict(
     verdict: str, sign: int, kind: str, anti: bool
 ) -> None:
     minute = timedelta(minutes=1)
     story = [STRONG, STRONG, STRONG, STRONG]
     before, rule = decide_storm(story, every=minute)
     assert (rule["sign"], rule["kind"]) == (1, "heuristic"), before
-    orders = word("Corrected", 5, every=minute, verdict=verdict, confidence=0.8)
+    orders = override("Corrected", 5, every=minute, verdict=verdict, confidence=0.8)
     decided, entry = decide_storm([*story, SILENCE], orders, every=minute)
     assert (entry["sign"], entry["kind"], entry["is_anti_knowledge"]) == (sign, kind, anti)
     assert entry["confidence_ppm"] == 800_000
@@ -172,30 +174,30 @@ def test_a_verdict_stands_against_what_was_gathered_for_the_old_one(
     assert ("do not act" in entry["text"]) is turned
     decided, entry = decide_storm([*story, SILENCE, Chapter(3, -4_000)], orders, every=minute)
     if turned:
-        said_last = [row["operation"] for row in decided if row["cycle"] == decided[-1]["cycle"]]
-        assert "reinforced" in said_last, "the old evidence does not outweigh the new"
+        last_operations = [row["operation"] for row in decided if row["cycle"] == decided[-1]["cycle"]]
+        assert "reinforced" in last_operations, "the old evidence does not outweigh the new"
 
 
 @pytest.mark.row("X-8")
-def test_an_entry_that_is_not_there_is_nothing_to_say_something_of() -> None:
+def test_an_override_of_a_missing_entry_changes_nothing() -> None:
     quiet, _ = decide_storm([GOOD, SILENCE], every=timedelta(minutes=1))
-    early, _ = decide_storm([GOOD, SILENCE], word("Retracted", 1), every=timedelta(minutes=1))
-    assert early == quiet, "in its first cycle nobody had seen it"
+    early, _ = decide_storm([GOOD, SILENCE], override("Retracted", 1), every=timedelta(minutes=1))
+    assert early == quiet, "the entry does not exist before its first cycle closes"
 
 
 @pytest.mark.row("X-8")
-def test_a_cycle_without_records_is_closed_by_what_was_said_in_it() -> None:
+def test_an_override_is_applied_in_a_cycle_without_records() -> None:
     records = stream([Life("g-1", {STORM: (GOOD,)}, (0,), timedelta(minutes=1), SPAN)])
     state = GrimoireState()
-    orders = (word("Retracted", 3, every=timedelta(minutes=1)),)
+    orders = (override("Retracted", 3, every=timedelta(minutes=1)),)
     made = curate(state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash="p", orders=orders)
     assert made.decisions["operation"].to_pylist()[-1] == "retracted"
     assert made.decisions["at"][-1].as_py() == orders[0].at
-    assert made.cycles["cycle"].to_pylist() == [1], "nobody lived it"
+    assert made.cycles["cycle"].to_pylist() == [1], "the cycle has no records"
 
 
 @pytest.mark.row("X-8")
-def test_a_pin_ends_with_the_golem_and_is_worth_what_it_held_until_then() -> None:
+def test_a_pin_ends_at_death_with_the_confidence_that_it_held() -> None:
     held = handmade_grimoires.entry(pinned_ppm=600_000, decay_class="tactical")
     entries, deaths = handmade_grimoires.grimoire(held), handmade_grimoires.deaths("g-1")
     assert handmade_grimoires.confidence_at(entries, handmade_grimoires.DIED) == [600_000]
@@ -230,13 +232,13 @@ PLACE = {"number": 1, "entry_id": RULE, "tick_seen": 7, "cycle_seen": 0, "why": 
         ({"confidence": 0.4, "sign": 1}, "sign"),
     ],
 )
-def test_a_correction_out_of_its_range_is_none(wrong: Row, text: str) -> None:
+def test_an_invalid_correction_is_refused(wrong: Row, text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         Corrected.model_validate(PLACE | wrong)
 
 
 @pytest.mark.row("X-8")
-def test_overrides_are_read_from_events_in_whatever_order_and_however_often_they_come() -> None:
+def test_overrides_do_not_depend_on_order_or_repetition_of_events() -> None:
     payloads = [
         Pinned(**PLACE | {"number": 1}), Corrected(**PLACE | {"number": 2, "confidence": 0.5, "note": "n"}),
         Unpinned(**PLACE | {"number": 3, "tick_seen": 120}), Retracted(**PLACE | {"number": 4, "tick_seen": 149}),

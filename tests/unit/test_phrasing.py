@@ -52,7 +52,7 @@ DEATH = "I died at tick 4051: my credits ran out."
         (DEATH, "I died at tick 4051, when my credits ran out."),
     ],
 )  # fmt: skip
-def test_other_words_for_the_same_claim_may_stand(sentence: str, wording: str) -> None:
+def test_a_rephrasing_of_the_same_claim_is_accepted(sentence: str, wording: str) -> None:
     assert fault_of(sentence, wording) is None
 
 
@@ -113,7 +113,7 @@ def test_other_words_for_the_same_claim_may_stand(sentence: str, wording: str) -
         (DEATH, ".", f", {'and so on ' * 20}.", "characters"),
     ],
 )  # fmt: skip
-def test_what_claims_more_or_less_or_something_else_may_not(sentence: str, old: str, new: str, named: str) -> None:
+def test_a_rephrasing_that_changes_the_claim_is_refused(sentence: str, old: str, new: str, named: str) -> None:
     assert sentence.count(old) == 1
     fault = fault_of(sentence, sentence.replace(old, new))
     assert fault is not None
@@ -142,7 +142,7 @@ def derived() -> list[str]:
     return [*rules, *levels, *links]
 
 
-def test_no_derived_sentence_says_what_another_says() -> None:
+def test_derived_sentences_have_different_claims() -> None:
     """Two derived sentences that differ in one word of the vocabulary have different claims."""
     sentences = derived()
     assert len(set(sentences)) == len(sentences)
@@ -158,21 +158,21 @@ TESTAMENT = {name: [] for name in CATEGORIES} | {
 }  # fmt: skip
 
 
-def test_the_best_sentences_of_every_category_are_asked_about_first() -> None:
+def test_the_best_sentences_of_every_category_come_first() -> None:
     everything = [Sentence("worked", RULE), Sentence("worked", FORGET), Sentence("failed", DEATH)]
     everything.append(Sentence("ask", QUESTION))
     assert list(sentences_of(TESTAMENT, 9)) == everything
     assert list(sentences_of(TESTAMENT, 3)) == [everything[0], *everything[2:]]
 
 
-def test_the_same_sentences_are_the_same_question_and_others_are_not() -> None:
+def test_equal_sentences_give_equal_prompts_and_other_sentences_another_hash() -> None:
     whole, part = (prompt_of(sentences_of(TESTAMENT, most)) for most in (9, 3))
     assert whole == prompt_of(sentences_of(TESTAMENT, 9))
     assert whole.hash != part.hash
     assert all(f'"{word}"' in whole.question for word in ("number", "heading", "sentence"))
 
 
-def test_each_wording_is_judged_by_itself_and_who_is_phrased_twice_keeps_its_sentence() -> None:
+def test_each_wording_is_judged_alone_and_a_duplicate_wording_is_refused() -> None:
     rows = [(2, DEATH.replace(":", ",")), (1, RULE + " Always."), (7, "Whose am I?"), (3, QUESTION), (3, QUESTION)]
     answer = Phrasing.model_validate({"sentences": [{"number": n, "wording": w} for n, w in rows]})
     sentences = (Sentence("worked", RULE), Sentence("failed", DEATH), Sentence("ask", QUESTION))

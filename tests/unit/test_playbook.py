@@ -17,7 +17,7 @@ def _thresholds(life: CuratedLife) -> dict[str, float]:
     return rebalance_threshold
 
 
-def test_a_heuristic_lowers_its_regimes_threshold_to_its_band_and_a_warning_lifts_it_above() -> None:
+def test_a_heuristic_lowers_the_threshold_of_its_regime_and_a_warning_raises_it() -> None:
     base = POLICY.playbook.rebalance_threshold
     low, high = STORM._replace(score=0.55), LULL
     life = lived((low, [GOOD, STRONG, STRONG]), (high, [SILENCE, BAD, WORSE]))
@@ -28,7 +28,7 @@ def test_a_heuristic_lowers_its_regimes_threshold_to_its_band_and_a_warning_lift
 
 
 @pytest.mark.row("MEM-8")
-def test_a_heuristic_is_staged_and_moves_nothing_until_it_has_proved_itself_and_a_warning_is_heeded_at_once() -> None:
+def test_a_new_heuristic_is_staged_until_confirmed_and_a_warning_acts_at_once() -> None:
     low, high = STORM._replace(score=0.55), LULL
     life = lived((low, [GOOD, STRONG, STRONG]), (high, [BAD, WORSE]))
     ids = {when: life.entry(when)["entry_id"] for when in (low, high)}
@@ -44,7 +44,7 @@ def test_a_heuristic_is_staged_and_moves_nothing_until_it_has_proved_itself_and_
 
 
 @pytest.mark.row("MEM-8")
-def test_a_staged_revision_that_does_not_prove_itself_goes_without_ever_having_moved_anything() -> None:
+def test_an_unconfirmed_staged_heuristic_is_removed_without_effect() -> None:
     life = lived((STORM._replace(score=0.55), [GOOD, GOOD, WORSE, WORSE, WORSE]))
     versions = life.made.playbooks.to_pylist()
     assert [bool(row["staged_entries"]) for row in versions] == [False, True, False]
@@ -72,7 +72,7 @@ def test_a_name_adds_no_lines_to_a_page_and_no_folders_to_a_home(tmp_path: Path)
 
 
 @pytest.mark.row("MEM-8")
-def test_what_was_inherited_has_proved_itself_before() -> None:
+def test_an_inherited_heuristic_is_not_staged() -> None:
     state = GrimoireState()
     life = lived((STORM._replace(score=0.55), [GOOD, GOOD]), state=state)
     assert life.made.playbooks.to_pylist()[-1]["staged_entries"]
@@ -82,13 +82,13 @@ def test_what_was_inherited_has_proved_itself_before() -> None:
     assert _thresholds(heir)["volatile"] == 0.5
 
 
-def test_a_warning_wins_over_a_heuristic_and_nothing_learned_when_gas_is_dear_counts() -> None:
+def test_a_warning_overrides_a_heuristic_and_rules_for_dear_gas_are_ignored() -> None:
     life = lived((STORM, [GOOD, STRONG, STRONG]), (STORM._replace(gas=0.5), [BAD, WORSE]), (RALLY, [BAD, WORSE]))
     assert _thresholds(life)["volatile"] == 0.8
     assert _thresholds(life)["trending_up"] == POLICY.playbook.rebalance_threshold
 
 
-def test_a_rule_that_has_faded_lets_go_of_the_playbook() -> None:
+def test_a_decayed_rule_no_longer_moves_the_threshold() -> None:
     life = lived((STORM._replace(score=0.55), [*[STRONG] * 4, *[SILENCE] * 4]), every=timedelta(hours=12))
     pairs = [(row["cycle"], row["rebalance_threshold"]["volatile"]) for row in life.made.playbooks.to_pylist()]
     assert pairs == [

@@ -1,4 +1,4 @@
-"""A Uniswap v3 position: amounts, value, fees and cost of moving, compared with its twin."""
+"""A Uniswap v3 position: amounts, value, fees and cost of moving, compared with a reference."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def roots(*bounds: float) -> list[np.ndarray]:
 
 @examples
 @given(st.lists(st.tuples(ranges, liquidities), min_size=1, max_size=20), ticks)
-def test_holdings_and_worth_equal_their_twin(held: list[tuple[tuple[int, int], float]], tick: int) -> None:
+def test_holdings_and_worth_equal_the_reference(held: list[tuple[tuple[int, int], float]], tick: int) -> None:
     lower, upper = np.array([r for r, _ in held]).T
     liquidity = np.array([q for _, q in held])
     root = float(sqrt_price(np.array(tick)))
@@ -51,7 +51,7 @@ def test_holdings_and_worth_equal_their_twin(held: list[tuple[tuple[int, int], f
 
 @examples
 @given(ranges, ticks, st.floats(1.0, 1e12))
-def test_what_a_value_buys_is_worth_that_value(held: tuple[int, int], tick: int, value: float) -> None:
+def test_liquidity_bought_for_a_value_is_worth_that_value(held: tuple[int, int], tick: int, value: float) -> None:
     lower, upper, root = roots(*held, tick)
     liquidity = liquidity_for(np.array([value]), lower, upper, root)
     assert worth(liquidity, lower, upper, root)[0] == pytest.approx(value)
@@ -65,7 +65,7 @@ def test_below_its_range_a_position_is_all_quote_and_above_it_all_base() -> None
 
 
 @pytest.mark.parametrize("ratio", [0.25, 0.5, 0.8, 1.25, 4.0])
-def test_a_position_over_all_prices_loses_what_the_formula_says(ratio: float) -> None:
+def test_impermanent_loss_over_all_prices_follows_the_formula(ratio: float) -> None:
     lower, upper = roots(-400_000, 800_000)
     before, after = roots(HERE, HERE - np.log(ratio) / np.log(1.0001))
     liquidity = np.array([1e15])
@@ -77,7 +77,7 @@ def test_a_position_over_all_prices_loses_what_the_formula_says(ratio: float) ->
 
 @examples
 @given(st.lists(ranges, min_size=1, max_size=20), ticks, st.integers(0, 3_000), st.floats(0.0, 1.0))
-def test_the_share_of_a_walk_in_range_equals_its_twin(
+def test_the_share_of_a_walk_in_range_equals_the_reference(
     held: list[tuple[int, int]], low: int, width: int, place: float
 ) -> None:
     lower, upper = np.array(held).T
@@ -86,7 +86,7 @@ def test_the_share_of_a_walk_in_range_equals_its_twin(
     assert computed.tolist() == pytest.approx([twin.share_in_range(*r, low, low + width, tick) for r in held])
 
 
-def test_only_volume_that_crossed_the_range_pays() -> None:
+def test_only_volume_within_the_range_pays_fees() -> None:
     lower, upper = np.array([100, 0, 300]), np.array([200, 50, 400])
     inside = share_in_range(lower, upper, 50.0, 250.0, 120.0)
     assert inside.tolist() == [0.5, 0.0, 0.0]
@@ -96,7 +96,7 @@ def test_only_volume_that_crossed_the_range_pays() -> None:
 
 @examples
 @given(liquidities, st.floats(1e12, 1e20), st.integers(0, 10**14), st.integers(1, 10_000), st.floats(0.0, 1.0))
-def test_fees_equal_their_twin_and_never_exceed_those_of_the_pool(
+def test_fees_equal_the_reference_and_never_exceed_those_of_the_pool(
     liquidity: float, pool: float, volume: int, fee: int, inside: float
 ) -> None:
     computed = fees_micros(np.array([liquidity]), pool, volume, fee, np.array([inside]))[0]
@@ -106,13 +106,13 @@ def test_fees_equal_their_twin_and_never_exceed_those_of_the_pool(
 
 @examples
 @given(st.floats(0.0, 1e11), st.floats(1e15, 1e20), ticks, st.floats(0.0, 0.05), st.floats(0.0, 0.999))
-def test_slippage_equals_its_twin(swap: float, pool: float, tick: int, span: float, luck: float) -> None:
+def test_slippage_equals_the_reference(swap: float, pool: float, tick: int, span: float, luck: float) -> None:
     root = float(sqrt_price(np.array(tick)))
     computed = slippage_ppm(np.array([swap]), pool, root, 500, span, np.array([luck]))[0]
     assert computed == pytest.approx(twin.slippage_ppm(swap, pool, tick, 500, 1 + span, luck), abs=1, rel=1e-6)
 
 
-def test_slippage_grows_with_the_swap_the_luck_and_the_bar() -> None:
+def test_slippage_grows_with_the_swap_the_random_draw_and_the_price_span() -> None:
     root = float(sqrt_price(np.array(HERE)))
     calm = slippage_ppm(np.array([1e7]), 1e18, root, 500, 0.0, np.array([0.5]))[0]
     assert calm >= 500

@@ -1,4 +1,4 @@
-"""The twelve probes: each at both severities, absent sources and their words."""
+"""The twelve probes: each at both severities, absent sources and their sentences."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def seen(name: str, **sources: float) -> tuple[int, float, float]:
 
 
 @pytest.mark.row("HB-13")
-def test_twelve_quiet_sources_raise_nothing() -> None:
+def test_quiet_sources_raise_no_probe() -> None:
     probes = evaluate(**quiet(3), policy=POLICY)
     assert probes.severity.shape == probes.value.shape == probes.threshold.shape == (12, 3)
     assert (probes.severity == NONE).all()
@@ -66,7 +66,7 @@ TABLE = [
 
 @pytest.mark.row("HB-13")
 @pytest.mark.parametrize(("probe", "source", "at_low", "low", "at_high", "high", "limit_low", "limit_high"), TABLE)
-def test_a_limit_is_crossed_beyond_it(
+def test_a_probe_is_raised_only_beyond_its_limit(
     probe: str, source: str, at_low: float, low: float, at_high: float, high: float, limit_low: float, limit_high: float
 ) -> None:
     assert seen(probe, **{source: at_low}) == (NONE, abs(at_low), limit_low)
@@ -88,7 +88,7 @@ def test_momentum_overbought_or_oversold_is_high(rsi: float) -> None:
 
 
 @pytest.mark.row("HB-13")
-def test_momentum_needs_both_of_its_witnesses() -> None:
+def test_momentum_needs_rsi_and_macd() -> None:
     assert seen("rsi_macd", rsi=100.0, macd=0.0) == (NONE, 0.0, 20.0)
     assert seen("rsi_macd", rsi=50.0, macd=0.01) == (NONE, 0.0, 20.0)
     assert seen("rsi_macd", rsi=100.0, macd=np.nan)[0] == ABSENT
@@ -101,7 +101,7 @@ def test_the_kill_switch_is_always_high() -> None:
 
 
 @pytest.mark.row("HB-13")
-def test_a_new_link_is_low_and_an_invalidated_one_high() -> None:
+def test_a_new_link_is_low_and_an_invalidated_link_high() -> None:
     assert seen("causal_graph", causal=1.0) == (LOW, 1.0, 0.0)
     assert seen("causal_graph", causal=2.0) == (HIGH, 2.0, 1.0)
 
@@ -122,14 +122,14 @@ def test_a_new_link_is_low_and_an_invalidated_one_high() -> None:
         ("causal_graph", "causal"),
     ],
 )
-def test_an_absent_source_is_absent_and_not_quiet(probe: str, source: str) -> None:
+def test_a_probe_without_a_source_is_absent(probe: str, source: str) -> None:
     severity, value, threshold = seen(probe, **{source: np.nan})
     assert severity == ABSENT
     assert np.isnan([value, threshold]).all()
 
 
 @pytest.mark.row("HB-13")
-def test_limits_are_the_policys() -> None:
+def test_probe_limits_come_from_the_policy() -> None:
     policy = Policy(probes=ProbePolicy(price_delta_low=0.1, price_delta_high=0.2))
     moved = quiet() | {"price_change": np.array([0.15])}
     assert evaluate(**moved, policy=policy).severity[0, 0] == LOW
@@ -148,7 +148,7 @@ def test_anomalies_are_the_probes_at_high() -> None:
     assert (probes.anomalies == (probes.severity == HIGH)).all()
 
 
-# Words.
+# Sentences.
 
 SENTENCES = {
     "price_delta": (0.0231, 0.02, "price moved 2.31 % (limit 2.00 %)"),
@@ -175,30 +175,30 @@ def details(names: list[str], severity: list[int], value: list[float], threshold
 
 
 @pytest.mark.row("HB-13")
-def test_each_probe_says_what_it_saw_whatever_the_order() -> None:
+def test_each_probe_has_its_sentence_in_any_order() -> None:
     names = [*reversed(PROBES), *PROBES]
     value, threshold, sentence = (list(column) for column in zip(*(SENTENCES[name] for name in names), strict=True))
     assert details(names, [HIGH] * 24, value, threshold) == sentence
 
 
 @pytest.mark.row("HB-13")
-def test_the_quiet_and_the_absent_say_nothing() -> None:
+def test_quiet_and_absent_probes_have_no_sentence() -> None:
     words = details(
         ["price_delta"] * 4, [NONE, LOW, ABSENT, HIGH], [0.0, 0.01, np.nan, 0.5], [0.005, 0.005, np.nan, 0.02]
     )
     assert words == [None, "price moved 1.00 % (limit 0.50 %)", None, "price moved 50.00 % (limit 2.00 %)"]
 
 
-def test_a_candidate_link_has_its_own_words() -> None:
+def test_a_candidate_link_has_its_own_sentence() -> None:
     assert details(["causal_graph"], [LOW], [1.0], [0.0]) == ["a new causal link is a candidate"]
 
 
-def test_no_results_have_no_words() -> None:
+def test_no_results_give_no_sentences() -> None:
     assert details([], [], [], []) == []
     assert details(["drift_of_nothing"][:0], [], [], []) == []
 
 
-def test_words_follow_the_probes_of_a_fleet() -> None:
+def test_sentences_follow_the_probes_of_a_fleet() -> None:
     probes: Probes = evaluate(**quiet(2) | {"price_change": np.array([0.03, 0.0])}, policy=POLICY)
     words = detail_arrow(
         np.repeat(np.arange(12), 2), probes.severity.ravel(), probes.value.ravel(), probes.threshold.ravel()

@@ -65,7 +65,7 @@ class Judged:
         return self.entries[STORM.structure.key]
 
 
-def test_an_upvote_counts_where_fresh_citations_and_all_own_evidence_agree() -> None:
+def test_an_upvote_counts_if_fresh_citations_and_own_evidence_agree() -> None:
     vote = proposal("UPVOTE", 12, 8)
     judged = Judged([PAYS, PAYS, MIXED, SILENT], vote)
     without = Judged([PAYS, PAYS, MIXED, SILENT])
@@ -81,32 +81,32 @@ def test_an_upvote_counts_where_fresh_citations_and_all_own_evidence_agree() -> 
 @pytest.mark.parametrize(
     ("evidence", "why"),
     [
-        ((10,), "the tick points the other way"),
-        ((9,), "a decision of that tick and one that was judged at it point different ways"),
+        ((10,), "the evidence of the tick has the opposite sign"),
+        ((9,), "the decision of the tick and the verdict at the tick disagree"),
         ((5, 6), "they were counted when their own cycle voted"),
-        ((13,), "it was not lived when that was proposed"),
+        ((13,), "the tick is later than the proposal"),
         ((11,), "nothing was judged at that tick"),
         ((400,), "there is no such tick"),
     ],
 )
-def test_an_upvote_without_evidence_that_bears_it_out_stays_staged(evidence: tuple[int, ...], why: str) -> None:
+def test_an_upvote_without_confirming_evidence_stays_staged(evidence: tuple[int, ...], why: str) -> None:
     judged = Judged([PAYS, PAYS, MIXED, SILENT], proposal("UPVOTE", 12, *evidence))
     without = Judged([PAYS, PAYS, MIXED, SILENT])
     assert judged.reactions == [(4, "staged")], why
     assert judged.rule == without.rule
 
 
-def test_an_upvote_needs_all_own_evidence_to_be_sure_and_not_only_on_its_side() -> None:
+def test_an_upvote_needs_decisive_own_evidence() -> None:
     judged = Judged([PAYS, (-7_000,) * 4, MIXED, SILENT], proposal("UPVOTE", 12, 8))
     assert (judged.rule["status"], judged.rule["own_sum"] > 0) == ("active", True)
     assert judged.reactions == [(4, "staged")]
 
 
-def test_a_rule_that_was_voted_on_in_this_cycle_is_not_voted_on_again() -> None:
+def test_a_rule_with_a_vote_in_this_cycle_receives_no_second_vote() -> None:
     assert Judged([PAYS, PAYS, MIXED, PAYS], proposal("UPVOTE", 12, 8)).reactions == [(4, "staged")]
 
 
-def test_a_vote_on_next_to_nothing_is_none() -> None:
+def test_a_cited_effect_below_the_minimum_gives_no_vote() -> None:
     least = round(POLICY.curator.effect_min_ppm)
     for effect, statement in ((least - 1, "staged"), (least, "reinforced")):
         # A second decision keeps the cycle itself from voting.
@@ -114,7 +114,7 @@ def test_a_vote_on_next_to_nothing_is_none() -> None:
         assert judged.reactions == [(4, statement)]
 
 
-def test_what_was_judged_after_it_was_proposed_cannot_be_cited() -> None:
+def test_a_verdict_after_the_proposal_cannot_be_cited() -> None:
     life = [PAYS, PAYS, MIXED, MIXED]
     assert Judged(life, proposal("UPVOTE", 13, 12)).reactions == [(4, "reinforced")]
     assert Judged(life, proposal("UPVOTE", 12, 12)).reactions == [(4, "staged")], (
@@ -122,7 +122,7 @@ def test_what_was_judged_after_it_was_proposed_cannot_be_cited() -> None:
     )
 
 
-def test_a_downvote_counts_where_all_own_evidence_speaks_against_the_rule_by_now() -> None:
+def test_a_downvote_counts_if_all_own_evidence_contradicts_the_rule() -> None:
     life = [PAYS, tuple(3 * effect for effect in HARMS), MIXED, SILENT]
     result, without = Judged(life, proposal("DOWNVOTE", 12, 10)), Judged(life)
     assert without.rule["status"] == "active"
@@ -132,7 +132,7 @@ def test_a_downvote_counts_where_all_own_evidence_speaks_against_the_rule_by_now
     assert Judged([PAYS, PAYS, MIXED, SILENT], proposal("DOWNVOTE", 12, 10)).reactions == [(4, "staged")]
 
 
-def test_what_is_cited_counts_once_however_often_it_is_proposed() -> None:
+def test_a_citation_counts_once_in_repeated_proposals() -> None:
     votes = [proposal("UPVOTE", 12, 8, event_id=f"event-{i}") for i in range(3)]
     assert Judged([PAYS, PAYS, MIXED, SILENT], *votes).reactions == [(4, "reinforced"), (4, "staged"), (4, "staged")]
     later = proposal("UPVOTE", 16, 8, event_id="event-3")
@@ -140,7 +140,7 @@ def test_what_is_cited_counts_once_however_often_it_is_proposed() -> None:
     assert judged.reactions == [(4, "reinforced"), (5, "staged")]
 
 
-def test_an_addition_becomes_a_rule_only_by_the_golem_s_own_evidence() -> None:
+def test_a_proposed_rule_becomes_active_only_by_own_evidence() -> None:
     few = [(9_000, 0, 0, 0), SILENT]
     judged = Judged(few, proposal("ADD", 4, 1))
     assert judged.reactions == [(2, "staged")]
@@ -154,7 +154,7 @@ def test_an_addition_becomes_a_rule_only_by_the_golem_s_own_evidence() -> None:
     assert Judged([PAYS, SILENT], proposal("ADD", 4, 1)).rule == Judged([PAYS, SILENT]).rule
 
 
-def test_an_addition_is_judged_in_its_cycle_by_what_the_golem_has_though_there_is_no_news() -> None:
+def test_a_proposed_rule_is_judged_by_existing_evidence_without_new_evidence() -> None:
     strict = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cluster_min": 4})})
     few = [(9_000, 8_000, 9_000, 0), SILENT, SILENT]
     state, books = GrimoireState(), Playbooks()
@@ -170,18 +170,18 @@ def test_an_addition_is_judged_in_its_cycle_by_what_the_golem_has_though_there_i
         return [row["operation"] for row in made.decisions.to_pylist() if row["structure"] == STORM.structure.key]
 
     assert closed(1, strict) == ["staged"]
-    assert closed(2, POLICY) == [], "nobody looks at a rule without news"
+    assert closed(2, POLICY) == [], "a rule without new evidence is not judged"
     assert closed(3, POLICY, proposal("ADD", 8, 1)) == ["staged", "created"]
 
 
-def test_a_note_stands_beside_a_rule_and_changes_nothing() -> None:
+def test_a_proposed_note_is_recorded_and_does_not_change_the_rule() -> None:
     result, without = Judged([PAYS, PAYS], proposal("EDIT", 4, 1)), Judged([PAYS, PAYS])
     assert result.reactions == [(2, "noted")]
     assert result.rule == without.rule
     assert [r["reason"] for r in result.decisions if r["cause_event"]] == [f"{SOURCE} notes: mind the gas"]
 
 
-def test_what_is_said_of_an_entry_that_the_golem_does_not_hold_comes_to_nothing() -> None:
+def test_a_proposal_about_a_missing_entry_has_no_effect() -> None:
     for operation in ("UPVOTE", "DOWNVOTE", "EDIT"):
         judged = Judged([PAYS, PAYS], proposal(operation, 4, 1, entry_id="0" * 24))
         assert judged.reactions == []
@@ -197,7 +197,7 @@ def test_a_proposal_is_judged_when_the_cycle_of_the_next_tick_closes() -> None:
     assert Judged([PAYS, PAYS], proposal("EDIT", 8, 1)).reactions == [], "its cycle has not closed"
 
 
-def test_the_words_of_a_situation_are_those_of_the_entries() -> None:
+def test_bands_of_proposals_equal_the_bands_of_entries() -> None:
     assert get_args(AnomalyBand) == ANOMALY_BANDS
     assert get_args(GasBand) == GAS_BANDS
 

@@ -43,7 +43,7 @@ def recalled_ids(recall: Recall, cell: tuple[str, str, str], golem: int = 0) -> 
 
 
 def likeness(structure: Any, cell: tuple[str, str, str]) -> float:
-    """Half for the regime, three tenths for the band by its distance, two for gas; a level is a little like any."""
+    """Return 0.5 for the regime, up to 0.3 for the band by its distance and 0.2 for gas; 0.3 for a baseline."""
     if structure["regime"] is None:
         return 0.3
     away = abs(ANOMALY_BANDS.index(structure["anomaly_band"]) - ANOMALY_BANDS.index(cell[1]))
@@ -62,7 +62,7 @@ def worth(table: pa.Table) -> dict[str, float]:
 
 @st.composite
 def knowledge(draw: st.DrawFn) -> list[Row]:
-    """Entries of two golems, some of them forgotten or not known yet."""
+    """Entries of two golems, some of them pruned or candidates."""
     cells = draw(st.lists(st.sampled_from(ALL_CELLS), min_size=1, max_size=10, unique=True))
     rows = []
     for golem_id in ("g-1", "g-2"):
@@ -81,7 +81,7 @@ def knowledge(draw: st.DrawFn) -> list[Row]:
 
 @settings(max_examples=times(30), deadline=None, derandomize=True)
 @given(knowledge())
-def test_what_is_recalled_is_what_a_golem_that_looks_at_every_entry_would_choose(rows: list[Row]) -> None:
+def test_recall_equals_a_ranking_of_every_entry(rows: list[Row]) -> None:
     table = grimoire(*rows)
     recall, value = laid_out(*rows, golems=["g-2", "g-1"]), worth(table)
     weights = POLICY.retrieval
@@ -109,7 +109,7 @@ def test_what_is_recalled_is_what_a_golem_that_looks_at_every_entry_would_choose
             )
 
 
-def test_who_knows_nothing_recalls_nothing() -> None:
+def test_a_golem_without_entries_recalls_nothing() -> None:
     for recall in (laid_out(golems=["g-1", "g-2"]), laid_out(entry("g-9"), golems=["g-1", "g-2"])):
         assert recall.top.shape == (RECALL, CELLS, 2)
         assert (recall.top == -1).all()
@@ -117,7 +117,7 @@ def test_who_knows_nothing_recalls_nothing() -> None:
 
 
 @pytest.mark.row("HB-28")
-def test_likeness_is_whole_only_in_exactly_the_same_situation() -> None:
+def test_likeness_is_1_only_in_the_same_situation() -> None:
     recall = laid_out(entry(about=about(HERE), anchor_at=DIED))
     whole = {cell for i, cell in enumerate(ALL_CELLS) if recall.likeness[0, i, 0] > 1 - 1e-9}
     assert whole == {HERE}
@@ -126,7 +126,7 @@ def test_likeness_is_whole_only_in_exactly_the_same_situation() -> None:
         assert recall.likeness[0, i, 0] == pytest.approx(likeness(row, cell))
 
 
-def test_a_warning_blocks_only_re_centring_in_its_situation_and_only_while_it_is_believed() -> None:
+def test_a_believed_warning_blocks_only_recentring_in_its_situation() -> None:
     def blocked(**fields: Any) -> set[tuple[str, str, str]]:
         when = fields.pop("about", about(HERE))
         recall = laid_out(entry(about=when, **({"kind": "warning", "sign": -1, "confidence_ppm": 900_000} | fields)))
@@ -137,11 +137,11 @@ def test_a_warning_blocks_only_re_centring_in_its_situation_and_only_while_it_is
     assert blocked(about=about(HERE, action_type="add_liquidity")) == set()
     assert blocked(confidence_ppm=499_999, anchor_at=DIED) == set()
     assert blocked(confidence_ppm=500_000, anchor_at=DIED) == {HERE}
-    assert blocked(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY) == set(), "what has faded does not block"
+    assert blocked(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY) == set(), "a decayed warning does not block"
 
 
 @pytest.mark.row("MEM-9")
-def test_what_has_faded_below_the_retrieval_threshold_is_not_put_before_its_golem() -> None:
+def test_an_entry_below_the_retrieval_threshold_is_not_recalled() -> None:
     def recalled(**fields: Any) -> bool:
         return bool(recalled_ids(laid_out(entry(about=about(HERE), **({"anchor_at": DIED} | fields))), HERE))
 
@@ -149,13 +149,17 @@ def test_what_has_faded_below_the_retrieval_threshold_is_not_put_before_its_gole
     assert not recalled(confidence_ppm=499_999)
     assert recalled(confidence_ppm=900_000)
     assert not recalled(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY)
-    assert recalled(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY, pinned_ppm=900_000), "its owner holds it fast"
+    assert recalled(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY, pinned_ppm=900_000), "its owner pinned it"
     inherited = {"confidence_ppm": 400_000, "confidence_origin_ppm": 700_000}
-    assert not recalled(**inherited, provenance="death_testament", generation=1), "it was its line's, and has faded"
-    assert recalled(**inherited, provenance="import", generation=1), "what elsewhere was sure enough (canon 23)"
+    assert not recalled(**inherited, provenance="death_testament", generation=1), (
+        "an inherited entry counts by its present confidence"
+    )
+    assert recalled(**inherited, provenance="import", generation=1), (
+        "an import counts by its confidence at the origin (canon 23)"
+    )
 
 
-def test_recency_halves_with_the_entrys_own_half_life_since_it_was_validated() -> None:
+def test_recency_halves_with_the_half_life_of_the_entry_since_validation() -> None:
     rows = [
         entry(about=about(HERE), validated_at=DIED - 14 * DAY, anchor_at=DIED),
         entry(about=about(HERE, "b"), validated_at=DIED - 14 * DAY, decay_class="structural", anchor_at=DIED),
@@ -173,7 +177,7 @@ def test_the_mood_of_an_entry_is_the_mean_of_its_evidence() -> None:
     assert laid_out(row).pad[:, 0].tolist() == [0.5, -0.25, 0.0]
 
 
-def test_a_name_keeps_its_code_whatever_is_learned_later() -> None:
+def test_an_entry_keeps_its_code_when_more_entries_are_added() -> None:
     names = EntryNames()
     state = from_table(grimoire(entry(about=about(HERE))))
     first = recall_of(state, ["g-1"], NOW, names, POLICY)

@@ -40,7 +40,7 @@ AT_US = int(DIED.timestamp() * 1_000_000)
 GOOD, BAD, SILENCE = Chapter(2, 6_000), Chapter(2, -6_000), Chapter(0)
 STRONG = Chapter(14, 6_000)
 UNSURE = BRIEF.model_copy(update={"curator": BRIEF.curator.model_copy(update={"effect_sigma_prior_ppm": 90_000.0})})
-"""No few windows make anybody sure."""
+"""Under this policy a few windows are never decisive."""
 ELSEWHERE = STORM.structure._replace(chain="base")
 TRANSACTION = "0x" + "Ab" * 32
 
@@ -59,7 +59,7 @@ def judged(*rows: dict[str, Any], held: list[dict[str, Any]] | None = None, **fi
     return {about[row["entry_id"]]: row for row in verdict.to_pylist()}
 
 
-def test_it_waits_as_a_candidate_and_is_admitted_by_own_outcomes_alone() -> None:
+def test_a_received_entry_stays_a_candidate_until_own_outcomes_admit_it() -> None:
     reception = Received(lived({STORM: (SILENCE, GOOD, SILENCE, GOOD, GOOD)}), delivery(claim(STORM)), policy=UNSURE)
     assert reception.decided(STORM) == [
         (1, "quarantined"), (2, "borne_out"), (4, "borne_out"), (5, "borne_out"), (5, "admitted"),
@@ -71,11 +71,11 @@ def test_it_waits_as_a_candidate_and_is_admitted_by_own_outcomes_alone() -> None
     assert (first["status"], first["confidence_ppm"], first["generation"]) == ("candidate", 400_000, 1)
     assert (first["cause_event"], first["cause_bundle"]) == ("event-0", f"{0:064x}")
     assert "import from g-far" in first["reason"]
-    assert second["cause_ticks"], "whose outcomes they were is named"
+    assert second["cause_ticks"], "the ticks of the outcomes are named"
     assert last["reason"].startswith("own outcomes bore out what came from elsewhere")
 
 
-def test_what_its_own_outcomes_speak_against_is_refused_and_the_opposite_learned_as_its_own() -> None:
+def test_a_contradicted_received_entry_is_refused_and_its_opposite_learned() -> None:
     reception = Received(lived({STORM: (SILENCE, BAD, BAD, BAD, BAD, BAD)}), delivery(claim(STORM)))
     operations = [statement for _, statement in reception.decided(STORM)]
     assert operations[:2] == ["quarantined", "spoken_against"]
@@ -85,7 +85,7 @@ def test_what_its_own_outcomes_speak_against_is_refused_and_the_opposite_learned
     assert (held["status"], held["sign"], held["provenance"], held["origin_golem_id"]) == ("active", -1, "self", "g-1")
 
 
-def test_what_is_spoken_against_until_it_is_worth_no_place_is_refused_though_nothing_is_sure() -> None:
+def test_repeated_contrary_outcomes_refuse_a_received_entry() -> None:
     reception = Received(lived({STORM: (SILENCE, BAD, BAD, BAD)}), delivery(claim(STORM)), policy=UNSURE)
     assert reception.decided(STORM) == [
         (1, "quarantined"), *((cycle, "spoken_against") for cycle in (2, 3, 4)), (4, "refused"),
@@ -93,12 +93,12 @@ def test_what_is_spoken_against_until_it_is_worth_no_place_is_refused_though_not
     assert reception.entry(STORM)["status"] == "pruned"
 
 
-def test_nothing_of_the_cycle_in_which_it_came_counts_for_it() -> None:
+def test_outcomes_of_the_arrival_cycle_do_not_count_for_a_received_entry() -> None:
     reception = Received(lived({STORM: (GOOD, GOOD)}), delivery(claim(STORM), seen=2))
     assert reception.decided(STORM)[:3] == [(1, "staged"), (1, "quarantined"), (2, "borne_out")]
 
 
-def test_while_it_waits_nothing_acts_on_it_and_it_fades() -> None:
+def test_a_quarantined_entry_affects_no_playbook_and_decays() -> None:
     slow = stream([Life("g-1", {RALLY: (SILENCE,)}, (0,), timedelta(days=5), 8 * SPAN)])
     reception = Received(slow, delivery(claim(STORM, decay_class="tactical")))
     assert [statement for _, statement in reception.decided(STORM)] == ["quarantined", "pruned"]
@@ -107,7 +107,7 @@ def test_while_it_waits_nothing_acts_on_it_and_it_fades() -> None:
     assert Received(slow, paid).decided(STORM) == [(1, "quarantined")], "a bloodstain is never pruned (canon 7)"
 
 
-def test_what_it_holds_already_stays_as_it_is_and_says_why_the_rest_stays_out() -> None:
+def test_a_received_entry_about_a_known_rule_is_only_noted() -> None:
     reception = Received(lived({STORM: (STRONG, STRONG), RALLY: (STRONG, STRONG)}),
                     delivery(claim(STORM, -1), claim(RALLY), claim(LULL), seen=8))  # fmt: skip
     plain = Received(lived({STORM: (STRONG, STRONG), RALLY: (STRONG, STRONG)}))
@@ -121,17 +121,17 @@ def test_what_it_holds_already_stays_as_it_is_and_says_why_the_rest_stays_out() 
     assert reception.decided(LULL) == [(3, "quarantined")]
 
 
-def test_what_lies_outside_of_its_world_is_anomalous_but_for_a_replicant() -> None:
+def test_an_entry_of_an_unknown_chain_is_anomalous_except_from_a_replicant() -> None:
     held = [entry("g-1", when.structure) for when in (STORM, RALLY, FOG)]
     verdict = judged(claim(ELSEWHERE), claim(LULL), held=held)
     assert (verdict[ELSEWHERE.key]["verdict"], verdict[ELSEWHERE.key]["confidence_ppm"]) == ("anomalous", 0)
     assert verdict[LULL.structure.key]["verdict"] == "accepted"
-    assert judged(claim(ELSEWHERE))[ELSEWHERE.key]["verdict"] == "accepted", "who knows nothing has no world yet"
+    assert judged(claim(ELSEWHERE))[ELSEWHERE.key]["verdict"] == "accepted", "a golem without entries accepts any chain"
     report = judged(claim(ELSEWHERE), held=held, source="replicant")[ELSEWHERE.key]
     assert (report["verdict"], report["confidence_ppm"]) == ("accepted", 300_000)
 
 
-def test_an_effect_far_beyond_what_it_knows_is_anomalous() -> None:
+def test_an_effect_far_above_the_known_effects_is_anomalous() -> None:
     held = [entry("g-1", STORM.structure._replace(tool=f"t{i}"), effect_mean_ppm=500) for i in range(5)]
     verdict = judged(claim(LULL, effect_mean_ppm=5_001), claim(FOG, effect_mean_ppm=5_000), held=held)
     assert verdict[LULL.structure.key]["verdict"] == "anomalous"
@@ -140,7 +140,7 @@ def test_an_effect_far_beyond_what_it_knows_is_anomalous() -> None:
 
 
 @pytest.mark.row("INH-10")
-def test_where_more_comes_than_can_be_tried_the_most_surprising_goes_first() -> None:
+def test_the_most_surprising_entry_is_accepted_first_above_the_limit() -> None:
     item = BRIEF.model_copy(update={"reception": BRIEF.reception.model_copy(update={"entries_max": 1})})
     held = [entry("g-1", STORM.structure)]
     near, far = STORM.structure._replace(gas_band="dear"), LULL.structure
@@ -149,7 +149,7 @@ def test_where_more_comes_than_can_be_tried_the_most_surprising_goes_first() -> 
     assert verdict[far.key]["priority"] < verdict[near.key]["priority"]
 
 
-def test_what_its_owner_took_out_is_not_let_in_again() -> None:
+def test_an_entry_that_its_owner_retracted_is_not_admitted_again() -> None:
     gone = entry("g-1", STORM.structure, status="retracted")
     assert judged(claim(STORM), held=[gone])[STORM.structure.key]["reason"] == "its owner took that out"
     ends = entry("g-1", STORM.structure)["entry_id"]
@@ -158,7 +158,7 @@ def test_what_its_owner_took_out_is_not_let_in_again() -> None:
     assert reception.entry(STORM)["status"] == "retracted"
 
 
-def test_own_outcomes_that_decide_on_their_own_admit_it_at_once() -> None:
+def test_decisive_own_outcomes_admit_a_received_entry_at_once() -> None:
     reception = Received(lived({STORM: (SILENCE, STRONG)}), delivery(claim(STORM)))
     assert reception.decided(STORM) == [(1, "quarantined"), (2, "borne_out"), (2, "admitted")]
     assert reception.entry(STORM)["confidence_ppm"] == 500_000
@@ -166,31 +166,31 @@ def test_own_outcomes_that_decide_on_their_own_admit_it_at_once() -> None:
 
 @pytest.mark.parametrize(("crossings", "import_ppm", "report_ppm"), [(1, 400_000, 300_000), (3, 289_000, 216_750)])
 @pytest.mark.row("INH-13")
-def test_it_enters_at_its_sources_base_less_what_each_crossing_costs(
+def test_a_received_entry_starts_at_the_base_of_its_source_less_its_crossings(
     crossings: int, import_ppm: int, report_ppm: int
 ) -> None:
     for source, wanted in (("import", import_ppm), ("replicant", report_ppm)):
         (row,) = judged(claim(STORM, generation=crossings), source=source).values()
         assert row["confidence_ppm"] == wanted, "canon 2: a great-grandchild's 0.3 base is 0.217"
     (row,) = judged(claim(STORM, confidence_ppm=200_000)).values()
-    assert row["confidence_ppm"] == 170_000, "nothing gains by crossing"
+    assert row["confidence_ppm"] == 170_000, "crossing never raises confidence"
 
 
-def test_a_rule_that_spans_gas_bands_waits_as_one_about_each() -> None:
+def test_a_received_rule_over_gas_bands_is_quarantined_as_a_rule_for_each_band() -> None:
     reception = Received(lived({RALLY: (SILENCE,)}), delivery(claim(STORM.structure._replace(gas_band="any"))))
     waiting = {e["gas_band"] for e in reception.entries.values() if e["status"] == "candidate"}
     assert waiting == {"cheap", "normal", "dear"}
 
 
-def test_of_a_rule_that_spans_gas_bands_only_what_is_new_waits() -> None:
+def test_only_unknown_bands_of_a_received_rule_are_quarantined() -> None:
     plot, wide = {SQUALL: (STRONG, STRONG)}, claim(STORM.structure._replace(gas_band="any"))
     result, plain = Received(lived(plot), delivery(wide, seen=8)), Received(lived(plot))
-    assert result.entry(SQUALL) == plain.entry(SQUALL), "what it holds is its own"
+    assert result.entry(SQUALL) == plain.entry(SQUALL), "the known band keeps its own entry"
     assert [result.decided(when) for when in (STORM, GALE)] == [[(3, "quarantined")]] * 2
 
 
 @pytest.mark.row("INH-13")
-def test_a_replicants_report_keeps_what_it_was_to_find_out() -> None:
+def test_a_replicant_report_keeps_its_hypothesis() -> None:
     sent = delivery(claim(STORM), source="replicant", hypothesis="re-centring pays in storms")
     reception = Received(lived({STORM: (SILENCE, GOOD, GOOD, GOOD)}), sent)
     (first,) = [row for row in reception.decisions if row["operation"] == "quarantined"]
@@ -199,7 +199,7 @@ def test_a_replicants_report_keeps_what_it_was_to_find_out() -> None:
     assert (reception.entry(STORM)["status"], reception.entry(STORM)["provenance"]) == ("active", "replicant")
 
 
-def test_claims_about_the_chain_are_looked_up_and_where_there_are_none_nobody_is_asked() -> None:
+def test_transactions_in_claims_are_looked_up_on_the_chain() -> None:
     class Chain:
         def __init__(self, *known: str) -> None:
             self.there = set(known)
@@ -207,7 +207,7 @@ def test_claims_about_the_chain_are_looked_up_and_where_there_are_none_nobody_is
         def known(self, tx_hashes: Any) -> set[str]:
             return self.there & set(tx_hashes)
 
-    class Nobody:
+    class UnusedChain:
         def known(self, tx_hashes: Any) -> set[str]:
             raise AssertionError("nothing is claimed")
 
@@ -217,13 +217,13 @@ def test_claims_about_the_chain_are_looked_up_and_where_there_are_none_nobody_is
     assert claims == (Claim(bold["entry_id"], TRANSACTION.lower()),)
     assert unproven(claims, Chain()) == (bold["entry_id"],)
     assert unproven(claims, Chain(TRANSACTION.lower())) == ()
-    assert unproven(claims_of(crossing(plain)), Nobody()) == ()
+    assert unproven(claims_of(crossing(plain)), UnusedChain()) == ()
     verdict = judged(plain, bold, unproven=(bold["entry_id"],))
     assert verdict[LULL.structure.key]["verdict"] == "unproven"
     assert verdict[STORM.structure.key]["verdict"] == "accepted"
 
 
-def test_what_comes_after_birth_is_recorded_with_how_it_came_and_fits_the_golem_as_it_is() -> None:
+def test_a_reception_event_contains_its_arrival_tick_and_is_checked_against_it() -> None:
     what = {"from_golem_id": "g-far", "content_hash": "c" * 64, "entry_count": 1}
     way = Quarantined(tick_seen=7)
     came = life_event("g-1", START, Came(source="import", **what), way)

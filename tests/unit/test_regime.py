@@ -1,4 +1,4 @@
-"""Regimes: features against row-at-a-time twins, regimes on crafted markets, and when a golem looks."""
+"""Regimes: features against row-by-row references, regimes on crafted markets, and when a golem observes."""
 
 import math
 from dataclasses import replace
@@ -34,17 +34,17 @@ def synthetic() -> tuple[Market, Features]:
     return market, features(market, POLICY)
 
 
-# Features beside twins that take one row at a time.
+# Features compared with row-by-row references.
 
 
-def test_returns_are_those_from_the_bar_before(synthetic: tuple[Market, Features]) -> None:
+def test_log_returns_are_relative_to_the_previous_bar(synthetic: tuple[Market, Features]) -> None:
     market, seen = synthetic
     assert seen.log_return[0] == 0.0
     for bar in range(1, 200):
         assert seen.log_return[bar] == pytest.approx(math.log(market.price[bar] / market.price[bar - 1]), abs=1e-12)
 
 
-def test_windows_hold_the_last_twenty_and_wait_for_them(synthetic: tuple[Market, Features]) -> None:
+def test_windows_cover_20_bars_and_are_nan_before(synthetic: tuple[Market, Features]) -> None:
     market, seen = synthetic
     assert np.isnan(seen.sma[:19]).all()
     assert np.isnan(seen.price_sigma[:19]).all()
@@ -56,7 +56,7 @@ def test_windows_hold_the_last_twenty_and_wait_for_them(synthetic: tuple[Market,
         assert seen.return_sigma[bar] == pytest.approx(seen.log_return[bar - 19 : bar + 1].std(), rel=1e-7, abs=1e-12)
 
 
-def test_sigma_ratio_is_measured_by_what_was_before_it(synthetic: tuple[Market, Features]) -> None:
+def test_sigma_ratio_compares_with_the_mean_of_earlier_sigmas(synthetic: tuple[Market, Features]) -> None:
     _, seen = synthetic
     assert np.isnan(seen.sigma_ratio[:39]).all()
     for bar in (39, 40, 700, 2_999):
@@ -65,7 +65,7 @@ def test_sigma_ratio_is_measured_by_what_was_before_it(synthetic: tuple[Market, 
         )
 
 
-def test_the_long_average_forgets_after_its_days() -> None:
+def test_the_long_average_covers_the_days_of_the_policy() -> None:
     policy = Policy(regime=RegimePolicy(average_days=0.5))  # 720 bars
     seen = features(synthetic_market(seed=11, bars=3_000, start=START), policy)
     for bar in (800, 2_999):
@@ -74,7 +74,7 @@ def test_the_long_average_forgets_after_its_days() -> None:
         )
 
 
-def test_gas_is_compared_with_the_hour_before(synthetic: tuple[Market, Features]) -> None:
+def test_gas_is_compared_with_the_previous_hour(synthetic: tuple[Market, Features]) -> None:
     market, seen = synthetic
     assert seen.gas_hour_ratio[0] == 1.0
     for bar in (1, 2, 59, 60, 61, 2_999):
@@ -83,7 +83,7 @@ def test_gas_is_compared_with_the_hour_before(synthetic: tuple[Market, Features]
         assert seen.gas_hour_ratio[bar] == pytest.approx(market.gas_gwei[bar] / mean, rel=1e-12)
 
 
-def test_rsi_is_wilders(synthetic: tuple[Market, Features]) -> None:
+def test_rsi_follows_the_formula_of_wilder(synthetic: tuple[Market, Features]) -> None:
     market, seen = synthetic
     moves = np.diff(market.price)
     gain = sum(max(move, 0.0) for move in moves[:14]) / 14
@@ -131,21 +131,21 @@ def test_a_market_of_one_bar_has_features() -> None:
 
 
 @pytest.mark.row("HB-14")
-def test_a_climb_trends_up_at_the_standard_interval() -> None:
+def test_a_rising_price_trends_up_at_the_standard_interval() -> None:
     seen = features(market_of(1_800.0 + np.arange(120.0)), POLICY)
     assert regimes(seen) == ["unknown"] * 19 + ["trending_up"] * 101
     assert (seen.interval_seconds == 60).all()
 
 
 @pytest.mark.row("HB-14")
-def test_a_slide_trends_down_and_is_watched_twice_as_often() -> None:
+def test_a_falling_price_trends_down_at_half_the_interval() -> None:
     seen = features(market_of(1_800.0 - np.arange(120.0)), POLICY)
     assert regimes(seen) == ["unknown"] * 19 + ["trending_down"] * 101
     assert (seen.interval_seconds == np.repeat([60, 30], [19, 101])).all()
 
 
 @pytest.mark.row("HB-14")
-def test_a_price_near_its_mean_for_more_than_six_bars_is_range_bound_and_watched_half_as_often() -> None:
+def test_seven_bars_near_the_mean_are_range_bound_at_twice_the_interval() -> None:
     seen = features(flat_market(bars=40, start=START), POLICY)
     assert regimes(seen) == ["unknown"] * 25 + ["range_bound"] * 15  # near from bar 19 on: bar 25 is the seventh
     assert (seen.interval_seconds == np.repeat([60, 120], [25, 15])).all()
@@ -163,7 +163,7 @@ def test_leaving_the_range_for_one_bar_starts_the_count_again() -> None:
 
 
 @pytest.mark.row("HB-14")
-def test_wild_returns_are_volatile_whatever_the_trend_and_watched_twice_as_often() -> None:
+def test_large_returns_are_volatile_under_any_trend_at_half_the_interval() -> None:
     calm = 1_800.0 * np.exp(np.where(np.arange(100) % 2, 0.0001, 0.0))
     wild = 1_800.0 * np.exp(0.02 * np.arange(1, 21) + np.where(np.arange(20) % 2, 0.03, 0.0))
     seen = features(market_of(np.concatenate([calm, wild])), POLICY)
@@ -176,7 +176,7 @@ def test_wild_returns_are_volatile_whatever_the_trend_and_watched_twice_as_often
 
 
 @pytest.mark.row("HB-14")
-def test_the_first_burst_after_stillness_is_volatile() -> None:
+def test_the_first_move_after_a_flat_market_is_volatile() -> None:
     price = np.full(100, 1_800.0)
     price[60:] = 1_900.0
     named = regimes(features(market_of(price), POLICY))
@@ -184,21 +184,21 @@ def test_the_first_burst_after_stillness_is_volatile() -> None:
 
 
 @pytest.mark.row("HB-14")
-def test_a_quiet_market_is_not_volatile_for_its_smallness() -> None:
+def test_small_moves_are_not_volatile() -> None:
     price = 1_800.0 + np.where(np.arange(300) % 2, 0.5, 0.0)
     price[200:] = 1_800.25
     assert "volatile" not in regimes(features(market_of(price), POLICY))
 
 
 def sawtooth(steps: list[tuple[int, float]]) -> NDArray[np.float64]:
-    """Closes that leap to and fro by so many basis points of 1,800, for so many bars each; never near their mean."""
+    """Return closes that alternate by these basis points of 1,800 over these numbers of bars, never near their mean."""
     size = np.concatenate([np.full(bars, points * 0.18) for bars, points in steps])
     return 1_800.0 + np.where(np.arange(len(size)) % 2, size, -size) / 2
 
 
 @pytest.mark.row("HB-14")
 @pytest.mark.parametrize(("points", "named"), [(2.4, "range_bound"), (2.6, "unknown"), (5.0, "unknown")])
-def test_returns_of_under_half_their_usual_size_are_range_bound_without_nearness(points: float, named: str) -> None:
+def test_returns_below_half_the_usual_size_are_range_bound_away_from_the_mean(points: float, named: str) -> None:
     policy = Policy(regime=RegimePolicy(trend_sigma=1.5))  # each close is one sigma away
     seen = features(market_of(sawtooth([(2_000, 5.0), (21, points)])), policy)
     assert set(regimes(seen)[:2_000]) == {"unknown"}
@@ -208,7 +208,7 @@ def test_returns_of_under_half_their_usual_size_are_range_bound_without_nearness
 
 
 @pytest.mark.row("HB-14")
-def test_a_quiet_trend_is_a_trend() -> None:
+def test_a_trend_of_small_returns_is_a_trend() -> None:
     price = np.concatenate([sawtooth([(400, 5.0)]), 1_801.0 + 0.01 * np.arange(60)])
     seen = features(market_of(price), POLICY)
     assert seen.sigma_ratio[-1] < POLICY.regime.quiet_ratio
@@ -216,7 +216,7 @@ def test_a_quiet_trend_is_a_trend() -> None:
 
 
 @pytest.mark.row("HB-14")
-def test_nothing_is_quiet_before_there_is_an_average() -> None:
+def test_no_bar_is_quiet_before_the_average_exists() -> None:
     market = market_of(sawtooth([(20, 50.0), (60, 0.5)]))
     seen, blind = (
         features(market, Policy(regime=RegimePolicy(trend_sigma=1.5, quiet_ratio=ratio))) for ratio in (0.5, 1e-9)
@@ -228,7 +228,7 @@ def test_nothing_is_quiet_before_there_is_an_average() -> None:
 
 @pytest.mark.row("HB-14")
 @pytest.mark.parametrize("seed", range(5))
-def test_stillness_longer_than_the_average_remembers_is_not_volatile(seed: int) -> None:
+def test_a_flat_stretch_longer_than_the_average_window_is_not_volatile(seed: int) -> None:
     """A still market is compared with exactly zero, whatever rounding error the running sum has."""
     noise = np.random.default_rng(seed).normal(0.0, 0.001, 500).cumsum()
     price = 1_800.0 * np.exp(np.concatenate([noise, np.full(500, noise[-1])]))
@@ -245,17 +245,17 @@ def test_intervals_stay_within_their_bounds(base: int, fast: int, slow: int) -> 
     assert features(market_of(np.full(60, 1_800.0)), policy).interval_seconds[-1] == slow
 
 
-# When a golem looks.
+# When a golem observes.
 
 
 @pytest.mark.row("HB-14")
-def test_a_range_is_looked_at_every_other_minute() -> None:
+def test_a_range_bound_market_is_observed_every_other_minute() -> None:
     market = flat_market(bars=40, start=START)
     assert schedule(market, features(market, POLICY)).tolist() == [*range(26), *range(27, 40, 2)]
 
 
 @pytest.mark.row("HB-14")
-def test_half_a_minute_on_minute_bars_is_the_next_bar() -> None:
+def test_an_interval_of_half_a_minute_observes_every_minute_bar() -> None:
     market = market_of(1_800.0 - np.arange(60.0))
     assert schedule(market, features(market, POLICY)).tolist() == list(range(60))
 
@@ -269,6 +269,6 @@ def test_a_tick_due_in_a_gap_falls_on_the_first_bar_after_it() -> None:
     assert schedule(market, features(market, POLICY)).tolist() == [*range(26), 27, 29, 30, 32, 34, 36, 38]
 
 
-def test_features_can_not_be_written_to(synthetic: tuple[Market, Features]) -> None:
+def test_features_are_read_only(synthetic: tuple[Market, Features]) -> None:
     with pytest.raises(ValueError, match="read-only"):
         synthetic[1].regime[0] = 1

@@ -1,4 +1,4 @@
-"""Outcomes and scars: which act failed, when that is sure, and what of it a clade is told."""
+"""Outcomes and scars: which action failed, when the failure is confirmed, and what a clade receives of it."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def outcome_classes(*rows: dict[str, Any], dead: Any = ALIVE) -> list[tuple[str,
         ({"slippage_ppm": 50_000, "verified": False}, "passed"),
     ],
 )
-def test_what_is_hard_is_sure_at_once_and_what_is_not_waits(row: dict[str, Any], wanted: str) -> None:
+def test_a_hard_failure_is_confirmed_at_once_and_a_soft_loss_waits(row: dict[str, Any], wanted: str) -> None:
     at_once = wanted in ("revert", "slippage", "drawdown")
     assert outcome_classes(act(G, 5, **row)) == [(wanted, "immediate" if at_once else None, 5 if at_once else None)]
 
 
 @pytest.mark.parametrize("pnl_ppm", [-5_000, -580])
 @pytest.mark.parametrize(("effect", "wanted"), [(-3_000, True), (-2_999, False), (40_000, False)])
-def test_the_check_after_thirty_ticks_decides(pnl_ppm: int, effect: int, wanted: bool) -> None:
+def test_the_check_after_thirty_ticks_decides_on_a_soft_loss(pnl_ppm: int, effect: int, wanted: bool) -> None:
     otherwise = "recovered" if pnl_ppm <= -3_000 else "passed"
     result = outcome_classes(act(G, 5, pnl_ppm=pnl_ppm), check(G, 35, 5, effect))
     assert result == [("lasting", "deferred", 35) if wanted else (otherwise, None, None)]
 
 
-def test_hearsay_and_what_was_not_done_condemn_nothing() -> None:
+def test_unverified_or_unrelated_checks_confirm_no_failure() -> None:
     hurt = act(G, 5, pnl_ppm=-5_000)
     for verdict in (check(G, 35, 5, -9_000, verified=False), check(G, 35, 5, -9_000, chosen="hold"),
                     check(G, 35, 4, -9_000), check(H, 35, 5, -9_000)):  # fmt: skip
@@ -68,15 +68,17 @@ def test_hearsay_and_what_was_not_done_condemn_nothing() -> None:
     assert outcome_classes(act(G, 5, status="blocked", pnl_ppm=None), act(G, 6, status="deferred", pnl_ppm=None)) == []
 
 
-def test_death_before_the_check_makes_what_was_lost_final() -> None:
+def test_a_death_before_the_check_makes_a_loss_lasting() -> None:
     hurt = act(G, 31, pnl_ppm=-5_000)
     assert outcome_classes(hurt, dead=ended(G, 60)) == [("lasting", "at_death", 60)]
-    assert outcome_classes(hurt, dead=ended(G, 61)) == [("waiting", None, None)], "its check came, and said nothing"
+    assert outcome_classes(hurt, dead=ended(G, 61)) == [("waiting", None, None)], (
+        "the tick of its check passed without a verdict"
+    )
     assert outcome_classes(hurt, dead=ended(H, 60)) == [("waiting", None, None)]
     assert outcome_classes(act(G, 31), dead=ended(G, 60)) == [("passed", None, None)]
 
 
-def test_a_failure_is_told_in_words_from_its_structure() -> None:
+def test_the_narrative_of_a_failure_is_derived_from_its_structure() -> None:
     rows = failures([act(G, 5, pnl_ppm=-5_000), check(G, 35, 5, -6_000), act(G, 40, status="reverted")]).to_pylist()
     assert [r["scar_id"] for r in rows] == ["scar-g-1-1", "scar-g-1-2"]
     late, hard = rows
@@ -101,19 +103,19 @@ def test_a_failure_is_told_in_words_from_its_structure() -> None:
         ({"pnl_ppm": -12_000, "slippage_ppm": 11_000}, "slipped"),
     ],
 )
-def test_of_a_loss_that_nothing_explains_no_scar_is_made(row: dict[str, Any], mechanism: str) -> None:
+def test_an_unexplained_loss_creates_no_scar(row: dict[str, Any], mechanism: str) -> None:
     derived = failures([act(G, 5, **row)])
     assert derived["mechanism"].to_pylist() == [mechanism]
     assert derived["is_clear"].to_pylist() == [mechanism != "unexplained"]
     assert scars_of(derived, deaths(), POLICY).num_rows == (mechanism != "unexplained")
 
 
-def test_a_price_that_came_back_is_another_mechanism_than_a_cost() -> None:
+def test_a_price_that_returned_has_its_own_mechanism() -> None:
     (result,) = failures([act(G, 5), check(G, 35, 5, -6_000)]).to_pylist()
     assert result["mechanism"] == "return"
 
 
-def test_the_tag_is_clamped_and_named_by_its_octant() -> None:
+def test_the_mood_of_a_failure_is_clamped_and_named_by_its_octant() -> None:
     moods = {(-0.5, 0.4, -0.3): "Anxious", (-0.5, -0.4, 0.3): "Regretful", (-0.5, 0.4, 0.3): "Shocked",
              (0.1, -0.4, -0.3): "Resigned"}  # fmt: skip
     for (pleasure, arousal, dominance), label in moods.items():
@@ -133,7 +135,7 @@ def test_the_tag_is_clamped_and_named_by_its_octant() -> None:
         (STORM._replace(regime="unknown"), 0.1, "Unknown"),
     ],
 )
-def test_regimes_are_kats(when: Any, sigma: float | None, wanted: str) -> None:
+def test_market_regimes_have_the_names_of_the_specification(when: Any, sigma: float | None, wanted: str) -> None:
     (row,) = failures([act(G, 5, status="reverted", when=when, sigma_ratio=sigma)]).to_pylist()
     assert row["market_regime"] == wanted
 
@@ -156,15 +158,15 @@ KEY = STORM.structure.key
         (rule(G, KEY, 1, 0, 600_000), 700_000),
     ],
 )
-def test_it_is_as_sure_as_the_curator_was_at_that_close(rules: Any, confidence: int) -> None:
+def test_a_failure_has_the_confidence_of_the_rule_at_its_close(rules: Any, confidence: int) -> None:
     derived = failures(LATE, rules=rules)
     assert derived["confidence_ppm"].to_pylist() == [confidence]
     assert scars_of(derived, deaths(), POLICY).num_rows == (confidence >= 650_000)
     hard = failures([act(G, 5, status="reverted")], rules=rules)
-    assert hard["confidence_ppm"].to_pylist() == [700_000], "whether acting pays says nothing of what the chain refused"
+    assert hard["confidence_ppm"].to_pylist() == [700_000], "rules do not change the confidence of a reverted action"
 
 
-def test_what_the_clade_knows_makes_no_other_scar_and_is_counted() -> None:
+def test_a_failure_known_to_the_clade_is_counted_and_makes_no_new_scar() -> None:
     rows = [act(g, t, status="reverted") for g, t in ((H, 5), (G, 6), (G, 60), (G, 70))]
     rows[3] = act(G, 70, status="reverted", when=RALLY)
     kin = scars_of(failures(rows), deaths(), POLICY).to_pylist()
@@ -175,7 +177,7 @@ def test_what_the_clade_knows_makes_no_other_scar_and_is_counted() -> None:
     assert apart["scar_id"].to_pylist() == ["scar-g-1-1", "scar-g-1-3", "scar-g-2-1"]
 
 
-def test_only_what_death_publishes_is_a_bloodstain_and_it_fades_three_times_slower() -> None:
+def test_only_a_scar_published_at_death_is_a_bloodstain_with_slower_decay() -> None:
     rows = [act(G, 5, status="reverted"), act(G, 60, status="reverted", when=RALLY)]
     for at_end in ((G, 70), (G, 100)):
         kept = scars_of(failures(rows), deaths(at_end), POLICY)
@@ -188,11 +190,11 @@ def test_only_what_death_publishes_is_a_bloodstain_and_it_fades_three_times_slow
     assert scar_confidence(kept, at_us * 2, POLICY).tolist()[1] == 50_000, "it never goes below its floor"
 
 
-def test_numbers_go_on_from_what_was_told_before() -> None:
+def test_scar_numbers_continue_after_earlier_scars() -> None:
     derived = failures([act(G, 60, status="reverted")], known={G: 2})
     assert derived["scar_id"].to_pylist() == ["scar-g-1-3"]
 
 
-def test_a_golem_without_an_owner_has_no_clade() -> None:
+def test_a_failure_of_a_golem_without_an_owner_is_refused() -> None:
     with pytest.raises(DerivationError, match="golem g-1: no owner on record"):
         failures([act(G, 5, status="reverted")], owners={H: "owner-1"})

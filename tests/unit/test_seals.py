@@ -1,4 +1,4 @@
-"""Seals alone: what opens, with which key, and what cannot be sealed or kept."""
+"""Seals: which seal opens with which key, and what cannot be sealed or kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 
 
 def open_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecord:
-    """The record with its private parts where they belong."""
+    """Return the record with its private parts in plain text."""
     if record.sealed is None:
         return record
     parts = open_parts(record.sealed, record.golem_id, record.tick, key)
@@ -41,7 +41,7 @@ def open_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecor
     return record.model_copy(update={"observation": observation, "deliberation": thought, "sealed": None})
 
 
-def test_what_was_sealed_opens_to_what_it_was_and_the_same_record_seals_to_the_same_bytes() -> None:
+def test_a_sealed_record_opens_unchanged_and_seals_to_equal_bytes() -> None:
     key = SealKey(SECRET)
     for record in models(private(records(60, golems=2, seed=3))):
         sealed = seal_record(record, key)
@@ -56,7 +56,7 @@ def test_what_was_sealed_opens_to_what_it_was_and_the_same_record_seals_to_the_s
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 30), dense=st.booleans(), golems=st.integers(1, 3),
        sealing=st.sets(st.sampled_from(["golem-0000", "golem-0001", "golem-0002"])))  # fmt: skip
-def test_a_batch_is_sealed_as_its_records_are_one_by_one(
+def test_a_sealed_batch_equals_its_records_sealed_separately(
     seed: int, count: int, dense: bool, golems: int, sealing: set[str]
 ) -> None:
     table = records(count, golems=golems, seed=seed, dense=dense)
@@ -72,14 +72,14 @@ def test_a_batch_is_sealed_as_its_records_are_one_by_one(
     assert seal_table(made, keys).equals(made)
 
 
-def test_no_two_seals_share_a_nonce_whatever_differs() -> None:
+def test_different_seals_have_different_nonces() -> None:
     key, other = SealKey(SECRET), SealKey(SECRET[::-1])
     rows = [(key, "g", b"a", b"x"), (key, "g", b"a", b"y"), (key, "g", b"b", b"x"), (key, "h", b"a", b"x"),
             (other, "g", b"a", b"x"), (key, "ga", b"", b"x"), (key, "g", b"aa", b"x")]  # fmt: skip
     assert len({k.seal(g, place, text).nonce for k, g, place, text in rows}) == len(rows)
 
 
-def test_a_seal_opens_with_its_key_in_its_place_unaltered_and_not_else() -> None:
+def test_a_seal_opens_only_unaltered_with_its_key_golem_and_tick() -> None:
     key, (record, *_) = SealKey(SECRET), models(some(1))
     sealed = seal_record(record, key).sealed
     assert sealed is not None
@@ -96,7 +96,7 @@ def test_a_seal_opens_with_its_key_in_its_place_unaltered_and_not_else() -> None
             wrong()
 
 
-def test_the_documented_seal_opens_for_ever() -> None:
+def test_the_documented_seal_can_be_opened() -> None:
     (result,) = re.findall(r'\{"key_id":"seal-.*?\}', DOCS.read_text(), re.DOTALL)
     sealed = Sealed.model_validate_json(result)
     parts = open_parts(sealed, "g-1", 7, SealKey(SECRET))
@@ -104,7 +104,7 @@ def test_the_documented_seal_opens_for_ever() -> None:
     assert SealKey(SECRET).seal("g-1", b"tick\x007", b'{"positions":[],"reasoning_summary":"wait for calm"}') == sealed
 
 
-def test_what_cannot_be_sealed_is_refused_by_name() -> None:
+def test_an_invalid_key_or_record_is_refused() -> None:
     key, (record, *_) = SealKey(SECRET), models(some(1))
     with pytest.raises(SealError, match="32 bytes"):
         SealKey(b"short")
@@ -123,7 +123,7 @@ def test_what_cannot_be_sealed_is_refused_by_name() -> None:
     assert str(SECRET) not in repr(key)
 
 
-def test_raw_bytes_are_kept_back_unless_they_say_that_they_are_anothers() -> None:
+def test_raw_bytes_are_withheld_unless_they_name_a_golem_that_does_not_seal() -> None:
     sealing = {GOLEM}
     assert withheld(b'{"golem_id":"golem-0000","tick":1', sealing)
     assert withheld(b'{"golem_id":"golem-0000"}', sealing)

@@ -1,4 +1,4 @@
-"""Whether a golem looks into its memory at all: each reason to seek, in the order in which they count."""
+"""Whether a golem retrieves entries in a tick: each reason to retrieve, in order of precedence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CALM = Situation(NOW, tick=7, regime="range_bound", tier="T1", surprise=0.1, pro
         ({"tier": "suppress"}, 4, 0.0, True, "the gate chose"),
     ],
 )
-def test_calm_routine_of_which_enough_is_known_goes_without_and_nothing_else(
+def test_retrieval_is_skipped_only_for_known_routine_or_undeliberated_ticks(
     changed: dict[str, Any], held: int, coverage: float, skipped: bool, why: str
 ) -> None:
     decision = decide(replace(CALM, **changed), held=held, coverage=coverage, policy=POLICY.retrieval)
@@ -47,7 +47,7 @@ def test_calm_routine_of_which_enough_is_known_goes_without_and_nothing_else(
 
 
 @pytest.mark.row("MEM-9")
-def test_enough_is_known_of_a_protocol_by_its_levels_that_are_trusted() -> None:
+def test_coverage_of_a_protocol_counts_its_trusted_baselines() -> None:
     def skips(confidences: list[int], protocol: str | None = "uniswap_v3") -> bool:
         known = [
             entry("g-1", baseline(metric, "WETH/USDC"), confidence_ppm=trusted, anchor_at=DIED, text=metric)

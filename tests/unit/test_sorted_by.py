@@ -15,7 +15,7 @@ keys = st.tuples(st.sampled_from(["g-1", "g-2", "g-3"]), st.sampled_from(["a", "
 
 @some(100)
 @given(st.lists(keys, max_size=12))
-def test_rows_in_order_are_as_sorting_leaves_them(keys: list[tuple[str, str]]) -> None:
+def test_sorted_by_sorts_rows_and_returns_a_sorted_table_unchanged(keys: list[tuple[str, str]]) -> None:
     rows = pa.table({"golem_id": [g for g, _ in keys], "structure": [s for _, s in keys], "at": range(len(keys))})
     rows = rows.cast(pa.schema([("golem_id", pa.string()), ("structure", pa.string()), ("at", pa.int64())]))
     made = sorted_by(rows, KEY)

@@ -25,7 +25,7 @@ def blocks(content: bytes, block_bytes: int, line_bytes_max: int = 50) -> list[B
     return list(blocks_of(io.BytesIO(content), block_bytes=block_bytes, line_bytes_max=line_bytes_max, keep=kept))
 
 
-def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_and_their_numbers_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(5)
     for _ in range(300):
         some = [b"\n", b"\r\n", b" ", b"\t", b"a", b"x" * random.randrange(30), b"y" * 90 + b"\n"]
@@ -40,14 +40,14 @@ def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.
         assert numbered == {number for number, line in enumerate(there, 1) if line.strip(b" \t\r")}
 
 
-def test_blocks_are_small_at_both_ends_and_a_last_line_without_an_end_has_none_of_its_own() -> None:
+def test_blocks_are_small_at_both_ends_and_include_an_unterminated_last_line() -> None:
     content = b"\n".join([b"0123456789"] * 80)
     assert [len(block.lines) for block in blocks(content, 220)] == [5, 20, 20, 20, 9, 6]
     assert [len(block.lines) for block in blocks(content[: 11 * 50 - 1], 220)] == [5, 20, 15, 6, 4]
     assert [len(block.lines) for block in blocks(content[: 11 * 7 - 1], 220)] == [5, 2]
 
 
-def test_what_somebody_adds_while_a_file_is_read_belongs_to_it() -> None:
+def test_lines_appended_during_the_read_are_included() -> None:
     file = io.BytesIO(b"0123456789\n" * 20)
     rows = []
     for block in blocks_of(file, block_bytes=80, line_bytes_max=50, keep=kept):

@@ -30,7 +30,7 @@ def step(name: str, outcome: str = "done", **fields: Any) -> Advanced:
     return Advanced.model_validate({**whole, "step": name, "outcome": outcome})
 
 
-def test_steps_follow_one_another_to_the_birth() -> None:
+def test_steps_follow_in_order_until_the_birth() -> None:
     assert STEPS == ("exported", "compiled", "compared", "provisioned", "funded", "registered", "booted")
     done: list[Advanced] = []
     for name in STEPS:
@@ -43,13 +43,13 @@ def test_steps_follow_one_another_to_the_birth() -> None:
     assert last.next_step(NOW) is None
 
 
-def test_what_halted_goes_no_further() -> None:
+def test_a_halted_succession_has_no_next_step() -> None:
     standing = standings([("g", step("exported")), ("g", step("compiled")), ("g", step("compared", "halted"))])["g"]
     assert standing.halted is not None
     assert standing.next_step(NOW + timedelta(days=365)) is None
 
 
-def test_provisioning_is_tried_again_at_30_120_480_seconds_and_then_hourly() -> None:
+def test_provisioning_is_retried_after_30_120_480_seconds_and_then_hourly() -> None:
     waits = [(due_again(n, NOW, Policy().succession) - NOW).total_seconds() for n in range(1, 8)]
     assert waits == [30, 120, 480, 3600, 3600, 3600, 3600]
     begun = [step("exported"), step("compiled"), step("compared")]
@@ -60,7 +60,7 @@ def test_provisioning_is_tried_again_at_30_120_480_seconds_and_then_hourly() -> 
     assert standing.attempts("provisioned") == 1
 
 
-def test_an_identity_that_is_refused_stops_no_birth() -> None:
+def test_a_failed_registration_does_not_stop_the_birth() -> None:
     rows = [step(name) for name in STEPS[:5]] + [step("registered", "failed")]
     standing = standings([("g", item) for item in rows])["g"]
     assert standing.next_step(NOW) == "booted"
@@ -71,7 +71,7 @@ def test_an_identity_that_is_refused_stops_no_birth() -> None:
     assert not standings([("g", item) for item in [*rows, step("booted"), later]])["g"].unregistered
 
 
-def test_an_identity_that_is_refused_for_good_stops_no_birth_and_is_asked_for_no_more() -> None:
+def test_a_halted_registration_does_not_stop_the_birth_and_is_not_retried() -> None:
     rows = [step(name) for name in STEPS[:5]] + [step("registered", "halted")]
     standing = standings([("g", item) for item in rows])["g"]
     assert standing.halted is None
@@ -80,14 +80,14 @@ def test_an_identity_that_is_refused_for_good_stops_no_birth_and_is_asked_for_no
     assert (born.booted, born.unregistered, born.nameless) == (True, False, True)
 
 
-def test_what_an_owner_does_takes_the_place_of_what_was_begun_automatically() -> None:
+def test_manual_steps_replace_automatic_steps() -> None:
     rows = [("g", step("exported")), ("g", step("compiled", "halted")), ("g", step("exported", mode="manual"))]
     standing = standings(rows)["g"]
     assert standing.halted is None
     assert standing.next_step(NOW) == "compiled"
 
 
-def test_only_what_failed_is_due_again() -> None:
+def test_only_a_failed_step_has_a_retry() -> None:
     with pytest.raises(ValidationError, match="has no retry"):
         step("provisioned", "halted", due_at=NOW)
 
@@ -100,7 +100,7 @@ def test_only_what_failed_is_due_again() -> None:
     st.randoms(use_true_random=False),
 )
 @some(50)
-def test_the_order_in_which_events_come_does_not_show(steps: list[tuple[str, Any, str]], luck: Any) -> None:
+def test_standings_do_not_depend_on_the_order_of_events(steps: list[tuple[str, Any, str]], luck: Any) -> None:
     counts: dict[tuple[str, str], int] = {}
     events = []
     for golem, name, outcome in steps:
@@ -112,5 +112,5 @@ def test_the_order_in_which_events_come_does_not_show(steps: list[tuple[str, Any
     assert state == standings(shuffled)
     for golem, standing in state.items():
         for value in standing.last.values():
-            assert value.attempt == counts[golem, value.step], "the highest attempt of a step is how it stands"
+            assert value.attempt == counts[golem, value.step], "the highest attempt of a step counts"
         assert list(standing.last) == [s for s in STEPS if s in standing.last]

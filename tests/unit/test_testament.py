@@ -58,11 +58,11 @@ def about(testament: dict[str, Any], category: str) -> set[str]:
         ("ask", {"leaning", "young"}),
     ],
 )
-def test_each_category_holds_what_it_is_about(category: str, expected: set[str]) -> None:
+def test_each_category_contains_its_entries(category: str, expected: set[str]) -> None:
     assert about(written_row(*LIFE), category) == expected
 
 
-def test_there_are_nine_categories_and_causes_are_not_invented() -> None:
+def test_there_are_nine_categories_and_causes_are_empty_without_links() -> None:
     assert len(CATEGORIES) == 9
     testament = written_row(*LIFE)
     assert testament["causes"] == []
@@ -83,7 +83,7 @@ def test_the_first_failure_is_the_death_itself() -> None:
     ]
 
 
-def test_an_item_rests_on_the_last_ticks_of_its_decisions() -> None:
+def test_an_item_names_the_last_ticks_of_its_decisions() -> None:
     decided_rows = decisions(
         decided("created", 1, about="won", cause_ticks=[3, 9, 11]),
         decided("reinforced", 2, about="won", cause_ticks=list(range(60, 70))),
@@ -93,7 +93,7 @@ def test_an_item_rests_on_the_last_ticks_of_its_decisions() -> None:
     assert item["ticks"] == list(range(62, 70))
 
 
-def test_a_suspicion_becomes_a_question_with_its_side() -> None:
+def test_a_suspicion_becomes_a_question_with_its_sign() -> None:
     up, down = (
         written_row(candidate("up", 8, 300))["ask"][0],
         written_row(candidate("down", 8, -300))["ask"][0],
@@ -102,7 +102,7 @@ def test_a_suspicion_becomes_a_question_with_its_side() -> None:
     assert down["statement"].startswith("Does re-centring lose to holding in a volatile market")
 
 
-def test_the_page_keeps_to_its_size_by_whole_items_and_says_what_it_left_out() -> None:
+def test_the_page_is_limited_by_whole_items_and_counts_omitted_items() -> None:
     rows = [
         entry(about=f"{kind}{i}", kind=kind, sign=s)
         for i in range(20)
@@ -127,7 +127,7 @@ def test_a_smaller_page_keeps_the_best_item_of_each_category_first() -> None:
     assert "do not act" in page
 
 
-def test_the_dead_of_one_batch_each_speak_for_themselves() -> None:
+def test_testaments_of_one_batch_are_independent() -> None:
     rows = [*LIFE, *(entry("g-2", about=f"t{i}", kind="heuristic") for i in range(3))]
     table = written_by(shuffled(grimoire(*rows), 3), decisions(), deaths("g-2", "g-1"), POLICY)
     assert table.column("golem_id").to_pylist() == ["g-1", "g-2"]

@@ -1,4 +1,4 @@
-"""The reader of recorded traces: what it joins and fills, and how it names what is wrong."""
+"""The reader of recorded traces: which files it joins, which gaps it fills, and how it reports errors."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_the_highest_tick_is_the_lowest_price(folder: Path) -> None:
     )
 
 
-def test_the_extremes_of_a_bar_take_in_its_close_and_the_report_counts_it(folder: Path) -> None:
+def test_extremes_are_widened_to_the_close_and_counted_in_the_report(folder: Path) -> None:
     """The recorded files hold such bars: a forward-filled close beside the tick of the swap."""
     spoil(folder / "uniswap" / POOL_FILE, 3, 3, "201170")
     market, report = read_trace(folder)
@@ -93,20 +93,20 @@ def test_the_gas_price_of_the_chain_token_is_a_parameter(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("chain", "expected"), [("ethereum", 2_250_000_000), ("base", 1_000_000_000)])
-def test_each_chain_has_a_price_of_its_own(tmp_path: Path, chain: str, expected: int) -> None:
+def test_each_chain_has_its_own_native_price(tmp_path: Path, chain: str, expected: int) -> None:
     write(tmp_path / POOL_FILE.replace("polygon", chain), POOL_COLUMNS, pool_rows())
     write(tmp_path / GAS_FILE.replace("polygon", chain), GAS_COLUMNS, gas_rows())
     assert read_trace(tmp_path)[0].native_usd_micros == expected
 
 
-def test_a_missing_gas_minute_takes_the_last_known_and_the_first_ones_the_first(folder: Path) -> None:
+def test_a_missing_gas_minute_takes_the_last_known_price_or_else_the_first(folder: Path) -> None:
     write(folder / "gas" / GAS_FILE, GAS_COLUMNS, [gas_rows()[1], gas_rows()[3]])
     market, report = read_trace(folder)
     np.testing.assert_array_equal(market.gas_gwei, [41.5, 41.5, 41.5, 43.5, 43.5])
     assert report.gas_filled == 3
 
 
-def test_zero_liquidity_takes_the_last_positive_one(folder: Path) -> None:
+def test_zero_liquidity_takes_the_last_positive_value(folder: Path) -> None:
     for line in (4, 5):
         spoil(folder / "uniswap" / POOL_FILE, line, 9, "0")
     spoil(folder / "uniswap" / POOL_FILE, 3, 9, "5")
@@ -115,7 +115,7 @@ def test_zero_liquidity_takes_the_last_positive_one(folder: Path) -> None:
     assert report.liquidity_carried == 2
 
 
-def test_zero_liquidity_at_the_start_has_nothing_to_take(folder: Path) -> None:
+def test_zero_liquidity_at_the_start_is_refused(folder: Path) -> None:
     spoil(folder / "uniswap" / POOL_FILE, 2, 9, "0")
     fault = refusal(folder)
     assert (fault.line, fault.column) == (2, "currentLiquidity")
@@ -127,7 +127,7 @@ def test_missing_minutes_stay_missing_and_are_counted(folder: Path) -> None:
     assert (market.bars, report.minutes_missing, report.gas_filled) == (4, 6, 2)
 
 
-def test_days_are_joined_in_time_order_whatever_their_names(folder: Path) -> None:
+def test_days_are_joined_in_time_order_for_any_file_names(folder: Path) -> None:
     write(folder / "a" / POOL_FILE.replace("08-14", "08-15"), POOL_COLUMNS, pool_rows(day=15))
     market, report = read_trace(folder)
     assert market.bars == 10
@@ -172,7 +172,7 @@ def rate_file(asset: str) -> str:
 
 @pytest.fixture
 def lender(folder: Path) -> Path:
-    """The folder with rates of both tokens, of the dollar's only every other minute."""
+    """The folder with rates of both tokens, of USDC only every other minute."""
     for asset, minutes in (("USDC", range(0, 5, 2)), ("WETH", range(5))):
         rows = [
             [f"2023-08-14 00:{m:02}:00", "0.03", "0.07", f"0.0{m}", f"1.0{m}", f"1.1{m}{ASSETS.index(asset)}"]
@@ -182,7 +182,7 @@ def lender(folder: Path) -> Path:
     return folder
 
 
-def test_rates_are_read_where_they_are_wanted(lender: Path) -> None:
+def test_rates_are_read_only_on_request(lender: Path) -> None:
     market, report = read_trace(lender, rates=True)
     assert market.reserves is not None
     np.testing.assert_allclose(market.reserves.supply_index, [[1, 1, 1.02, 1.02, 1.04], [1, 1.01, 1.02, 1.03, 1.04]])
@@ -196,7 +196,7 @@ def test_rates_are_read_where_they_are_wanted(lender: Path) -> None:
     assert plain.content_hash != market.content_hash == read_trace(lender, rates=True)[0].content_hash
 
 
-def test_rates_that_are_wanted_and_missing_or_wrong_are_named(lender: Path) -> None:
+def test_requested_rates_that_are_missing_or_invalid_are_refused(lender: Path) -> None:
     spoil(lender / rate_file("WETH"), 3, 5, "0.9")
     with pytest.raises(TraceError, match="below 1") as caught:
         read_trace(lender, rates=True)
@@ -207,7 +207,7 @@ def test_rates_that_are_wanted_and_missing_or_wrong_are_named(lender: Path) -> N
     assert read_trace(lender)[0].bars == 5
 
 
-def test_several_pools_are_an_error_that_names_them_and_the_cure(folder: Path) -> None:
+def test_several_pools_are_refused_with_their_names_and_the_option(folder: Path) -> None:
     write(folder / POOL_FILE.replace(POOL, OTHER_POOL), POOL_COLUMNS, pool_rows())
     message = str(refusal(folder))
     for part in (POOL, OTHER_POOL, "--trace", "pool="):
@@ -219,7 +219,7 @@ def test_several_pools_are_an_error_that_names_them_and_the_cure(folder: Path) -
         read_trace(folder, pool="0x12")
 
 
-def test_a_folder_that_lacks_something_says_what_to_do(tmp_path: Path, folder: Path) -> None:
+def test_an_incomplete_folder_is_refused_with_the_missing_file(tmp_path: Path, folder: Path) -> None:
     assert "is not a folder" in str(refusal(tmp_path / "nowhere"))
     (folder / "gas" / GAS_FILE).rename(folder / "x.csv")
     assert "put a polygon-gas-" in str(refusal(folder))
@@ -294,7 +294,7 @@ def test_a_file_without_the_header_is_refused(folder: Path, text: str) -> None:
     assert refusal(folder).line == 1
 
 
-def test_a_file_with_nothing_but_a_header_is_refused(folder: Path) -> None:
+def test_a_file_with_only_a_header_is_refused(folder: Path) -> None:
     write(folder / "gas" / GAS_FILE, GAS_COLUMNS, [])
     assert "holds no gas minute" in str(refusal(folder))
     write(folder / "uniswap" / POOL_FILE, POOL_COLUMNS, [])
@@ -334,9 +334,7 @@ def test_files_that_overlap_in_time_are_refused(folder: Path) -> None:
     column=st.integers(0, 9),
     cell=st.one_of(st.text(max_size=8), st.floats().map(str), st.integers().map(str), st.datetimes().map(str)),
 )
-def test_whatever_stands_in_a_cell_is_read_or_refused_as_a_trace_error(
-    folder: Path, line: int, column: int, cell: str
-) -> None:
+def test_any_cell_is_read_or_refused_with_a_trace_error(folder: Path, line: int, column: int, cell: str) -> None:
     path = folder / "uniswap" / POOL_FILE
     write(path, POOL_COLUMNS, pool_rows())
     lines = [text.split(",") for text in path.read_text().splitlines()]

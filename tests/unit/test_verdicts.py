@@ -1,4 +1,4 @@
-"""Verdicts: one run judges all, each bundle stands for itself, and every expectation has teeth."""
+"""Verdicts: one run judges all bundles independently, and every expectation can fail."""
 
 import socket
 from collections import Counter
@@ -42,7 +42,7 @@ Rows = list[dict[str, Any]]
 
 
 def asking(golem_id: str) -> list[dict[str, Any]]:
-    """Two candidates: nothing of them crosses but the questions that they are."""
+    """Return two candidates, which cross only as questions."""
     sums = {"own_count": 2, "own_sum": 600, "own_sumsq": 200_000}
     return [entry(golem_id, f"open{i}", status="candidate", sign=0, **sums) for i in range(2)]
 
@@ -66,7 +66,7 @@ def good(golem_id: str) -> Candidate:
 
 
 BEFORE = bundle_of(*known("g-0"), golem_id="g-0")
-"""What it was born with."""
+"""The bundle with which the golem was born."""
 
 
 def founder(*rows: dict[str, Any]) -> Callable[[Candidate], Candidate]:
@@ -113,7 +113,7 @@ def first(**fields: Any) -> Callable[[Candidate], Candidate]:
     return rewritten(change)
 
 
-def one_byte_turned(candidate: Candidate) -> Candidate:
+def one_byte_changed(candidate: Candidate) -> Candidate:
     files = dict(candidate.bundle.files)
     return candidate._replace(
         bundle=Bundle(files | {"playbook.md": files["playbook.md"] + b" "}, candidate.bundle.manifest)
@@ -132,7 +132,7 @@ SPOILERS: dict[str, Callable[[Candidate], Candidate]] = {
     "provenance_complete": first(origin_golem_id=None),
     "decay_classes_known": first(decay_class="eternal", confidence_ppm=300_000),
     "link_ends_present": lambda c: altered(c, {LINKS: canonical({"entry_id": "a" * 24, "other_id": "b" * 24})}),
-    "hashes_match": one_byte_turned,
+    "hashes_match": one_byte_changed,
     "no_forbidden_field": first(liquidity=3.5),
     "no_forbidden_value": first(text="It was 0x" + "ab" * 20),
     "testament_short": lambda c: altered(c, {TESTAMENT_PAGE: b"x" * 6_000}),
@@ -181,7 +181,7 @@ def test_every_expectation_has_a_spoiler_and_a_description() -> None:
 
 @pytest.mark.row("P-5")
 @pytest.mark.parametrize("name", ["hashes_match", "knows_something", "no_low_divergence"])
-def test_one_spoilt_bundle_of_many_fails_alone_and_for_that_reason_alone(name: str) -> None:
+def test_a_spoilt_bundle_in_a_batch_fails_only_its_own_expectation(name: str) -> None:
     candidates = [good(g) for g in ("g-1", "g-2", "g-3")]
     candidates[1] = SPOILERS[name](candidates[1])
     verdicts = judged(*candidates)
@@ -193,7 +193,7 @@ def test_one_spoilt_bundle_of_many_fails_alone_and_for_that_reason_alone(name: s
 
 
 @pytest.mark.row("P-5")
-def test_all_spoilt_at_once_each_has_its_own_verdict_beside_the_good_ones() -> None:
+def test_every_spoiler_fails_only_its_expectation_in_one_mixed_batch() -> None:
     intact = good("g-1")
     spoilt = [(name, SPOILERS[name](intact)) for name in SPOILERS]
     given = [("", intact), *spoilt[:5], ("", good("g-2")), *spoilt[5:], ("", good("g-3"))]
@@ -210,7 +210,9 @@ def test_all_spoilt_at_once_each_has_its_own_verdict_beside_the_good_ones() -> N
 
 
 @pytest.mark.row("P-5")
-def test_data_docs_are_written_where_asked_and_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_docs_are_written_to_their_folder_without_network_access(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a verdict opened a socket")
 
@@ -224,7 +226,7 @@ def test_data_docs_are_written_where_asked_and_nothing_is_sent(tmp_path: Path, m
     assert spoilt.bundle_hash in pages
 
 
-def test_no_candidates_no_verdicts() -> None:
+def test_no_candidates_give_no_verdicts() -> None:
     assert judge([], POLICY) == Verdicts((), None)
 
 
@@ -232,7 +234,7 @@ def test_a_bundle_under_another_name_does_not_match_its_hash() -> None:
     assert failures(judged(candidate_of(*known("g-1"))._replace(bundle_hash="f" * 64))) == [["hashes_match"]]
 
 
-def test_a_file_that_cannot_be_read_is_a_verdict_and_not_a_crash() -> None:
+def test_an_unreadable_file_fails_the_verdict_without_an_exception() -> None:
     names = (ENTRIES, EPISODES, MANIFEST)
     whole = [candidate_of(*known(name), golem_id=name) for name in names]
     broken = [open_bundle(dict(c.bundle.files) | {n: b"nonsense"}) for n, c in zip(names, whole, strict=True)]
@@ -242,7 +244,7 @@ def test_a_file_that_cannot_be_read_is_a_verdict_and_not_a_crash() -> None:
         assert "hashes_match" in [item.expectation for item in verdict.failed], name
 
 
-def test_what_has_the_wrong_type_is_no_provenance() -> None:
+def test_a_field_of_a_wrong_type_fails_provenance_complete() -> None:
     wrong: list[dict[str, Any]] = [
         {"confidence_ppm": "high"}, {"confidence_ppm": None}, {"confidence_ppm": True}, {"confidence_ppm": 2**60},
         {"anchor_at": "yesterday"}, {"anchor_at": 5}, {"entry_id": ["x"]}, {"text": ""}, {"generation": 1.5},
@@ -255,16 +257,16 @@ def test_what_has_the_wrong_type_is_no_provenance() -> None:
         assert "provenance_complete" in result, provenance
 
 
-def test_an_entry_that_the_dead_did_not_know_is_not_believed() -> None:
+def test_an_entry_unknown_to_the_dead_golem_fails_confidence_attenuated() -> None:
     assert failures(judged(first(entry_id="f" * 24)(candidate_of(*known("g-1"))))) == [["confidence_attenuated"]]
 
 
-def test_an_entry_that_ages_slower_than_it_may_is_not_believed() -> None:
+def test_an_entry_with_too_slow_decay_fails_confidence_attenuated() -> None:
     stained = first(is_bloodstain=True, confidence_ppm=800_000)(candidate_of(*known("g-1")))
     assert failures(judged(stained)) == [["confidence_attenuated"]]
 
 
-def test_more_anti_knowledge_than_places_is_complete_when_every_place_is_taken() -> None:
+def test_anti_knowledge_above_the_budget_passes_if_it_fills_the_budget() -> None:
     rows = [entry("g-1", f"w{i}", kind="warning", sign=-1, is_anti_knowledge=True) for i in range(7)]
     rows += [
         entry("g-1", baseline("gas_price"), is_anti_knowledge=True, anchor_at=DIED, confidence_ppm=990_000),
@@ -291,7 +293,7 @@ def test_the_frames_have_a_row_for_each_bundle_and_each_of_its_entries() -> None
 
 
 @pytest.mark.row("P-5")
-def test_the_largest_gap_and_the_moved_share_are_what_they_say() -> None:
+def test_largest_gap_and_moved_share_match_examples() -> None:
     assert largest_gap(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 4])) == 0.0
     assert largest_gap(np.array([1, 2]), np.array([3, 4, 5])) == 1.0
     assert largest_gap(np.array([1, 2, 3, 4]), np.array([3, 4])) == 0.5
@@ -300,14 +302,14 @@ def test_the_largest_gap_and_the_moved_share_are_what_they_say() -> None:
 
 
 @pytest.mark.row("P-5")
-def test_shares_of_a_handful_are_nobody_s_failure() -> None:
+def test_shares_are_not_computed_below_the_sample_minimum() -> None:
     frame = frames_of([good("g-1")], POLICY).bundles
     shares = ["confidence_mean", "unsure_share", "lasting_share", "stale_share", "confidence_drift", "domain_drift"]
     assert frame[shares].isna().all(axis=None)
     assert frames_of([good("g-1")], SIX).bundles[shares].notna().any().all()
 
 
-def test_what_is_read_in_bulk_is_what_is_read_row_by_row() -> None:
+def test_entry_facts_in_bulk_equal_those_row_by_row() -> None:
     """For valid input; anything else is read row by row."""
     for candidate in (candidate_of(*known("g-1", 7)), first(origin_golem_id="")(candidate_of(*known("g-1")))):
         bundle, at_us = candidate.bundle, candidate.facts.at_us

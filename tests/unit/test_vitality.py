@@ -1,4 +1,4 @@
-"""Vitality: its components, its phases, what kills, and what is set aside for dying."""
+"""Vitality: components, phases, causes of death, and the death reserve."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_components_are_multiplied() -> None:
 
 
 @pytest.mark.row("INH-1")
-def test_a_golem_that_earned_is_no_more_than_whole() -> None:
+def test_economic_vitality_is_at_most_1() -> None:
     assert life(credits=25_000_000)[0] == 1.0
 
 
@@ -63,7 +63,7 @@ def test_a_golem_that_earned_is_no_more_than_whole() -> None:
         ({"fitness": 0.1, "age": 1_000}, "epistemic"),
     ],
 )
-def test_any_component_at_zero_kills(state: dict[str, float], cause: str) -> None:
+def test_a_component_at_zero_is_the_cause_of_death(state: dict[str, float], cause: str) -> None:
     *_, composite, code = life(**state)  # type: ignore[arg-type]
     assert composite == 0.0
     assert CAUSES[code] == cause
@@ -75,12 +75,12 @@ def test_senescence_begins_below_its_bound() -> None:
     assert life(fitness=np.nextafter(0.35, 0))[1] == 0.0
 
 
-def test_a_hair_of_life_is_life() -> None:
+def test_a_golem_just_above_every_bound_is_alive() -> None:
     assert life(credits=1, fitness=0.35, age=999)[4] == ALIVE
 
 
 @pytest.mark.row("INH-1")
-def test_phases_hold_their_lower_bound_and_thriving_begins_above_its() -> None:
+def test_phases_include_their_lower_bound_except_thriving() -> None:
     bounds = {
         "thriving": [1.0, np.nextafter(0.7, 1)],
         "stable": [0.7, 0.5],
@@ -93,7 +93,7 @@ def test_phases_hold_their_lower_bound_and_thriving_begins_above_its() -> None:
 
 
 @pytest.mark.row("INH-1")
-def test_fitness_starts_at_its_prior_and_is_drawn_by_what_held() -> None:
+def test_fitness_starts_at_its_prior_and_follows_predictions_that_held() -> None:
     held, resolved = np.array([0, 50, 0, 0, 500, 350]), np.array([0, 50, 50, 500, 500, 500])
     expected = [0.7, 85 / 100, 35 / 100, 35 / 550, 535 / 550, 0.7]
     np.testing.assert_allclose(predictive_fitness(held, resolved, POLICY), expected, rtol=1e-15)
@@ -114,13 +114,13 @@ def test_the_reserve_is_thirty_cents_or_two_per_cent() -> None:
     ]
 
 
-def test_the_reserve_is_rounded_up_and_holds_for_fortunes() -> None:
+def test_the_reserve_is_rounded_up_and_exact_for_large_balances() -> None:
     assert reserve([15_000_001, 15_000_050, 15_000_051]).tolist() == [300_001, 300_001, 300_002]
     assert reserve([2**62]).tolist() == [-(-(2**62) * 2 // 100)]
     assert reserve([100_000_000], Policy(mortality=MortalityPolicy(reserve_share=0.1))).tolist() == [10_000_000]
 
 
 @pytest.mark.parametrize(("exponent", "expected"), [(1.0, 0.5), (2.0, 0.75), (2.5, 1.0 - 0.5**2.5)])
-def test_age_may_weigh_by_another_exponent(exponent: float, expected: float) -> None:
+def test_the_age_exponent_comes_from_the_policy(exponent: float, expected: float) -> None:
     policy = Policy(mortality=MortalityPolicy(age_exponent=exponent))
     assert life(age=500, policy=policy)[2] == pytest.approx(expected)

@@ -42,12 +42,12 @@ def test_a_claim_names_the_pool_the_regime_and_the_side_that_won() -> None:
     assert claims(entry(sign=-1))[0].endswith("re-centring a range at whose edge price stands loses to holding.")
 
 
-def test_golems_that_met_the_same_rule_in_different_strength_make_the_same_claim() -> None:
+def test_rules_that_differ_only_in_strength_make_the_same_claim() -> None:
     weak, strong = entry(effect_mean_ppm=60), entry("g-2", "another_tool", effect_mean_ppm=900, kind="heuristic")
     assert len(set(claims(weak, strong))) == 1
 
 
-def test_a_level_is_told_in_bands_of_one_two_five() -> None:
+def test_a_claim_about_a_level_uses_bands_of_1_2_5() -> None:
     levels = [entry(about=baseline("gas_price"), effect_mean_ppm=mean) for mean in (20_000, 23_400, 49_999, 50_000)]
     assert claims(*levels) == [
         *["On ethereum, uniswap_v3 USDC/WETH: gas usually costs 20 to 50 gwei."] * 3,
@@ -58,16 +58,16 @@ def test_a_level_is_told_in_bands_of_one_two_five() -> None:
     )
 
 
-def test_what_was_measured_on_own_trades_stays_at_home() -> None:
+def test_baselines_of_own_trades_make_no_claim() -> None:
     assert claims(entry(about=baseline("slippage")), entry(about=baseline("gas_cost"))) == []
 
 
-def test_candidates_forgotten_entries_and_open_questions_make_no_claim() -> None:
+def test_candidates_pruned_entries_and_undecided_rules_make_no_claim() -> None:
     assert claims(entry(status="candidate"), entry(status="pruned"), entry(sign=0)) == []
 
 
 @pytest.mark.row("KAT-5")
-def test_proposition_and_voter_ids_are_the_hashes_that_kat_gives() -> None:
+def test_proposition_and_voter_ids_are_the_hashes_of_the_specification() -> None:
     cast = routine_votes(decisions(decided("created", 1, confidence_ppm=700_000)), OWNERS, POLICY)
     (vote,) = cast.votes.to_pylist()
     claim = hashlib.sha256((vote["domain"] + vote["claim"]).encode()).hexdigest()[:16]
@@ -90,11 +90,11 @@ def test_the_routine_gate_is_seventy_percent_at_the_moment_of_the_decision() -> 
 
 
 @pytest.mark.parametrize("operation", ["received", "staged", "contradicted", "pruned"])
-def test_only_what_a_cycle_made_or_confirmed_votes(operation: str) -> None:
+def test_only_created_or_reinforced_entries_vote(operation: str) -> None:
     assert routine_votes(decisions(decided(operation, 1, confidence_ppm=900_000)), OWNERS, POLICY).votes.num_rows == 0
 
 
-def test_the_last_decision_of_a_cycle_speaks_for_it() -> None:
+def test_the_last_decision_of_a_cycle_determines_the_vote() -> None:
     sure = {"confidence_ppm": 900_000}
     withdrawn = decisions(decided("reinforced", 1, **sure), decided("contradicted", 1, confidence_ppm=750_000))
     assert routine_votes(withdrawn, OWNERS, POLICY).votes.num_rows == 0
@@ -102,20 +102,20 @@ def test_the_last_decision_of_a_cycle_speaks_for_it() -> None:
     assert routine_votes(promoted, OWNERS, POLICY).votes.num_rows == 1
 
 
-def test_of_entries_with_one_claim_the_surest_votes_for_the_golem() -> None:
+def test_the_most_confident_entry_of_a_claim_votes() -> None:
     rows = [decided("created", 1, about=f"tool_{i}", confidence_ppm=700_000 + i) for i in range(3)]
     cast = routine_votes(decisions(*rows), OWNERS, POLICY)
     assert cast.votes.column("confidence_ppm").to_pylist() == [700_002]
     assert cast.causes.column("entry_id").to_pylist() == [rows[2]["entry_id"]]
 
 
-def test_a_golem_votes_anew_each_cycle_and_keeps_its_voter_id() -> None:
+def test_a_golem_votes_again_each_cycle_with_the_same_voter_id() -> None:
     cast = routine_votes(decisions(*(decided("reinforced", c, confidence_ppm=800_000) for c in (1, 2))), OWNERS, POLICY)
     assert len(set(cast.votes.column("vote_id").to_pylist())) == 2
     assert len(set(cast.votes.column("voter_id").to_pylist())) == 1
 
 
-def test_a_newer_revision_of_a_cycle_replaces_what_it_said() -> None:
+def test_a_newer_revision_of_a_cycle_replaces_its_votes() -> None:
     rows = [
         decided("created", 1, confidence_ppm=700_001, revision=1),
         decided("created", 1, confidence_ppm=700_000, revision=0),
@@ -125,7 +125,7 @@ def test_a_newer_revision_of_a_cycle_replaces_what_it_said() -> None:
     assert votes.column("confidence_ppm").to_pylist() == [700_001]
 
 
-def test_the_dead_vote_without_a_gate_with_what_they_believed_at_death() -> None:
+def test_death_votes_have_no_gate_and_use_the_confidence_at_death() -> None:
     known = grimoire(
         entry(confidence_ppm=200_000, anchor_at=DIED - 14 * DAY),
         entry(about="other", sign=-1, kind="warning", confidence_ppm=900_000, anchor_at=DIED),
@@ -147,7 +147,7 @@ def test_a_death_vote_is_backed_only_by_a_recorded_death_at_its_own_moment() -> 
     assert backed_votes(*cast, deaths("g-1", "g-2")).to_pylist() == sorted(keys.values())
 
 
-def test_a_public_vote_shows_neither_golem_nor_owner_nor_entry() -> None:
+def test_a_public_vote_contains_no_golem_owner_or_entry() -> None:
     cast = death_votes(grimoire(entry("golem-x", own_sum=987_654_321)), deaths("golem-x", owner_id="0xowner"), POLICY)
     assert cast.votes.schema.equals(VOTE_SCHEMA)
     assert cast.causes.schema.equals(VOTE_CAUSE_SCHEMA)
@@ -162,7 +162,7 @@ def test_a_golem_without_an_owner_on_record_cannot_vote() -> None:
         routine_votes(decisions(decided("created", 1, golem_id="g-9", confidence_ppm=800_000)), OWNERS, POLICY)
 
 
-def test_nothing_to_say_is_an_empty_ballot() -> None:
+def test_no_decisions_or_entries_give_no_votes() -> None:
     assert routine_votes(decisions(), OWNERS, POLICY).votes.schema.equals(VOTE_SCHEMA)
     assert death_votes(grimoire(), deaths("g-1"), POLICY).causes.num_rows == 0
     assert with_claims(grimoire(entry(about=pattern("t", regime="unknown")))).num_rows == 1

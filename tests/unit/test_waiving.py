@@ -26,9 +26,9 @@ def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
 
 
 @pytest.mark.row("P-5")
-def test_a_warning_is_waived_once_for_all_who_look(stores: DerivationContext) -> None:
+def test_a_waiver_is_visible_in_bundle_failures_and_health(stores: DerivationContext) -> None:
     selected = [failure for failure in bundle_failures(stores) if failure.severity == "warning"]
-    assert len(selected) > 2, "young golems add little to what they were given"
+    assert len(selected) > 2, "bundles of short lives have several warnings"
     assert {failure.bundle_hash for failure in selected} <= set(published_bundles(stores).values())
     failure = selected[0]
     before = health_of(stores, NOW).judgements
@@ -45,7 +45,7 @@ def test_a_warning_is_waived_once_for_all_who_look(stores: DerivationContext) ->
 
 
 @pytest.mark.row("P-5")
-def test_the_check_treats_a_waived_warning_as_waived(stores: DerivationContext) -> None:
+def test_the_asset_check_passes_after_every_warning_is_waived(stores: DerivationContext) -> None:
     home = LazyStores(stores.home.root)
     check = every_warning_is_waived(home)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
@@ -60,7 +60,7 @@ def test_the_check_treats_a_waived_warning_as_waived(stores: DerivationContext) 
 
 
 @pytest.mark.row("P-5")
-def test_what_is_critical_cannot_be_waived_by_a_command_nor_by_an_event(stores: DerivationContext) -> None:
+def test_a_critical_finding_cannot_be_waived_by_command_or_event(stores: DerivationContext) -> None:
     golem_id, left = next(iter(published_bundles(stores).items()))
     at = stores.life("BundleJudged")["observed_at"][0].as_py()
     refused = Judged(bundle_hash="e" * 64, passed=False, expectations=28, failed=(CRITICAL,))
@@ -82,7 +82,7 @@ def test_what_is_critical_cannot_be_waived_by_a_command_nor_by_an_event(stores: 
 
 
 @pytest.mark.row("P-5")
-def test_what_did_not_fail_and_what_nobody_knows_is_named(stores: DerivationContext) -> None:
+def test_a_waiver_of_a_passed_expectation_or_unknown_bundle_is_refused(stores: DerivationContext) -> None:
     item = bundle_failures(stores)[0]
     with pytest.raises(WaiverError, match=f"did not fail 'hashes_match'; it failed .*{item.expectation}"):
         record_waiver(stores, item.bundle_hash, "hashes_match", "why not", now=NOW)

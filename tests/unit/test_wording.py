@@ -1,4 +1,4 @@
-"""The text of an entry: equal rules have equal texts, other rules other ones, and the text states only known facts."""
+"""The text of an entry: equal rules have equal texts, other rules have other texts, and only known facts are stated."""
 
 from itertools import product
 
@@ -17,7 +17,7 @@ STORM = {
 }  # fmt: skip
 
 
-def test_a_rule_says_its_scene_its_act_and_which_side_won() -> None:
+def test_the_text_of_a_rule_contains_situation_action_and_outcome() -> None:
     scene = "In a volatile market, with a WETH/USDC position on uniswap_v3 at the edge of its range and gas normal"
     assert pattern_text(kind="insight", sign=1, mean_ppm=400, **STORM) == (
         f"{scene}, re-centring has clearly beaten holding."
@@ -33,7 +33,7 @@ def test_a_rule_says_its_scene_its_act_and_which_side_won() -> None:
     )
 
 
-def test_no_two_structures_read_alike() -> None:
+def test_different_structures_have_different_texts() -> None:
     scenes = list(product(ACTION_WORDS, REGIMES, ANOMALY_BANDS, GAS_BANDS, (-1, 0, 1)))
     texts = {
         pattern_text(
@@ -45,7 +45,7 @@ def test_no_two_structures_read_alike() -> None:
     assert len(texts) == len(scenes)
 
 
-def test_equal_bands_of_effect_read_alike_and_others_do_not() -> None:
+def test_effects_of_one_band_have_equal_texts() -> None:
     assert [size_word(n) for n in (0, 149, -149, 150, -599, 600, -90_000)] == [
         "slightly", "slightly", "slightly", "clearly", "clearly", "strongly", "strongly",
     ]  # fmt: skip
@@ -61,11 +61,11 @@ def test_equal_bands_of_effect_read_alike_and_others_do_not() -> None:
         (4_567_890.0, "4,600,000"), (99.6, "100"), (-2_345.0, "-2,300"), (7.0, "7.0"),
     ],
 )  # fmt: skip
-def test_a_level_is_said_to_two_digits(value: float, words: str) -> None:
+def test_a_level_is_rounded_to_two_digits(value: float, words: str) -> None:
     assert banded(value) == words
 
 
-def test_each_metric_is_said_in_its_own_unit() -> None:
+def test_each_metric_has_its_unit_in_the_text() -> None:
     place = {"protocol": "uniswap_v3", "pair": "WETH/USDC"}
     by_key = {
         metric: baseline_text(**place, metric=metric, mean=mean, low=mean - 10, high=mean + 10)
@@ -80,7 +80,7 @@ def test_each_metric_is_said_in_its_own_unit() -> None:
     }
 
 
-def test_a_level_that_is_not_known_yet_is_not_said_to_be_nothing() -> None:
+def test_an_unknown_level_is_described_as_open() -> None:
     place = {"protocol": "uniswap_v3", "pair": "WETH/USDC", "mean": 0, "low": 0, "high": 0, "known": False}
     assert [baseline_text(**place, metric=metric) for metric in BASELINE_METRICS] == [
         "It is open what gas costs while trading WETH/USDC on uniswap_v3.",
@@ -90,12 +90,12 @@ def test_a_level_that_is_not_known_yet_is_not_said_to_be_nothing() -> None:
     ]
 
 
-def test_what_has_no_words_of_its_own_stands_for_itself() -> None:
+def test_an_action_without_a_description_is_written_as_its_name() -> None:
     odd = STORM | {"action_type": "hedge", "regime": "weird", "anomaly_band": "odd"}
     assert "hedge has clearly beaten holding" in pattern_text(kind="insight", sign=1, mean_ppm=200, **odd)
 
 
-def test_a_structure_knows_its_key_its_category_and_how_it_fades() -> None:
+def test_a_structure_has_a_key_a_category_and_a_decay_class() -> None:
     about = Structure(
         "pattern",
         "polygon",

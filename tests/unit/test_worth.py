@@ -23,7 +23,7 @@ POLICY = Policy()
 START_US = int((DIED - 10 * DAY).timestamp() * 1_000_000)
 DAY_US = 86_400_000_000
 PAYS, LOSES, OPEN = 4, 7, 10
-"""Cells: acting pays, acting loses, nobody can say."""
+"""Cells in which acting pays, acting loses, and the effect is undecided."""
 
 GAS = PlantedTruth("gas_follows_crash", "", "crash", "gas_gwei", 3, "any", 1, span_bars=20, size=2.5, sigma=0.25)
 FLIGHT = PlantedTruth(
@@ -94,14 +94,14 @@ def test_a_perfect_grimoire_keeps_every_bound() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_an_inverted_grimoire_misses_them() -> None:
+def test_an_inverted_grimoire_misses_the_bounds() -> None:
     page = seen(rule(PAYS, -1), rule(LOSES, 1), link("crash", "gas_gwei", 5, -1), level(1), truths=(GAS,))
     assert (page.precision, page.recall, page.junk) == (0.0, 0.0, 1.0)
     assert [b.name for b in bounds([page], None, None, POLICY.worth) if not b.kept] == ["precision", "recall", "junk"]
 
 
 @pytest.mark.row("X-5")
-def test_an_empty_grimoire_is_not_right() -> None:
+def test_an_empty_grimoire_misses_precision_and_recall() -> None:
     page = seen(rule(PAYS, 1, status="candidate"))
     assert (page.precision, page.junk) == (None, None)
     assert page.recall == 0.0
@@ -109,16 +109,16 @@ def test_an_empty_grimoire_is_not_right() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_what_cannot_be_shown_is_not_kept() -> None:
+def test_a_bound_without_evidence_is_not_kept() -> None:
     page = seen(*(rule(cell, sign, g) for g in ("g-1", "g-2") for cell, sign in ((PAYS, 1), (LOSES, -1))))
     kept = {bound.name: bound.kept for bound in bounds([page], [], Discoveries(0, 0, 0, 4, 0), POLICY.worth)}
-    assert not kept["fading"], "nobody held what expired"
-    assert not kept["null market"], "nothing was tested where there is nothing to find"
+    assert not kept["fading"], "no golem held an expired truth"
+    assert not kept["null market"], "nothing was tested in the null market"
     assert all(kept[name] for name in ("precision", "recall", "junk", "decoys"))
 
 
 @pytest.mark.row("X-5")
-def test_what_was_held_for_a_while_where_there_is_nothing_is_told_beside_what_is_held() -> None:
+def test_discoveries_count_entries_ever_held_and_still_held() -> None:
     gone, kept, staged = rule(PAYS, 1), rule(PAYS, -1, "g-3"), rule(LOSES, -1, "g-2")
     rows = [
         gone | {"operation": "created", "cycle": 1, "at": DIED},
@@ -131,13 +131,13 @@ def test_what_was_held_for_a_while_where_there_is_nothing_is_told_beside_what_is
 
 
 @pytest.mark.row("X-5")
-def test_a_golem_that_learned_nothing_counts_among_those_who_met_a_cause() -> None:
+def test_a_golem_without_entries_counts_as_having_met_a_cause() -> None:
     page = seen(link("crash", "gas_gwei", 3, 1), truths=(GAS,))
     assert [(t.met, t.held) for t in page.recalled if t.kind == "cause"] == [(2, 1)]
 
 
 @pytest.mark.row("X-5")
-def test_what_is_made_after_a_truth_expired_is_wrong_and_given_no_time() -> None:
+def test_an_entry_created_after_a_truth_expired_is_wrong() -> None:
     turned = ground(FLIGHT, after=yardstick(c4=-900.0, c7=-900.0))
     turn = DIED - 5 * DAY
 
@@ -150,14 +150,14 @@ def test_what_is_made_after_a_truth_expired_is_wrong_and_given_no_time() -> None
 
 
 @pytest.mark.row("X-5")
-def test_what_no_outcome_supports_is_junk_and_costs_precision() -> None:
+def test_an_unsupported_entry_is_junk_and_lowers_precision() -> None:
     page = seen(rule(PAYS, 1), rule(OPEN, 1), rule(OPEN + 1, -1), link("volume", "volume", 1, 1))
     assert page.precision == 0.25
     assert page.junk == 0.75
 
 
 @pytest.mark.row("X-5", "MEM-6")
-def test_a_rule_that_stands_for_several_is_judged_in_each_of_their_situations() -> None:
+def test_a_wider_rule_is_judged_in_each_of_its_situations() -> None:
     regime, band, _ = cell_name(PAYS)
     wide = pattern("uniswap_rebalance", regime=regime, anomaly_band=band, gas_band="not_dear")
     page = seen(entry("g-1", wide, sign=1))
@@ -174,7 +174,7 @@ def test_a_decoy_counts_by_its_confidence() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_recall_asks_only_those_who_met_a_truth_often_enough() -> None:
+def test_recall_counts_only_golems_that_met_a_truth_often_enough() -> None:
     held = rule(PAYS, 1)
     rare = look(grimoire(held), met(("g-1", PAYS), windows=1), START_US, ground(), POLICY)
     assert [item.met for item in rare.recalled] == [0, 0]
@@ -185,7 +185,7 @@ def test_recall_asks_only_those_who_met_a_truth_often_enough() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_a_link_without_a_regime_is_the_truth_of_each_regime() -> None:
+def test_a_link_without_a_regime_matches_the_truth_of_each_regime() -> None:
     up, down = (
         PlantedTruth(f"{regime}_persists", "", "past_return", "price_return", 60, regime, 1, span_bars=60, size=2.0)
         for regime in ("trending_up", "trending_down")
@@ -200,7 +200,7 @@ def test_a_link_without_a_regime_is_the_truth_of_each_regime() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
+def test_a_link_is_right_by_pair_sign_and_lag_while_its_truth_is_valid() -> None:
     back = PlantedTruth(
         "back", "", "price_move", "liquidity", 5, "any", 1, span_bars=5, kind="entailed", valid_from_bar=7_200
     )
@@ -216,20 +216,20 @@ def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
     assert verdict("volume", "price_return", 3, 1) == 2
     assert verdict("price_move", "liquidity", 5, -1) == 0
     assert verdict("price_move", "liquidity", 5, -1, turned=True) == 3
-    assert verdict("price_move", "liquidity", 5, 1) == 1, "of two signs one is right"
+    assert verdict("price_move", "liquidity", 5, 1) == 1, "only one sign is right"
     assert verdict("price_move", "liquidity", 5, 1, turned=True) == 0
 
 
 @pytest.mark.row("X-5")
 @pytest.mark.parametrize("confidence", [600_000, 1_000_000])
-def test_an_expired_truth_fades_below_retrieval_by_its_own_half_life(confidence: int) -> None:
+def test_an_expired_entry_decays_below_retrieval_by_its_half_life(confidence: int) -> None:
     turned = ground(after=yardstick(c4=-900.0, c7=-900.0))
     anchor = DIED - 5 * DAY
     held = grimoire(rule(PAYS, 1, confidence_ppm=confidence, anchor_at=anchor))
     looks = [look(held, met(), START_US + day * DAY_US, turned, POLICY) for day in (5, 6, 10)]
     assert [item.count(0) for item in looks] == [1, 0, 0]
     assert [item.count(3) for item in looks] == [0, 1, 1]
-    assert looks[-1].precision is None, "what has expired is given time"
+    assert looks[-1].precision is None, "an expired entry does not lower precision"
     (fade,) = fades(looks, held, turned, POLICY)
     assert fade.half_life_days == 14.0
     assert fade.left == pytest.approx(confidence / 4e6, rel=0.01)
@@ -237,7 +237,7 @@ def test_an_expired_truth_fades_below_retrieval_by_its_own_half_life(confidence:
 
 
 @pytest.mark.row("X-5")
-def test_what_is_confirmed_after_it_expired_misses_the_bound() -> None:
+def test_an_entry_confirmed_after_expiry_misses_the_fading_bound() -> None:
     turned = ground(after=yardstick(c4=-900.0, c7=-900.0))
     early = grimoire(rule(PAYS, 1, confidence_ppm=900_000, anchor_at=DIED - 6 * DAY))
     late = grimoire(rule(PAYS, 1, confidence_ppm=1_000_000, anchor_at=DIED + 20 * DAY))
@@ -281,7 +281,7 @@ def test_windows_are_counted_up_to_the_moment() -> None:
 
 
 @pytest.mark.row("X-5")
-def test_questions_ask_in_other_words_for_what_is_right() -> None:
+def test_questions_about_right_entries_use_other_words() -> None:
     known = grimoire(rule(PAYS, 1), rule(LOSES, 1), level(45_000), link("crash", "gas_gwei", 3, 1))
     evaluation = look(known, met(), START_US, ground(GAS), POLICY)
     put = questions(known, evaluation.verdicts)
