@@ -95,7 +95,9 @@ def test_a_backup_during_writes_contains_every_record_acknowledged_before_it(
                 drain_once(made, log, clock=tampered_homes.clock)
                 ticks = sorted(log.read_cycles(["tick"], golems=["busy-0000"])["tick"].to_pylist())
             assert ticks == list(range(1, len(ticks) + 1))
-            assert len(ticks) >= before, f"tick {before} was acknowledged before, and {ticks[-1]} is the last one back"
+            assert len(ticks) >= before, (
+                f"tick {before} was acknowledged before, and {ticks[-1]} is the last restored tick"
+            )
             assert verify(made).clean
 
 

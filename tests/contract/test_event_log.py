@@ -58,7 +58,7 @@ def test_the_new_rows_of_a_repeated_batch_are_written(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
-def test_repeats_within_a_batch_collapse(log: Log) -> None:
+def test_repeats_within_a_batch_are_stored_once(log: Log) -> None:
     batch = ticks(1, 4)
     result = append(log, pa.concat_tables([batch, batch.slice(1, 2), batch]))
     assert (result.written, result.repeated) == (4, 6)

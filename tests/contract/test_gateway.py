@@ -388,7 +388,7 @@ def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(
     root = copy_home(stores.home.root, stores.home.root.with_name("short"))
     short = opened(root, daily_budget_micros=20 * most - 1)
     asking = proposed(short, provider)
-    assert isinstance(asking.error, CostCapError), "one more would be more than 5 %"
+    assert isinstance(asking.error, CostCapError), "the request would exceed 5 %"
     assert not provider.requests
     enough = opened(stores.home.root, daily_budget_micros=20 * most)
     assert memory_budget(enough, "g-0", NOW).cap_micros == most
@@ -411,7 +411,7 @@ def test_a_rebuild_makes_no_call_and_derives_equal_tables(
     assert not provider.requests
 
 
-def test_no_call_is_made_for_unknown_dead_or_uncurated_golems(stores: DerivationContext, provider: Loopback) -> None:
+def test_no_call_is_made_for_unknown_golems_or_uncurated_cycles(stores: DerivationContext, provider: Loopback) -> None:
     provider.says(operations())
     with pytest.raises(QueryError, match="no curated cycle"):
         propose(stores, "nobody", provider.settings, clock=lambda: NOW)

@@ -89,7 +89,7 @@ def test_a_large_bucket_is_partitioned_and_a_read_of_one_golem_scans_one_part(tm
     table.replace(rows, {0})
     (file,) = table.path.glob("*.parquet")
     parts = pq.ParquetFile(file).metadata.num_row_groups
-    assert parts == (10 if part_rows == 100 else 1), "a bucket below the number is one part"
+    assert parts == (10 if part_rows == 100 else 1), "a bucket below partition_rows is one part"
     for golems in (["g-017"], ["g-000", "g-039"], ["nobody"], []):
         expected = rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golems, pa.string())))
         assert table.read(only=golems).equals(expected)

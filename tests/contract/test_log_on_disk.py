@@ -136,7 +136,7 @@ def test_a_handle_sees_the_writes_of_another(disk: EventLog, home: Home) -> None
     with pytest.raises(RegressionError, match="tick 7 comes after its death at tick 6"):
         append(other, ticks(7), writer="other")
     append(other, ticks(6), writer="other")
-    assert disk.record([died(5)], NOW) == 0, "a golem dies once: the first death on record stands"
+    assert disk.record([died(5)], NOW) == 0, "a golem dies once: the first death on record counts"
     with pytest.raises(RegressionError, match="tick 7"):
         append(EventLog(home, Policy()), ticks(7))
     disk.record_vectors(vectors(["a"]))

@@ -206,7 +206,7 @@ def test_a_writer_seals_private_parts_before_writing_them(home: Home) -> None:
     assert verify(home).clean
 
 
-def test_a_writer_without_the_key_refuses_private_parts_and_accepts_other_records(home: Home) -> None:
+def test_a_writer_without_the_key_refuses_only_records_with_private_parts(home: Home) -> None:
     sealing_home(home)
     with EventLog(home) as log:
         SealKeys(home).destroy(log, GOLEM, "asked", LATER)

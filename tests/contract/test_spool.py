@@ -1,4 +1,4 @@
-"""The spool: each file is taken exactly once, in bulk; invalid lines never delay valid ones."""
+"""The spool: each file is taken exactly once, in bulk; invalid lines never delay valid lines."""
 
 from __future__ import annotations
 

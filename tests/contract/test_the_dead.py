@@ -1,4 +1,4 @@
-"""Queries about dead golems read the rows of these golems only, however many golems died before."""
+"""Queries about dead golems read only the rows of these golems, for any number of earlier deaths."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def made() -> Curation:
 
 
 def decisions() -> str:
-    """One line a decision: where, what, which entry, confidence before and after, on which evidence; then its text."""
+    """Return each decision: golem, cycle, operation, entry, confidence before and after, evidence and text."""
     lines = []
     for row in made().decisions.to_pylist():
         interval = f"{row['effect_mean_ppm']} [{row['effect_low_ppm']}, {row['effect_high_ppm']}]"

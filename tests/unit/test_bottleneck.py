@@ -67,7 +67,7 @@ def test_anti_knowledge_stops_at_the_budget() -> None:
     assert [name for name, _ in chosen(*rows)] == [f"a{i:02}" for i in range(9, 1, -1)]
 
 
-def test_half_of_the_places_go_to_the_categories_in_turns() -> None:
+def test_half_of_the_budget_is_filled_by_category_in_turn() -> None:
     many = [plain(f"r{i}", 900_000 - 1_000 * i) for i in range(9)]
     few = [plain(f"x{i}", 500_000 - 1_000 * i, category="risk_events") for i in range(2)]
     got = chosen(*many, *few)

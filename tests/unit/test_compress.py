@@ -84,7 +84,7 @@ class CuratedLife:
 
 
 def after(*more: Chapter, cheap: Sequence[Chapter] | None = None) -> dict[Situation, Sequence[Chapter]]:
-    """Return both rules' evidence and later chapters of the normal one; those of the cheap one are equal unless
+    """Return both rules' evidence and later chapters of the normal rule; those of the cheap rule are equal unless
     given.
     """
     return {SQUALL: (*BOTH[SQUALL], *(more if cheap is None else cheap)), STORM: (*BOTH[STORM], *more)}
@@ -114,7 +114,7 @@ def test_evidence_for_the_wider_rule_counts_once() -> None:
     assert wide["own_count"] == 12, "eight of the better supported part, then each window once"
     assert wide["own_sum"] == normal["own_sum"]
     assert life.decided(NOT_DEAR.key) == [(2, "generalized"), (3, "reinforced")]
-    assert wide["confidence_ppm"] == 800_000, "one vote a cycle, however many of its parts agree"
+    assert wide["confidence_ppm"] == 800_000, "one vote a cycle for any number of agreeing parts"
     assert life.decided(SQUALL.structure.key)[-2:] == [(2, "folded"), (3, "staged")]
 
 
@@ -206,7 +206,7 @@ def test_pruning_a_wider_rule_prunes_its_parts_and_they_can_be_relearned() -> No
 
 
 def owner_order(kind: str, cycle: int, **fields: Any) -> Order:
-    """Evidence for the wider rule in a cycle."""
+    """An override of the wider rule in a cycle."""
     rule = entry_id("g-1", NOT_DEAR.key)
     return order("g-1", 1, f"Entry{kind}", rule, POLICY.curator.cycle_ticks * (cycle - 1), **fields)
 

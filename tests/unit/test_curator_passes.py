@@ -109,7 +109,7 @@ def test_a_cycle_without_evidence_writes_no_decision() -> None:
 # new entries
 
 
-def test_a_cluster_needs_three_decisions_an_effect_and_an_interval_without_zero() -> None:
+def test_a_cluster_needs_three_decisions_and_an_interval_that_excludes_zero() -> None:
     for chapter in (Chapter(2, 9_000), Chapter(14, 30), Chapter(3, 300)):
         life = lived((STORM, [chapter]))
         assert [o for _, o, _ in life.decided(STORM)] == ["staged"]
@@ -124,7 +124,7 @@ def test_a_candidate_becomes_an_entry_with_evidence_of_several_cycles() -> None:
     assert life.of(STORM)[-1]["reason"].startswith("evidence is decisive; n=3; interval ")
 
 
-def test_the_opposite_sign_contradicts_and_another_regime_separates() -> None:
+def test_opposite_evidence_contradicts_a_rule_and_another_regime_has_its_own() -> None:
     other = STORM._replace(regime="range_bound")
     life = lived((STORM, [SILENCE, GOOD, WORSE]), (other, [SILENCE, SILENCE, WORSE]))
     assert [o for _, o, _ in life.decided(STORM)] == ["created", "contradicted"]

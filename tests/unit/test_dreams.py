@@ -50,7 +50,7 @@ def test_inherited_scars_rise_with_mortality_pressure() -> None:
     assert felt[-1] == pytest.approx(0.7 + 0.2 * np.exp(-0.4) + 0.05)
 
 
-def test_rem_lowers_arousal_by_12_percent_points_down_to_10_percent() -> None:
+def test_rem_lowers_arousal_by_0_12_down_to_0_1() -> None:
     arousal = column(0.9, 0.34, 0.2, 0.10, 0.05, -0.4)
     assert replay_selection.depotentiated(arousal, np.ones(6), RULES) == pytest.approx(
         [0.78, 0.22, 0.10, 0.10, 0.05, -0.4]

@@ -118,7 +118,7 @@ def test_a_suppress_event_contains_the_next_scheduled_tick() -> None:
     assert not named(events_of({"tier": "T0"}), "heartbeat:suppress")
 
 
-def test_queue_warnings_start_at_depth_two_and_dropped_ticks_name_dreams() -> None:
+def test_queue_warnings_start_at_depth_two_and_drops_in_a_dream_are_marked() -> None:
     result = events_of(
         {"pipeline": PIPELINE | {"queue_depth": 1}},
         {"pipeline": PIPELINE | {"queue_depth": 2, "ticks_dropped": 1}},

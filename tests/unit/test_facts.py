@@ -11,7 +11,7 @@ examples = settings(max_examples=times(20), deadline=None, derandomize=True)
 
 
 def noted(*counts: int) -> CuratedLife:
-    """One golem, so many episodes in each cycle."""
+    """Return the life of a golem with these numbers of episodes in its cycles."""
     rows = [
         record("g-1", SPAN * cycle + place + 1, every=INSTANT, odd=place < count)
         for cycle, count in enumerate(counts)
@@ -111,7 +111,7 @@ def test_only_verified_episodes_affect_entries(lives: tuple[Life, ...]) -> None:
 
 @pytest.mark.row("MEM-1")
 @pytest.mark.parametrize("verified", [True, False])
-def test_an_action_teaches_its_cost_only_when_its_outcome_is_verified(verified: bool) -> None:
+def test_an_action_creates_a_cost_fact_only_with_a_verified_outcome(verified: bool) -> None:
     fields = {"tier": "T1", "actions": [action()], "outcome": outcome(verified=verified)}
     life = CuratedLife(table(record("g-1", tick, **fields) for tick in (1, 2, 3)))
     metrics = {row["metric"] for row in life.entries}

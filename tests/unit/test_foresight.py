@@ -52,7 +52,7 @@ def newborn(golems: int) -> Fleet:
 
 
 def tape_with(ticks: int = 300) -> Tape:
-    """A market that wanders, with one excursion in it."""
+    """A market that follows a random walk, with one excursion."""
     steps = np.random.default_rng(5).normal(0.0, 3.0, ticks)
     steps[200:204] += 80.0
     start = int(tick_of_price(np.array([2_000.0]))[0])

@@ -205,7 +205,7 @@ def test_a_pin_ends_at_death_with_the_confidence_that_it_held() -> None:
     assert left["pinned_ppm"].to_pylist() == [0]
     crossed = shed(attenuate(left, POLICY), POLICY)
     assert handmade_grimoires.confidence_at(crossed, handmade_grimoires.DIED) == [510_000], (
-        "0.85 of what it was held at"
+        "0.85 of the pinned confidence"
     )
     later = handmade_grimoires.DIED + timedelta(days=POLICY.decay.tactical_days)
     assert handmade_grimoires.confidence_at(crossed, later) == [255_000]

@@ -56,7 +56,7 @@ class Judged:
 
     @property
     def reactions(self) -> list[tuple[int, str]]:
-        """Cycle and operation of what followed from an event."""
+        """Cycle and operation of the decisions that an event caused."""
         return [(row["cycle"], row["operation"]) for row in self.decisions if row["cause_event"]]
 
     @property

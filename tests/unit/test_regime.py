@@ -229,7 +229,7 @@ def test_no_bar_is_quiet_before_the_average_exists() -> None:
 @pytest.mark.row("HB-14")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_flat_stretch_longer_than_the_average_window_is_not_volatile(seed: int) -> None:
-    """A still market is compared with exactly zero, whatever rounding error the running sum has."""
+    """A still market is compared with exactly zero, for any rounding error of the running sum."""
     noise = np.random.default_rng(seed).normal(0.0, 0.001, 500).cumsum()
     price = 1_800.0 * np.exp(np.concatenate([noise, np.full(500, noise[-1])]))
     seen = features(market_of(price), Policy(regime=RegimePolicy(average_days=0.1)))  # 144 bars

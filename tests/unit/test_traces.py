@@ -56,7 +56,7 @@ def refusal(folder: Path) -> TraceError:
     return caught.value
 
 
-def test_a_folder_becomes_a_market(folder: Path) -> None:
+def test_read_trace_returns_a_market_and_a_report(folder: Path) -> None:
     market, report = read_trace(folder)
     assert (market.name, market.chain, market.pool) == (f"polygon-{POOL}", "polygon", POOL)
     assert (market.protocol, market.pair, market.fee_ppm) == ("uniswap_v3", "WETH/USDC", 500)

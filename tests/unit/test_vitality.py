@@ -75,7 +75,7 @@ def test_senescence_begins_below_its_bound() -> None:
     assert life(fitness=np.nextafter(0.35, 0))[1] == 0.0
 
 
-def test_a_golem_just_above_every_bound_is_alive() -> None:
+def test_a_golem_at_the_last_values_before_death_is_alive() -> None:
     assert life(credits=1, fitness=0.35, age=999)[4] == ALIVE
 
 
