@@ -41,7 +41,7 @@ SIX = Policy(inheritance=InheritancePolicy(budget=6), steward=StewardPolicy(samp
 Rows = list[dict[str, Any]]
 
 
-def asking(golem_id: str) -> list[dict[str, Any]]:
+def open_questions(golem_id: str) -> list[dict[str, Any]]:
     """Return two candidates, which cross only as questions."""
     sums = {"own_count": 2, "own_sum": 600, "own_sumsq": 200_000}
     return [entry(golem_id, f"open{i}", status="candidate", sign=0, **sums) for i in range(2)]
@@ -56,7 +56,7 @@ def known(golem_id: str, count: int = 5, **fields: Any) -> list[dict[str, Any]]:
             entry(golem_id, f"h{i}", **({"kind": "heuristic", "confidence_ppm": 800_000} | fields))
             for i in range(count - 2)
         ),
-        *asking(golem_id),
+        *open_questions(golem_id),
     ]
 
 
@@ -79,7 +79,7 @@ def heir_of(*rows: dict[str, Any]) -> Callable[[Candidate], Candidate]:
     return lambda c: c._replace(before=bundle_of(*rows, golem_id="g-0"))
 
 
-def made_of_it(**fields: int) -> Callable[[Candidate], Candidate]:
+def with_divergence(**fields: int) -> Callable[[Candidate], Candidate]:
     """Return a change of the manifest's fields about the golem's own entries."""
     whole = {"inherited_count": 5, "divergence_ppm": 150_000, "novel_count": 5, "invalidated_count": 3, "gap_count": 1,
              "question_ratio_ppm": 100_000}  # fmt: skip
@@ -136,7 +136,7 @@ SPOILERS: dict[str, Callable[[Candidate], Candidate]] = {
     "no_forbidden_field": first(liquidity=3.5),
     "no_forbidden_value": first(text="It was 0x" + "ab" * 20),
     "testament_short": lambda c: altered(c, {TESTAMENT_PAGE: b"x" * 6_000}),
-    "knows_something": founder(*asking("g")),
+    "knows_something": founder(*open_questions("g")),
     "confidence_spread": founder(*known("g", anchor_at=DIED, confidence_ppm=120_000)[1:]),
     "confidence_earned": founder(
         entry(about=baseline("gas_price"), anchor_at=DIED, confidence_ppm=900_000),
@@ -155,11 +155,11 @@ SPOILERS: dict[str, Callable[[Candidate], Candidate]] = {
     ),
     "domains_steady": heir_of(*(row | {"domain": "yield"} for row in known("g-0"))),
     "size_steady": heir_of(*known("g-0", 24)),
-    "no_low_divergence": made_of_it(divergence_ppm=149_999),
-    "something_novel": made_of_it(novel_count=4),
-    "something_invalidated": made_of_it(invalidated_count=2),
-    "gaps_named": made_of_it(gap_count=0),
-    "questions_asked": made_of_it(question_ratio_ppm=99_999),
+    "no_low_divergence": with_divergence(divergence_ppm=149_999),
+    "something_novel": with_divergence(novel_count=4),
+    "something_invalidated": with_divergence(invalidated_count=2),
+    "gaps_named": with_divergence(gap_count=0),
+    "questions_asked": with_divergence(question_ratio_ppm=99_999),
 }
 """How to fail each expectation and no other."""
 
@@ -270,7 +270,7 @@ def test_anti_knowledge_above_the_budget_passes_if_it_fills_the_budget() -> None
     rows = [entry("g-1", f"w{i}", kind="warning", sign=-1, is_anti_knowledge=True) for i in range(7)]
     rows += [
         entry("g-1", baseline("gas_price"), is_anti_knowledge=True, anchor_at=DIED, confidence_ppm=990_000),
-        *asking("g-1"),
+        *open_questions("g-1"),
     ]
     full = bundle_of(*rows, policy=SIX)
     assert len(full.rows(ENTRIES)) == 6
