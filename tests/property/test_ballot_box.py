@@ -27,7 +27,9 @@ pytestmark = pytest.mark.row("KAT-5")
 
 @settings(max_examples=times(40), deadline=None)
 @given(ballots(), st.integers(0, 2**32), st.integers(0, 24))
-def test_the_decisive_votes_decide_as_all_of_them_do(cast: tuple[pa.Table, set[str]], seed: int, cut: int) -> None:
+def test_consensus_over_decisive_votes_equals_consensus_over_all_votes(
+    cast: tuple[pa.Table, set[str]], seed: int, cut: int
+) -> None:
     votes, backed = cast
     again = pa.concat_tables([shuffled(votes, seed).slice(cut), shuffled(votes, seed)])
     kept = decisive(again)
@@ -41,7 +43,7 @@ def test_the_decisive_votes_decide_as_all_of_them_do(cast: tuple[pa.Table, set[s
 
 @settings(max_examples=times(20), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.data())
-def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
+def test_the_votes_cache_equals_a_full_read_after_saves_repairs_and_torn_files(
     cast: tuple[pa.Table, set[str]], cuts: list[int], data: st.DataObject
 ) -> None:
     votes, backed = cast
@@ -75,12 +77,12 @@ def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
             assert counted(every, backed).equals(counted(table.read(), backed))
             assert set(fresh.votes["proposition_id"].to_pylist()) <= set(fresh.propositions.to_pylist())
             assert set(fresh.other_votes["proposition_id"].to_pylist()).isdisjoint(fresh.propositions.to_pylist())
-            full = DecisiveVotesCache(table, Checkpoint(Path(folder) / "nobody")).changes()
+            full = DecisiveVotesCache(table, Checkpoint(Path(folder) / "new reader")).changes()
             assert full is not None
             assert counted(full.votes, backed).equals(counted(every, backed))
 
 
-def test_what_nobody_voted_on_since_is_still_in_the_box(tmp_path: Path) -> None:
+def test_the_votes_cache_keeps_propositions_without_new_votes(tmp_path: Path) -> None:
     table = GrowingTable("votes", tmp_path / "votes", TABLES["votes"], Policy())
     box = DecisiveVotesCache(table, Checkpoint(tmp_path / "reader"))
     for number, proposition in enumerate("pqqp", 1):

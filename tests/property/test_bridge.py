@@ -63,7 +63,7 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
 @pytest.mark.row("MEM-14", "MEM-16", "INH-20")
 @examples
 @given(known(), st.sets(st.sampled_from(["g-1", "g-2"])))
-def test_links_and_crossings_are_what_their_twins_say(rows: list[dict[str, Any]], old: set[str]) -> None:
+def test_links_and_crossings_equal_their_twins(rows: list[dict[str, Any]], old: set[str]) -> None:
     entries = grimoire(*rows)
     assert links_of(entries).to_pylist() == links_by_row(rows)
     assert crossings_of(entries, POLICY, old).to_pylist() == crossings_by_row(rows, POLICY, old)
@@ -73,9 +73,7 @@ def test_links_and_crossings_are_what_their_twins_say(rows: list[dict[str, Any]]
 @pytest.mark.parametrize(
     ("trust", "young", "old"), [(399_999, False, False), (400_000, False, True), (600_000, True, True)]
 )
-def test_who_has_lived_most_of_its_lifespan_pushes_insights_from_a_lower_confidence_on(
-    trust: int, young: bool, old: bool
-) -> None:
+def test_an_elder_pushes_insights_from_a_lower_confidence(trust: int, young: bool, old: bool) -> None:
     sure = entry(about=pattern("uniswap_v3_rebalance"), kind="insight", confidence_ppm=trust, own_count=12,
                  validations=4, effect_low_ppm=990, effect_high_ppm=1_010, effect_mean_ppm=1_000)  # fmt: skip
     for elders, crosses in (((), young), ((sure["golem_id"],), old), (("g-other",), young)):
@@ -83,7 +81,7 @@ def test_who_has_lived_most_of_its_lifespan_pushes_insights_from_a_lower_confide
         assert (row["gate"], row["crosses"]) == ("admission", crosses), row["reason"]
 
 
-def test_a_spread_beyond_all_numbers_about_a_mean_of_nothing_says_nothing() -> None:
+def test_crossings_equal_their_twin_for_a_zero_mean_with_a_huge_spread() -> None:
     fields = {"effect_mean_ppm": 0, "effect_low_ppm": -(10**18), "effect_high_ppm": 10**18, "own_count": 4}
     rows = [
         entry(about=pattern("uniswap_v3_rebalance"), **fields),
@@ -93,7 +91,7 @@ def test_a_spread_beyond_all_numbers_about_a_mean_of_nothing_says_nothing() -> N
 
 
 @pytest.mark.row("MEM-14")
-def test_an_admission_of_just_what_is_asked_is_not_enough() -> None:
+def test_an_admission_score_equal_to_the_minimum_does_not_cross() -> None:
     sure = grimoire(entry(kind="insight", confidence_ppm=900_000, own_count=12, validations=4))
     (row,) = crossings_of(sure, POLICY).to_pylist()
     for asked, crosses in ((row["admission_ppm"], False), (row["admission_ppm"] - 1, True)):
@@ -107,12 +105,12 @@ def test_a_golem_is_old_above_a_hayflick_ratio_of_0_85() -> None:
     assert is_elder(np.array([849, 850, 851]), np.array([1_000] * 3), POLICY.bridge).tolist() == [False, False, True]
 
 
-def test_nothing_bears_on_nothing() -> None:
+def test_an_empty_grimoire_yields_no_links_and_no_crossings() -> None:
     assert links_of(grimoire()).equals(LINK_SCHEMA.empty_table())
     assert crossings_of(grimoire(), POLICY).equals(CROSSING_SCHEMA.empty_table())
 
 
-def test_rules_agree_or_differ_across_one_respect_and_causes_lead_to_each_other() -> None:
+def test_rules_link_across_one_band_and_causal_links_chain() -> None:
     here = entry(about=pattern("uniswap_v3_rebalance"))
     further = entry(about=pattern("uniswap_v3_rebalance", anomaly_band="stretched"))
     trending = entry(about=pattern("uniswap_v3_rebalance", regime="trending_up"), sign=-1)
@@ -151,17 +149,17 @@ def _gate(**fields: Any) -> dict[str, Any]:
         ({"kind": "warning", "confidence_ppm": 1, "validations": 0, "contradictions": 9}, True),
     ],
 )
-def test_insights_are_admitted_heuristics_borne_out_and_warnings_only_new(row: dict[str, Any], crosses: bool) -> None:
+def test_insights_heuristics_and_warnings_cross_by_their_own_gates(row: dict[str, Any], crosses: bool) -> None:
     assert _gate(**row)["crosses"] is crosses
 
 
 @pytest.mark.row("MEM-14")
-def test_what_a_golem_has_no_evidence_of_itself_does_not_cross() -> None:
+def test_an_entry_without_own_evidence_does_not_cross() -> None:
     assert crossings_of(grimoire(entry(own_count=0)), POLICY).num_rows == 0
 
 
 @pytest.mark.row("MEM-14")
-def test_a_warning_that_many_others_repeat_stays_here() -> None:
+def test_a_warning_repeated_by_similar_entries_does_not_cross() -> None:
     fields = {"kind": "warning", "own_count": 4, "sign": -1}
     regimes = [entry(about=pattern("uniswap_v3_rebalance", regime=regime), **fields) for regime in REGIMES]
     near = [
@@ -174,6 +172,6 @@ def test_a_warning_that_many_others_repeat_stays_here() -> None:
 
 
 @pytest.mark.row("MEM-14")
-def test_nothing_of_a_golems_private_life_is_in_what_crosses() -> None:
+def test_crossings_have_no_columns_of_private_data() -> None:
     names = set(CROSSING_SCHEMA.names)
     assert not {n for n in names if any(w in n for w in ("pnl", "value", "episode", "tick", "effect", "text"))}

@@ -39,7 +39,7 @@ def moment(hours: float) -> datetime:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Decisions about a few rules of a few golems, the closes of their cycles, and what was judged when."""
+    """Decisions about a few rules of a few golems, the closes of their cycles, and outcomes with their times."""
     decisions, closes, outcomes = [], [], []
     for golem_id in draw(st.sampled_from([["g1"], ["g1", "g2"], ["g3", "g1", "g2"]])):
         last = draw(st.integers(1, 8))
@@ -87,7 +87,7 @@ def tables(history: tuple[list[dict[str, Any]], ...], seed: int) -> tuple[pa.Tab
 
 @settings(deadline=None)
 @given(histories(), st.integers(0, 2**32), st.integers(1, 30))
-def test_it_equals_its_twin(history: tuple[list[dict[str, Any]], ...], seed: int, horizon_hours: int) -> None:
+def test_calibration_equals_its_twin(history: tuple[list[dict[str, Any]], ...], seed: int, horizon_hours: int) -> None:
     decisions, closes, outcomes = tables(history, seed)
     horizon = timedelta(hours=horizon_hours)
     beliefs = beliefs_at_closes(decisions, closes, DECAY)
@@ -135,7 +135,7 @@ def _scores_equal_the_rows(value: Any, rows: list[dict[str, Any]]) -> None:
     assert sum(b["belief_count"] for b in value.bands.to_pylist()) == len(selected_rows)
 
 
-def test_a_grimoire_that_is_as_sure_as_it_is_right_scores_better_than_one_that_is_not() -> None:
+def test_the_brier_score_is_lower_for_the_better_calibrated_confidence() -> None:
     closes = [{"golem_id": "g", "cycle": k, "closed_at": moment(k)} for k in (1, 2)]
     outcomes = [{"golem_id": "g", "structure": "p", "at": moment(k + 0.5), "effect_ppm": 200} for k in (1, 2)]
     scores = []

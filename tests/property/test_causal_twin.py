@@ -1,4 +1,4 @@
-"""The causal moments equal their row-at-a-time twin, however the stream is cut; the links derived from them do too."""
+"""The causal moments equal their row-at-a-time twin, for every division into batches; so do the links."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _stored(moments: Moments) -> Moments:
 @pytest.mark.row("MEM-22")
 @settings(max_examples=times(5), deadline=None)
 @given(st.integers(0, 2**16), st.integers(WARM + 20, WARM + 120), st.sets(st.integers(2, 60), max_size=2))
-def test_moments_are_those_of_the_twin_with_gaps_and_several_golems(seed: int, ticks: int, lost: set[int]) -> None:
+def test_causal_moments_equal_their_twin_with_gaps_and_several_golems(seed: int, ticks: int, lost: set[int]) -> None:
     falls = {"every": 40, "gas_after": 3, "first": 70}
     parts = [
         records_of(with_crashes(noise(ticks, seed + i), fall=fall, **falls), f"g-{i}")
@@ -61,7 +61,7 @@ def test_moments_are_those_of_the_twin_with_gaps_and_several_golems(seed: int, t
 @pytest.mark.row("MEM-22")
 @settings(max_examples=times(10), deadline=None)
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 11), max_size=4), st.permutations([0, 1]))
-def test_however_the_stream_is_cut_moments_and_links_are_the_same(seed: int, cuts: list[int], order: list[int]) -> None:
+def test_causal_moments_and_links_are_independent_of_batches(seed: int, cuts: list[int], order: list[int]) -> None:
     ticks = 12 * SPAN
     records = [records_of(with_crashes(noise(ticks, seed + i), every=90, gas_after=3), f"g-{i}") for i in (0, 1)]
     whole = GrimoireState()

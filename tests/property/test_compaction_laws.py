@@ -119,7 +119,7 @@ moves = st.one_of(
 @pytest.mark.row("EV-6", "X-13")
 @some(3)
 @given(st.lists(moves, min_size=6, max_size=16))
-def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(actions: list[tuple[str, int, int]]) -> None:
+def test_every_reader_sees_each_row_once_across_appends_and_maintenance(actions: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as folder:
         home = Home.create(Path(folder), SMALL, NOW)
         log, at, segment = EventLog(home, SMALL, durable=False), datetime.now(UTC), 0
@@ -143,7 +143,7 @@ def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(action
                 tend(log, home, at)
                 before.holds(log, home)
                 before.holds(EventLog(home, SMALL), home)
-                assert not tend(log, home, at).changed, "a second run found something to do"
+                assert not tend(log, home, at).changed, "a second run changed something"
         check_tiers(log, home)
 
 
@@ -159,7 +159,7 @@ def check_tiers(log: EventLog, home: Home, tended_at: datetime | None = None) ->
     limits = closed_below(log.heads(), deaths, SPAN, CARE.lookback_ticks)
     named = {file.path for file in table.stored()}
     on_disk = {p.relative_to(home.cycles).as_posix() for p in home.cycles.rglob("*.parquet*") if "_log" not in str(p)}
-    assert on_disk == named, "what no commit names stayed after its grace"
+    assert on_disk == named, "a file that no commit names outlived its grace period"
     full = 0
     for file in table.stored():
         rows = scan([str(home.cycles / file.path)], CYCLES_SCHEMA, COLUMNS)
@@ -178,7 +178,7 @@ def check_tiers(log: EventLog, home: Home, tended_at: datetime | None = None) ->
 @pytest.mark.row("EV-6")
 @some(2)
 @given(lives(), st.data())
-def test_what_is_derived_across_a_compaction_is_what_is_derived_without_one(
+def test_projections_derived_across_a_compaction_equal_those_without(
     lived_through: tuple[Life, ...], data: st.DataObject
 ) -> None:
     rows = whole_records(stream(lived_through).to_pylist())
@@ -198,7 +198,7 @@ def test_what_is_derived_across_a_compaction_is_what_is_derived_without_one(
             derived_first = data.draw(st.booleans())
             if derived_first:
                 derive_all(tended)
-            for hours in (0, 2):  # the second takes away what the first replaced
+            for hours in (0, 2):  # the second run deletes the files that the first replaced
                 at += hours * HOUR
                 tend(tended.log, tended.home, at)
             start = stop
@@ -224,7 +224,7 @@ def write_many(root: str, name: str, count: int, go: Any) -> None:
 
 @pytest.mark.full
 @pytest.mark.row("EV-6", "X-13")
-def test_processes_that_append_during_maintenance_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_appends_during_maintenance_lose_no_rows(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", SMALL, NOW)
     log = EventLog(home, SMALL)
     go = CONTEXT.Event()

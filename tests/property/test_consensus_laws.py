@@ -49,7 +49,7 @@ def counted(votes: pa.Table, backed: set[str], touched: list[str] | None = None)
 
 @settings(max_examples=times(25), deadline=None)
 @given(ballots())
-def test_it_equals_its_twin(cast: tuple[pa.Table, set[str]]) -> None:
+def test_consensus_equals_its_twin(cast: tuple[pa.Table, set[str]]) -> None:
     votes, backed = cast
     rows = counted(votes, backed).to_pylist()
     for row in rows:
@@ -60,7 +60,7 @@ def test_it_equals_its_twin(cast: tuple[pa.Table, set[str]]) -> None:
 
 @settings(max_examples=times(25), deadline=None)
 @given(ballots(), st.integers(0, 2**32), st.integers(0, 24))
-def test_neither_order_nor_repetition_nor_chunks_show(cast: tuple[pa.Table, set[str]], seed: int, cut: int) -> None:
+def test_consensus_ignores_order_repetition_and_chunks(cast: tuple[pa.Table, set[str]], seed: int, cut: int) -> None:
     votes, backed = cast
     again = pa.concat_tables([shuffled(votes, seed).slice(cut), shuffled(votes, seed)])
     assert counted(again, backed).equals(counted(votes, backed))
@@ -68,7 +68,7 @@ def test_neither_order_nor_repetition_nor_chunks_show(cast: tuple[pa.Table, set[
 
 @settings(max_examples=times(25), deadline=None)
 @given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.integers(0, 2**32))
-def test_counting_what_was_touched_batch_by_batch_ends_where_counting_at_once_does(
+def test_counting_touched_propositions_per_batch_equals_one_full_count(
     cast: tuple[pa.Table, set[str]], cuts: list[int], seed: int
 ) -> None:
     votes, backed = cast
@@ -86,7 +86,7 @@ def test_counting_what_was_touched_batch_by_batch_ends_where_counting_at_once_do
 
 @settings(max_examples=times(25), deadline=None)
 @given(ballots())
-def test_a_death_that_is_not_on_record_leaves_no_trace(cast: tuple[pa.Table, set[str]]) -> None:
+def test_death_votes_without_a_recorded_death_do_not_count(cast: tuple[pa.Table, set[str]]) -> None:
     votes, backed = cast
     backed_or_living = votes.filter(
         pa.array([not v["is_death_vote"] or v["vote_id"] in backed for v in votes.to_pylist()], pa.bool_())

@@ -1,4 +1,4 @@
-"""Credits by columns equal the row-at-a-time twin, however the stream is cut; and their effect on retrieval."""
+"""Credits by columns equal the row-at-a-time twin for every division into batches; and their effect on retrieval."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def by_key(table: pa.Table) -> dict[tuple[str, int, str], dict[str, Any]]:
 @pytest.mark.row("MEM-11")
 @settings(max_examples=times(10), deadline=None)
 @given(lives())
-def test_credits_are_what_one_record_after_the_other_gives(lived: tuple[Life, ...]) -> None:
+def test_credits_equal_their_row_at_a_time_twin(lived: tuple[Life, ...]) -> None:
     decisions, records = decided(lived), credited(lived)
     derived = credits_of(records, cycles_of(records), signs_of(decisions), BRIEF.curator)
     assert derived.schema == CREDIT_SCHEMA
@@ -67,7 +67,7 @@ def test_credits_are_what_one_record_after_the_other_gives(lived: tuple[Life, ..
 @pytest.mark.row("MEM-11")
 @settings(max_examples=times(10), deadline=None)
 @given(lives(), st.data())
-def test_signs_learned_bit_by_bit_are_the_same(lived: tuple[Life, ...], data: st.DataObject) -> None:
+def test_signs_computed_in_parts_equal_signs_computed_at_once(lived: tuple[Life, ...], data: st.DataObject) -> None:
     decisions = decided(lived)
     known, at = None, data.draw(st.integers(0, 12))
     cycle = decisions["cycle"].to_numpy()
@@ -78,7 +78,7 @@ def test_signs_learned_bit_by_bit_are_the_same(lived: tuple[Life, ...], data: st
 
 
 @pytest.mark.row("MEM-11")
-def test_something_was_useful_something_misled_and_what_says_nothing_is_neither() -> None:
+def test_reversed_verdicts_swap_useful_and_misled_credits() -> None:
     decisions, records = decided((LIFE,)), credited((LIFE,))
     derived = credits_of(records, cycles_of(records), signs_of(decisions), BRIEF.curator)
     summed = {r["entry_id"]: r for r in totals(derived).to_pylist()}
@@ -88,7 +88,7 @@ def test_something_was_useful_something_misled_and_what_says_nothing_is_neither(
     other = {r["entry_id"]: r for r in totals(turned).to_pylist()}
     assert {i: (r["useful"], r["misled"]) for i, r in summed.items()} == {
         i: (r["misled"], r["useful"]) for i, r in other.items()
-    }, "with every verdict turned round, what was useful misled"
+    }, "reversed verdicts must swap useful and misled"
 
 
 def _turned(records: pa.Table) -> pa.Table:
@@ -101,7 +101,7 @@ def _turned(records: pa.Table) -> pa.Table:
 @pytest.mark.row("MEM-11")
 @settings(max_examples=times(3), deadline=None)
 @given(st.lists(st.integers(1, SPAN * 12), max_size=4), st.booleans())
-def test_however_the_stream_is_cut_the_table_is_the_same(cuts: list[int], late: bool) -> None:
+def test_the_credits_table_is_independent_of_batches(cuts: list[int], late: bool) -> None:
     with TemporaryDirectory() as folder:
         stores, rows = stores_at(Path(folder) / "home"), LIFE.rows()
         stores.log.record([birth_of(LIFE)], NOW)
@@ -123,7 +123,7 @@ def test_however_the_stream_is_cut_the_table_is_the_same(cuts: list[int], late: 
 
 
 @pytest.mark.row("MEM-11")
-def test_what_was_of_use_is_retrieved_with_more_weight_and_as_of_its_last_access(tmp_path: Path) -> None:
+def test_credits_change_validation_ratio_and_last_use_of_retrieved_entries(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
     stores.log.record([birth_of(LIFE)], NOW)
     stores.log.append(full(LIFE.rows()), writer="w", segment=0, recorded_at=NOW)
@@ -141,7 +141,7 @@ def test_what_was_of_use_is_retrieved_with_more_weight_and_as_of_its_last_access
     summed = {r["entry_id"]: r for r in totals(stores.projections.read("credits")).to_pylist()}
     assert set(before) == set(after)
     moved = [i for i in after if i in summed and summed[i]["useful"] + summed[i]["misled"]]
-    assert moved, "some of what is known was put to the test"
+    assert moved, "no entry has a credit"
     for entry, hit in after.items():
         credit = summed.get(entry, {"useful": 0, "misled": 0, "last_us": 0})
         old, new = before[entry], hit
@@ -161,7 +161,7 @@ def _failed(hit: dict[str, Any]) -> float:
     return 1.0 - float(hit["validation_ratio"])
 
 
-def test_a_cycle_that_is_not_curated_yet_waits(tmp_path: Path) -> None:
+def test_credits_wait_until_the_cycle_is_curated(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
     stores.log.record([birth_of(LIFE)], NOW)
     stores.log.append(full(LIFE.rows()), writer="w", segment=0, recorded_at=NOW)

@@ -65,7 +65,7 @@ from tests.support.handmade_records import (
 
 POLICY = KEEN
 BRIEF = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
-"""The policy with cycles of a few ticks, for what takes effect in a cycle by its tick."""
+"""The policy with cycles of a few ticks, for proposals and orders that take effect by tick."""
 
 examples = settings(max_examples=times(30), deadline=None, derandomize=True)
 
@@ -77,7 +77,7 @@ def with_cycles(records: pa.Table) -> list[tuple[dict[str, Any], int]]:
 
 
 def close_enough(rows: Rows) -> Rows:
-    """Rows with the with_fade_time moment to the millisecond: it is the one figure that rests on a logarithm."""
+    """Rows with `fades_at` rounded to the millisecond: only this figure comes from a logarithm."""
     return [
         row | {"fades_at": row["fades_at"] and round(row["fades_at"].timestamp(), 3)} if "fades_at" in row else row
         for row in rows
@@ -122,7 +122,7 @@ def test_evidence_equals_its_twin(lived: tuple[Life, ...], chance: Any) -> None:
 
 @examples
 @given(lives())
-def test_an_episode_and_its_ground_truth_are_told_as_the_twin_tells_them(lived: tuple[Life, ...]) -> None:
+def test_is_episode_and_is_verified_equal_their_twins(lived: tuple[Life, ...]) -> None:
     records = stream(lived)
     rows = records.to_pylist()
     assert is_episode(records).tolist() == [twin_of_evidence.is_episode(row) for row in rows]
@@ -130,8 +130,8 @@ def test_an_episode_and_its_ground_truth_are_told_as_the_twin_tells_them(lived: 
 
 
 @pytest.mark.row("MEM-1")
-@pytest.mark.parametrize(("tag", "counts"), [(None, False), ("told by a tool", True)])
-def test_what_a_tool_stored_is_an_episode_however_quiet_its_tick(tag: str | None, counts: bool) -> None:
+@pytest.mark.parametrize(("tag", "counts"), [(None, False), ("tagged by a tool", True)])
+def test_a_quiet_tick_with_a_tag_of_a_tool_is_an_episode(tag: str | None, counts: bool) -> None:
     rows = [record("g-1", tick, dream_tag=tag) for tick in (1, 2, 3)]
     assert is_episode(table(rows)).tolist() == [twin_of_evidence.is_episode(row) for row in rows] == [counts] * 3
 
@@ -146,10 +146,10 @@ def test_curating_equals_its_twin(lived: tuple[Life, ...]) -> None:
     curate_by_row(minds, with_cycles(records), POLICY)
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    assert_as_the_twin(made, state, minds)
+    assert_equals_twin(made, state, minds)
 
 
-def assert_as_the_twin(made: Curation, state: GrimoireState, minds: dict[str, Mind], policy: Policy = POLICY) -> None:
+def assert_equals_twin(made: Curation, state: GrimoireState, minds: dict[str, Mind], policy: Policy = POLICY) -> None:
     rows = [minds[golem_id] for golem_id in sorted(minds)]
     assert_alike(made.decisions, (row for mind in rows for row in mind.decisions))
     assert_alike(made.cycles, (row for mind in rows for row in mind.cycles))
@@ -160,7 +160,7 @@ def assert_as_the_twin(made: Curation, state: GrimoireState, minds: dict[str, Mi
 @pytest.mark.row("X-8", "MEM-6")
 @examples
 @given(lives(), st.data())
-def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...], data: st.DataObject) -> None:
+def test_orders_of_owners_are_applied_as_in_the_twin(lived: tuple[Life, ...], data: st.DataObject) -> None:
     records, minds, known = stream(lived), {}, GrimoireState()
     curated(records, known)
     entries = [(item.golem_id, entry_id(item.golem_id, s.key)) for item in lived for s in known.structures.rows]
@@ -173,14 +173,14 @@ def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...],
     curate_by_row(minds, with_cycles(records), POLICY, orders)
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    assert_as_the_twin(made, state, minds)
+    assert_equals_twin(made, state, minds)
     assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
 @examples
 @given(st.one_of(lives(), drawn_proposals.disputed(), drawn_proposals.disputed()), st.data())
-def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, ...], data: st.DataObject) -> None:
+def test_proposals_of_models_are_judged_as_in_the_twin(lived: tuple[Any, ...], data: st.DataObject) -> None:
     records, minds, known = stream(lived), {}, GrimoireState()
     curated(records, known)
     rules = [s for s in known.structures.rows if s.source == "pattern"] or known.structures.rows
@@ -198,16 +198,14 @@ def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, .
     for row in made.decisions.to_pylist():
         if (row["cause_event"] or "").startswith("event-"):
             event(row["operation"])
-    assert_as_the_twin(made, state, minds, BRIEF)
+    assert_equals_twin(made, state, minds, BRIEF)
     assert fold(made.decisions).equals(to_table(state, BRIEF.curator, BRIEF.decay))
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
 @settings(examples, max_examples=times(12))
 @given(kindred(), st.data())
-def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
-    lived: tuple[Life, ...], data: st.DataObject
-) -> None:
+def test_folding_and_parting_of_kindred_rules_equal_the_twin(lived: tuple[Life, ...], data: st.DataObject) -> None:
     records, minds, state = stream(lived), {}, GrimoireState()
     about = [storm.structure._replace(gas_band=span) for storm in STORMS[:1] for span in GAS_SPANS]
     entries = [(item.golem_id, entry_id(item.golem_id, s.key)) for item in lived for s in about]
@@ -218,7 +216,7 @@ def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
     curate_by_row(minds, with_cycles(records), POLICY, orders)
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    assert_as_the_twin(made, state, minds)
+    assert_equals_twin(made, state, minds)
     assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
     if not orders:
         _assert_in_two_runs(records, data.draw(st.integers(1, int(cycles_of(records).max()))), made, state)
@@ -270,7 +268,7 @@ def inheriting(entries: pa.Table) -> Mind:
 @pytest.mark.row("MEM-5", "MEM-7")
 @settings(examples, max_examples=times(8))
 @given(st.sampled_from(STORIES[:4]), st.integers(8, 20), st.data())
-def test_an_heir_is_curated_as_its_twin_is(story: tuple[Any, ...], ticks: int, data: st.DataObject) -> None:
+def test_curating_an_heir_equals_its_twin(story: tuple[Any, ...], ticks: int, data: st.DataObject) -> None:
     ancestor = Life("g-dead", {STORM: story, SITUATIONS[2]: story}, (3,), timedelta(hours=3), ticks)
     first = GrimoireState()
     curated(stream([ancestor]), first)
@@ -282,14 +280,14 @@ def test_an_heir_is_curated_as_its_twin_is(story: tuple[Any, ...], ticks: int, d
     event(f"entries inherited: {entries.num_rows}")
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    assert_as_the_twin(made, state, minds)
+    assert_equals_twin(made, state, minds)
     received = received_decisions(entries, "a bundle", START, POLICY.hash)
     wanted = to_table(state, POLICY.curator, POLICY.decay)
     assert fold(pa.concat_tables([made.decisions, received])).equals(wanted)
 
 
 @pytest.mark.row("MEM-6")
-def test_what_was_inherited_forgotten_and_learned_again_has_one_row_and_it_is_the_golems_own() -> None:
+def test_an_inherited_rule_pruned_and_relearned_has_one_own_row() -> None:
     first = GrimoireState()
     curated(stream([Life("g-dead", {STORM: STORIES[0]}, (0,), timedelta(hours=3), 16)]), first)
     entries = bequeathed(to_table(first, POLICY.curator, POLICY.decay), "g-heir")
@@ -304,7 +302,7 @@ def test_what_was_inherited_forgotten_and_learned_again_has_one_row_and_it_is_th
     assert fold(pa.concat_tables([received_decisions(entries, "b", START, "p"), made.decisions])).equals(grimoire)
 
 
-def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
+def test_the_stories_cause_every_operation_of_the_curator() -> None:
     counts: Counter[str] = Counter()
     kinds: Counter[tuple[str, str, bool]] = Counter()
     for pace in (timedelta(minutes=1), timedelta(days=4)):
@@ -318,9 +316,7 @@ def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
         kinds.update((r["kind"], r["status"], r["is_anti_knowledge"]) for r in rows)
     others = {OPERATIONS[counts] for counts in (RECEIVED, PINNED, UNPINNED, CORRECTED, RETRACTED, NOTED)}
     others |= {OPERATIONS[counts] for counts in (QUARANTINED, BORNE_OUT, SPOKEN_AGAINST, ADMITTED, REFUSED)}
-    assert set(counts) == set(OPERATIONS) - others, (
-        "which are said at birth, by owners and models, and of what came over"
-    )
+    assert set(counts) == set(OPERATIONS) - others, "the others come from births, owners, models and received knowledge"
     assert {kind for kind, _, _ in kinds} == {"insight", "heuristic", "warning"}
     assert ("warning", "active", True) in kinds
     assert ("warning", "active", False) in kinds

@@ -70,7 +70,7 @@ def lives(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 @pytest.mark.row("INH-14")
 @settings(deadline=None, max_examples=times(60))
 @given(lives(), st.integers(0, 2**32))
-def test_divergence_equals_its_twin_in_whatever_order_rows_come(
+def test_divergence_equals_its_twin_in_any_row_order(
     life: tuple[list[dict[str, Any]], list[dict[str, Any]]], seed: int
 ) -> None:
     entries, result = life
@@ -104,7 +104,9 @@ def agreeing(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.row("INH-14")
 @settings(deadline=None, max_examples=times(30))
 @given(lives())
-def test_who_leaves_what_it_was_given_is_a_copy(life: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
+def test_a_golem_that_leaves_only_inherited_entries_has_low_divergence(
+    life: tuple[list[dict[str, Any]], list[dict[str, Any]]],
+) -> None:
     given_rows = agreeing([row for row in life[1] if row["operation"] == "received"])
     names = [name for name in entry() if name in given_rows[0]] if given_rows else []
     copies = [{name: row[name] for name in names} for row in given_rows]

@@ -46,7 +46,7 @@ HASTY = POLICY.model_copy(
         "curator": POLICY.curator.model_copy(update=BANDS),
     }
 )
-"""Dreams every two hours, broad bands, hypotheses that must hurry and are soon believed: three days have all fates."""
+"""Dreams every two hours, broad bands, hypotheses that expire and are confirmed soon: three days have all results."""
 SHARING = POLICY.dreams.model_copy(update={"clade_confidence": 0.1})
 
 pytestmark = pytest.mark.row("MEM-16", "MEM-23")
@@ -82,7 +82,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
 
 @some(2)
 @given(st.data())
-def test_however_the_stream_is_cut_golems_dream_the_same(whole: DerivationContext, data: st.DataObject) -> None:
+def test_dreams_are_independent_of_batches_and_order(whole: DerivationContext, data: st.DataObject) -> None:
     lived = day()
     cuts = {g: sorted(data.draw(st.sets(st.integers(1, 3_500), max_size=3))) for g in lived.births}
     parts = [
@@ -102,7 +102,7 @@ def test_however_the_stream_is_cut_golems_dream_the_same(whole: DerivationContex
         assert dreamt(stores) == dreamt(whole)
 
 
-def test_dreamt_again_from_the_log_alone_it_is_the_same(whole: DerivationContext, tmp_path: Path) -> None:
+def test_dreams_rebuilt_from_the_log_are_equal(whole: DerivationContext, tmp_path: Path) -> None:
     again = beside(whole, tmp_path / "beside")
     derive_curation(again)
     derive_dreams(again)
@@ -116,7 +116,7 @@ def lessons_by_golem(stores: DerivationContext) -> set[tuple[str, str]]:
 
 
 @pytest.mark.row("X-4")
-def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
+def test_a_late_strike_removes_dreams_and_lessons_of_struck_records(tmp_path: Path) -> None:
     stores = home_of(day(), tmp_path / "home", HASTY)
     derive_curation(stores)
     derive_dreams(stores)
@@ -128,7 +128,7 @@ def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
         strike(stores, first, cause, "its sensor lied", now=NOW)
     reorg(stores, second, day().records["observation"][0]["chain"].as_py(), ticks=(400, 460), now=NOW)
     derive_curation(stores)
-    assert {remnant.place for remnant in remains(stores)} >= set(LEARNED), "they are not dreamt again yet"
+    assert {remnant.place for remnant in remains(stores)} >= set(LEARNED), "the dreams are not derived again yet"
     derive_dreams(stores)
     assert not {remnant.place for remnant in remains(stores)} & set(LEARNED)
     again = beside(stores, tmp_path / "beside")
@@ -146,7 +146,7 @@ def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("P-2")
-def test_a_dream_reads_what_was_told_since_the_last_however_long_its_golem_lived(
+def test_a_dream_reads_only_records_since_the_last_dream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: DerivationContext
 ) -> None:
     lived, stores = day(), stores_at(tmp_path / "home", HASTY)
@@ -165,7 +165,7 @@ def test_a_dream_reads_what_was_told_since_the_last_however_long_its_golem_lived
     assert dreamt(stores) == dreamt(whole)
 
 
-def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole: DerivationContext) -> None:
+def test_dreams_and_hypotheses_cite_only_existing_earlier_ticks(whole: DerivationContext) -> None:
     known = {g: set(day().of(g)["tick"].to_pylist()) for g in day().births}
     ends = {(r["golem_id"], r["cycle"]): r["tick"] for r in whole.projections.read("dreams").to_pylist()}
     for row in whole.projections.read("dreams").to_pylist():
@@ -192,7 +192,7 @@ def situated(record: dict, policy: Policy) -> dict[str, str]:
     return {"regime": record["regime"], "anomaly_band": ANOMALY_BANDS[anomaly], "gas_band": GAS_BANDS[gas]}
 
 
-def test_what_is_replayed_asks_by_feeling_age_and_what_was_known_then_and_loses_its_sting(
+def test_salience_and_arousal_of_replayed_ticks_equal_the_twin(
     whole: DerivationContext,
 ) -> None:
     golem_id = sorted(day().births)[0]
@@ -222,10 +222,10 @@ def test_what_is_replayed_asks_by_feeling_age_and_what_was_known_then_and_loses_
             assert item["arousal_after_ppm"] == pytest.approx(twin.eased(arousal) * 1_000_000, abs=1)
             seen[item["tick"]] = seen.get(item["tick"], 0) + 1
     assert max(seen.values()) > 1
-    assert len(novelties) > 2, "some of what was replayed was known better than the rest"
+    assert len(novelties) > 2, "all replayed ticks were equally novel"
 
 
-def test_every_imagined_branch_is_worth_what_the_twin_says() -> None:
+def test_effects_of_imagined_changes_equal_the_twin() -> None:
     lived = day()
     ids = sorted(lived.births)
     golem = np.array([ids.index(g) for g in lived.records["golem_id"].to_pylist()])
@@ -257,7 +257,7 @@ def test_every_imagined_branch_is_worth_what_the_twin_says() -> None:
     assert {name for expected in wanted.values() for name in expected} == set(im.CHANGES)
 
 
-def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a_half_on(
+def test_a_lesson_is_asked_searched_listed_and_shared_above_the_clade_threshold(
     whole: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = whole.projections.read("lessons")
@@ -272,7 +272,7 @@ def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a
 
     assert entry in answered(golem)
     assert entry in answered(golem, at=at)
-    assert entry not in answered(golem, at=at - timedelta(seconds=1)), "nothing had confirmed it yet"
+    assert entry not in answered(golem, at=at - timedelta(seconds=1)), "not confirmed before its creation"
     assert entry in search(whole, first["text"], golem_id=golem, now=NOW, limit=50)["id"].to_pylist()
     assert entry in grimoire_of(whole, golem).entries["entry_id"].to_pylist()
     others = whole.projections.replaceable("lessons").read(only=[sibling])["entry_id"].to_pylist()
@@ -284,7 +284,7 @@ def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a
     assert entry in answered(sibling, clade=True)
 
 
-def test_its_lineage_leads_to_the_ticks_of_failures_and_outcomes_on_record(whole: DerivationContext) -> None:
+def test_the_lineage_of_a_lesson_leads_to_recorded_failures_and_outcomes(whole: DerivationContext) -> None:
     known = whole.projections.read("lessons")
     for row in known.to_pylist():
         (held,) = lineage_of(whole, row["entry_id"])
@@ -295,10 +295,10 @@ def test_its_lineage_leads_to_the_ticks_of_failures_and_outcomes_on_record(whole
         causes = {tick for d in held.decisions[: begun + 1] for tick in d["cause_ticks"]}
         judged = [e for tick in held.ticks if tick.tick in causes for e in tick.effects_ppm]
         assert causes <= {tick.tick for tick in held.ticks}
-        assert len(judged) >= 2 * HASTY.dreams.witnesses_min, "those that were dreamt of, and those that confirmed"
+        assert len(judged) >= 2 * HASTY.dreams.witnesses_min, "the witnesses, and the decisions that confirmed"
 
 
-def test_a_golem_that_seals_its_positions_learns_nothing_from_dreams(tmp_path: Path) -> None:
+def test_a_golem_with_sealed_positions_learns_no_lessons(tmp_path: Path) -> None:
     lived = day()
     bare = Lived(without_positions(lived.records), lived.births, lived.deaths)
     stores = home_of(bare, tmp_path / "home", HASTY)
@@ -310,7 +310,7 @@ def test_a_golem_that_seals_its_positions_learns_nothing_from_dreams(tmp_path: P
 
 
 @pytest.mark.row("X-8")
-def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path: Path) -> None:
+def test_a_retracted_lesson_stays_retracted_after_a_rebuild(tmp_path: Path) -> None:
     lived, stores = day(), stores_at(tmp_path / "home", HASTY)
     stores.log.record(births_of(lived), NOW)
     ends = (0, 2_800, 2_850, 10_000)  # the cycle between has no results of hypotheses
@@ -338,10 +338,10 @@ def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path
     assert derive_dreams(stores) == [], "nothing is new"
 
 
-# what counts
+# which decisions count
 
 
-def test_records_that_are_missing_keep_a_decision_out_of_dreams() -> None:
+def test_decisions_with_missing_records_are_not_imagined() -> None:
     lived = day()
     golem_id = sorted(lived.births)[0]
     records = lived.of(golem_id)
@@ -354,7 +354,7 @@ def test_records_that_are_missing_keep_a_decision_out_of_dreams() -> None:
     assert judged.count - left.count == len(gone) > 0
 
 
-def test_a_verdict_that_does_not_come_out_again_proves_nothing() -> None:
+def test_a_verdict_that_is_not_reproduced_is_not_imagined() -> None:
     lived = day()
     golem_id = sorted(lived.births)[0]
     rows = lived.of(golem_id).to_pylist()
@@ -371,7 +371,7 @@ def test_a_verdict_that_does_not_come_out_again_proves_nothing() -> None:
     assert set(range(1, judged.count)) >= set(result.decision.tolist()) != set()
 
 
-def test_only_failures_are_witnesses_and_all_decisions_since_are_heard(whole: DerivationContext) -> None:
+def test_only_failures_stage_a_hypothesis_and_all_later_decisions_count(whole: DerivationContext) -> None:
     failed = {
         (row["golem_id"], item["decision_tick"]): item["effect_ppm"] != 0
         and (item["effect_ppm"] > 0) == (item["chosen"] == "hold")

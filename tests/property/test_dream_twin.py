@@ -1,4 +1,4 @@
-"""Dreams equal their row-at-a-time twin, inputs and over many nights; the draw is fair, and nothing starves."""
+"""Dreams equal their row-at-a-time twin, inputs and over many nights; the weighted sample is fair."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EAGER = POLICY.model_copy(update={"dreams": POLICY.dreams.model_copy(update={"wi
 pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 
 
-def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_nothing_else_is() -> None:
+def test_only_a_known_inherited_bloodstain_warning_is_a_scar() -> None:
     stained = {"kind": "warning", "is_bloodstain": True, "provenance": "death_testament"}
     rows = [
         decided("received", 0, about=pattern("scar", gas_band="dear"), **stained),
@@ -48,12 +48,12 @@ def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_not
     assert novelty.shape == (2, 75)
     assert novelty[0].min() == 0.0, "what is known in exactly this situation is not new"
     cheap = scars["cell"][[tool == "fades" for _, tool in pairs].index(True)]
-    assert novelty[:, cheap].tolist() == pytest.approx([0.0, 0.2]), "what was forgotten is new again"
+    assert novelty[:, cheap].tolist() == pytest.approx([0.0, 0.2]), "a pruned rule is new again"
 
 
 @settings(max_examples=times(100), deadline=None)
 @given(st.floats(-1, 1), st.floats(-1, 1), st.integers(0, 3_000), st.floats(0, 1), st.integers(0, 12))
-def test_salience_and_rem_are_those_of_the_twin(
+def test_salience_and_depotentiation_equal_the_twin(
     arousal: float, valence: float, age: int, novelty: float, times: int
 ) -> None:
     rows = [np.array([x]) for x in (arousal, valence, age, novelty)]
@@ -80,7 +80,7 @@ def nights(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, int, bool]:
 
 @settings(max_examples=times(75), deadline=None)
 @given(st.lists(nights(), min_size=1, max_size=3))
-def test_dreams_are_due_when_the_twin_says(lived: list[tuple[list[dict[str, int]], int, int, bool]]) -> None:
+def test_due_dreams_equal_the_twin(lived: list[tuple[list[dict[str, int]], int, int, bool]]) -> None:
     rows = [(code, item) for code, (cycles, *_) in enumerate(lived) for item in cycles]
     column = {n: np.array([item[n] for _, item in rows], np.int64) for n in ("cycle", "at_us", "idle", "tags")}
     golem = np.array([code for code, _ in rows], np.int64)
@@ -130,7 +130,7 @@ def dreamers(draw: st.DrawFn) -> list[list[dict]]:
     return out
 
 
-def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
+def recorded_hypotheses(lives: list[list[dict]], policy: Policy) -> pa.Table:
     """Return the recorded results of these golems' hypotheses."""
     state = hyp.Hypotheses([f"g-{i}" for i in range(len(lives))])
     keys = [state.code(where, 3) for where in WHERE]
@@ -151,9 +151,9 @@ def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
 
 @settings(max_examples=times(30), deadline=None)
 @given(dreamers())
-def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
+def test_results_of_hypotheses_equal_the_twin(lives: list[list[dict]]) -> None:
     policy = Policy()
-    rows = slept_through(lives, policy).to_pylist()
+    rows = recorded_hypotheses(lives, policy).to_pylist()
     results = sorted((r["golem_id"], r["cycle"], r["regime"], r["operation"], r["confidence_ppm"]) for r in rows)
     wanted = []
     for i, dreams in enumerate(lives):
@@ -169,8 +169,8 @@ def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict
 
 @settings(max_examples=times(20), deadline=None)
 @given(dreamers())
-def test_lessons_are_what_the_twin_learns_from_what_was_told(lives: list[list[dict]]) -> None:
-    rows = slept_through(lives, EAGER)
+def test_lessons_equal_the_twin(lives: list[list[dict]]) -> None:
+    rows = recorded_hypotheses(lives, EAGER)
     keys = {
         (row["golem_id"], row["regime"], row["cause"]): tuple(row[name] for name in twin.LEARNED)
         for row in lessons_of(rows, (), EAGER).to_pylist()
@@ -183,7 +183,7 @@ def test_lessons_are_what_the_twin_learns_from_what_was_told(lives: list[list[di
 
 @settings(max_examples=times(30), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 12))
-def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed: int, count: int, places: int) -> None:
+def test_a_weighted_sample_fills_its_places_and_ignores_other_dreams(seed: int, count: int, places: int) -> None:
     rng = np.random.default_rng(seed)
     dream, name = np.sort(rng.integers(0, 3, count)), np.arange(count).astype(np.uint64)
     seeds = np.array([11, 22, 33], np.uint64)[dream]
@@ -198,7 +198,7 @@ def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed
         assert alone.tolist() == here.tolist()
 
 
-def test_nothing_starves_and_what_is_felt_most_is_replayed_most() -> None:
+def test_a_weighted_sample_is_proportional_to_the_weights() -> None:
     nights, weight = 3_000, np.array([0.02, 0.2, 0.4, 0.8])
     dream = np.repeat(np.arange(nights), 4)
     seeds = np.array([sleep_seed(n) for n in range(nights)], np.uint64)[dream]
