@@ -31,7 +31,7 @@ reserves = st.sampled_from((0, 1, 9_999, 10_000, 29_999, 30_000, 129_999, 130_00
 @pytest.mark.row("INH-4")
 @some(200)
 @given(st.lists(st.tuples(reserves, shares, shares, shares, shares), min_size=1, max_size=6))
-def test_what_dying_costs_is_what_its_twin_says_and_never_more_than_the_reserve(rows: list[tuple[Any, ...]]) -> None:
+def test_costs_of_dying_equal_their_twin_and_stay_within_the_reserve(rows: list[tuple[Any, ...]]) -> None:
     reserve, looked, written, uploaded, pushed = (np.array(column) for column in zip(*rows, strict=True))
     reserve = reserve.astype(np.int64)
     reflected = reflection_costs(reserve, looked, written, RULES)
@@ -45,7 +45,7 @@ def test_what_dying_costs_is_what_its_twin_says_and_never_more_than_the_reserve(
 @pytest.mark.parametrize(
     ("reserve", "least", "most"), [(300_000, 130_000, 300_000), (350_000, 130_000, 350_000), (10**7, 130_000, 350_000)]
 )
-def test_a_reserve_as_it_is_set_aside_bears_every_act_within_its_prices(reserve: int, least: int, most: int) -> None:
+def test_a_full_reserve_pays_each_cost_within_its_price_limits(reserve: int, least: int, most: int) -> None:
     held = np.array([reserve])
     assert bears_reflection(held, RULES).all()
     for share, total in ((0.0, least), (1.0, most)):
@@ -60,7 +60,7 @@ def test_a_reserve_as_it_is_set_aside_bears_every_act_within_its_prices(reserve:
 
 
 @pytest.mark.row("INH-4")
-def test_the_cheapest_death_pays_for_a_snapshot_before_anything_else() -> None:
+def test_a_small_reserve_pays_for_the_snapshot_first() -> None:
     every = np.array([1.0])
     reflected = reflection_costs(np.array([12_000]), every, every, RULES)
     legacy = legacy_costs(np.array([2_000]), every, every, RULES)
@@ -88,10 +88,10 @@ GOLEMS = ("golem-0000", "golem-0001")
 @some(60)
 @given(st.lists(st.lists(st.tuples(st.sampled_from(GOLEMS), st.integers(-1, 3), st.integers(0, 2)), max_size=6),
                 max_size=8))  # fmt: skip
-def test_however_it_is_said_there_is_one_death_and_each_phase_once_in_order(
+def test_the_log_records_one_death_and_each_phase_once_in_order(
     batches: list[list[tuple[str, int, int]]],
 ) -> None:
-    """said: batches of (golem, phase or -1 for the death, how many minutes later another one says it)."""
+    """batches: rows of (golem, phase or -1 for the death, minutes after `NOW`)."""
     log = MemoryEventLog()
     append(log, ticks(1, 3, golems=2))
     reached = dict.fromkeys(GOLEMS, -1)
@@ -115,7 +115,7 @@ def test_however_it_is_said_there_is_one_death_and_each_phase_once_in_order(
 
 
 @pytest.mark.row("INH-4")
-def test_no_phase_that_spends_more_than_the_reserve_can_be_recorded() -> None:
+def test_a_phase_that_spends_more_than_the_reserve_is_invalid() -> None:
     plain: dict[str, Any] = {"follows": "d", "tick": 5, "reserve_micros": 7, "cause": "silence", "means": "cheapest"}
     assert Accepted(**plain, cost_micros=7, spent_micros=7).spent_micros == 7
     with pytest.raises(ValidationError, match="dying never spends more than its reserve"):
@@ -135,7 +135,7 @@ minutes = st.integers(0, 300).map(lambda count: START + timedelta(minutes=count)
     st.sampled_from((0, 1, 60, 200)),
     st.none() | minutes,
 )
-def test_who_is_silent_is_who_its_twin_says(rows: list[tuple[Any, ...]], borne: int, at: datetime | None) -> None:
+def test_silent_golems_equal_their_twin(rows: list[tuple[Any, ...]], borne: int, at: datetime | None) -> None:
     lines = [dict(zip(LAST_TICK_SCHEMA.names, (f"g-{i}", *row), strict=True)) for i, row in enumerate(rows)]
     result = silent_golems(
         pa.Table.from_pylist(lines, schema=LAST_TICK_SCHEMA), silence=timedelta(minutes=borne), at=at

@@ -85,7 +85,7 @@ def act_on(log: Log, step: Batch | Acceptance, segment: int) -> object:
     return answer_of(lambda: log.append(batch, writer=f"writer {step.handle}", segment=segment, recorded_at=NOW))
 
 
-def told_whole(log: Log) -> tuple[object, ...]:
+def contents_of(log: Log) -> tuple[object, ...]:
     rows = log.read_cycles().sort_by(ORDER)
     keys = list(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
     assert len(set(keys)) == len(keys)
@@ -97,7 +97,7 @@ def told_whole(log: Log) -> tuple[object, ...]:
 @pytest.mark.row("EV-2", "P-1")
 @settings(max_examples=times(8), deadline=None)
 @given(histories)
-def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance]) -> None:
+def test_two_handles_of_a_log_equal_the_log_in_memory(history: list[Batch | Acceptance]) -> None:
     twin = MemoryEventLog()
     with tempfile.TemporaryDirectory() as folder:
         home = Home.create(Path(folder), Policy(), NOW)
@@ -111,11 +111,11 @@ def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance])
             assert answer == act_on(twin, step, segment)
             event(f"{type(step).__name__}: {answer[0].__name__ if isinstance(answer, tuple) else 'accepted'}")
             segments[step.handle] = max(segments[step.handle], segment + 1)
-        wanted = told_whole(twin)
+        wanted = contents_of(twin)
         for log in (*handles, EventLog(home, Policy())):
-            assert told_whole(log) == wanted
+            assert contents_of(log) == wanted
         handles[0].close()
-        assert told_whole(EventLog(home, Policy())) == wanted
+        assert contents_of(EventLog(home, Policy())) == wanted
 
 
 @pytest.mark.row("EV-2")
@@ -123,7 +123,7 @@ def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance])
 @given(
     st.permutations(range(GOLEMS * TICKS)), st.lists(st.integers(0, GOLEMS * TICKS), max_size=4), st.integers(0, 2**31)
 )
-def test_however_a_stream_is_cut_and_repeated_it_is_there_once(order: list[int], cuts: list[int], seed: int) -> None:
+def test_a_split_and_repeated_stream_is_stored_exactly_once(order: list[int], cuts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     pieces = [p for p in np.split(np.array(order), sorted(cuts)) if len(p)]
     sent = [pieces[i] for i in rng.permutation(np.repeat(np.arange(len(pieces)), 2))]

@@ -50,7 +50,9 @@ def batch() -> pa.Table:
     return spoilt.set_column(at, RECORD_SCHEMA.field(at), pa.array(moments).cast(RECORD_SCHEMA.field(at).type))
 
 
-def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examining_columns_in_threads_equals_examining_in_sequence(
+    batch: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = validate.examine(batch)
     monkeypatch.setattr(validate, "_THREADED_ROWS", 1)
     beside = validate.examine(batch)
@@ -60,9 +62,7 @@ def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeyp
     assert np.array_equal(whole.digests, row_digests(batch))
 
 
-def test_a_look_at_the_extremes_finds_what_a_look_at_every_value_does(
-    batch: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_of_extremes_equals_a_check_of_every_value(batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     result = validate.violations(batch, DecisionCycleRecord)
     answer = " ".join(sentence for _, sentence in result)
     assert all(
@@ -74,7 +74,7 @@ def test_a_look_at_the_extremes_finds_what_a_look_at_every_value_does(
     assert validate.violations(batch, DecisionCycleRecord) == result
 
 
-def test_a_letter_of_two_bytes_is_no_text_of_two_letters() -> None:
+def test_length_limits_count_characters_not_bytes() -> None:
     class Named(BaseModel):
         name: Annotated[str, Field(min_length=2, max_length=3)]
 

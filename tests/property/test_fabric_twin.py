@@ -50,7 +50,7 @@ def by_path(table: pa.Table) -> pa.Table:
 
 
 def plain(emitted: Emitted) -> list[twin.PlainEvent]:
-    """Events as the twin tells them."""
+    """Return the events in the form of the twin."""
 
     def plain_event(event: GolemEvent) -> twin.PlainEvent:
         payload = event.payload.model_dump(mode="python")
@@ -68,7 +68,7 @@ def _lists(value: object) -> object:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 40), golems=st.integers(1, 4), dense=st.booleans(),
        split=st.integers(0, 40), warns_at=st.integers(1, 5), told_every=st.integers(1, 7))  # fmt: skip
-def test_records_become_the_same_events_in_columns_and_row_by_row(
+def test_events_of_records_equal_the_row_by_row_twin(
     seed: int, count: int, golems: int, dense: bool, split: int, warns_at: int, told_every: int
 ) -> None:
     table = records(count, golems=golems, seed=seed, dense=dense, tick=seed % 97 + 1)
@@ -109,7 +109,7 @@ def decisions(draw: st.DrawFn) -> list[dict]:
 
 @settings(max_examples=60, deadline=None)
 @given(decisions())
-def test_decisions_become_the_same_events_in_columns_and_row_by_row(rows: list[dict]) -> None:
+def test_events_of_decisions_equal_the_row_by_row_twin(rows: list[dict]) -> None:
     table = pa.Table.from_pylist(rows, schema=DECISIONS)
     made = decision_events(table.select(DECISION_COLUMNS))
     assert plain(made) == twin.decision_events(table.to_pylist())
@@ -126,7 +126,7 @@ cycles = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(cycles, max_size=15, unique_by=lambda row: (row["golem_id"], row["cycle"])))
-def test_closed_cycles_become_the_same_events_in_columns_and_row_by_row(rows: list[dict]) -> None:
+def test_events_of_closed_cycles_equal_the_row_by_row_twin(rows: list[dict]) -> None:
     ends = [row | {"tick_last": 50 * row["cycle"], "closed_at": row["cycle"] * 10**6} for row in rows]
     table = pa.Table.from_pylist(ends, schema=CYCLES)
     assert plain(cycle_events(table)) == twin.cycle_events(table.to_pylist())

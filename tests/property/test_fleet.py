@@ -28,7 +28,7 @@ CALM_TICK = 200_000
 
 
 @pytest.mark.row("HB-1")
-def test_a_fleet_steps_as_so_many_fleets_of_one() -> None:
+def test_a_fleet_equals_separate_runs_of_each_lineage() -> None:
     assert len(crowd().births) > 10
     assert len(crowd().deaths) > 8
     alone = [live(lively_market(900), lineages=[i], founding=SHORT, generations=3, steers=STEERS) for i in range(5)]
@@ -39,7 +39,7 @@ def test_a_fleet_steps_as_so_many_fleets_of_one() -> None:
 
 @pytest.mark.row("HB-1")
 @pytest.mark.parametrize("lineages", [(4, 0), (2, 1, 3)])
-def test_who_else_is_there_and_in_what_order_changes_nothing_for_heirs_of_knowledge(lineages: Sequence[int]) -> None:
+def test_records_of_heirs_are_independent_of_other_lineages(lineages: Sequence[int]) -> None:
     market = lively_market(300, seed=3)
     some = live(market, lineages=lineages, inherited=known(), founding=SHORT)
     everyone = live(market, lineages=range(5), inherited=known(), founding=SHORT)
@@ -52,7 +52,7 @@ def test_who_else_is_there_and_in_what_order_changes_nothing_for_heirs_of_knowle
 
 @pytest.mark.row("HB-1")
 @pytest.mark.parametrize("lived", [crowd, heirs])
-def test_a_golem_that_the_gate_holds_back_neither_retrieves_nor_deliberates_nor_acts(
+def test_a_tick_at_t0_has_no_retrieval_deliberation_or_action(
     lived: Callable[[], Lived],
 ) -> None:
     quiet = [row for row in lived().rows if row["tier"] == "T0"]
@@ -70,7 +70,7 @@ def test_a_golem_that_the_gate_holds_back_neither_retrieves_nor_deliberates_nor_
 
 @pytest.mark.row("HB-1")
 @pytest.mark.parametrize("lived", [crowd, heirs])
-def test_every_tick_observes_predicts_feels_and_pays_whatever_its_tier(lived: Callable[[], Lived]) -> None:
+def test_every_tick_of_any_tier_has_probes_predictions_and_costs(lived: Callable[[], Lived]) -> None:
     for row in lived().rows:
         assert len(row["probe_results"]) == len(PROBES)
         assert {"price", "gas"} <= {p["quantity"] for p in row["predictions"]} or row["tick"] == 1
@@ -83,7 +83,7 @@ def test_every_tick_observes_predicts_feels_and_pays_whatever_its_tier(lived: Ca
 
 @pytest.mark.row("HB-1")
 @pytest.mark.parametrize("lived", [crowd, heirs])
-def test_a_golem_that_thinks_leaves_what_it_saw_what_it_decided_and_what_came_of_it(
+def test_a_deliberated_tick_records_its_context_actions_and_outcome(
     lived: Callable[[], Lived],
 ) -> None:
     thinking = [row for row in lived().rows if row["tier"] in ("T1", "T2")]
@@ -105,7 +105,7 @@ def test_a_golem_that_thinks_leaves_what_it_saw_what_it_decided_and_what_came_of
 
 
 @pytest.mark.row("HB-1")
-def test_only_the_highest_tier_simulates_and_both_are_validated() -> None:
+def test_only_t2_simulates_and_both_t1_and_t2_defer_dear_gas() -> None:
     market = lively_market(900)
     stopped = Counter(
         (row["tier"], action["status"], action["block_reason"])
@@ -123,7 +123,7 @@ def test_only_the_highest_tier_simulates_and_both_are_validated() -> None:
 
 
 @pytest.mark.row("HB-1")
-def test_nothing_is_done_on_a_protocol_that_is_not_allowed() -> None:
+def test_the_cage_blocks_actions_on_a_protocol_that_is_not_allowed() -> None:
     foreign = live(replace(lively_market(200), protocol="sushiswap"), lineages=range(3)).rows
     wished = [action for row in foreign for action in row["actions"]]
     assert len(wished) >= 3
@@ -138,7 +138,7 @@ def test_nothing_is_done_on_a_protocol_that_is_not_allowed() -> None:
 
 
 @pytest.mark.row("HB-1")
-def test_what_was_sent_moves_the_position_and_what_was_stopped_does_not() -> None:
+def test_only_executed_actions_move_a_position() -> None:
     last: dict[str, Row] = {}
     moved = Counter()
     for row in heirs().rows:
@@ -179,7 +179,7 @@ def test_a_decision_is_judged_thirty_ticks_later_against_its_alternative() -> No
 
 
 @pytest.mark.row("HB-24")
-def test_inaction_on_suppressed_ticks_is_judged_too_and_names_nothing_that_was_retrieved() -> None:
+def test_inaction_on_suppressed_ticks_is_judged_without_retrieved_entries() -> None:
     suppressed = {(row["golem_id"], row["tick"]) for row in crowd().rows if row["tier"] == "T0"}
     still = [
         part
@@ -204,7 +204,7 @@ def blind() -> Lived:
 
 
 @pytest.mark.row("HB-2")
-def test_a_golem_without_an_oracle_predicts_nothing_and_is_surprised_by_the_largest_of_four_signals() -> None:
+def test_surprise_without_an_oracle_is_the_largest_of_four_signals() -> None:
     policy, health = Policy(), dict[str, float | None]()
     for row in blind().rows:
         sources, golem_id = row["prediction_error_sources"], row["golem_id"]
@@ -226,7 +226,7 @@ def test_a_golem_without_an_oracle_predicts_nothing_and_is_surprised_by_the_larg
 
 
 @pytest.mark.row("HB-2")
-def test_golems_without_an_oracle_think_act_and_die_like_others() -> None:
+def test_golems_without_an_oracle_use_all_tiers_act_and_die() -> None:
     assert {row["tier"] for row in blind().rows} == {"T0", "T1", "T2"}
     assert {a["status"] for row in blind().rows for a in row["actions"]} >= {"executed"}
     assert len(blind().deaths) > 8
@@ -234,7 +234,7 @@ def test_golems_without_an_oracle_think_act_and_die_like_others() -> None:
 
 
 @pytest.mark.row("HB-1")
-def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
+def test_the_effect_of_a_rebalance_includes_the_earned_fees() -> None:
     """The price leaves the range for good: a golem that re-centred earns fees, a golem that held earns none."""
     leap = [CALM_TICK] * 20 + [CALM_TICK + 200] * 200
     traits = Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=0.95)
@@ -257,7 +257,7 @@ def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
 
 
 @pytest.mark.row("HB-1")
-def test_trust_in_oneself_follows_the_judged_decisions_and_moves_the_threshold() -> None:
+def test_own_trust_follows_judged_decisions_and_moves_the_threshold() -> None:
     policy, trust, last = Policy(), dict[str, float](), dict[str, Row]()
     thought = {(row["golem_id"], row["tick"]) for row in live_fleet("plain").rows if row["deliberation"]}
     for row in live_fleet("plain").rows:
@@ -279,7 +279,7 @@ def test_trust_in_oneself_follows_the_judged_decisions_and_moves_the_threshold()
 
 
 @pytest.mark.row("HB-1")
-def test_what_is_retrieved_is_scored_by_its_four_factors_and_told_best_first() -> None:
+def test_retrieved_entries_are_scored_by_four_factors_and_ranked() -> None:
     weights = Policy().retrieval
     several = 0
     for row in heirs().rows:
@@ -294,12 +294,12 @@ def test_what_is_retrieved_is_scored_by_its_four_factors_and_told_best_first() -
     assert several > 50
 
 
-# feeling
+# mood
 
 
 @pytest.mark.row("HB-28")
 @pytest.mark.parametrize("lived", [crowd, heirs])
-def test_the_mood_before_a_tick_is_the_mood_after_the_last_one(lived: Callable[[], Lived]) -> None:
+def test_the_mood_before_a_tick_equals_the_mood_after_the_previous_tick(lived: Callable[[], Lived]) -> None:
     last: dict[str, Row] = {}
     for row in lived().rows:
         assert row["pad_before"] == last.get(row["golem_id"], dict.fromkeys(row["pad_before"], 0.0))
@@ -307,7 +307,7 @@ def test_the_mood_before_a_tick_is_the_mood_after_the_last_one(lived: Callable[[
 
 
 @pytest.mark.row("HB-28")
-def test_arousal_follows_surprise_dominance_what_held_and_pleasure_what_was_gained() -> None:
+def test_arousal_dominance_and_pleasure_follow_surprise_hits_and_gains() -> None:
     rules, prior = Policy().affect, Policy().prediction.fitness_prior
     gained: dict[bool, list[float]] = {True: [], False: []}
     for row in crowd().rows:
@@ -327,7 +327,7 @@ def test_arousal_follows_surprise_dominance_what_held_and_pleasure_what_was_gain
 
 
 @pytest.mark.row("HB-28")
-def test_the_emotion_is_the_octant_of_the_mood_after() -> None:
+def test_the_emotion_is_the_octant_of_the_mood_after_the_tick() -> None:
     pad = crowd().records["pad_after"].combine_chunks()
     mood = np.stack([pad.field(n).to_numpy() for n in ("pleasure", "arousal", "dominance")])
     expected = [EMOTIONS[code] for code in emotion_codes(mood)]
@@ -336,7 +336,7 @@ def test_the_emotion_is_the_octant_of_the_mood_after() -> None:
 
 
 @pytest.mark.row("HB-28")
-def test_a_somatic_marker_is_a_rule_of_exactly_this_situation_and_pulls_its_way() -> None:
+def test_a_somatic_marker_is_a_rule_of_the_same_situation_with_its_sign() -> None:
     signs = {r["entry_id"]: r["sign"] for r in known().to_pylist()}
     fired = [(row, marker) for row in heirs().rows for marker in row["somatic_markers_fired"]]
     assert len(fired) > 3
@@ -349,7 +349,7 @@ def test_a_somatic_marker_is_a_rule_of_exactly_this_situation_and_pulls_its_way(
     assert {np.sign(marker["valence"]) for _, marker in fired} == {1.0, -1.0}
 
 
-# knowing changes acting
+# knowledge changes actions
 
 
 def moves(lived: Lived) -> Counter[str]:
@@ -369,17 +369,19 @@ def warned(lived: Lived) -> int:
 
 
 @pytest.mark.row("HB-1")
-def test_a_playbook_that_is_inherited_changes_how_a_golem_acts() -> None:
+def test_an_inherited_playbook_changes_the_actions_of_a_golem() -> None:
     plain, cautious, eager = (moves(live_fleet(kind)) for kind in ("plain", "cautious", "eager"))
     assert cautious["executed"] < plain["executed"] < eager["executed"]
-    assert 3 * warned(live_fleet("cautious")) < warned(live_fleet("plain")), "where the warnings speak"
+    assert 3 * warned(live_fleet("cautious")) < warned(live_fleet("plain")), (
+        "warnings must block most re-centrings of their situation"
+    )
     assert cautious["blocked"] > 10
     assert plain["blocked"] == eager["blocked"] == 0
 
 
 @pytest.mark.row("HB-1")
 @pytest.mark.parametrize(("kind", "acts"), [("wary", False), ("eager", True)])
-def test_golems_that_differ_in_what_they_know_part_at_a_decision_that_it_concerns(kind: str, acts: bool) -> None:
+def test_golems_with_different_knowledge_diverge_at_a_decision(kind: str, acts: bool) -> None:
     """The story's turn (KAT): one line in the playbook, and the heir holds where its predecessor acted."""
     for golem_id in live_fleet("plain").births:
         both = zip(
@@ -395,11 +397,11 @@ def test_golems_that_differ_in_what_they_know_part_at_a_decision_that_it_concern
                 return
             elif first["actions"] != second["actions"]:
                 break  # both propose the same act and a warning blocks one of them: from here on their positions differ
-    pytest.fail("they never parted")
+    pytest.fail("the golems never diverged")
 
 
 @pytest.mark.row("HB-1")
-def test_a_warning_of_exactly_this_situation_stops_a_move_and_is_named() -> None:
+def test_a_warning_of_the_same_situation_blocks_an_action_and_is_named() -> None:
     ids = {r["entry_id"] for r in known().to_pylist() if r["kind"] == "warning"}
     reasons = [a["block_reason"] for row in heirs().rows for a in row["actions"] if a["status"] == "blocked"]
     named = [r.rsplit(": ", 1)[1] for r in reasons if r.startswith("a warning stands against acting here")]
@@ -407,7 +409,7 @@ def test_a_warning_of_exactly_this_situation_stops_a_move_and_is_named() -> None
     assert set(named) <= ids
 
 
-# what kills
+# causes of death
 
 
 def still(bars: int, gas_gwei: float = 20.0) -> Market:
@@ -416,7 +418,7 @@ def still(bars: int, gas_gwei: float = 20.0) -> Market:
 
 
 @pytest.mark.row("INH-1")
-def test_nobody_dies_of_poverty_where_nothing_happens() -> None:
+def test_no_golem_dies_in_a_still_market() -> None:
     lived = live(still(3_000), lineages=range(4), founding=replace(FOUNDING, lifespan_ticks=(2_000, 8_000)))
     assert lived.deaths == {}
     spent = {r["credits_micros"] / lived.births[r["golem_id"]].credits_micros for r in lived.rows[-1:]}
@@ -434,7 +436,7 @@ def needy() -> Lived:
 
 
 @pytest.mark.row("INH-1")
-def test_a_market_that_asks_for_thought_and_dear_actions_kills_the_poor() -> None:
+def test_poor_golems_die_in_a_lively_market_with_dear_gas() -> None:
     lived = needy()
     assert "economic" in {cause for _, cause in lived.deaths.values()}
     for golem_id, (tick, cause) in lived.deaths.items():
@@ -473,7 +475,7 @@ def jumping(bars: int) -> Market:
 
 @pytest.mark.row("INH-1")
 @pytest.mark.parametrize(("memory", "dies"), [(1.0, True), (0.92, False)])
-def test_a_world_model_that_never_learns_kills(memory: float, dies: bool) -> None:
+def test_a_golem_dies_if_its_world_model_never_learns(memory: float, dies: bool) -> None:
     traits = Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=memory)
     rich = replace(FOUNDING, lifespan_ticks=(5_000, 6_000), budget_micros=500_000_000)
     lived = live(jumping(600), lineages=range(2), founding=rich, traits=traits)

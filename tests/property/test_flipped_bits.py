@@ -49,22 +49,22 @@ def named(home: Home, path: Path, files: tuple[str, ...]) -> bool:
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("seed", range(26))
-def test_every_flipped_bit_is_found_and_its_file_named(kept: Home, tmp_path: Path, seed: int) -> None:
+def test_verify_names_every_file_with_a_flipped_bit(kept: Home, tmp_path: Path, seed: int) -> None:
     shutil.copytree(kept.root, tmp_path / "home")
     home, draw = Home.open(tmp_path / "home"), random.Random(seed)
     flipped = {path: flip(path, draw) for path in draw.sample(immutable(home), FILES)}
     report = verify(home)
     missed = {path.name: where for path, where in flipped.items() if not named(home, path, report.files)}
-    assert not missed, f"seed {seed}: nothing is said of {missed}"
+    assert not missed, f"seed {seed}: verify does not name {missed}"
 
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("seed", range(6))
-def test_a_flipped_bit_in_a_list_of_sums_is_found(kept: Home, tmp_path: Path, seed: int) -> None:
+def test_verify_names_a_checksum_manifest_with_a_flipped_bit(kept: Home, tmp_path: Path, seed: int) -> None:
     shutil.copytree(kept.root, tmp_path / "home")
     home, draw = Home.open(tmp_path / "home"), random.Random(seed)
     lists = sorted((home.cycles.parent / "sums").iterdir())
     flipped = {path: flip(path, draw) for path in lists}
     report = verify(home)
     missed = {path.name: where for path, where in flipped.items() if not named(home, path, report.files)}
-    assert not missed, f"seed {seed}: nothing is said of {missed}"
+    assert not missed, f"seed {seed}: verify does not name {missed}"

@@ -23,7 +23,7 @@ LINES = 1_500
 
 
 @pytest.mark.row("EV-3")
-def test_what_a_writer_acknowledges_of_whatever_it_is_given_is_in_the_log(tmp_path: Path) -> None:
+def test_the_log_holds_exactly_the_acknowledged_fuzzed_records(tmp_path: Path) -> None:
     seed = SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # pytest shows it when the test fails
     mutator = fuzz.Mutator(Random(seed), big=0.0)
@@ -42,7 +42,7 @@ def test_what_a_writer_acknowledges_of_whatever_it_is_given_is_in_the_log(tmp_pa
                 if not ack.repeated:
                     acknowledged[ack.tick] = line, ack.link.hash
     assert len(refused) > LINES / 10
-    assert all(refused), "a refusal says why"
+    assert all(refused), "a refusal has no reason"
     assert len(acknowledged) > LINES / 4
     with EventLog(home) as log:
         rows = log.read_cycles(["golem_id", "tick", "payload", "link"]).to_pylist()

@@ -43,7 +43,7 @@ def in_bulk(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int
     models = to_models(parsed.records.take(pa.array(fit, pa.int64())), DecisionCycleRecord)
     good = dict(zip((int(parsed.lines[row]) for row in fit), models, strict=True))
     bad = [line.line for line in parsed.bad] + [int(parsed.lines[row]) for row in wrong]
-    assert len(good) + len(bad) == len(lines), "every line is one or the other, once"
+    assert len(good) + len(bad) == len(lines), "each line must be either valid or invalid"
     return good, set(bad)
 
 
@@ -58,10 +58,10 @@ def one_by_one(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[
     return good, set(range(len(lines))) - set(good)
 
 
-class TestBulkIsPydantic:
+class TestBulkEqualsPydantic:
     @settings(max_examples=times(75), deadline=None)
     @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 4))
-    def test_whatever_is_done_to_a_line(self, seed: int, count: int, group: int) -> None:
+    def test_mutated_lines(self, seed: int, count: int, group: int) -> None:
         random = Random(seed)
         mutator = fuzz.Mutator(random, big=0.0)
         lines = [mutator.line(deepcopy(random.choice(GOOD))) for _ in range(count)]
@@ -82,7 +82,7 @@ class TestBulkIsPydantic:
         ),
         st.booleans(),
     )
-    def test_whatever_the_values(self, values: dict[str, Any], ascii_only: bool) -> None:
+    def test_arbitrary_values(self, values: dict[str, Any], ascii_only: bool) -> None:
         record = deepcopy(GOOD[0])
         record["observation"] |= values
         lines = [
@@ -93,14 +93,14 @@ class TestBulkIsPydantic:
 
     @pytest.mark.parametrize("token", fuzz.NUMBERS, ids=lambda token: token[:20].decode())
     @pytest.mark.parametrize("place", [("observation", "macd"), ("tick",), ("observation", "price"), ("cycle_seen",)])
-    def test_every_way_to_write_a_number(self, token: bytes, place: tuple[str, ...]) -> None:
+    def test_every_number_format(self, token: bytes, place: tuple[str, ...]) -> None:
         record = deepcopy(GOOD[0])
         fuzz._at(record, place[:-1])[place[-1]] = fuzz.Raw(token)
         lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(record)]
         assert in_bulk(lines) == one_by_one(lines)
 
     @pytest.mark.parametrize("moment", fuzz.MOMENTS)
-    def test_every_way_to_write_a_moment(self, moment: str) -> None:
+    def test_every_timestamp_format(self, moment: str) -> None:
         lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(GOOD[0] | {"observed_at": moment})]
         assert in_bulk(lines) == one_by_one(lines)
 
@@ -129,19 +129,19 @@ class TestBulkIsPydantic:
         ],
         ids=lambda line: line[:20].decode("utf-8", "backslashreplace"),
     )
-    def test_what_ends_a_careless_reader(self, line: bytes) -> None:
+    def test_malformed_and_deeply_nested_lines(self, line: bytes) -> None:
         good = fuzz.dumps(GOOD[0])
         lines = [good, line, good + b" null " + good, good + good, good[:-1], b"{" + good]
         assert in_bulk(lines) == one_by_one(lines)
 
-    def test_two_halves_in_two_lines_are_two_bad_lines_and_not_one_record(self) -> None:
+    def test_a_record_split_over_two_lines_is_two_bad_lines(self) -> None:
         good = fuzz.dumps(GOOD[0])
         cut = good.index(b',"regime"')
         lines = [good[:cut], good[cut:], good + good[:cut], good[cut:]]
         assert in_bulk(lines) == ({}, {0, 1, 2, 3})
 
     @pytest.mark.parametrize("name", sorted(json_key_count.OPTIONAL | {"derivation_id", "outcome", "schema_version"}))
-    def test_an_absent_key_is_null_only_where_it_may_be_absent(self, name: str) -> None:
+    def test_an_absent_key_is_null_only_for_optional_fields(self, name: str) -> None:
         record = deepcopy(next(r for r in GOOD if r["pipeline"] is not None))
         del (record["pipeline"] if name == "tool_runs" else record)[name]
         lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(record)]
@@ -149,7 +149,7 @@ class TestBulkIsPydantic:
         assert (good, bad) == one_by_one(lines)
         assert (1 in good) == (name not in ("derivation_id", "outcome"))
 
-    def test_good_lines_need_no_second_look(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_valid_lines_are_never_read_singly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(json_reader, "_read_single", None)
         quoting = [{**record, "gating_reason": 'it said "tick": 1, \\ and "é"'} for record in GOOD]
         assert len(in_bulk([fuzz.dumps(record) for record in [*GOOD, *quoting]])[0]) == 2 * len(GOOD)
@@ -172,7 +172,7 @@ class TestBulkIsPydantic:
         ],
         ids=range(12),
     )
-    def test_one_strange_line_takes_few_others_with_it(
+    def test_one_invalid_line_causes_few_single_reads(
         self, monkeypatch: pytest.MonkeyPatch, part: bytes, instead: bytes, most: int
     ) -> None:
         sent = [fuzz.dumps(record) for record in 4 * GOOD]
@@ -190,8 +190,8 @@ class TestBulkIsPydantic:
         assert (np.diff(parsed.lines) > 0).all()
 
 
-class TestTheSpoolBearsAnything:
-    def test_thousands_of_records_nobody_should_send(self) -> None:
+class TestFuzzedSpool:
+    def test_a_thousand_fuzzed_records_are_accepted_or_refused(self) -> None:
         """`make fuzz` does the same with 100,000."""
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "1000", "--seed", "7"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -26,7 +26,7 @@ def table(cycles: dict[str, int]) -> pa.Table:
 
 
 @pytest.mark.row("P-2")
-def test_the_cache_holds_each_living_golem_once_as_it_was_replaced_last(tmp_path: Path) -> None:
+def test_the_cache_holds_the_last_replacement_of_each_living_golem(tmp_path: Path) -> None:
     context = stores_at(tmp_path / "home")
     cache = GolemCache(context, "some", SCHEMA)
     cache.replace(table(dict.fromkeys(GOLEMS, 1)), GOLEMS)
@@ -42,7 +42,7 @@ def test_the_cache_holds_each_living_golem_once_as_it_was_replaced_last(tmp_path
 
 
 @pytest.mark.row("P-2")
-def test_no_golem_is_cached_twice_or_lost_whatever_is_replaced(tmp_path: Path) -> None:
+def test_random_replacements_neither_duplicate_nor_lose_a_golem(tmp_path: Path) -> None:
     context, random, expected = stores_at(tmp_path / "home"), Random(7), dict[str, int]()
     cache = GolemCache(context, "some", SCHEMA)
     for turn in range(60):
@@ -56,7 +56,7 @@ def test_no_golem_is_cached_twice_or_lost_whatever_is_replaced(tmp_path: Path) -
     assert len(list((context.projections.root / "readers" / "some").iterdir())) <= context.home.bucket_count
 
 
-def test_files_of_other_names_as_older_versions_wrote_them_are_ignored(tmp_path: Path) -> None:
+def test_the_cache_ignores_files_with_other_names(tmp_path: Path) -> None:
     context = stores_at(tmp_path / "home")
     cache, folder = GolemCache(context, "some", SCHEMA), context.projections.root / "readers" / "some"
     folder.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_files_of_other_names_as_older_versions_wrote_them_are_ignored(tmp_path:
     assert cached(cache) == dict.fromkeys(GOLEMS, 2)
 
 
-def test_a_file_that_cannot_be_read_or_has_other_columns_holds_nothing(tmp_path: Path) -> None:
+def test_the_cache_ignores_unreadable_files_and_files_with_other_columns(tmp_path: Path) -> None:
     context = stores_at(tmp_path / "home")
     cache = GolemCache(context, "some", SCHEMA)
     cache.replace(table({"g-1": 1}), ["g-1"])

@@ -56,7 +56,7 @@ def grimoires(draw: st.DrawFn) -> list[dict[str, Any]]:
 @pytest.mark.row("INH-5")
 @settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.integers(0, 2**32))
-def test_the_bottleneck_equals_its_twin_in_whatever_order_entries_come(rows: list[dict[str, Any]], seed: int) -> None:
+def test_the_bottleneck_equals_its_twin_in_any_row_order(rows: list[dict[str, Any]], seed: int) -> None:
     table = bottleneck(shuffled(grimoire(*rows), seed), deaths("g-1", "g-2"), TWELVE)
     got = [(r["golem_id"], r["entry_id"], r["selected_by"], r["rank"]) for r in table.to_pylist()]
     for rule in RULES:
@@ -66,7 +66,7 @@ def test_the_bottleneck_equals_its_twin_in_whatever_order_entries_come(rows: lis
 
 @pytest.mark.row("INH-5")
 @pytest.mark.parametrize("budget", [1, 4, 9])
-def test_of_many_entries_those_that_cannot_be_chosen_are_passed_over_and_the_choice_is_the_twin_s(budget: int) -> None:
+def test_the_bottleneck_equals_its_twin_with_many_ties_in_quality(budget: int) -> None:
     """Many entries have equal quality, so that the last place of a category is a tie."""
     policy, chance = Policy(inheritance=InheritancePolicy(budget=budget)), random.Random(budget)
     rows = [
@@ -85,7 +85,7 @@ def test_of_many_entries_those_that_cannot_be_chosen_are_passed_over_and_the_cho
 
 
 @pytest.mark.row("INH-5")
-def test_the_twins_have_met_every_rule() -> None:
+def test_the_bottleneck_and_its_twin_apply_every_rule() -> None:
     rows = [
         entry(about=f"t{i}", kind="warning" if i < 4 else "insight", sign=-1 if i < 4 else 1, is_anti_knowledge=i < 1,
               is_bloodstain=1 <= i < 2, generation=3 if i == 5 else 0, anchor_at=DIED, confidence_ppm=700_000 + i)
@@ -101,7 +101,7 @@ def test_the_twins_have_met_every_rule() -> None:
 @pytest.mark.row("INH-6")
 @settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.sampled_from(["attenuate", "reset"]))
-def test_nothing_gains_by_dying_and_crossing(rows: list[dict[str, Any]], switch: str) -> None:
+def test_no_entry_gains_confidence_by_crossing_a_death(rows: list[dict[str, Any]], switch: str) -> None:
     policy = Policy(inheritance=InheritancePolicy(weismann=switch))
     before = [r for r in rows if r["status"] == "active"]
     known = {
@@ -123,9 +123,7 @@ def test_nothing_gains_by_dying_and_crossing(rows: list[dict[str, Any]], switch:
 @pytest.mark.row("INH-6")
 @settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.sampled_from([0, 3, 14, 200]))
-def test_a_bloodstain_changes_no_confidence_at_death_and_slows_every_later_loss(
-    rows: list[dict[str, Any]], days: int
-) -> None:
+def test_a_bloodstain_keeps_confidence_at_death_and_slows_decay(rows: list[dict[str, Any]], days: int) -> None:
     table = grimoire(*rows)
     left = leave_bloodstains(table, deaths("g-1", "g-2"), POLICY)
     at_death = np.array(confidence_at(table, DIED)), np.array(confidence_at(left, DIED))
@@ -137,9 +135,7 @@ def test_a_bloodstain_changes_no_confidence_at_death_and_slows_every_later_loss(
 @pytest.mark.row("INH-6")
 @settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.integers(0, 2_000))
-def test_after_one_crossing_confidence_is_eighty_five_percent_at_every_later_moment(
-    rows: list[dict[str, Any]], hours: int
-) -> None:
+def test_confidence_after_one_crossing_is_85_percent_at_any_later_time(rows: list[dict[str, Any]], hours: int) -> None:
     table = grimoire(*rows)
     at = DIED + timedelta(hours=hours)
     before, after = np.array(confidence_at(table, at)), np.array(confidence_at(attenuate(table, POLICY), at))
@@ -150,7 +146,7 @@ def test_after_one_crossing_confidence_is_eighty_five_percent_at_every_later_mom
 
 @settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.integers(1, 400))
-def test_what_was_dated_to_fade_has_faded_then_and_not_before(rows: list[dict[str, Any]], seed: int) -> None:
+def test_an_entry_fades_at_its_fade_time(rows: list[dict[str, Any]], seed: int) -> None:
     left = shed(attenuate(leave_bloodstains(grimoire(*rows), deaths("g-1", "g-2"), POLICY), POLICY), POLICY)
     for row, fades in enumerate(left.column("fades_at").to_pylist()):
         item = left.slice(row, 1)
@@ -170,7 +166,7 @@ def test_what_was_dated_to_fade_has_faded_then_and_not_before(rows: list[dict[st
 
 @settings(max_examples=times(40), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 400), st.integers(1, 400), st.integers(0, 2_000))
-def test_shedding_changes_no_fact_s_confidence(confidence: int, own: int, evidence: int, hours: int) -> None:
+def test_shedding_keeps_the_confidence_of_facts(confidence: int, own: int, evidence: int, hours: int) -> None:
     fact = entry(about=baseline("gas_price"), confidence_ppm=confidence, own_count=own, evidence_count=evidence)
     at = DIED + timedelta(hours=hours)
     assert confidence_at(shed(grimoire(fact), POLICY), at) == confidence_at(grimoire(fact), at)

@@ -118,7 +118,7 @@ def within(records: pa.Table, part: dict[str, tuple[int, int]]) -> pa.Table:
 @pytest.mark.row("P-2")
 @settings(max_examples=times(60), deadline=None, derandomize=True)
 @given(st.one_of(lives(), kindred()), st.booleans(), st.data())
-def test_however_a_stream_is_cut_the_curator_decides_the_same(
+def test_curator_decisions_are_independent_of_batches(
     lived: tuple[Life, ...], reloaded: bool, data: st.DataObject
 ) -> None:
     records = stream(lived)
@@ -272,25 +272,25 @@ def deliver(stores: DerivationContext, parcel: Parcel, segment: int) -> None:
         stores.log.record([parcel.happened], NOW)
 
 
-Say = Callable[[DerivationContext, Any], LifeEvent | None]
+Recorder = Callable[[DerivationContext, Any], LifeEvent | None]
 
 
-def put(stores: DerivationContext, what: Any, segment: int, say: Say | None) -> list[LifeEvent]:
+def put(stores: DerivationContext, what: Any, segment: int, recording: Recorder | None) -> list[LifeEvent]:
     """Deliver a parcel or call its recorder, and return the recorded rows."""
-    if isinstance(what, Parcel) or say is None:
+    if isinstance(what, Parcel) or recording is None:
         deliver(stores, what, segment)
         return []
-    orders = say(stores, what)
+    orders = recording(stores, what)
     return [] if orders is None else [orders]
 
 
 def arrive(
-    stores: DerivationContext, arriving: Sequence[Any], data: st.DataObject, say: Say | None = None
+    stores: DerivationContext, arriving: Sequence[Any], data: st.DataObject, recording: Recorder | None = None
 ) -> list[LifeEvent]:
     """Deliver the parcels one by one with random derivations in between, and derive everything at the end."""
     rows: list[LifeEvent] = []
     for number, what in enumerate(arriving):
-        rows += put(stores, what, number, say)
+        rows += put(stores, what, number, recording)
         for derive in DERIVATIONS:
             if data.draw(st.integers(0, 2)) == 0:
                 derive(stores)
@@ -307,7 +307,10 @@ def put_together(stores: DerivationContext, parcels: Sequence[Parcel], segment: 
 
 
 def arrive_side_by_side(
-    often: DerivationContext, once: DerivationContext | None, stories: Iterable[Sequence[Any]], say: Say | None = None
+    often: DerivationContext,
+    once: DerivationContext | None,
+    stories: Iterable[Sequence[Any]],
+    recording: Recorder | None = None,
 ) -> list[LifeEvent]:
     """Append all first arrivals, then all second ones, and so on. One home derives after each, the other at the end.
 
@@ -316,11 +319,11 @@ def arrive_side_by_side(
     rows: list[LifeEvent] = []
     for number, several in enumerate(zip_longest(*stories)):
         parcels = [what for what in several if isinstance(what, Parcel)]
-        words = [what for what in several if what is not None and not isinstance(what, Parcel)]
+        drawn_items = [what for what in several if what is not None and not isinstance(what, Parcel)]
         for home in filter(None, (often, once)):
             put_together(home, parcels, number)
-            for word in words:
-                rows += put(home, word, number, say)
+            for drawn_item in drawn_items:
+                rows += put(home, drawn_item, number, recording)
         derive_all(often)
     if once is not None:
         derive_all(once)
@@ -343,9 +346,7 @@ def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]
 @pytest.mark.row("P-2", "X-1")
 @some(3)
 @given(parcels(), st.data())
-def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
-    arriving: list[Parcel], data: st.DataObject
-) -> None:
+def test_projections_are_independent_of_arrival_order(arriving: list[Parcel], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
         arrive(stores, arriving, data)
@@ -399,14 +400,16 @@ LATE: dict[str, Callable[[SplitLife], list[Parcel]]] = {
 
 
 @pytest.mark.row("P-2")
-def test_what_comes_late_or_never_ends_where_it_would_have(tmp_path: Path) -> None:
+def test_late_and_lost_arrivals_yield_the_same_projections(tmp_path: Path) -> None:
     """All stories in one home, one golem each."""
     stores = stores_at(tmp_path / "late")
     stories = [arrives(learner(f"g-{k}")) for k, arrives in enumerate(LATE.values())]
     arrive_side_by_side(stores, None, stories)
     left = fingerprints(stores)
     assert left == at_once(list(chain(*stories)), tmp_path / "orderly")
-    assert all(left[name][0] for name in ("cycles", "testaments", "candidates")), "the dead have left something"
+    assert all(left[name][0] for name in ("cycles", "testaments", "candidates")), (
+        "dead golems left no testament or candidate"
+    )
 
 
 # law 3, beside a writer
@@ -414,7 +417,7 @@ def test_what_comes_late_or_never_ends_where_it_would_have(tmp_path: Path) -> No
 
 @pytest.mark.row("P-2")
 @pytest.mark.parametrize("asked", ["cycles_in_parts", "heads", "life"])
-def test_what_is_written_while_a_job_reads_is_neither_lost_nor_halved(
+def test_appends_during_a_derivation_are_derived_completely(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, other = stores_at(tmp_path / "busy"), stores_at(tmp_path / "busy")
@@ -451,7 +454,7 @@ def small_run(name: str) -> fleet_run.Run:
 
 
 @pytest.mark.row("P-2")
-def test_a_job_that_derives_while_golems_live_finds_what_they_find(tmp_path: Path) -> None:
+def test_a_job_that_derives_during_a_fleet_run_equals_the_fleet(tmp_path: Path) -> None:
     undisturbed = stores_at(tmp_path / "alone", POLICY)
     ending = fleet_run.FleetRun(undisturbed, small_run("run"), lambda: NOW).live()
     derive_all(undisturbed)
@@ -465,7 +468,7 @@ def test_a_job_that_derives_while_golems_live_finds_what_they_find(tmp_path: Pat
 
 
 @pytest.mark.row("P-2")
-def test_whoever_commits_keeps_everybody_else_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_curation_commit_holds_the_derivation_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
     held = []
 
@@ -494,12 +497,12 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Derivat
     derive_all(stores)
     empty = {name for name, (rows, _) in fingerprints(stores).items() if not rows}
     few = {"hypotheses", "lessons", "links", "failures", "scars", "kits"}
-    assert empty <= few, "in lives of a few hours little fails, and few rules are learned that bear on each other"
+    assert empty <= few, "only these tables may be empty after lives of a few hours"
     return stores
 
 
 @pytest.mark.row("X-1", "P-2")
-def test_everything_made_again_beside_has_the_same_fingerprints(
+def test_a_rebuild_from_the_log_has_equal_fingerprints(
     lived: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(append_only_table, "_PART_ROWS", 150)  # in portions, if derivation ran during the life
@@ -513,7 +516,7 @@ def test_everything_made_again_beside_has_the_same_fingerprints(
 
 
 @pytest.mark.row("X-1")
-def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: DerivationContext) -> None:
+def test_a_recorded_fingerprint_equals_that_of_the_rows_on_disk(lived: DerivationContext) -> None:
     for name, (rows, fingerprint) in fingerprints(lived).items():
         table = lived.projections.read(name)
         assert table.num_rows == rows
@@ -524,7 +527,7 @@ def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: DerivationContext) -> 
 
 
 @pytest.mark.row("X-1")
-def test_what_was_dropped_is_made_again(small_home: Path, lived: DerivationContext, tmp_path: Path) -> None:
+def test_dropped_projections_are_rebuilt(small_home: Path, lived: DerivationContext, tmp_path: Path) -> None:
     stores = DerivationContext.open(copy_home(small_home, tmp_path / "home"))
     shutil.rmtree(stores.projections.root)
     stores = DerivationContext.open(stores.home.root)
@@ -535,9 +538,7 @@ def test_what_was_dropped_is_made_again(small_home: Path, lived: DerivationConte
 @pytest.mark.row("X-1")
 @pytest.mark.parametrize("share", [0.3, 0.8])
 @pytest.mark.parametrize("by", ["version", "moment"])
-def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(
-    lived: DerivationContext, by: str, share: float
-) -> None:
+def test_a_rebuild_as_of_an_earlier_version_or_time_is_equal(lived: DerivationContext, by: str, share: float) -> None:
     seen = pc.min_max(lived.log.read_cycles(["observed_at"])["observed_at"]).as_py()
     moment = seen["min"] + share * (seen["max"] - seen["min"])
     as_of: dict[str, Any] = {"version": round(share * lived.log.version)} if by == "version" else {"moment": moment}
@@ -612,7 +613,7 @@ RECOUNTED = {"votes", "vote_causes"}
 
 
 @pytest.mark.row("P-2")
-def test_a_run_reads_what_is_new_however_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_derivation_reads_only_new_rows_for_any_log_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = reads_after_one_more_batch(tmp_path / "short", 12, monkeypatch)
     long = reads_after_one_more_batch(tmp_path / "long", 24, monkeypatch)
     for read in (short, long):
@@ -649,7 +650,7 @@ def test_the_grimoire_is_the_fold_of_the_decisions(lived: DerivationContext) -> 
 
 
 @pytest.mark.row("X-1", "P-2")
-def test_every_decision_names_its_causes_and_they_exist(lived: DerivationContext) -> None:
+def test_every_decision_names_existing_causes(lived: DerivationContext) -> None:
     ticks, left = recorded(lived), set(published_bundles(lived).values())
     founded: set[tuple[str, str]] = set()
     for row in rows_of(lived, "curation"):
@@ -658,7 +659,7 @@ def test_every_decision_names_its_causes_and_they_exist(lived: DerivationContext
         if row["operation"] == "received":
             assert row["cause_bundle"] in left
         elif row["operation"] in ("promoted", "pruned"):
-            assert about in founded, "what time or certainty did rests on what is known of the entry"
+            assert about in founded, "a promotion or pruning without an earlier decision"
         else:
             assert row["cause_ticks"]
         founded.add(about)
@@ -682,7 +683,7 @@ def test_every_fact_and_every_line_of_a_playbook_rests_on_an_entry(lived: Deriva
 
 
 @pytest.mark.row("P-2")
-def test_every_episode_is_a_record_and_every_cycle_counts_its_own(lived: DerivationContext) -> None:
+def test_every_episode_is_a_record_and_every_cycle_counts_its_records(lived: DerivationContext) -> None:
     ticks = recorded(lived)
     for row in rows_of(lived, "episodes"):
         assert row["episode_id"] == f"{row['golem_id']}:{row['tick']}"
@@ -693,7 +694,7 @@ def test_every_episode_is_a_record_and_every_cycle_counts_its_own(lived: Derivat
 
 
 @pytest.mark.row("P-2")
-def test_every_vote_has_one_cause_whose_entry_exists(lived: DerivationContext) -> None:
+def test_every_vote_has_one_cause_with_an_existing_entry(lived: DerivationContext) -> None:
     votes, causes = rows_of(lived, "votes"), {r["vote_id"]: r for r in rows_of(lived, "vote_causes")}
     owner = {e["golem_id"]: e["born"]["owner_id"] for e in lived.life("GolemBorn").to_pylist()}
     decided = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "curation")}
@@ -709,12 +710,12 @@ def test_every_vote_has_one_cause_whose_entry_exists(lived: DerivationContext) -
 
 
 @pytest.mark.row("INH-16")
-def test_everything_in_a_library_leads_to_its_golems_entries_and_events(lived: DerivationContext) -> None:
+def test_library_rows_lead_to_entries_and_events_of_their_golems(lived: DerivationContext) -> None:
     owner = {e["golem_id"]: e["born"]["owner_id"] for e in lived.life("GolemBorn").to_pylist()}
     decided = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "curation")}
     events = set(lived.log.life()["event_id"].to_pylist())
     library = rows_of(lived, "library")
-    assert library, "the dead left something"
+    assert library, "the library is empty"
     for row in library:
         assert {owner[g] for g in (*row["golem_ids"], *row["validator_ids"])} == {row["owner_id"]}
         assert all(any((g, e) in decided for g in row["golem_ids"]) for e in row["entry_ids"])
@@ -723,7 +724,7 @@ def test_everything_in_a_library_leads_to_its_golems_entries_and_events(lived: D
 
 
 @pytest.mark.row("P-2")
-def test_every_bundle_holds_entries_that_the_dead_knew(lived: DerivationContext) -> None:
+def test_every_bundle_holds_only_entries_of_its_dead_golem(lived: DerivationContext) -> None:
     known = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "grimoire")}
     died = set(lived.life("DeathDeclared")["golem_id"].to_pylist())
     candidates = rows_of(lived, "candidates")
@@ -736,7 +737,7 @@ def test_every_bundle_holds_entries_that_the_dead_knew(lived: DerivationContext)
 
 
 @pytest.mark.row("X-1", "P-2")
-def test_what_an_heir_received_leads_through_its_bundle_to_its_predecessors_ticks(lived: DerivationContext) -> None:
+def test_received_entries_lead_through_the_bundle_to_ticks_of_the_predecessor(lived: DerivationContext) -> None:
     ticks, published = recorded(lived), published_bundles(lived)
     births = {e["golem_id"]: e["born"] for e in lived.life("GolemBorn").to_pylist()}
     events = {e["golem_id"]: e["received"] for e in lived.life("KnowledgeReceived").to_pylist()}

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.row("KAT-1")
 
 @settings(max_examples=times(100), deadline=None, derandomize=True)
 @given(st.lists(st.tuples(money, money), min_size=1, max_size=20), st.booleans())
-def test_a_liquidation_moves_what_it_repays_and_costs_the_bonus_on_it(
-    loans: list[tuple[float, float]], base: bool
-) -> None:
+def test_a_liquidation_costs_exactly_its_bonus(loans: list[tuple[float, float]], base: bool) -> None:
     collateral, debt = np.array(loans).T
     threshold, bonus = (
         np.full(len(loans), v)
@@ -44,7 +42,7 @@ def test_a_liquidation_moves_what_it_repays_and_costs_the_bonus_on_it(
 
 @settings(max_examples=times(6), deadline=None, derandomize=True)
 @given(st.floats(0.0, 2e-5), st.floats(0.0, 2e-5), st.sampled_from(["WETH", "USDC"]), st.floats(0.1, 0.6))
-def test_debt_and_collateral_grow_by_the_indexes_and_net_worth_by_their_difference(
+def test_net_worth_grows_by_the_difference_of_the_interest_indexes(
     earned: float, paid: float, collateral: str, ratio: float
 ) -> None:
     rows = indebted(lending([CENTRE] * 60, earned=earned, paid=paid), ratio, collateral).records.to_pylist()
@@ -70,7 +68,7 @@ def balances(position: dict[str, float], collateral: str) -> tuple[float, float]
 
 @settings(max_examples=times(6), deadline=None, derandomize=True)
 @given(st.integers(-1_800, 1_800), st.sampled_from(["WETH", "USDC"]))
-def test_a_loan_s_range_is_where_its_health_is_one_or_more(jump: int, collateral: str) -> None:
+def test_a_loan_is_in_range_while_its_health_is_at_least_1(jump: int, collateral: str) -> None:
     rows = indebted(lending([CENTRE] * 10 + [CENTRE + jump] * 10), 0.7, collateral).records.to_pylist()
     pairs = [(round(np.log(1e12 / r["observation"]["price"]) / np.log(1.0001)), loan_of(r)) for r in rows if loan_of(r)]
     assert {round(p["health_factor"], 3) for _, p in pairs[:3]} == {round(pairs[0][1]["health_factor"], 3)}

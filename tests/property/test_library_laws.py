@@ -28,7 +28,7 @@ ABOUT = [
     causal("crash", "gas_gwei"),
 ]
 DAYS = st.integers(0, 12)
-SAID = [channel for channel in CHANNELS if channel != "overflow"]
+EVENT_CHANNELS = [channel for channel in CHANNELS if channel != "overflow"]
 
 
 @st.composite
@@ -73,7 +73,7 @@ def clades(draw: st.DrawFn) -> Clades:
     names = set(DEPOSIT_SCHEMA.names)
     deposits = [
         {n: v for n, v in row.items() if n in names}
-        | {"owner_id": owner[row["golem_id"]], "channel": draw(st.sampled_from(SAID)),
+        | {"owner_id": owner[row["golem_id"]], "channel": draw(st.sampled_from(EVENT_CHANNELS)),
            "event_id": f"e{number}", "at": DIED - draw(st.integers(0, 2)) * DAY}
         for number, row in enumerate(held) if draw(st.booleans())
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def made(some: Clades, *, upset: int | None = None) -> tuple[pa.Table, pa.Table]
 
 @settings(max_examples=times(25), deadline=None)
 @given(clades(), st.integers(0, 2**32))
-def test_libraries_equal_their_twin_in_whatever_order_rows_come(some: Clades, upset: int) -> None:
+def test_libraries_equal_their_twin_in_any_row_order(some: Clades, upset: int) -> None:
     made_library, made_kits = made(some, upset=upset)
     library, kits = libraries_by_row(*some, POLICY)
     for row in library:
@@ -109,7 +109,7 @@ def test_libraries_equal_their_twin_in_whatever_order_rows_come(some: Clades, up
 
 @settings(max_examples=times(6), deadline=None)
 @given(clades())
-def test_an_owner_s_library_is_the_same_whoever_else_there_is(some: Clades) -> None:
+def test_a_library_is_independent_of_other_owners(some: Clades) -> None:
     deposits, held, lives, equipped = some
     whole = made(some)
     for owner in ("o-1", "o-2"):

@@ -122,7 +122,7 @@ def recorded(stores: DerivationContext, answer: Answer) -> LifeEvent | None:
 @pytest.mark.row("MEM-4", "X-1")
 @some(2)
 @given(arrivals(), st.data())
-def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equal(
+def test_projections_are_independent_of_the_time_of_answers_and_derivations(
     arriving: list[Parcel | Answer], data: st.DataObject
 ) -> None:
     with TemporaryDirectory() as folder:
@@ -137,7 +137,7 @@ def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equ
         wanted = fingerprints(stores)
         again = beside(stores, Path(folder) / "beside")
         derive_all(again)
-        assert fingerprints(again) == wanted, "made again from the log"
+        assert fingerprints(again) == wanted, "the rebuild differs"
         assert (
             fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], orders, Path(folder) / "o")) == wanted
         )
@@ -151,16 +151,16 @@ def all_of(golem_id: str) -> Answer:
 
 G = learner("g-0")
 ALL = all_of("g-0")
-CITING = "citing what is struck afterwards"
-NOBODY = ("in a cycle of which all is struck since", "in a cycle that is lost")
+CITING = "citing ticks that are struck later"
+DROPPED = ("in a cycle with all ticks struck later", "in a cycle that is lost")
 ANSWERED: dict[str, Callable[[SplitLife, Answer], list[Parcel | Answer]]] = {
     "at the end of a cycle": lambda g, event: [g.birth, g.part(1, 8), event, g.part(9, 22), g.death],
-    "in the middle of one": lambda g, event: [g.birth, g.part(1, 10), event, g.part(11, 22), g.death],
-    "in the last cycle, that death closes": lambda g, event: [g.birth, g.part(1, 22), event, g.death],
-    NOBODY[0]: lambda g, event: [
+    "in the middle of a cycle": lambda g, event: [g.birth, g.part(1, 10), event, g.part(11, 22), g.death],
+    "in the last cycle, closed by the death": lambda g, event: [g.birth, g.part(1, 22), event, g.death],
+    DROPPED[0]: lambda g, event: [
         g.birth, g.part(1, 10), event, g.part(11, 22), reorged(g.golem_id, 9, 12), g.death
     ],
-    NOBODY[1]: lambda g, event: [g.birth, g.part(1, 8), event, g.part(13, 22), lost(g.golem_id, 9, 12), g.death],
+    DROPPED[1]: lambda g, event: [g.birth, g.part(1, 8), event, g.part(13, 22), lost(g.golem_id, 9, 12), g.death],
     "while a gap is open": lambda g, event: [g.birth, g.part(1, 6), g.part(13, 22), event, g.part(7, 12), g.death],
     "before the birth is on record": lambda g, event: [g.part(1, 9), event, g.birth, g.part(10, 22), g.death],
     CITING: lambda g, event: [g.birth, g.part(1, 8), event, g.part(9, 22), g.death, reorged(g.golem_id, 2, 5)],
@@ -169,7 +169,7 @@ ANSWERED: dict[str, Callable[[SplitLife, Answer], list[Parcel | Answer]]] = {
 
 @pytest.mark.full
 @pytest.mark.row("MEM-4")
-def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
+def test_proposals_yield_equal_projections_in_frequent_and_single_runs(tmp_path: Path) -> None:
     """All stories in one home, one golem each."""
     golems = {name: f"g-{k}" for k, name in enumerate(ANSWERED)}
     stories = [arrives(learner(golems[name]), all_of(golems[name])) for name, arrives in ANSWERED.items()]
@@ -179,7 +179,7 @@ def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
     assert fingerprints(stores) == fingerprints(late)
     decided = stores.projections.growing("curation").read(["golem_id", "cause_event", "cause_ticks"]).to_pylist()
     judged = [row for row in decided if row["cause_event"]]
-    assert {row["golem_id"] for row in judged} == {g for name, g in golems.items() if name not in NOBODY}
+    assert {row["golem_id"] for row in judged} == {g for name, g in golems.items() if name not in DROPPED}
     cited = {tick for row in judged if row["golem_id"] == golems[CITING] for tick in row["cause_ticks"]}
     assert cited
     assert not cited & set(range(2, 6))
@@ -187,7 +187,7 @@ def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("MEM-4")
-def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: Path) -> None:
+def test_the_log_refuses_answers_about_a_dead_golem_or_a_stale_tick(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
     for number, item in enumerate([G.birth, G.part(1, 21)]):
         deliver(stores, item, number)
@@ -202,7 +202,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: P
     assert recorded(stores, ALL._replace(number=1)) is None
     failed = stale.model_copy(update={"operations": (), "outcome": "failed", "answer": None})
     stores.log.record([life_event("g-0", START, failed)], NOW)
-    assert len(stores.life("ModelAsked")) == 2, "what went wrong is on record whenever it comes"
+    assert len(stores.life("ModelAsked")) == 2, "a failed request is recorded at any time"
 
 
 # during a fleet run
@@ -214,7 +214,7 @@ RUN = fleet_run.Run(
 
 @pytest.mark.full
 @pytest.mark.row("MEM-4")
-def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_beside_it(
+def test_a_fleet_run_and_a_concurrent_job_apply_proposals_equally(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a key of no worth")
@@ -242,5 +242,5 @@ def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_besi
         assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
         version = stores.log.version
         fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
-        assert stores.log.version == version, "the same run again lives the same"
+        assert stores.log.version == version, "a repeated run wrote something"
         assert len(provider.requests) == requests, "neither a rebuild nor a repeated run asks"

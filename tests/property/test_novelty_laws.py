@@ -40,7 +40,7 @@ def grimoires(draw: st.DrawFn, golem: str, statuses: tuple[str, ...]) -> list[di
 @pytest.mark.row("INH-10")
 @settings(deadline=None, max_examples=times(25))
 @given(grimoires("g-2", ("active",)), grimoires("g-1", ("active", "active", "pruned", "candidate")), st.integers(0, 99))
-def test_turns_equal_their_twin_in_whatever_order_rows_come(
+def test_the_surprise_ranking_equals_its_twin_in_any_row_order(
     arriving: list[dict[str, Any]], held: list[dict[str, Any]], seed: int
 ) -> None:
     rows = ranked(shuffled(grimoire(*arriving), seed), shuffled(grimoire(*held), seed), AT_US, POLICY).to_pylist()
@@ -49,7 +49,7 @@ def test_turns_equal_their_twin_in_whatever_order_rows_come(
     assert [(r["entry_id"], r["relation"], r["surprise_ppm"], r["apart"]) for r in rows] == twin
     event(f"opposed: {any(row['relation'] == 'opposed' for row in rows)}")
     tiers = [("opposed", "unknown", "same").index(row["relation"]) for row in rows]
-    assert tiers == sorted(tiers), "the opposite, then what is new, then what is known"
+    assert tiers == sorted(tiers), "the order must be opposed, unknown, same"
     assert all(0 <= row["surprise_ppm"] <= 1_000_000 for row in rows)
     assert all((row["held_id"] is None) <= (row["relation"] == "unknown") for row in rows)
 
@@ -57,7 +57,7 @@ def test_turns_equal_their_twin_in_whatever_order_rows_come(
 @pytest.mark.row("INH-10")
 @settings(deadline=None, max_examples=times(10))
 @given(grimoires("g-1", ("active",)))
-def test_to_who_holds_all_of_it_nothing_is_new(held: list[dict[str, Any]]) -> None:
+def test_entries_that_are_already_held_rank_as_known(held: list[dict[str, Any]]) -> None:
     held = [row for row in held if not band_keys(row["structure"])]  # wider rules may speak against narrow ones
     table = grimoire(*held)
     assert {row["relation"] for row in ranked(table, table, AT_US, POLICY).to_pylist()} <= {"same"}

@@ -62,7 +62,7 @@ ABOUT = [
 ]
 
 
-class Word(NamedTuple):
+class DrawnOverride(NamedTuple):
     """Draw an owner's override of an entry of the golem in its present state."""
 
     golem_id: str
@@ -71,7 +71,7 @@ class Word(NamedTuple):
     fields: dict[str, Any]
 
 
-words = st.sampled_from((Pinned, Unpinned, Retracted, Corrected)).flatmap(
+override_kinds = st.sampled_from((Pinned, Unpinned, Retracted, Corrected)).flatmap(
     lambda kind: st.tuples(st.just(kind), corrections if kind is Corrected else st.just({}))
 )
 corrections = st.fixed_dictionaries(
@@ -84,15 +84,15 @@ corrections = st.fixed_dictionaries(
 
 
 @st.composite
-def arrivals(draw: st.DrawFn) -> list[Parcel | Word]:
+def arrivals(draw: st.DrawFn) -> list[Parcel | DrawnOverride]:
     """Draw records, events, strikes and overrides in a possible order of arrival."""
-    arriving: list[Parcel | Word] = [*draw(parcels())]
+    arriving: list[Parcel | DrawnOverride] = [*draw(parcels())]
     golems = sorted({p.happened.golem_id for p in arriving if isinstance(p, Parcel) and p.happened is not None})
     for _ in range(draw(st.integers(8, 24))):
-        golem_id, (kind, statement) = draw(st.sampled_from(golems)), draw(words)
+        golem_id, (kind, statement) = draw(st.sampled_from(golems)), draw(override_kinds)
         about = draw(st.sampled_from(ABOUT))
-        word = Word(golem_id, entry_id(golem_id, about.key), kind, statement)
-        arriving.insert(draw(st.integers(len(arriving) // 2, len(arriving))), word)
+        override = DrawnOverride(golem_id, entry_id(golem_id, about.key), kind, statement)
+        arriving.insert(draw(st.integers(len(arriving) // 2, len(arriving))), override)
     for golem_id in draw(st.lists(st.sampled_from(golems), max_size=2)):
         first = draw(st.integers(1, 24))
         gone = (
@@ -104,12 +104,12 @@ def arrivals(draw: st.DrawFn) -> list[Parcel | Word]:
     return arriving
 
 
-def say(stores: DerivationContext, word: Word) -> LifeEvent | None:
+def record_override(stores: DerivationContext, override: DrawnOverride) -> LifeEvent | None:
     """Record an override, unless the golem's life is closed."""
-    number = len(stores.overrides().of_golem(word.golem_id)) + 1
-    seen = stores.log.head_of(word.golem_id).contiguous
-    place = {"number": number, "tick_seen": seen, "cycle_seen": 0, "entry_id": word.entry_id, "why": "so"}
-    answer = life_event(word.golem_id, START + timedelta(minutes=seen), word.kind(**place, **word.fields))
+    number = len(stores.overrides().of_golem(override.golem_id)) + 1
+    seen = stores.log.head_of(override.golem_id).contiguous
+    place = {"number": number, "tick_seen": seen, "cycle_seen": 0, "entry_id": override.entry_id, "why": "so"}
+    answer = life_event(override.golem_id, START + timedelta(minutes=seen), override.kind(**place, **override.fields))
     try:
         stores.log.record([answer], NOW)
     except OverrideError:
@@ -155,19 +155,19 @@ def told_at_once(batches: Sequence[pa.Table]) -> Parcel:
 @pytest.mark.row("X-8", "X-1")
 @some(2)
 @given(arrivals(), st.data())
-def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equal(
-    arriving: list[Parcel | Word], data: st.DataObject
+def test_projections_are_independent_of_the_time_of_overrides_and_derivations(
+    arriving: list[Parcel | DrawnOverride], data: st.DataObject
 ) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
-        orders = arrive(stores, arriving, data, say)
+        orders = arrive(stores, arriving, data, record_override)
         rows = stores.projections.read("curation")
         for operation in set(rows["operation"].to_pylist()):
             event(operation)
         wanted = fingerprints(stores)
         again = beside(stores, Path(folder) / "beside")
         derive_all(again)
-        assert fingerprints(again) == wanted, "made again from the log"
+        assert fingerprints(again) == wanted, "the rebuild differs"
         assert (
             fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], orders, Path(folder) / "o")) == wanted
         )
@@ -175,60 +175,60 @@ def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equa
 
 G = learner("g-0")
 RULE = entry_id("g-0", STORM.structure.key)
-Spoken = Callable[[SplitLife, Callable[..., Word]], list[Parcel | Word]]
+Timing = Callable[[SplitLife, Callable[..., DrawnOverride]], list[Parcel | DrawnOverride]]
 TURN = {"confidence": 0.9, "verdict": "pays"}
-GONE = "what is struck away afterwards"
-SPOKEN: dict[str, Spoken] = {
-    "at the end of a cycle": lambda g, say: [g.birth, g.part(1, 8), say(Retracted), g.part(9, 22), g.death],
-    "in the middle of one": lambda g, say: [g.birth, g.part(1, 10), say(Retracted), g.part(11, 22), g.death],
-    "in the last cycle, that death closes": lambda g, say: [g.birth, g.part(1, 22), say(Corrected, TURN), g.death],
-    "in a cycle of which all is struck since": lambda g, say: [
-        g.birth, g.part(1, 10), say(Retracted), g.part(11, 22), reorged(g.golem_id, 9, 12), g.death
+GONE = "before ticks that are struck later"
+TIMINGS: dict[str, Timing] = {
+    "at the end of a cycle": lambda g, made: [g.birth, g.part(1, 8), made(Retracted), g.part(9, 22), g.death],
+    "in the middle of a cycle": lambda g, made: [g.birth, g.part(1, 10), made(Retracted), g.part(11, 22), g.death],
+    "in the last cycle, closed by the death": lambda g, made: [g.birth, g.part(1, 22), made(Corrected, TURN), g.death],
+    "in a cycle with all ticks struck later": lambda g, made: [
+        g.birth, g.part(1, 10), made(Retracted), g.part(11, 22), reorged(g.golem_id, 9, 12), g.death
     ],
-    "in a cycle that is lost": lambda g, say: [
-        g.birth, g.part(1, 8), say(Corrected, TURN), g.part(13, 22), lost(g.golem_id, 9, 12), g.death
+    "in a cycle that is lost": lambda g, made: [
+        g.birth, g.part(1, 8), made(Corrected, TURN), g.part(13, 22), lost(g.golem_id, 9, 12), g.death
     ],
-    "twice in a cycle": lambda g, say: [
-        g.birth, g.part(1, 9), say(Pinned), g.part(10, 11), say(Corrected, TURN), g.part(12, 22), g.death
+    "twice in a cycle": lambda g, made: [
+        g.birth, g.part(1, 9), made(Pinned), g.part(10, 11), made(Corrected, TURN), g.part(12, 22), g.death
     ],
-    "while a gap is open": lambda g, say: [
-        g.birth, g.part(1, 6), g.part(13, 22), say(Pinned), g.part(7, 12), g.death
+    "while a gap is open": lambda g, made: [
+        g.birth, g.part(1, 6), g.part(13, 22), made(Pinned), g.part(7, 12), g.death
     ],
-    "before the birth is on record": lambda g, say: [
-        g.part(1, 9), say(Corrected, TURN), g.birth, g.part(10, 22), g.death
+    "before the birth is on record": lambda g, made: [
+        g.part(1, 9), made(Corrected, TURN), g.birth, g.part(10, 22), g.death
     ],
-    GONE: lambda g, say: [
-        g.birth, g.part(1, 8), say(Pinned), g.part(9, 22), g.death, reorged(g.golem_id, 1, 8)
+    GONE: lambda g, made: [
+        g.birth, g.part(1, 8), made(Pinned), g.part(9, 22), g.death, reorged(g.golem_id, 1, 8)
     ],
 }  # fmt: skip
 
 
 @pytest.mark.full
 @pytest.mark.row("X-8")
-def test_what_is_said_of_an_entry_comes_to_the_same(tmp_path: Path) -> None:
+def test_overrides_yield_equal_projections_in_frequent_and_single_runs(tmp_path: Path) -> None:
     """All stories in one home, one golem each."""
     stories = []
-    for k, arrives in enumerate(SPOKEN.values()):
+    for k, arrives in enumerate(TIMINGS.values()):
         rule = entry_id(f"g-{k}", STORM.structure.key)
         stories.append(
             arrives(
                 learner(f"g-{k}"),
-                lambda kind, statement=None, k=k, rule=rule: Word(f"g-{k}", rule, kind, statement or {}),
+                lambda kind, statement=None, k=k, rule=rule: DrawnOverride(f"g-{k}", rule, kind, statement or {}),
             )
         )
     stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
-    orders = arrive_side_by_side(stores, late, stories, say)
-    assert {event.golem_id for event in orders} == {f"g-{k}" for k in range(len(SPOKEN))}
+    orders = arrive_side_by_side(stores, late, stories, record_override)
+    assert {event.golem_id for event in orders} == {f"g-{k}" for k in range(len(TIMINGS))}
     assert fingerprints(stores) == fingerprints(late)
     refresh_index(stores)
-    assert remains(stores) == [], "nothing that stands rests on what is struck, whatever was said of it"
+    assert remains(stores) == [], "a row still depends on a struck record"
     decided = stores.projections.growing("curation").read(["cause_event"])["cause_event"].to_pylist()
-    unheard = f"g-{list(SPOKEN).index(GONE)}"
-    assert set(decided) - {None} == {event.event_id for event in orders if event.golem_id != unheard}
+    ineffective = f"g-{list(TIMINGS).index(GONE)}"
+    assert set(decided) - {None} == {event.event_id for event in orders if event.golem_id != ineffective}
 
 
 @pytest.mark.row("X-8")
-def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path) -> None:
+def test_the_log_refuses_overrides_of_a_dead_golem_or_a_stale_tick(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
     for number, item in enumerate([G.birth, G.part(1, 21)]):
         deliver(stores, item, number)
@@ -246,19 +246,19 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path)
 
 
 @pytest.mark.row("X-8")
-def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_path: Path) -> None:
+def test_an_override_line_is_recorded_or_refused_with_a_reason(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
     for number, item in enumerate([G.birth, G.part(1, 9)]):
         deliver(stores, item, number)
     place = {"entry_id": RULE, "cycle_seen": 2, "why": "so"}
-    words = [
+    overrides = [
         ("EntryPinned", "pinned", {**place, "number": 1, "tick_seen": 9}),
         ("EntryRetracted", "retracted", {**place, "number": 2, "tick_seen": 8}),
         ("EntryCorrected", "corrected", {**place, "number": 2, "tick_seen": 9, "confidence": 1.7}),
     ]
     lines = [
         orjson.dumps({"kind": kind, "golem_id": "g-0", "observed_at": START.isoformat(), attribute: statement})
-        for kind, attribute, statement in words
+        for kind, attribute, statement in overrides
     ]
     outcome = record_events(stores.log, lines, NOW)
     assert (outcome.written, [refusal.places for refusal in outcome.refused]) == (1, [(2,), (1,)])
@@ -284,7 +284,7 @@ def sure(stores: DerivationContext, golem_id: str) -> str | None:
 
 @pytest.mark.full
 @pytest.mark.row("X-8")
-def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_path: Path) -> None:
+def test_a_fleet_run_and_a_concurrent_job_apply_overrides_equally(tmp_path: Path) -> None:
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
     rows: list[record_overrides.RecordedOverride] = []
 
@@ -310,24 +310,24 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
     version = stores.log.version
     fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
-    assert stores.log.version == version, "the same run again lives the same"
+    assert stores.log.version == version, "a repeated run wrote something"
 
 
 @pytest.mark.row("X-8")
-def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded(
+def test_an_override_between_the_last_record_and_the_death_is_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, owner = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
     bury, statement = fleet_run.FleetRun._bury, list[record_overrides.RecordedOverride]()
 
-    def speak_and_bury(self: fleet_run.FleetRun, dead: dict[str, int], stop: int) -> Any:
+    def retract_and_bury(self: fleet_run.FleetRun, dead: dict[str, int], stop: int) -> Any:
         for golem_id in dead:
             statement.append(
                 record_overrides.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW)
             )
         return bury(self, dead, stop)
 
-    monkeypatch.setattr(fleet_run.FleetRun, "_bury", speak_and_bury)
+    monkeypatch.setattr(fleet_run.FleetRun, "_bury", retract_and_bury)
     fleet_run.FleetRun(stores, RUN, lambda: NOW).live()
     all_again(stores)
     decided = stores.projections.growing("curation").read()
@@ -337,7 +337,7 @@ def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded
     for item in statement:
         heirs = pa.array([g for g, b in births(stores).items() if b["predecessor_id"] == item.golem_id], pa.string())
         received = decided.filter(pc.is_in(decided["golem_id"], value_set=heirs))
-        assert item.entry["entry_id"] not in received["entry_id"].to_pylist(), "nobody inherits it"
+        assert item.entry["entry_id"] not in received["entry_id"].to_pylist(), "an heir inherited the retracted entry"
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
     different = {item.table for item in rebuild(stores, now=NOW) if not item.equal}
-    assert different <= {"episodes"}, "whose vectors the rebuild makes by an embedder of its own"
+    assert different <= {"episodes"}, "only vectors may differ, because the rebuild uses another embedder"

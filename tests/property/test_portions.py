@@ -50,7 +50,9 @@ def portions_of(
 @pytest.mark.row("P-2")
 @some(12)
 @given(parcels(), st.integers(1, 8), st.integers(0, 3), st.sampled_from((0.8, 0.1, 0.0)))
-def test_portions_are_what_is_given_at_once(arriving: list[Parcel], rows: int, kept: int, as_wide: float) -> None:
+def test_portions_hold_the_records_of_one_complete_read(
+    arriving: list[Parcel], rows: int, kept: int, as_wide: float
+) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder))
         for number, parcel in enumerate(arriving):
@@ -85,20 +87,20 @@ def lived(root: Path, *batches: Sequence[tuple[str, range]]) -> DerivationContex
     return stores
 
 
-def test_golems_in_step_are_given_some_cycles_of_each_at_a_time(tmp_path: Path) -> None:
+def test_golems_in_step_share_each_portion(tmp_path: Path) -> None:
     ticks = [range(1 + 2 * SPAN * k, 1 + 2 * SPAN * (k + 1)) for k in range(5)]
     stores = lived(tmp_path, *([("g-0", some), ("g-1", some)] for some in ticks))
     _, portions = portions_of(stores, 4 * SPAN)
     assert [p.upto for p in portions] == [{"g-0": k, "g-1": k} for k in (2, 4, 6, 8, 10)]
 
 
-def test_golems_that_lie_one_behind_the_other_are_given_together(tmp_path: Path) -> None:
+def test_golems_appended_in_sequence_share_one_portion(tmp_path: Path) -> None:
     stores = lived(tmp_path, *([(f"g-{k}", range(1, 10 * SPAN + 1))] for k in range(4)))
     _, (whole,) = portions_of(stores, SPAN)
     assert whole.upto == {f"g-{k}": 10 for k in range(4)}
 
 
-def test_a_cycle_that_came_in_part_waits_for_its_rest(tmp_path: Path) -> None:
+def test_an_incomplete_cycle_waits_for_its_missing_ticks(tmp_path: Path) -> None:
     late, rest = range(2 * SPAN, 6 * SPAN + 1), range(1, 2 * SPAN)
     stores = lived(tmp_path, [("g-0", rest)], [("g-0", late)], [("g-0", range(6 * SPAN + 1, 7 * SPAN))])
     upto, portions = portions_of(stores, 1)

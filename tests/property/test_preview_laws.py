@@ -58,8 +58,8 @@ def test_the_preview_equals_its_twin(rows: list[dict[str, Any]], all_known: bool
     assert sum(seen.before) == sum(seen.after) == seen.entry_count <= seen.budget
     assert len(seen.before) == len(seen.after) == BANDS
     assert all(sum(getattr(seen, name).values()) == seen.entry_count for name in GROUPS)
-    assert seen.mean_after_ppm <= seen.mean_before_ppm, "nothing gains by crossing"
+    assert seen.mean_after_ppm <= seen.mean_before_ppm, "the mean confidence rose by crossing"
 
 
-def test_a_band_begins_at_its_tenth_and_the_last_holds_certainty() -> None:
+def test_histogram_bands_start_at_tenths_and_the_last_includes_1() -> None:
     assert histogram(np.array([0, 99_999, 100_000, 900_000, 1_000_000])) == (2, 1, *[0] * 7, 2)

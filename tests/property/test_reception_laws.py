@@ -51,7 +51,7 @@ def entries(draw: st.DrawFn, golem: str, *, arriving: bool) -> list[dict[str, An
 @settings(deadline=None, max_examples=times(20))
 @given(entries("g-far", arriving=True), entries("g-1", arriving=False), st.sampled_from(["import", "replicant"]),
        st.integers(0, 99))  # fmt: skip
-def test_verdicts_equal_their_twin_in_whatever_order_rows_come(
+def test_verdicts_equal_their_twin_in_any_row_order(
     arriving: list[dict[str, Any]], held: list[dict[str, Any]], source: str, seed: int
 ) -> None:
     came = crossing(*arriving)
@@ -66,7 +66,7 @@ def test_verdicts_equal_their_twin_in_whatever_order_rows_come(
 @pytest.mark.row("INH-10", "INH-11", "INH-13")
 @settings(deadline=None, max_examples=times(10))
 @given(lives(golems=2), st.data())
-def test_nothing_that_came_over_is_trusted_before_its_own_outcomes(lived: Any, data: st.DataObject) -> None:
+def test_received_entries_stay_inactive_until_own_outcomes_confirm_them(lived: Any, data: st.DataObject) -> None:
     records = stream(lived)
     golem = data.draw(st.sampled_from(sorted({life.golem_id for life in lived})))
     claims = [
@@ -81,32 +81,34 @@ def test_nothing_that_came_over_is_trusted_before_its_own_outcomes(lived: Any, d
     if at_cycle not in {
         c for g, c in zip(records["golem_id"].to_pylist(), cycles_of(records), strict=True) if g == golem
     }:
-        assert result.decisions == plain.decisions, "a cycle that nobody lived lets nothing in"
+        assert result.decisions == plain.decisions, "entries were admitted in a cycle without records"
         return
     _equals_the_twin(result, plain, records, golem, claims, at_cycle, source)
     earned: set[str] = set()
     for row in result.decisions:
         if row["operation"] == "borne_out":
-            assert row["cause_ticks"], "outcomes of its own, by name"
+            assert row["cause_ticks"], "an entry was borne out without own outcomes"
             assert min(row["cause_ticks"]) > seen - SPAN
             assert row["cycle"] > at_cycle
             earned.add(row["structure"])
         if row["provenance"] in CAME_OVER and row["status"] == "active":
-            assert row["structure"] in earned, "nobody believes what its own outcomes have not borne out"
+            assert row["structure"] in earned, "an entry became active before own outcomes confirmed it"
     first = min((r["cycle"] for r in result.decisions if r["operation"] == "admitted"), default=10**6)
     about = {row["structure"] for row in claims}
-    assert _without(result.decisions, about, first) == _without(plain.decisions, about, first), "it moves nothing else"
+    assert _without(result.decisions, about, first) == _without(plain.decisions, about, first), (
+        "the reception changed other entries"
+    )
     books = [[p for p in made.playbooks if p["golem_id"] != golem] for made in (result, plain)]
-    assert books[0] == books[1], "nor anybody else"
+    assert books[0] == books[1], "the reception changed another golem"
     again = Received(records, given_, cycle_by_cycle=True)
-    assert _sorted(again.decisions) == _sorted(result.decisions), "however many cycles are taken together"
+    assert _sorted(again.decisions) == _sorted(result.decisions), "decisions depend on the number of cycles per run"
     event(f"admitted: {first < 10**6}")
 
 
 def _equals_the_twin(
     reception: Received, plain: Received, records: pa.Table, golem: str, claims: Any, at_cycle: int, source: str
 ) -> None:
-    """Return the decisions on each claim."""
+    """Check that the decisions on each claim equal the twin."""
     cycles = cycles_of(records).tolist()
     result = evidence_by_row(list(zip(records.to_pylist(), cycles, strict=True)), BRIEF.curator)
     then = [r for r in plain.decisions if r["golem_id"] == golem and r["cycle"] <= at_cycle]
@@ -121,7 +123,7 @@ def _equals_the_twin(
         place = answer.index((at_cycle, "quarantined"))
         forgotten = max(
             (r["cycle"] for r in then if (r["structure"], r["operation"]) == (row["structure"], "pruned")), default=0
-        )  # what was pruned gathers its evidence anew
+        )  # a pruned entry starts its evidence again
         before = [group for cycle, group in sorted(own.items()) if forgotten < cycle <= at_cycle]
         after = {cycle: group for cycle, group in own.items() if cycle > at_cycle}
         enters = 400_000 if source == "import" else 300_000

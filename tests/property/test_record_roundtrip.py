@@ -126,7 +126,7 @@ DIGESTS = row_digests(BATCH)
 
 @settings(max_examples=times(30), deadline=None)
 @given(st.data())
-def test_digests_do_not_see_chunks_slices_or_order(data: st.DataObject) -> None:
+def test_digests_are_independent_of_chunks_slices_and_order(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(BATCH)))
     stop = data.draw(st.integers(start, len(BATCH)))
     cut = BATCH.slice(start, stop - start)
@@ -141,7 +141,7 @@ def test_digests_do_not_see_chunks_slices_or_order(data: st.DataObject) -> None:
     assert fingerprint(taken, ["golem_id", "tick"]) == fingerprint(cut, ["golem_id", "tick"])
 
 
-def test_digests_do_not_see_dictionaries() -> None:
+def test_digests_are_independent_of_dictionary_encoding() -> None:
     at_regime = BATCH.column_names.index("regime")
     encoded = BATCH.set_column(at_regime, "regime", BATCH["regime"].dictionary_encode())
     assert np.array_equal(row_digests(encoded), DIGESTS)
@@ -182,7 +182,7 @@ def nullable(path: tuple[Any, ...]) -> bool:
     return bool(field.nullable)
 
 
-def test_a_digest_differs_when_any_leaf_does() -> None:
+def test_a_digest_differs_if_any_leaf_differs() -> None:
     row, other = records(2, golems=1, dense=True).to_pylist()
     items = list(leaves(row))
     assert len({tuple(s for s in path if isinstance(s, str)) for path, _ in items}) > 140
@@ -193,7 +193,7 @@ def test_a_digest_differs_when_any_leaf_does() -> None:
     assert all(len(np.unique(digests[:, lane])) == len(variants) + 2 for lane in (0, 1))
 
 
-def test_a_digest_sees_where_a_value_stands() -> None:
+def test_a_digest_depends_on_the_position_of_a_value() -> None:
     row = records(1, dense=True).to_pylist()[0]
     moved = [row]
     for name in [n for n in row if isinstance(row[n], list)]:
@@ -210,7 +210,7 @@ def test_a_digest_sees_where_a_value_stands() -> None:
     assert len(np.unique(digests, axis=0)) == len(moved)
 
 
-def test_a_null_is_not_a_zero_and_the_two_zeros_are_one() -> None:
+def test_digests_distinguish_null_from_zero_but_not_signed_zeros() -> None:
     row = records(1, dense=True).to_pylist()[0]
     observation = row["observation"]
     rows = [{**row, "observation": {**observation, "macd": macd}} for macd in (None, 0.0, -0.0, 1.0)]

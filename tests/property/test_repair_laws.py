@@ -1,6 +1,6 @@
-"""The laws under repair: struck, reorged or withdrawn records leave no trace, whenever the retraction arrives.
+"""The laws under repair: struck, reorged or withdrawn records leave no trace, for any time of the retraction.
 
-However strikes and records arrive, the projections equal those of the whole log (3, 4); a repair costs the golem's
+In any order of arrival, the projections equal those of the whole log (3, 4); a repair costs the golem's
 later ticks, not those of the fleet (5); no remaining row names a struck record (6).
 """
 
@@ -93,7 +93,7 @@ def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
 @pytest.mark.row("X-4", "EV-8", "X-1")
 @some(3)
 @given(repaired_parcels(), st.data())
-def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_been(
+def test_projections_are_independent_of_the_time_of_strikes_and_reorgs(
     arriving: list[Parcel], data: st.DataObject
 ) -> None:
     with TemporaryDirectory() as folder:
@@ -119,16 +119,16 @@ LATE: dict[str, Callable[[SplitLife, str], list[Parcel]]] = {
         g.birth, g.part(1, 22), g.death, struck(me, 22)
     ],
     "a record of the open cycle": lambda g, me: [g.birth, g.part(1, 6), struck(me, 6), g.part(7, 22), g.death],
-    "a record that is yet to come": lambda g, me: [g.birth, g.part(1, 6), struck(me, 9), g.part(7, 22), g.death],
+    "a later record": lambda g, me: [g.birth, g.part(1, 6), struck(me, 9), g.part(7, 22), g.death],
     "the same record twice": lambda g, me: [
         g.birth, g.part(1, 22), struck(me, 5), struck(me, 5, "again"), g.death
     ],
     "two records, the later one first": lambda g, me: [g.birth, g.part(1, 22), struck(me, 11), struck(me, 3), g.death],
     "a reorg over whole cycles": lambda g, me: [g.birth, g.part(1, 22), g.death, reorged(me, 3, 12)],
-    "what changed its playbook": lambda g, me: [
+    "records that changed its playbook": lambda g, me: [
         g.birth, g.part(1, 20), reorged(me, 9, 16), g.part(21, 22), g.death
     ],
-    "all that it lived": lambda g, me: [g.birth, g.part(1, 22), g.death, reorged(me, 1, 22)],
+    "all its records": lambda g, me: [g.birth, g.part(1, 22), g.death, reorged(me, 1, 22)],
     "a reorg and a strike within it": lambda g, me: [
         g.birth, g.part(1, 22), reorged(me, 5, 8), g.death, struck(me, 6)
     ],
@@ -137,18 +137,18 @@ LATE: dict[str, Callable[[SplitLife, str], list[Parcel]]] = {
 
 @pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
-def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(tmp_path: Path) -> None:
+def test_late_strikes_yield_the_projections_of_an_ordered_log(tmp_path: Path) -> None:
     """All stories in one home, one golem each."""
     stores = stores_at(tmp_path / "late")
     stories = [arrives(learner(f"g-{k}"), f"g-{k}") for k, arrives in enumerate(LATE.values())]
     arrive_side_by_side(stores, None, stories)
     assert fingerprints(stores) == at_once(list(chain(*stories)), tmp_path / "orderly")
     refresh_index(stores)
-    assert remains(stores) == [], "nor what other records say of decisions that were taken there"
+    assert remains(stores) == [], "a row still depends on a decision of a struck tick"
 
 
 @pytest.mark.row("X-4")
-def test_a_decision_s_revision_counts_what_it_does_without(tmp_path: Path) -> None:
+def test_the_revision_of_a_decision_counts_the_left_out_ticks(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
     for number, parcel in enumerate(
         [G.birth, G.part(1, 22), struck("g-0", 11), reorged("g-0", 6, 7), struck("g-0", 6)]
@@ -169,7 +169,7 @@ def stores(two_lineages: Path, tmp_path: Path) -> DerivationContext:
 
 
 @pytest.mark.row("X-4")
-def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir(
+def test_a_strike_withdraws_derived_entries_from_the_golem_and_its_heir(
     stores: DerivationContext, tmp_path: Path
 ) -> None:
     golem, heir = line(stores)
@@ -185,7 +185,7 @@ def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir
         tick,
     )
     assert entry in event.withdrawn.entry_ids
-    assert remains(stores), "nothing was derived again yet"
+    assert remains(stores), "rows must remain before the next derivation"
     all_again(stores)
     assert remains(stores) == []
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
@@ -199,7 +199,7 @@ def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir
 
 
 @pytest.mark.row("X-4")
-def test_each_strike_withdraws_from_heirs_what_none_before_it_did(stores: DerivationContext) -> None:
+def test_a_second_strike_withdraws_only_entries_not_yet_withdrawn(stores: DerivationContext) -> None:
     lines = sorted((b["predecessor_id"], g) for g, b in births(stores).items() if b["predecessor_id"])
     assert len(lines) > 1
     for golem, heir in lines:
@@ -213,13 +213,13 @@ def test_each_strike_withdraws_from_heirs_what_none_before_it_did(stores: Deriva
         assert done.event_ids
         assert event.withdrawn is not None
         lost = {e for more in done.heirs if more.withdrawn for e in more.withdrawn.entry_ids}
-        assert not lost & set(event.withdrawn.entry_ids), "each entry once"
+        assert not lost & set(event.withdrawn.entry_ids), "an entry was withdrawn twice"
     all_again(stores)
     assert remains(stores) == []
 
 
 @pytest.mark.row("X-4")
-def test_a_playbook_that_rested_on_struck_records_is_written_again(tmp_path: Path) -> None:
+def test_a_reorg_rewrites_the_playbook_that_depends_on_it(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
     for number, parcel in enumerate([G.birth, G.part(1, 22)]):
         deliver(stores, parcel, number)
@@ -237,13 +237,15 @@ def test_a_playbook_that_rested_on_struck_records_is_written_again(tmp_path: Pat
 
 
 @pytest.mark.row("X-4")
-def test_a_text_that_only_a_struck_record_had_is_not_found_any_more(stores: DerivationContext) -> None:
+def test_a_strike_removes_the_text_of_its_record_from_the_index(stores: DerivationContext) -> None:
     episodes = stores.projections.growing("episodes").read(["golem_id", "tick", "text", "text_hash"])
     times = Counter(episodes["text_hash"].to_pylist())
     only = next(e for e in episodes.sort_by("text_hash").to_pylist() if times[e["text_hash"]] == 1)
     assert similar_episodes(stores, only["text"], limit=1)["text"].to_pylist() == [only["text"]]
     strike(stores, only["golem_id"], only["tick"], "its sensor lied", now=NOW)
-    assert only["text"] not in similar_episodes(stores, only["text"], limit=500)["text"].to_pylist(), "at once"
+    assert only["text"] not in similar_episodes(stores, only["text"], limit=500)["text"].to_pylist(), (
+        "the search must drop it before the repair"
+    )
     all_again(stores)
     kept, texts = episode_index(stores).held()
     assert only["text_hash"] not in texts["text_hash"].to_pylist()
@@ -252,14 +254,14 @@ def test_a_text_that_only_a_struck_record_had_is_not_found_any_more(stores: Deri
 
 
 @pytest.mark.row("X-4")
-def test_struck_a_second_time_nothing_changes(stores: DerivationContext) -> None:
+def test_striking_a_record_twice_changes_nothing(stores: DerivationContext) -> None:
     golem, heir = line(stores)
     tick, _ = taught(stores, golem, heir)
     strike(stores, golem, tick, "its sensor lied", now=NOW)
     all_again(stores)
     version, before = stores.log.life_version, fingerprints(stores)
     versions = {name: stores.projections.growing(name).table.version for name in GROWING}
-    again = strike(stores, golem, tick, "I say it again", now=NOW)
+    again = strike(stores, golem, tick, "a repeated strike", now=NOW)
     assert (again.event_ids, again.heirs) == ((), ())
     all_again(stores)
     assert stores.log.life_version == version
@@ -268,7 +270,7 @@ def test_struck_a_second_time_nothing_changes(stores: DerivationContext) -> None
 
 
 @pytest.mark.row("X-4")
-def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_place(stores: DerivationContext) -> None:
+def test_a_strike_keeps_the_published_bundle_and_publishes_a_new_bundle(stores: DerivationContext) -> None:
     golem, heir = line(stores)
     old = published_bundles(stores)[golem]
     files = {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()}
@@ -281,13 +283,13 @@ def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_pla
     assert load_bundle(stores.home, new).manifest["left_out"]["ticks"]
     assert "left_out" not in load_bundle(stores.home, old).manifest
     different = {table.table for table in rebuild(stores, now=NOW) if not table.equal}
-    assert different <= {"episodes"}, "whose vectors the rebuild makes by an embedder of its own"
+    assert different <= {"episodes"}, "only vectors may differ, because the rebuild uses another embedder"
 
 
 @pytest.mark.row("X-4", "EV-8")
 @some(2)
 @given(st.data())
-def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(two_lineages: Path, data: st.DataObject) -> None:
+def test_no_projection_depends_on_records_struck_in_a_line(two_lineages: Path, data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         shutil.copytree(two_lineages, Path(folder) / "home")
         stores = stores_at(Path(folder) / "home", POLICY)
@@ -310,7 +312,7 @@ def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(two_lineag
 
 @pytest.mark.full
 @pytest.mark.row("X-4")
-def test_what_an_heir_left_to_its_own_heir_is_withdrawn_there_too(tmp_path: Path) -> None:
+def test_a_strike_withdraws_entries_from_later_generations(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
     founding = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(90, 120))
     fleet_run.FleetRun(stores, fleet_run.Run("run", lively_market(400), 1, 4, founding), lambda: NOW).live()
@@ -334,12 +336,12 @@ def lost_by(done: Recorded, golem_id: str) -> tuple[str, ...]:
     return next(e.withdrawn.entry_ids for e in done.heirs if e.golem_id == golem_id and e.withdrawn)
 
 
-# law 3, beside those who live
+# law 3, during a fleet run
 
 
 @pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
-def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> None:
+def test_a_running_fleet_applies_a_strike_at_its_next_cycle(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
     job = stores_at(tmp_path / "home", POLICY)
     lines: list[str] = []
@@ -364,11 +366,11 @@ def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> 
     assert set(revised.filter(pc.greater(revised["cycle"], 2))["revision"].to_pylist()) == {5}
     version = stores.log.version
     fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), small_run("run"), lambda: NOW).live()
-    assert stores.log.version == version, "the same run again lives the same"
+    assert stores.log.version == version, "a repeated run wrote something"
 
 
 @pytest.mark.row("X-4")
-def test_what_a_fleet_learned_not_knowing_of_a_strike_that_a_job_heeded_is_not_written(tmp_path: Path) -> None:
+def test_a_running_fleet_discards_curation_that_a_strike_made_stale(tmp_path: Path) -> None:
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
     ticks = 0
 
@@ -389,7 +391,7 @@ def test_what_a_fleet_learned_not_knowing_of_a_strike_that_a_job_heeded_is_not_w
 
 
 @pytest.mark.row("EV-8")
-def test_a_reorg_that_comes_while_golems_live_is_heeded_whatever_moment_it_names(tmp_path: Path) -> None:
+def test_a_reorg_forces_the_next_tick_for_any_time_of_its_event(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
 
     def meanwhile(progress: fleet_run.Progress) -> None:
@@ -403,7 +405,7 @@ def test_a_reorg_that_comes_while_golems_live_is_heeded_whatever_moment_it_names
 
 
 @pytest.mark.row("X-4")
-def test_a_golem_that_lives_on_knows_what_it_would_know_without_the_struck_record(tmp_path: Path) -> None:
+def test_the_state_of_a_living_golem_equals_a_rebuild_after_a_strike(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
     seen: list[pa.Table] = []
 
@@ -426,11 +428,11 @@ def test_a_golem_that_lives_on_knows_what_it_would_know_without_the_struck_recor
     assert seen[0].equals(seen[1])
 
 
-# a repair that is cut off
+# an interrupted repair
 
 
 class PowerCut(Exception):
-    """The events in the middle of the life."""
+    """A simulated crash before a write."""
 
 
 def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) -> None:
@@ -448,7 +450,7 @@ def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) ->
 
 @pytest.mark.full
 @pytest.mark.row("X-4")
-def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
+def test_a_repair_interrupted_at_any_table_is_completed_by_the_next_run(
     stores: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strikes at ever later ticks than the previous repair: no row is repaired twice."""
@@ -466,7 +468,7 @@ def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
 
 
-HALF_TOLD = [G.birth, G.part(1, 5), G.part(6, 22)]
+HALF_DERIVED = [G.birth, G.part(1, 5), G.part(6, 22)]
 REPAIRED = [struck("g-0", 10), struck("g-0", 5), G.death]
 
 
@@ -475,12 +477,12 @@ def half_derived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
     """Return a home with partly derived records (copy it before writing), and its fingerprints after a repair."""
     folder = tmp_path_factory.mktemp("half")
     stores = stores_at(folder / "home")
-    for number, parcel in enumerate(HALF_TOLD):
+    for number, parcel in enumerate(HALF_DERIVED):
         if number == 2:
             derive_all(stores)
         deliver(stores, parcel, number)
     stores.log.close()
-    return stores.home.root, at_once([*HALF_TOLD, *REPAIRED], folder / "orderly")
+    return stores.home.root, at_once([*HALF_DERIVED, *REPAIRED], folder / "orderly")
 
 
 @pytest.mark.row("X-4")
@@ -494,7 +496,7 @@ def half_derived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
         ("consensus", "replace"),
     ],
 )
-def test_what_a_cut_left_half_written_is_repaired_with_the_rest(
+def test_a_half_written_derivation_is_repaired_by_the_next_run(
     cut_before: str,
     method: str,
     half_derived: tuple[Path, dict[str, tuple[int, str]]],
@@ -543,14 +545,12 @@ def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -
         derive_all(stores)
         once = Counter(read)
         derive_all(stores)
-    assert read["log/cycles"] == once["log/cycles"], "what was heeded is not repaired again"
+    assert read["log/cycles"] == once["log/cycles"], "a strike was repaired twice"
     return once
 
 
 @pytest.mark.row("X-4")
-def test_a_repair_reads_the_records_of_its_golem_since_and_nobody_else_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_reads_only_later_records_of_its_golem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = read_by_a_repair(tmp_path / "few", 2, monkeypatch)
     many = read_by_a_repair(tmp_path / "many", 4, monkeypatch)
     assert few["log/cycles"] == many["log/cycles"] == 2 * SPAN * 6 + 2 * SPAN * 24 + SPAN * 6, (

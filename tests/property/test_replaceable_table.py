@@ -1,4 +1,4 @@
-"""A replaceable table holds the last written rows of each bucket, however its buckets are spread over files."""
+"""A replaceable table holds the last written rows of each bucket, for any division of buckets into files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def within(by_key: Mapping[tuple[str, str], int], buckets: set[int]) -> dict[tup
 @pytest.mark.row("P-2")
 @some(12)
 @given(renewals, st.sampled_from([1, 4, 100]))
-def test_every_reader_sees_what_was_put_there_last(
+def test_every_reader_sees_the_last_written_rows(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[set[int], list[tuple[str, int, int]], bool]], most: int
 ) -> None:
     path = tmp_path_factory.mktemp("renewed") / str(next(fresh))
@@ -93,19 +93,19 @@ def test_every_reader_sees_what_was_put_there_last(
 
 
 @pytest.mark.row("P-2")
-def test_small_buckets_lie_together_and_what_did_not_change_is_not_written(tmp_path: Path) -> None:
+def test_small_buckets_share_a_file_and_equal_rows_are_not_rewritten(tmp_path: Path) -> None:
     table, every = table_of(tmp_path / "facts"), set(range(BUCKETS))
     known = {(g, "e-1"): 1 for g in GOLEMS}
     table.replace(rows_of(known), every)
     (file,) = DeltaTable(table.path).file_uris()
     table.replace(rows_of(known), every, upto={"g-1": 2})
-    assert (DeltaTable(table.path).file_uris(), table.done("g-1")) == ([file], 2), "the same rows are where they were"
+    assert (DeltaTable(table.path).file_uris(), table.done("g-1")) == ([file], 2), "equal rows were rewritten"
     table.replace(rows_of({}), every)
     assert DeltaTable(table.path).file_uris() == []
 
 
 @pytest.mark.row("P-2")
-def test_a_reader_gets_the_rows_that_are_on_disk_now(tmp_path: Path) -> None:
+def test_a_reader_returns_the_rows_on_disk(tmp_path: Path) -> None:
     table = table_of(tmp_path / "facts")
     table.replace(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
     (file,) = table.path.glob("*.parquet")
@@ -116,7 +116,7 @@ def test_a_reader_gets_the_rows_that_are_on_disk_now(tmp_path: Path) -> None:
 
 @pytest.mark.row("P-2")
 @pytest.mark.parametrize("amending", [True, False])
-def test_what_somebody_altered_is_not_taken_for_what_the_newest_commit_says(tmp_path: Path, amending: bool) -> None:
+def test_a_write_refuses_a_file_that_was_altered_since_its_commit(tmp_path: Path, amending: bool) -> None:
     known = {(g, "e"): 1 for g in GOLEMS}
     table_of(tmp_path / "facts").replace(rows_of(known), set(range(BUCKETS)))
     (file,) = (tmp_path / "facts").glob("*.parquet")
@@ -155,7 +155,7 @@ def test_upserted_rows_replace_those_of_the_same_key_and_keep_the_others(
 
 
 @pytest.mark.row("P-2")
-def test_one_row_may_replace_several_and_several_one(tmp_path: Path) -> None:
+def test_an_upsert_by_a_partial_key_replaces_all_matching_rows(tmp_path: Path) -> None:
     table = table_of(tmp_path / "facts")
     table.replace(rows_of({("g-1", "a"): 1, ("g-1", "b"): 2, ("g-2", "a"): 3}), set(range(BUCKETS)))
     table.upsert(rows_of({("g-1", "c"): 4}), by=("golem_id",))
@@ -165,7 +165,7 @@ def test_one_row_may_replace_several_and_several_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("P-2")
-def test_who_opens_it_reads_no_more_commits_than_lie_between_two_checkpoints(tmp_path: Path) -> None:
+def test_a_table_writes_a_checkpoint_every_few_commits(tmp_path: Path) -> None:
     table = table_of(tmp_path / "facts")
     for number in range(1, 2 * CHECKPOINT_COMMITS + 3):
         table.replace(rows_of({("g-1", "e"): number}), set(range(BUCKETS)))
@@ -174,7 +174,7 @@ def test_who_opens_it_reads_no_more_commits_than_lie_between_two_checkpoints(tmp
 
 
 @pytest.mark.row("P-2")
-def test_who_renews_what_somebody_else_renewed_meanwhile_is_refused(
+def test_a_replace_that_conflicts_with_a_concurrent_replace_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = table_of(tmp_path / "facts"), table_of(tmp_path / "facts")
@@ -192,7 +192,7 @@ def test_who_renews_what_somebody_else_renewed_meanwhile_is_refused(
 
 
 @pytest.mark.row("P-2")
-def test_a_table_with_a_file_a_bucket_is_read_as_it_is_and_gathered_when_it_is_renewed(tmp_path: Path) -> None:
+def test_a_table_partitioned_by_bucket_is_readable_and_merged_on_replace(tmp_path: Path) -> None:
     path, every = tmp_path / "facts", set(range(BUCKETS))
     known = {(g, "e-1"): 1 for g in GOLEMS}
     rows = rows_of(known)

@@ -46,7 +46,7 @@ drawn_episodes = st.lists(
 @pytest.mark.row("MEM-3")
 @examples
 @given(drawn_episodes, st.integers(1, 8), st.integers(1, 12), st.sampled_from([0.0, 0.5, 0.7, 1.0]), st.randoms())
-def test_replay_is_what_its_twin_says_in_whatever_order_episodes_come(
+def test_replay_equals_its_twin_in_any_row_order(
     rows: list[dict[str, Any]], cycle: int, places: int, share: float, chance: Any
 ) -> None:
     policy = CuratorPolicy(replay_episodes=places, replay_new_share=share)
@@ -56,7 +56,7 @@ def test_replay_is_what_its_twin_says_in_whatever_order_episodes_come(
 
 
 @pytest.mark.row("MEM-3")
-def test_seven_in_ten_are_new_and_places_that_one_kind_leaves_go_to_the_other() -> None:
+def test_70_percent_of_replayed_episodes_are_new_unless_there_are_too_few() -> None:
     old, new = [episode(t) for t in range(1, 51)], [episode(t) for t in range(51, 101)]
     assert sum(r["is_new"] for r in replayed(table_of(*old, *new), 2, POLICY).to_pylist()) == 14
     assert sum(r["is_new"] for r in replayed(table_of(*old, *new[:3]), 2, POLICY).to_pylist()) == 3
@@ -66,7 +66,7 @@ def test_seven_in_ten_are_new_and_places_that_one_kind_leaves_go_to_the_other() 
 
 
 @pytest.mark.row("MEM-3")
-def test_what_surprised_and_what_is_like_now_comes_more_often_and_nothing_never() -> None:
+def test_surprising_and_similar_episodes_are_replayed_more_often() -> None:
     now = [episode(50 * 1_000 + 1, regime="volatile")]
     kinds = {
         "surprise": episode(1, importance=1.0, curiosity=0.1),
@@ -86,7 +86,7 @@ def test_what_surprised_and_what_is_like_now_comes_more_often_and_nothing_never(
 
 
 @pytest.mark.row("MEM-3")
-def test_only_what_is_verified_and_past_is_replayed_and_the_greatest_surprise_stands_first() -> None:
+def test_replay_takes_verified_past_episodes_by_descending_gain() -> None:
     rows = [
         episode(1, importance=0.6), episode(2, verified=False), episode(3, importance=0.9), episode(60, importance=1.0),
     ]  # fmt: skip
@@ -107,18 +107,18 @@ def test_only_what_is_verified_and_past_is_replayed_and_the_greatest_surprise_st
         ({"level_sigma": float("inf")}, "level_sigma"),
     ],
 )
-def test_a_policy_whose_parts_do_not_fit_is_refused(row: dict[str, Any], fault: str) -> None:
+def test_an_inconsistent_curator_policy_is_refused(row: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         CuratorPolicy(**row)
 
 
 @pytest.mark.parametrize("row", [{"semantic": 0.5}, {"affect": 0.0}, {"like_gas": 0.3}])
-def test_factors_that_would_score_above_one_are_refused(row: dict[str, Any]) -> None:
+def test_retrieval_factors_that_do_not_sum_to_1_are_refused(row: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="do not sum to 1"):
         RetrievalPolicy(**row)
 
 
-def test_a_policy_that_would_let_episodes_starve_is_refused() -> None:
+def test_a_zero_minimum_utility_of_replay_is_refused() -> None:
     with pytest.raises(ValueError, match="replay_utility_min"):
         CuratorPolicy(replay_utility_min=0.0)
     assert np.isfinite(POLICY.replay_utility_min)

@@ -113,7 +113,7 @@ def one_by_one(rows: list[dict[str, Any]], question: np.ndarray, situation: Situ
 @pytest.mark.row("MEM-9")
 @settings(max_examples=times(40), deadline=None)
 @given(knowledge(), situations(), st.integers(0, 7), st.integers(1, 14), st.integers(0, 9))
-def test_columns_find_what_looking_at_every_entry_finds(
+def test_retrieval_equals_its_row_by_row_twin(
     rows: list[dict[str, Any]], situation: Situation, question: int, k: int, seed: int
 ) -> None:
     asked = unit(question)
@@ -136,7 +136,7 @@ def test_columns_find_what_looking_at_every_entry_finds(
 @pytest.mark.row("MEM-9")
 @settings(max_examples=times(25), deadline=None)
 @given(knowledge(), situations(), st.integers(0, 7))
-def test_a_score_is_the_sum_of_its_parts_and_depends_on_nobody_else(
+def test_a_score_is_the_sum_of_its_parts_and_independent_of_other_entries(
     rows: list[dict[str, Any]], situation: Situation, question: int
 ) -> None:
     every = asked_as_columns(rows).retrieve(unit(question), situation, len(rows), may_skip=False).hits.to_pylist()
@@ -149,19 +149,19 @@ def test_a_score_is_the_sum_of_its_parts_and_depends_on_nobody_else(
         assert hit["importance"] == pytest.approx(result)
     for k in range(1, len(every)):
         few = asked_as_columns(rows, k).retrieve(unit(question), situation, k, may_skip=False).hits.to_pylist()
-        assert few == every[:k], "the first few are the first of all, in whatever order entries came"
+        assert few == every[:k], "the top k depend on k or on the order of rows"
 
 
 @pytest.mark.row("MEM-9")
 @settings(max_examples=times(16), deadline=None)
 @given(st.integers(0, 6), st.lists(st.booleans(), min_size=1, max_size=420))
-def test_each_hundred_ticks_the_first_thought_is_contrarian(first: int, thinks: list[bool]) -> None:
+def test_the_first_deliberation_of_each_100_ticks_is_contrarian(first: int, thinks: list[bool]) -> None:
     turns, last = [], 0
     for tick, thought in enumerate(thinks, first * 37 + 1):
         where = Situation(NOW, tick=tick, tier="T1" if thought else "T0", thought_tick=last)
         answer = asked_as_columns([plain()]).retrieve(unit(1), where, 1)
         assert answer.contrarian == contrarian(where, POLICY)
-        assert answer.decision.skipped == (not thought), "what the gate let pass retrieves nothing"
+        assert answer.decision.skipped == (not thought), "only ticks at T0 skip retrieval"
         turns += [tick] if answer.contrarian else []
         last = tick if thought else last
     thinking = [tick for tick, thought in enumerate(thinks, first * 37 + 1) if thought]
@@ -178,7 +178,7 @@ def plain(**fields: Any) -> dict[str, Any]:
 @pytest.mark.row("MEM-9")
 @settings(max_examples=times(16), deadline=None)
 @given(MOODS.filter(any), st.integers(0, 10**6))
-def test_a_contrarian_turn_raises_what_was_felt_the_other_way(
+def test_a_contrarian_turn_ranks_entries_of_the_opposite_mood_first(
     mood: tuple[float, float, float], confidence: int
 ) -> None:
     milli = {
@@ -200,7 +200,7 @@ def test_a_contrarian_turn_raises_what_was_felt_the_other_way(
 @pytest.mark.row("MEM-9", "INH-9")
 @settings(max_examples=times(16), deadline=None)
 @given(knowledge(), st.sampled_from(REGIMES), st.sampled_from(REGIMES), st.integers(0, 7))
-def test_another_regimes_entries_sleep_and_wake_again_unchanged(
+def test_entries_of_another_regime_sleep_and_wake_unchanged(
     rows: list[dict[str, Any]], here: str, there: str, question: int
 ) -> None:
     book = asked_as_columns(rows)
@@ -220,7 +220,7 @@ def test_another_regimes_entries_sleep_and_wake_again_unchanged(
     back = hits_by_key(here, regime_before=there, regime_ticks=0)
     assert {k for k, h in back.items() if h["regime"] == there} == {
         k for k, h in everything.items() if h["regime"] == there
-    }, "what was learned in the regime just left is still awake"
+    }, "entries of the previous regime must be awake"
     shares = [
         [
             h["wakefulness"]
@@ -235,7 +235,7 @@ def test_another_regimes_entries_sleep_and_wake_again_unchanged(
 
 @pytest.mark.row("MEM-9")
 @pytest.mark.parametrize("seed", range(4))
-def test_no_bound_leaves_out_who_belongs_among_the_first(seed: int) -> None:
+def test_the_bounded_search_returns_the_top_k_of_the_full_search(seed: int) -> None:
     rng = np.random.default_rng(seed)
     book = drawn(3_000, rng)
     if seed % 2:  # texts that entries share
@@ -254,7 +254,7 @@ def test_no_bound_leaves_out_who_belongs_among_the_first(seed: int) -> None:
             assert book.retrieve(asked, where, k).hits.equals(every.slice(0, k))
 
 
-def test_the_order_in_which_entries_come_makes_no_difference() -> None:
+def test_retrieval_is_independent_of_row_order() -> None:
     rows = [plain(about=f"tool-{i}", confidence_ppm=500_000) for i in range(7)]
     table = pa.concat_tables([grimoire(row["entry"]) for row in rows])
     where = Situation(NOW + int(DAY.total_seconds()) * 10**6)
@@ -265,4 +265,4 @@ def test_the_order_in_which_entries_come_makes_no_difference() -> None:
         for seed in range(5)
     ]
     assert all(hits.equals(matches[0]) for hits in matches)
-    assert matches[0]["entry_id"].to_pylist() == sorted(table["entry_id"].to_pylist())[:3], "equals stand by their id"
+    assert matches[0]["entry_id"].to_pylist() == sorted(table["entry_id"].to_pylist())[:3], "ties are ordered by id"

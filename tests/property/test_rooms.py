@@ -114,7 +114,7 @@ def lived(c: Columns) -> list[NDArray[Any]]:
     return [life.economic, life.epistemic, life.stochastic, life.composite, cause_of_death(life)]
 
 
-ROOMS: dict[str, Callable[[Columns], list[NDArray[Any]]]] = {
+STEPS: dict[str, Callable[[Columns], list[NDArray[Any]]]] = {
     "probes": probed,
     "error": lambda c: list(
         prediction_error(
@@ -138,15 +138,15 @@ ROOMS: dict[str, Callable[[Columns], list[NDArray[Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("step_name", STEPS)
 @given(seed=seeds, size=sizes)
 @settings(max_examples=15, deadline=None)
-def test_a_golem_is_judged_alike_alone_and_in_a_fleet(room: str, seed: int, size: int) -> None:
-    """Bit for bit: a fleet of N is N fleets of one."""
+def test_each_step_gives_equal_results_alone_and_in_a_fleet(step_name: str, seed: int, size: int) -> None:
+    """Results of a fleet of N golems equal those of N separate golems, bit for bit."""
     columns = fleet(seed, size)
-    together = ROOMS[room](columns)
+    together = STEPS[step_name](columns)
     for golem in range(size):
-        alone = ROOMS[room]({name: column[..., golem : golem + 1].copy() for name, column in columns.items()})
+        alone = STEPS[step_name]({name: column[..., golem : golem + 1].copy() for name, column in columns.items()})
         for whole, single in zip(together, alone, strict=True):
             if whole.dtype.kind == "U":
                 assert whole[golem] == single[0]
@@ -155,14 +155,14 @@ def test_a_golem_is_judged_alike_alone_and_in_a_fleet(room: str, seed: int, size
                 assert whole[..., golem].tobytes() == single[..., 0].tobytes()
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("step_name", STEPS)
 @given(seed=seeds)
 @settings(max_examples=5, deadline=None)
-def test_no_room_changes_what_it_is_given(room: str, seed: int) -> None:
+def test_no_step_writes_to_its_inputs(step_name: str, seed: int) -> None:
     columns = fleet(seed, 9)
     for column in columns.values():
         column.flags.writeable = False  # writing would raise
-    ROOMS[room](columns)
+    STEPS[step_name](columns)
 
 
 # Ranges and orders.
@@ -171,7 +171,7 @@ def test_no_room_changes_what_it_is_given(room: str, seed: int) -> None:
 @pytest.mark.row("HB-13")
 @given(seed=seeds, size=sizes)
 @settings(max_examples=50, deadline=None)
-def test_a_probe_is_absent_exactly_where_it_has_no_value_and_high_only_beyond_low(seed: int, size: int) -> None:
+def test_a_probe_is_absent_without_a_value_and_raised_beyond_its_threshold(seed: int, size: int) -> None:
     severity, value, threshold, *_ = probed(fleet(seed, size))
     np.testing.assert_array_equal(severity == ABSENT, np.isnan(value))
     np.testing.assert_array_equal(np.isnan(value), np.isnan(threshold))
@@ -186,7 +186,7 @@ def test_a_probe_is_absent_exactly_where_it_has_no_value_and_high_only_beyond_lo
 @given(seed=seeds, size=sizes)
 @settings(max_examples=50, deadline=None)
 def test_surprise_is_the_capped_sum_of_its_sources(seed: int, size: int) -> None:
-    total, sources = ROOMS["error"](fleet(seed, size))
+    total, sources = STEPS["error"](fleet(seed, size))
     np.testing.assert_allclose(total, np.minimum(np.nansum(sources, axis=0), 1.0), rtol=1e-12)
     assert ((total >= 0.0) & (total <= 1.0)).all()
 
@@ -209,7 +209,7 @@ def test_the_threshold_is_bounded_and_moves_with_its_three_factors(
 @pytest.mark.row("HB-4")
 @given(seed=seeds, size=sizes)
 @settings(max_examples=50, deadline=None)
-def test_more_surprise_never_gets_less_thought(seed: int, size: int) -> None:
+def test_the_tier_rises_with_surprise(seed: int, size: int) -> None:
     c = fleet(seed, size)
     none = np.zeros(size, dtype=bool)
     less, more = np.minimum(c["unit"], c["price"] / 3_000), np.maximum(c["unit"], c["price"] / 3_000)
@@ -234,7 +234,7 @@ def test_a_golem_dies_exactly_when_a_component_is_zero(seed: int, size: int) -> 
 
 @pytest.mark.row("INH-1")
 @given(st.lists(units, min_size=2, max_size=20))
-def test_less_vitality_is_never_an_earlier_phase(composites: list[float]) -> None:
+def test_the_phase_is_monotonic_in_vitality(composites: list[float]) -> None:
     codes = phase_codes(np.sort(np.array(composites))[::-1].copy(), POLICY)
     assert (np.diff(codes) >= 0).all()
     assert set(codes.tolist()) <= set(range(len(PHASES)))
@@ -251,14 +251,14 @@ def test_the_reserve_is_the_exact_share_rounded_up(balances: list[int]) -> None:
 @settings(max_examples=50, deadline=None)
 def test_moods_stay_in_their_cube_and_congruence_is_symmetric(seed: int, size: int) -> None:
     c = fleet(seed, size)
-    (after,) = ROOMS["appraise"](c)
+    (after,) = STEPS["appraise"](c)
     assert (np.abs(after) <= 1.0).all()
     there, back = pad_congruence(c["pad"], c["other_pad"]), pad_congruence(c["other_pad"], c["pad"])
     np.testing.assert_array_equal(there, back)
     assert ((there >= 0.0) & (there <= 1.0)).all()
 
 
-# Nothing looks ahead.
+# No step reads a later bar.
 
 
 @cache
@@ -270,7 +270,7 @@ def observed(seed: int) -> tuple[Market, Features]:
 @pytest.mark.row("HB-14")
 @given(seed=st.sampled_from([7, 11]), bars=st.integers(1, BARS))
 @settings(max_examples=60, deadline=None)
-def test_what_comes_later_changes_nothing_that_was_seen(seed: int, bars: int) -> None:
+def test_features_are_independent_of_later_bars(seed: int, bars: int) -> None:
     market, whole = observed(seed)
     part = features(market.slice(0, bars), POLICY)
     for field in fields(Features):
@@ -281,7 +281,7 @@ def test_what_comes_later_changes_nothing_that_was_seen(seed: int, bars: int) ->
 @pytest.mark.row("HB-14")
 @given(seed=st.sampled_from([7, 11]), bars=st.integers(1, BARS))
 @settings(max_examples=30, deadline=None)
-def test_a_shorter_market_is_looked_at_in_the_same_bars(seed: int, bars: int) -> None:
+def test_the_schedule_of_ticks_is_independent_of_later_bars(seed: int, bars: int) -> None:
     market, whole = observed(seed)
     short = market.slice(0, bars)
     ticks = schedule(short, features(short, POLICY))
@@ -291,7 +291,7 @@ def test_a_shorter_market_is_looked_at_in_the_same_bars(seed: int, bars: int) ->
 
 @pytest.mark.row("HB-14")
 @given(seed=st.sampled_from([7, 11]))
-def test_no_tick_comes_before_its_interval_is_over(seed: int) -> None:
+def test_every_tick_waits_for_its_interval(seed: int) -> None:
     market, seen = observed(seed)
     ticks = schedule(market, seen)
     assert ticks[0] == 0

@@ -55,7 +55,7 @@ fresh = itertools.count()
 @pytest.mark.row("EV-6")
 @settings(max_examples=times(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files, asked, filters)
-def test_what_is_read_is_what_arrow_reads(
+def test_scan_equals_an_arrow_dataset(
     tmp_path: Path, groups: list[list[dict[str, Any]]], columns: list[str] | None, only: ds.Expression | None
 ) -> None:
     paths = [str(tmp_path / f"{next(fresh)}.parquet") for _ in groups]
@@ -70,7 +70,7 @@ def test_what_is_read_is_what_arrow_reads(
         result.validate(full=True)
 
 
-def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
+def test_scan_reads_a_rewritten_file_and_fails_on_a_deleted_file(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, pa.Table.from_pylist([{"tick": 1}], schema=SCHEMA), SCHEMA, stats=["tick"])
     assert scan([str(path)], SCHEMA, ["word"])["word"].to_pylist() == [None]
@@ -83,7 +83,7 @@ def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tm
         scan([str(path)], SCHEMA)
 
 
-def test_a_file_has_statistics_of_the_columns_that_are_asked_for_alone(tmp_path: Path) -> None:
+def test_a_parquet_file_has_statistics_of_the_given_columns_only(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     rows = [{"tick": tick, "word": "ab"[tick], "part": {"always": tick, "perhaps": "ab"[tick]}} for tick in range(2)]
     write_parquet(path, pa.Table.from_pylist(rows, schema=SCHEMA), SCHEMA, stats=["tick", "word"])

@@ -72,7 +72,7 @@ def lived(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @settings(max_examples=times(30), deadline=None)
 @given(st.lists(ACTS, max_size=8), st.lists(CHECKS, max_size=8), ENDS)
-def test_outcomes_as_columns_are_what_one_act_after_the_other_gives(
+def test_outcomes_equal_their_row_by_row_twin(
     acts: list[dict[str, Any]], checks: list[dict[str, Any]], dead: dict[str, int]
 ) -> None:
     records = table(lived([*acts, *checks]))
@@ -85,7 +85,7 @@ def test_outcomes_as_columns_are_what_one_act_after_the_other_gives(
 
 
 @st.composite
-def hurt(draw: st.DrawFn) -> pa.Table:
+def drawn_failures(draw: st.DrawFn) -> pa.Table:
     """Draw failures of a clade and of another owner's golem, with few structures, so that one covers another."""
     rows = []
     for golem in GOLEMS:
@@ -100,10 +100,8 @@ def hurt(draw: st.DrawFn) -> pa.Table:
 
 
 @settings(max_examples=times(15), deadline=None)
-@given(hurt(), st.dictionaries(st.sampled_from(GOLEMS), st.integers(150, 200)))
-def test_what_a_clade_is_told_is_what_one_failure_after_the_other_gives(
-    failure_rows: pa.Table, dead: dict[str, int]
-) -> None:
+@given(drawn_failures(), st.dictionaries(st.sampled_from(GOLEMS), st.integers(150, 200)))
+def test_scars_of_a_clade_equal_their_row_by_row_twin(failure_rows: pa.Table, dead: dict[str, int]) -> None:
     died = deaths(*dead.items())
     by_key = {row["scar_id"]: row for row in scars_of(failure_rows, died, POLICY).to_pylist()}
     last = {row["golem_id"]: row for row in died.to_pylist()}
@@ -136,7 +134,7 @@ def derived_rows(stores: DerivationContext) -> dict[str, list[dict[str, Any]]]:
     return {name: stores.projections.read(name).to_pylist() for name in ("failures", "scars")}
 
 
-OURS = (derive_curation, derive_failures, derive_scars)
+SCAR_DERIVATIONS = (derive_curation, derive_failures, derive_scars)
 PARCEL = 3
 """Cycles that arrive together."""
 
@@ -161,12 +159,12 @@ def orderly(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     stores.log.record([birth_of(value) for value in STORIES.values()], NOW)
     for number, parcel in enumerate([*PARCELS, *DEATHS]):
         arrive(stores, parcel, number)
-    for derive in OURS:
+    for derive in SCAR_DERIVATIONS:
         derive(stores)
     return stores
 
 
-def test_what_hurt_is_told_with_its_causes(orderly: DerivationContext) -> None:
+def test_failures_and_scars_have_recorded_causes(orderly: DerivationContext) -> None:
     result = derived_rows(orderly)
     seen = [(r["scar_id"], r["outcome_class"], r["confirmed"], r["cycle"]) for r in result["failures"]]
     assert seen == [
@@ -177,7 +175,7 @@ def test_what_hurt_is_told_with_its_causes(orderly: DerivationContext) -> None:
     stained = {r["scar_id"]: r["is_bloodstain"] for r in result["scars"]}
     assert stained == {
         "scar-g-1-1": False, "scar-g-10-1": False, "scar-g-20-1": False, "scar-g-20-2": False, "scar-g-20-3": False,
-    }, "what was cut off at death repeats an earlier scar of its clade"  # fmt: skip
+    }, "a failure confirmed at death repeats an earlier scar of its clade"  # fmt: skip
     ticks = orderly.log.read_cycles(["golem_id", "tick"]).to_pylist()
     known = {(r["golem_id"], r["tick"]) for r in ticks}
     for row in result["failures"]:
@@ -186,7 +184,7 @@ def test_what_hurt_is_told_with_its_causes(orderly: DerivationContext) -> None:
 
 @some(3)
 @given(st.permutations(PARCELS), st.data())
-def test_in_whatever_order_it_arrives_the_same_scars_are_told(
+def test_failures_and_scars_are_independent_of_arrival_order(
     orderly: DerivationContext, parcels: list[tuple[str, int]], data: st.DataObject
 ) -> None:
     arriving: list[tuple[str, int] | LifeEvent] = list(parcels)
@@ -198,9 +196,9 @@ def test_in_whatever_order_it_arrives_the_same_scars_are_told(
         for number, parcel in enumerate(arriving):
             arrive(stores, parcel, number)
             if data.draw(st.integers(0, 3)) == 0:
-                for derive in data.draw(st.permutations(OURS)):
+                for derive in data.draw(st.permutations(SCAR_DERIVATIONS)):
                     derive(stores)
-        for derive in OURS:
+        for derive in SCAR_DERIVATIONS:
             derive(stores)
         assert derived_rows(stores) == derived_rows(orderly)
         assert not derive_failures(stores), "nothing is new"
@@ -208,35 +206,39 @@ def test_in_whatever_order_it_arrives_the_same_scars_are_told(
 
 
 @pytest.mark.row("X-4")
-def test_a_struck_act_takes_its_scar_back_and_a_sibling_is_told_instead(
+def test_striking_an_act_retracts_its_scar_and_promotes_the_next_scar(
     orderly: DerivationContext, tmp_path: Path
 ) -> None:
     stores = beside(orderly, tmp_path / "beside")
-    for derive in OURS:
+    for derive in SCAR_DERIVATIONS:
         derive(stores)
     strike(stores, "g-10", 2, "its sensor lied", now=NOW)
-    for derive in OURS:
+    for derive in SCAR_DERIVATIONS:
         derive(stores)
     result = derived_rows(stores)
     own_rows = [r for r in result["failures"] if r["golem_id"] == "g-10"]
     assert [(r["scar_id"], r["confirmed"]) for r in own_rows] == [("scar-g-10-1", "at_death")]
-    assert {r["scar_id"]: r["is_bloodstain"] for r in result["scars"]}["scar-g-10-1"], "nobody was told before it"
+    assert {r["scar_id"]: r["is_bloodstain"] for r in result["scars"]}["scar-g-10-1"], (
+        "the scar must be the first of its clade"
+    )
     assert [remnant for remnant in remains(stores) if remnant.place in ("failures", "scars")] == []
     again = beside(orderly, tmp_path / "again")
-    for derive in OURS:
+    for derive in SCAR_DERIVATIONS:
         derive(again)
     assert derived_rows(again) == result
 
 
 @pytest.mark.row("X-4")
-def test_a_failure_or_a_scar_left_behind_is_named(orderly: DerivationContext, tmp_path: Path) -> None:
+def test_the_removal_proof_names_stale_failures_and_scars(orderly: DerivationContext, tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(orderly.home.root, root)
     stores = DerivationContext.open(root, policy=orderly.policy)
     old = {name: stores.projections.read(name) for name in ("failures", "scars")}
     strike(stores, "g-20", 3, "its sensor lied", now=NOW)
-    assert {remnant.place for remnant in remains(stores)} >= {"failures", "scars"}, "nobody heeded it yet"
-    for derive in OURS:
+    assert {remnant.place for remnant in remains(stores)} >= {"failures", "scars"}, (
+        "rows must remain before the next derivation"
+    )
+    for derive in SCAR_DERIVATIONS:
         derive(stores)
     lie = old["failures"].filter(pc.equal(old["failures"]["scar_id"], "scar-g-20-1"))
     stores.projections.growing("failures").put(lie, {"liar": 1})
@@ -250,7 +252,7 @@ def test_a_failure_or_a_scar_left_behind_is_named(orderly: DerivationContext, tm
     assert "scars" in {remnant.place for remnant in remains(stores)}
 
 
-def test_cycle_by_cycle_a_failure_is_as_sure_as_it_is_at_once(tmp_path: Path) -> None:
+def test_the_confidence_of_failures_is_independent_of_batches(tmp_path: Path) -> None:
     rows = Life("g-20", {STORM: (GOOD,) * 10}, (0,), moment(1) - moment(0), SPAN * 20).rows()
     for tick in (41, 45):
         rows[tick - 1] |= {n: act("g-20", tick)[n] for n in ("actions", "outcome", "regime", "observation")}
@@ -259,13 +261,13 @@ def test_cycle_by_cycle_a_failure_is_as_sure_as_it_is_at_once(tmp_path: Path) ->
     stores.log.record([birth_of(Life("g-20", {}, (0,), moment(1) - moment(0), 1))], NOW)
     for number in range(0, len(rows), 2 * SPAN):
         stores.log.append(full(rows[number : number + 2 * SPAN]), writer="w", segment=number, recorded_at=NOW)
-        for derive in OURS:
+        for derive in SCAR_DERIVATIONS:
             derive(stores)
     result = derived_rows(stores)
     assert [r["tick"] for r in result["failures"]] == [41, 45]
-    assert all(r["confidence_ppm"] < 650_000 for r in result["failures"]), "its rule says that acting pays"
+    assert all(r["confidence_ppm"] < 650_000 for r in result["failures"]), "its rule is positive about acting"
     assert result["scars"] == []
     again = beside(stores, tmp_path / "again")
-    for derive in OURS:
+    for derive in SCAR_DERIVATIONS:
         derive(again)
     assert derived_rows(again) == result

@@ -33,7 +33,7 @@ def unit(text: str, dimension: int = 8) -> np.ndarray:
 @pytest.mark.row("MEM-10")
 @settings(max_examples=80, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=12, unique=True), TEXTS)
-def test_words_score_as_bm25_says(texts: list[str], question: str) -> None:
+def test_bm25_scores_equal_their_twin(texts: list[str], question: str) -> None:
     scores = bm25(pa.array(texts), question, POLICY.retrieval)
     assert scores == pytest.approx(bm25_by_row(texts, question, POLICY))
 
@@ -78,7 +78,7 @@ def search_rows(
 @pytest.mark.row("MEM-10")
 @settings(max_examples=120, deadline=None)
 @given(held(), TEXTS, st.none() | st.sampled_from(STATUSES), st.none() | st.sampled_from(["insight", "warning"]))
-def test_columns_find_what_one_text_after_the_other_finds(
+def test_search_equals_its_row_by_row_twin(
     rows: list[dict[str, Any]], question: str, status: str | None, kind: str | None
 ) -> None:
     hits = search_rows(rows, question, status=status, kind=kind)
@@ -97,7 +97,7 @@ def test_columns_find_what_one_text_after_the_other_finds(
 
 
 @pytest.mark.row("MEM-10")
-def test_texts_that_are_equally_good_share_a_rank_however_their_scores_were_added_up() -> None:
+def test_texts_with_equal_scores_share_a_rank() -> None:
     texts = ("gas", "Gas", "gas 7,700 7,700", "gas gas gas 7,700")
     hits = search_rows([entry("g-1", str(n), text=text) for n, text in enumerate(texts)], "gas")
     relevance = {hit["text"]: hit["relevance"] for hit in hits}
@@ -105,7 +105,7 @@ def test_texts_that_are_equally_good_share_a_rank_however_their_scores_were_adde
 
 
 @pytest.mark.row("MEM-10")
-def test_decay_is_a_penalty_and_can_be_left_out() -> None:
+def test_decay_is_an_optional_penalty() -> None:
     fresh = entry("g-1", "a", text="gas in a crash", confidence_ppm=500_000, anchor_at=DIED)
     faded = entry("g-1", "b", text="gas in a falling crash", confidence_ppm=500_000, anchor_at=DIED - 60 * DAY)
     question = "gas falling crash"
@@ -114,7 +114,7 @@ def test_decay_is_a_penalty_and_can_be_left_out() -> None:
 
 
 @pytest.mark.row("MEM-10")
-def test_least_confidence_is_asked_of_the_publisher() -> None:
+def test_the_minimum_confidence_applies_to_the_confidence_of_the_publisher() -> None:
     entry_row = entry(
         "g-1", "a", text="gas price", confidence_ppm=300_000, confidence_origin_ppm=900_000, anchor_at=DIED
     )
@@ -140,7 +140,7 @@ def test_least_confidence_is_asked_of_the_publisher() -> None:
         ({"confidence_min": float("nan")}, "a confidence is between 0 and 1"),
     ],
 )
-def test_a_filter_that_there_is_not_is_refused(wrong: dict[str, Any], text: str) -> None:
+def test_an_unknown_filter_value_is_refused(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(QueryError, match=text):
         Filters(**wrong)
 
@@ -157,6 +157,6 @@ def test_each_filter_narrows_by_its_own_column(name: str) -> None:
     assert [hit["text"] for hit in search_rows(rows, "gas", **(plain | {name: other[name]}))] == ["gas crash"]
 
 
-def test_an_opposite_meaning_counts_nothing() -> None:
+def test_the_likeness_of_opposite_vectors_is_zero() -> None:
     vectors = np.stack([unit("a"), -unit("a")])
     assert likeness(vectors, unit("a")).tolist() == pytest.approx([1.0, 0.0], abs=1e-6)

@@ -60,7 +60,7 @@ def stores(repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]], tmp_path
     return stores_at(tmp_path / "home", POLICY)
 
 
-def left_behind(stores: DerivationContext, before: pa.Table, name: str) -> pa.Table:
+def stale_rows(stores: DerivationContext, before: pa.Table, name: str) -> pa.Table:
     """Return the rows from before the strike that are gone now."""
     now = stores.projections.read(name).to_pylist()
     old = [row for row in before.to_pylist() if row not in now]
@@ -87,16 +87,16 @@ def plant(stores: DerivationContext, name: str, row: pa.Table) -> None:
 
 
 @pytest.mark.row("X-4")
-def test_where_all_was_derived_again_nothing_is_found(stores: DerivationContext) -> None:
+def test_nothing_remains_after_a_repair(stores: DerivationContext) -> None:
     assert remains(stores) == []
 
 
 @pytest.mark.row("X-4", "EV-8")
 @pytest.mark.parametrize("name", [n for n in (*GROWING, *RENEWED) if n not in ELSEWHERE])
-def test_one_row_left_behind_is_named(
+def test_a_stale_row_of_each_table_is_named(
     name: str, stores: DerivationContext, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
 ) -> None:
-    lie = left_behind(stores, repaired[1][name], name).slice(0, 1)
+    lie = stale_rows(stores, repaired[1][name], name).slice(0, 1)
     plant(stores, name, lie)
     row = lie.to_pylist()[0]
     selected = [remnant for remnant in remains(stores) if remnant.place == name]
@@ -108,7 +108,7 @@ def test_one_row_left_behind_is_named(
 
 
 @pytest.mark.row("X-4")
-def test_a_derivation_that_never_heeded_the_strike_is_found_out_everywhere(two_lineages: Path, tmp_path: Path) -> None:
+def test_rows_remain_in_every_affected_table_before_a_repair(two_lineages: Path, tmp_path: Path) -> None:
     shutil.copytree(two_lineages, tmp_path / "home")
     stores = stores_at(tmp_path / "home", POLICY)
     golem, heir = line(stores)
@@ -118,12 +118,12 @@ def test_a_derivation_that_never_heeded_the_strike_is_found_out_everywhere(two_l
 
 
 @pytest.mark.row("X-4")
-def test_a_decision_is_named_with_the_tick_that_it_rests_on(
+def test_a_stale_decision_is_named_with_its_struck_tick(
     stores: DerivationContext, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
 ) -> None:
     (tick,) = {e["struck"]["tick"] for e in stores.life("RecordStruck").to_pylist()}
     golem, heir = repaired[2]
-    old = left_behind(stores, repaired[1]["curation"], "curation")
+    old = stale_rows(stores, repaired[1]["curation"], "curation")
     table = old.filter(pc.equal(old["golem_id"], golem))
     (where,) = [i for i, ticks in enumerate(table["cause_ticks"].to_pylist()) if tick in ticks][:1]
     plant(stores, "curation", table.slice(where, 1))
@@ -137,7 +137,7 @@ def test_a_decision_is_named_with_the_tick_that_it_rests_on(
 
 
 @pytest.mark.row("X-4")
-def test_a_vector_left_in_the_index_is_named(stores: DerivationContext) -> None:
+def test_a_stale_vector_in_the_index_is_named(stores: DerivationContext) -> None:
     (event,) = stores.life("RecordStruck").to_pylist()
     index = episode_index(stores)
     mark = index.watermark()
@@ -154,7 +154,7 @@ def test_a_vector_left_in_the_index_is_named(stores: DerivationContext) -> None:
 
 
 @pytest.mark.row("X-4")
-def test_a_page_left_as_it_was_is_named(
+def test_a_stale_playbook_file_is_named(
     stores: DerivationContext, repaired: tuple[Path, dict[str, Any], tuple[str, str]]
 ) -> None:
     page = stores.home.playbooks / repaired[2][0] / "PLAYBOOK.md"
@@ -163,7 +163,7 @@ def test_a_page_left_as_it_was_is_named(
 
 
 @pytest.mark.row("X-4")
-def test_a_candidate_that_holds_more_than_it_should_is_named(
+def test_a_candidate_without_its_bundle_is_named(
     stores: DerivationContext, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
 ) -> None:
     golem = repaired[2][0]
@@ -175,7 +175,7 @@ def test_a_candidate_that_holds_more_than_it_should_is_named(
 
 @pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
-def test_a_mart_that_still_shows_it_is_named(stores: DerivationContext, tmp_path: Path) -> None:
+def test_a_stale_row_of_a_mart_is_named(stores: DerivationContext, tmp_path: Path) -> None:
     build_warehouse(stores.home, stores.derivation_id, stores.policy)
     assert remains(stores) == []
     (event,) = stores.life("RecordStruck").to_pylist()

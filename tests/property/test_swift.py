@@ -39,14 +39,14 @@ def agreed(line: bytes) -> bool:
 @pytest.mark.row("EV-3")
 @settings(max_examples=times(10), deadline=None)
 @given(st.integers(0, 2**32))
-def test_of_whatever_somebody_sends_both_say_the_same(seed: int) -> None:
+def test_both_parsers_agree_on_fuzzed_lines(seed: int) -> None:
     mutator = fuzz.Mutator(Random(seed), big=0.0)
     verdicts = {agreed(mutator.line(deepcopy(record))) for record in GOOD}
-    assert verdicts == {True, False}, "of a hundred lines some are records, and some are none"
+    assert verdicts == {True, False}, "100 lines must have valid and invalid records"
 
 
 @pytest.mark.row("EV-3")
-def test_good_lines_are_read_by_the_swift_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_lines_are_read_by_the_fast_parser_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_json, "_validate", None)
     assert {record_json.glance(fuzz.dumps(record)).golem_id for record in GOOD} == {
         record["golem_id"] for record in GOOD
@@ -72,19 +72,19 @@ def test_good_lines_are_read_by_the_swift_one_alone(monkeypatch: pytest.MonkeyPa
         ("observed_at", b"0", False), ("observed_at", b'"2026-01-01T00:00:00Z"', True),
     ],
 )  # fmt: skip
-def test_at_every_limit_both_say_the_same(name: str, token: bytes, fits: bool) -> None:
+def test_both_parsers_agree_at_every_limit(name: str, token: bytes, fits: bool) -> None:
     assert agreed(fuzz.dumps(deepcopy(GOOD[0]) | {name: fuzz.Raw(token)})) is fits
 
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("end", ["", "\n", "x"])
-def test_a_hash_ends_where_its_pattern_says(end: str) -> None:
+def test_a_transaction_hash_must_match_its_whole_pattern(end: str) -> None:
     record = deepcopy(next(r for r in fuzz.good_records(2_000, tick=1, seed=2) if r["actions"]))
     record["actions"][0]["tx_hash"] = "0x" + "a" * 64 + end
     assert agreed(fuzz.dumps(record)) is (end == "")
 
 
-def test_a_type_that_it_cannot_read_as_pydantic_does_is_refused_when_it_is_built() -> None:
+def test_a_type_without_a_msgspec_equivalent_is_refused() -> None:
     with pytest.raises(TypeError, match="no msgspec type"):
         record_json._type(set[str])
     assert msgspec.json.decode(b"1", type=record_json._type(int)) == 1
@@ -95,12 +95,12 @@ def test_a_type_that_it_cannot_read_as_pydantic_does_is_refused_when_it_is_built
     "annotation",
     [Annotated[int, Field(gt=1)], Annotated[int, Field(multiple_of=2)], Annotated[str, AfterValidator(str)]],
 )
-def test_a_rule_that_it_does_not_know_is_refused_when_it_is_built(annotation: Any) -> None:
+def test_a_constraint_without_a_msgspec_equivalent_is_refused(annotation: Any) -> None:
     with pytest.raises(TypeError, match="no msgspec type"):
         record_json._type(annotation)
 
 
-def test_a_validator_of_a_whole_model_is_refused_when_it_is_built() -> None:
+def test_a_model_validator_is_refused() -> None:
     class Judged(BaseModel):
         a: int
 
@@ -112,7 +112,7 @@ def test_a_validator_of_a_whole_model_is_refused_when_it_is_built() -> None:
         record_json._struct(Judged)
 
 
-def test_the_one_moment_of_a_record_is_the_one_that_is_looked_at() -> None:
+def test_observed_at_is_the_only_timestamp_of_a_record() -> None:
     def moments(kind: pa.DataType) -> int:
         if pa.types.is_timestamp(kind):
             return 1

@@ -71,7 +71,7 @@ def test_different_seeds_differ(seed: int, other: int) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=seeds, short=st.integers(1, 3_000), more=st.integers(0, 3_000))
-def test_more_bars_leave_the_first_ones_as_they_are(seed: int, short: int, more: int) -> None:
+def test_a_longer_market_begins_with_the_bars_of_a_shorter_market(seed: int, short: int, more: int) -> None:
     long = synthetic_market(seed=seed, bars=short + more, start=START)
     assert long.slice(0, short).content_hash == synthetic_market(seed=seed, bars=short, start=START).content_hash
     empty = null_market(seed=seed, bars=short + more, start=START)
@@ -84,7 +84,7 @@ def test_more_bars_leave_the_first_ones_as_they_are(seed: int, short: int, more:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=seeds)
-def test_price_and_tick_agree_and_the_extremes_hold_the_bars_way(seed: int) -> None:
+def test_price_matches_tick_and_lies_between_low_and_high(seed: int) -> None:
     market = synthetic_market(seed=seed, bars=3_000, start=START)
     np.testing.assert_array_equal(market.price, price_of_tick(market.tick))
     opened = np.concatenate([market.price[:1], market.price[:-1]])
@@ -92,7 +92,7 @@ def test_price_and_tick_agree_and_the_extremes_hold_the_bars_way(seed: int) -> N
     assert (market.price_high >= np.maximum(opened, market.price)).all()
 
 
-def test_no_market_is_read_as_more_than_all_gain() -> None:
+def test_rsi_stays_between_0_and_100() -> None:
     """The market of seed 20261 hardly falls for an hour, so its gain over gain and loss was rounded above one."""
     read = features(synthetic_market(seed=20_261, bars=BARS, start=START), Policy())
     assert np.nanmin(read.rsi) >= 0.0
@@ -123,7 +123,7 @@ def test_gas_spikes_about_three_minutes_after_a_crash_begins(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_gas_lifts_nowhere_before_the_lag_and_everywhere_after(seed: int) -> None:
+def test_median_gas_rises_most_at_the_lag_after_a_crash(seed: int) -> None:
     market, plan = made(seed)
     starts = np.array([crash.start for crash in plan.crashes if crash.start + 8 < BARS])
     around = np.median(np.log(market.gas_gwei)[starts[:, None] + np.arange(-5, 8)], axis=0)
@@ -132,7 +132,7 @@ def test_gas_lifts_nowhere_before_the_lag_and_everywhere_after(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_takes_several_percent_in_fifteen_minutes_and_gives_part_back(seed: int) -> None:
+def test_a_crash_falls_several_percent_in_15_minutes_and_partly_recovers(seed: int) -> None:
     market, plan = made(seed)
     moves = [
         (
@@ -197,7 +197,7 @@ def test_gas_is_dearest_in_the_afternoon(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_orders_of_magnitude_are_those_of_the_recorded_polygon_pool(seed: int) -> None:
+def test_magnitudes_match_the_recorded_polygon_pool(seed: int) -> None:
     market, _ = made(seed)
     volume = market.volume_usd_micros / 1e6
     assert 3_000 < volume.mean() < 30_000
@@ -208,7 +208,7 @@ def test_the_orders_of_magnitude_are_those_of_the_recorded_polygon_pool(seed: in
     assert 0.03 < (np.diff(market.liquidity) != 0).mean() < 0.35
 
 
-def test_the_market_lists_what_is_planted() -> None:
+def test_the_market_lists_its_planted_truths() -> None:
     market, _ = made(SEEDS[0])
     assert market.truths == planted_truths(SPEC_DEFAULT)
     assert len({truth.name for truth in market.truths}) == len(market.truths)
@@ -225,7 +225,7 @@ def test_the_market_lists_what_is_planted() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(seed=seeds, turn=st.integers(1, 2_999))
-def test_a_turn_changes_nothing_before_it(seed: int, turn: int) -> None:
+def test_a_turn_changes_no_earlier_bar(seed: int, turn: int) -> None:
     never, once = (synthetic_market(seed=seed, bars=3_000, start=START, spec=graded_spec(bar)) for bar in (None, turn))
     assert never.slice(0, turn).content_hash == once.slice(0, turn).content_hash
 
@@ -247,7 +247,7 @@ def far_and_later(market: Market, plan: MarketPlan) -> NDArray[np.float64]:
 
 @pytest.mark.row("X-5")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_excursions_come_back_until_the_turn_and_go_on_after_it(seed: int) -> None:
+def test_excursions_revert_before_the_turn_and_persist_after_it(seed: int) -> None:
     calm = replace(graded_spec(None), crash_first_bars=(10**9, 10**9 + 1))
     plan = plan_market(seed=seed, bars=BARS, spec=calm)
     before = synthetic_market(seed=seed, bars=BARS, start=START, spec=calm)
@@ -258,7 +258,7 @@ def test_excursions_come_back_until_the_turn_and_go_on_after_it(seed: int) -> No
 
 @pytest.mark.row("X-5")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_decoys_go_together_and_the_turn_ends_the_flight(seed: int) -> None:
+def test_decoys_correlate_and_the_turn_ends_the_flight_of_liquidity(seed: int) -> None:
     """Gas, volume and liquidity share a daily rhythm; volume precedes the fall of liquidity after the same price
     moves.
     """
@@ -284,7 +284,7 @@ def test_decoys_go_together_and_the_turn_ends_the_flight(seed: int) -> None:
 
 @pytest.mark.row("X-5")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_in_the_null_market_nothing_tells_of_anything(seed: int) -> None:
+def test_the_null_market_has_no_correlations(seed: int) -> None:
     market = null_market(seed=seed, bars=BARS, start=START)
     assert market.truths == ()
     steps = {

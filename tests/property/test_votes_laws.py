@@ -45,9 +45,7 @@ def together(parts: list[Ballots]) -> list[list[dict[str, Any]]]:
 
 @settings(max_examples=times(25), deadline=None)
 @given(lives(), st.sets(st.integers(0, 10)), st.integers(0, 2**32))
-def test_votes_cast_cycle_by_cycle_are_the_votes_cast_at_once(
-    rows: list[dict[str, Any]], early: set[int], seed: int
-) -> None:
+def test_votes_cast_per_cycle_equal_votes_cast_at_once(rows: list[dict[str, Any]], early: set[int], seed: int) -> None:
     whole = decisions(*rows)
     places = [i for i, row in enumerate(rows) if row["cycle"] + (5 if row["golem_id"] == "g-2" else 0) in early]
     first = whole.take(pa.array(places, pa.int64()))
@@ -58,7 +56,7 @@ def test_votes_cast_cycle_by_cycle_are_the_votes_cast_at_once(
 
 @settings(max_examples=times(25), deadline=None)
 @given(PRIVATE, PRIVATE, st.sampled_from([-1, 1]))
-def test_what_is_private_moves_nothing_that_is_public(first: dict[str, Any], other: dict[str, Any], sign: int) -> None:
+def test_private_columns_do_not_change_public_votes(first: dict[str, Any], other: dict[str, Any], sign: int) -> None:
     seen = []
     for private in (first, other):
         known = entry(sign=sign, confidence_ppm=800_000, **private)
@@ -72,7 +70,7 @@ def test_what_is_private_moves_nothing_that_is_public(first: dict[str, Any], oth
 
 @settings(max_examples=times(25), deadline=None)
 @given(st.sets(st.sampled_from(["g-1", "g-2", "g-3"])), st.sets(st.sampled_from(["g-1", "g-2", "g-3"])))
-def test_exactly_the_recorded_deaths_back_their_votes(cast_by: set[str], recorded: set[str]) -> None:
+def test_only_recorded_deaths_back_their_votes(cast_by: set[str], recorded: set[str]) -> None:
     cast = death_votes(grimoire(*(entry(g) for g in sorted(cast_by))), deaths(*sorted(cast_by)), POLICY)
     backed = backed_votes(*cast, deaths(*sorted(recorded))).to_pylist()
     golems = {row["vote_id"]: row["golem_id"] for row in cast.causes.to_pylist()}

@@ -69,7 +69,7 @@ def content(stores: DerivationContext, table: str) -> pa.Table:
     return rows.select([n for n in rows.column_names if n not in NAMING])
 
 
-def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(stores: DerivationContext) -> None:
+def test_an_unchanged_policy_changes_no_rows_and_no_retrievals(stores: DerivationContext) -> None:
     answer = asked(stores, "decay.tactical_days=7")
     assert answer.same
     assert answer.entries.num_rows == 0
@@ -81,13 +81,13 @@ def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(store
     assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
 
 
-def test_what_golems_live_by_is_not_lived_again(stores: DerivationContext) -> None:
+def test_settings_of_the_gate_change_no_derived_rows(stores: DerivationContext) -> None:
     answer = asked(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
     assert answer.same
     assert [s.name for s in answer.changed] == ["gate.base_threshold", "gate.threshold_max"]
 
 
-def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_files(stores: DerivationContext) -> None:
+def test_a_setting_of_votes_changes_only_votes_and_shares_episode_files(stores: DerivationContext) -> None:
     answer = asked(stores, "katabasis.vote_confidence_min=0.3")
     assert {"votes"} <= differing(answer) <= {"votes", "vote_causes", "consensus"}
     assert answer.entries.num_rows == 0
@@ -98,7 +98,7 @@ def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_f
     assert [p.stat().st_ino for p in own] == [p.stat().st_ino for p in others] != []
 
 
-def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: DerivationContext) -> None:
+def test_a_shorter_half_life_changes_entries_and_every_change_is_listed(stores: DerivationContext) -> None:
     answer = asked(stores, FADES)
     assert {"curation", "grimoire"} <= differing(answer) <= set(TABLES) - {"episodes", "facts"}
     beside = open_beside(stores, altered(stores.policy, [FADES]))
@@ -121,13 +121,13 @@ def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: 
     assert answer.calibration[0] != answer.calibration[1]
 
 
-def test_episodes_are_derived_again_where_a_setting_of_theirs_differs(stores: DerivationContext) -> None:
+def test_a_setting_of_episodes_derives_episodes_again(stores: DerivationContext) -> None:
     answer = asked(stores, "episode.importance_balance_share=0.0001")
     assert "episodes" in differing(answer)
     assert not any(t.shared for t in answer.tables)
 
 
-def test_asking_again_derives_nothing_and_says_the_same(stores: DerivationContext) -> None:
+def test_a_repeated_comparison_derives_nothing_and_gives_equal_results(stores: DerivationContext) -> None:
     def versions() -> dict[str, int]:
         beside = open_beside(stores, altered(stores.policy, ["curator.upvote=0.2"]))
         return {n: beside.projections.growing(n).table.version for n, spec in TABLES.items() if spec.grows}
@@ -151,7 +151,7 @@ def _parts(what_if_result: WhatIf) -> list[Any]:
     ]
 
 
-def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: DerivationContext) -> None:
+def test_a_comparison_of_some_golems_equals_their_part_of_all(stores: DerivationContext) -> None:
     golems = stores.life("GolemBorn")["golem_id"].to_pylist()
     golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
     settings = [FADES]
@@ -166,7 +166,7 @@ def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: DerivationCo
         asked(stores, *settings, golems=["nobody"])
 
 
-def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: DerivationContext) -> None:
+def test_the_limit_of_derivations_is_enforced_until_a_drop(stores: DerivationContext) -> None:
     cramped = replace(stores, policy=Policy(care=CarePolicy(derivations_beside_max=1)))
     first = asked(cramped, "katabasis.quorum_votes=1")
     asked(cramped, "katabasis.quorum_votes=1")
@@ -189,10 +189,8 @@ def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: Derivatio
         pytest.param(True, id="built before the strike"),
     ],
 )
-def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopted(
-    stores: DerivationContext, before: bool
-) -> None:
-    """Laws 3 and 4: an adopted derivation equals a rebuild, whenever it was built and whatever was struck since."""
+def test_an_adopted_derivation_equals_a_rebuild_from_the_log(stores: DerivationContext, before: bool) -> None:
+    """Laws 3 and 4: an adopted derivation equals a rebuild, built before or after a strike."""
     policy = altered(stores.policy, [FADES, "curator.cluster_min=3"])
     beside = open_beside(stores, policy)
     struck: Callable[[], object] = lambda: strike(stores, _someone(stores), 20, "a test", now=NOW)  # noqa: E731
