@@ -38,7 +38,7 @@ def ask_json(home: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.row("MEM-9")
-def test_it_answers_from_what_the_golem_knows_each_score_the_sum_of_its_parts(home: Path, golem: str) -> None:
+def test_ask_returns_entries_of_the_golem_with_scores_as_sums_of_parts(home: Path, golem: str) -> None:
     answer = ask_json(home, golem, QUESTION)
     grimoire = DerivationContext.open(home).projections.read("grimoire")
     rows = grimoire.filter(pc.and_(pc.equal(grimoire["golem_id"], golem), pc.equal(grimoire["status"], "active")))
@@ -50,13 +50,13 @@ def test_it_answers_from_what_the_golem_knows_each_score_the_sum_of_its_parts(ho
     assert [hit["score_ppm"] for hit in answer["hits"]] == sorted(
         (hit["score_ppm"] for hit in answer["hits"]), reverse=True
     )
-    assert "gas" in answer["hits"][0]["text"], "what the question is about comes first"
+    assert "gas" in answer["hits"][0]["text"], "the first hit must be about gas"
     assert answer["awake"] + answer["asleep"] == rows.num_rows
     assert len(ask_json(home, golem, QUESTION, "--k", "1")["hits"]) == 1
 
 
 @pytest.mark.row("MEM-9")
-def test_it_says_how_fresh_it_is_and_what_was_known_at_an_earlier_tick(home: Path, golem: str) -> None:
+def test_ask_shows_its_time_and_answers_as_of_an_earlier_tick(home: Path, golem: str) -> None:
     stores = DerivationContext.open(home)
     cycles = stores.projections.growing("cycles").read(golems=[golem]).sort_by("cycle").to_pylist()
     now = ask_json(home, golem, QUESTION)["as_of"]
@@ -75,7 +75,7 @@ def test_it_says_how_fresh_it_is_and_what_was_known_at_an_earlier_tick(home: Pat
 
 
 @pytest.mark.row("MEM-9")
-def test_a_golem_that_may_skip_says_why_it_did(home: Path, golem: str) -> None:
+def test_ask_with_may_skip_returns_the_reason_of_a_skip(home: Path, golem: str) -> None:
     rows = DerivationContext.open(home).log.read_cycles(["golem_id", "tick", "tier"])
     table = rows.filter(pc.equal(rows["golem_id"], golem)).sort_by("tick")
     quiet = table.filter(pc.and_(pc.equal(table["tier"], "T0"), pc.greater(table["tick"], 60)))["tick"][0].as_py()
@@ -85,7 +85,7 @@ def test_a_golem_that_may_skip_says_why_it_did(home: Path, golem: str) -> None:
     assert "the gate chose" in skipped["decision"]["reason"]
     answered = ask_json(home, golem, QUESTION, "--tick", str(quiet))
     assert answered["decision"] == skipped["decision"], (
-        "who asks gets an answer, and hears what the golem would have done"
+        "an ask without --may-skip returns hits and the decision of the golem"
     )
     assert answered["hits"]
     thought = ask_json(home, golem, QUESTION, "--tick", str(loud), "--may-skip")
@@ -94,14 +94,14 @@ def test_a_golem_that_may_skip_says_why_it_did(home: Path, golem: str) -> None:
 
 
 @pytest.mark.row("MEM-9")
-def test_what_the_owners_other_golems_know_counts_less(home: Path, golem: str) -> None:
+def test_ask_discounts_entries_of_the_clade(home: Path, golem: str) -> None:
     alone = {hit["entry_id"] for hit in ask_json(home, golem, QUESTION, "--k", "1000")["hits"]}
     both = ask_json(home, golem, QUESTION, "--k", "1000", "--clade")["hits"]
     others = [hit for hit in both if hit["entry_id"] not in alone]
     assert others
     assert {(hit["layer"], hit["discount"], hit["golem_id"] == golem) for hit in others} == {("clade", 0.8, False)}
     assert {hit["layer"] for hit in both if hit["entry_id"] in alone} == {"vault"}
-    assert len({hit["entry_id"] for hit in both}) == len(both), "nothing is said twice"
+    assert len({hit["entry_id"] for hit in both}) == len(both), "an entry is listed twice"
 
 
 def test_the_table_shows_every_factor_the_decision_and_the_moment(home: Path, golem: str) -> None:
@@ -119,13 +119,13 @@ def test_the_table_shows_every_factor_the_decision_and_the_moment(home: Path, go
         assert word in output
 
 
-def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
+def test_a_second_ask_writes_no_new_vectors(home: Path, golem: str) -> None:
     def files() -> int:
         return len(list((home / "log" / "vectors").rglob("*.parquet")))
 
     ask_json(home, golem, QUESTION, "--clade")
     before = files()
-    assert before, "what entries say has its vector on record"
+    assert before, "texts of entries must have recorded vectors"
     ask_json(home, golem, "something else", "--clade")
     assert files() == before
 
@@ -146,7 +146,7 @@ def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
         ("ask GOLEM gas --embedder minilm-int8", "nothing is derived by minilm-int8 here: minilm is in force"),
     ],
 )
-def test_a_wrong_question_says_how_to_ask(home: Path, golem: str, words: str, cure: str) -> None:
+def test_an_invalid_ask_is_refused_with_a_hint(home: Path, golem: str, words: str, cure: str) -> None:
     output = bardo(*shlex.split(words.replace("GOLEM", golem)), home=home, expect=2)
     assert cure in " ".join(output.split())
 

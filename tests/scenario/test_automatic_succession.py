@@ -73,7 +73,7 @@ def steps(stores: DerivationContext, golem_id: str) -> list[tuple[str, str, int]
     return [(item["step"], item["outcome"], item["attempt"]) for item in order]
 
 
-def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stores: DerivationContext) -> None:
+def test_seven_steps_create_an_heir_funded_by_credit_of_the_owner(stores: DerivationContext) -> None:
     first, second = childless(stores)
     owner = dead_golem(stores, first).born.owner_id
     other = dead_golem(stores, second).born.owner_id
@@ -100,19 +100,19 @@ def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stor
     assert stores.log.life().num_rows == count
 
 
-def test_nobody_follows_before_all_four_phases_of_dying_are_over(brief_home: Path, tmp_path: Path) -> None:
+def test_no_succession_is_due_before_all_four_phases_of_dying(brief_home: Path, tmp_path: Path) -> None:
     home = home_without_verdicts(brief_home, tmp_path / "home")
     stores, known = DerivationContext.open(home), DerivationContext.open(brief_home)
     wanted(stores, EAGER)
     rows = [LifeEvent.model_validate(r) for r in known.log.life().drop_columns("recorded_at").to_pylist()]
     for kind in DERIVED:
-        assert due_successions(stores, NOW) == [], f"before {kind}: what is not published yet cannot be inherited"
+        assert due_successions(stores, NOW) == [], f"before {kind}: the bundle is not published yet"
         stores.log.record([event for event in rows if event.kind == kind], NOW)
     assert DERIVED[-1] == "LegacyLeft"
     assert [succession.golem_id for succession in due_successions(stores, NOW)] == childless(stores)
 
 
-def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: DerivationContext) -> None:
+def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: DerivationContext) -> None:
     dead = childless(stores)[0]
     owner = dead_golem(stores, dead).born.owner_id
     commit_credit(stores, owner, 39_999_999, "a little less", now=NOW)
@@ -122,10 +122,12 @@ def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: D
     assert f"owner {owner} has $40.00 of committed credit" in standing.halted.why
     assert f"bardo golem credit {owner}" in standing.halted.why
     assert dead_golem(stores, dead).heir_id not in births_of(stores)
-    assert due_successions(stores, NOW + timedelta(days=9)) == [], "what halted is not tried again by itself"
+    assert due_successions(stores, NOW + timedelta(days=9)) == [], "a halted succession is not retried"
     stuck = childless(stores)
-    by_key = {g: f"{g} has no heir, its succession halted (funded): {why_of(stores, g)}" for g in stuck}
-    assert owner_s_notices(stores) == sorted((dead_golem(stores, g).born.owner_id, text) for g, text in by_key.items())
+    by_key = {g: f"{g} has no heir, its succession halted (funded): {halt_reason(stores, g)}" for g in stuck}
+    assert notices_except_deaths(stores) == sorted(
+        (dead_golem(stores, g).born.owner_id, text) for g, text in by_key.items()
+    )
     both = len(stuck)
     assert health_of(stores, NOW).successions == Successions(halted=both, waiting=0, unregistered=0)
     assert f"{both} halted without an heir" in bardo("status", home=stores.home.root)
@@ -133,10 +135,10 @@ def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: D
     selected = [e for e in mortality(stores) if e.name == "SuccessionAdvanced" and e.payload.outcome == "halted"]
     assert {(e.golem_id, e.payload.step) for e in selected} == {(g, "funded") for g in stuck}
     assert summon(stores, dead_golem(stores, dead), HeirRequest(40_000_000, force=True), now=NOW).booted
-    assert credit_micros(stores, owner) == 39_999_999, "by hand it is the owner's own money"
+    assert credit_micros(stores, owner) == 39_999_999, "a manual summon does not use committed credit"
 
 
-def test_a_copy_halts_with_the_score_and_the_difference_of_the_playbooks(stores: DerivationContext) -> None:
+def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationContext) -> None:
     wanted(stores, EAGER.replace("0.0\n", "0.15\n"))
     dead = childless(stores)[0]
     commit_credit(stores, dead_golem(stores, dead).born.owner_id, 10**9, "plenty", now=NOW)
@@ -151,7 +153,7 @@ def test_a_copy_halts_with_the_score_and_the_difference_of_the_playbooks(stores:
     assert "halted: compared" in bardo("golem", "successions", home=stores.home.root)
 
 
-def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: DerivationContext) -> None:
+def test_failed_provisioning_is_retried_at_its_recorded_times(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     (stores.home.root / "golems").write_text("a file lies in the way")
@@ -166,10 +168,10 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
         assert due_successions(stores, moment + timedelta(seconds=wait - 1)) == []
         assert run_due_successions(stores, now=moment + timedelta(seconds=wait - 1)) == {}
         moment += timedelta(seconds=wait)
-        assert len(owner_s_notices(stores)) == (len(childless(stores)) if attempt > 3 else 0), (
-            "told once, when it lasts"
+        assert len(notices_except_deaths(stores)) == (len(childless(stores)) if attempt > 3 else 0), (
+            "one notice for each owner, after the fourth attempt"
         )
-    assert all("after 4 attempts it is tried by the hour" in text for _, text in owner_s_notices(stores))
+    assert all("after 4 attempts it is tried by the hour" in text for _, text in notices_except_deaths(stores))
     assert health_of(stores, moment).successions.waiting == len(childless(stores))
     (stores.home.root / "golems").unlink()
     assert run_due_successions(stores, now=moment)[dead].booted
@@ -178,7 +180,7 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
 
 
 @pytest.mark.full
-def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(stores: DerivationContext) -> None:
+def test_a_failed_registration_is_retried_at_the_next_heartbeat(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     path = FileRegistry(stores.home).path
@@ -189,19 +191,19 @@ def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(st
     assert standing.booted, "it boots without identity"
     assert standing.unregistered
     assert "restore it from a copy" in standing.last["registered"].why
-    assert due_successions(stores, NOW + timedelta(days=1)) == [], "its heart has not beaten yet"
+    assert due_successions(stores, NOW + timedelta(days=1)) == [], "the heir has no heartbeat yet"
     path.unlink()
     home = stores.home.root
     bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
     after = standing_of(DerivationContext.open(home), dead)
     assert after is not None
-    assert not after.unregistered, "the run's heartbeat asked again"
+    assert not after.unregistered, "the heartbeat of the run must register it again"
     assert after.last["registered"].attempt == 2
     retry_registrations(DerivationContext.open(home), {dead_golem(stores, dead).heir_id}, now=NOW)
     assert standing_of(DerivationContext.open(home), dead) == after
 
 
-def why_of(stores: DerivationContext, golem_id: str) -> str:
+def halt_reason(stores: DerivationContext, golem_id: str) -> str:
     """Return the reason for which a succession halted."""
     standing = standing_of(stores, golem_id)
     assert standing is not None
@@ -209,7 +211,7 @@ def why_of(stores: DerivationContext, golem_id: str) -> str:
     return standing.halted.why
 
 
-def owner_s_notices(stores: DerivationContext) -> list[tuple[str, str]]:
+def notices_except_deaths(stores: DerivationContext) -> list[tuple[str, str]]:
     """Return the owner notices other than deaths."""
     deaths = set(stores.life("LegacyLeft")["event_id"].to_pylist())
     return sorted((item.owner_id, item.text) for item in notices_of(stores) if item.event_id not in deaths)
@@ -228,7 +230,7 @@ def rich(stores: DerivationContext) -> list[str]:
     return dead
 
 
-def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: DerivationContext) -> None:
+def test_a_registration_of_a_taken_identity_halts_without_retry(stores: DerivationContext) -> None:
     first, second = rich(stores)
     heir = dead_golem(stores, first).heir_id
     FileRegistry(stores.home).register(heir, lineage_id="another", generation=9, predecessor_id="nobody")
@@ -240,13 +242,13 @@ def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Deriv
     bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
     after = DerivationContext.open(home)
     assert [step for step in steps(after, first) if step[0] == "registered"] == [("registered", "halted", 1)]
-    assert due_successions(after, NOW + timedelta(days=1)) == [], "however often its heart beat"
-    selected = [text for _, text in owner_s_notices(after)]
+    assert due_successions(after, NOW + timedelta(days=1)) == [], "a halted registration is not retried"
+    selected = [text for _, text in notices_except_deaths(after)]
     assert [text.partition(":")[0] for text in selected] == [f"{heir}, the heir of {first}, has no identity"]
     assert "born, nameless" in bardo("golem", "successions", home=home)
 
 
-def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: DerivationContext) -> None:
+def test_the_registration_of_a_dead_heir_halts(stores: DerivationContext) -> None:
     dead = rich(stores)[0]
     path = FileRegistry(stores.home).path
     path.parent.mkdir()
@@ -261,7 +263,7 @@ def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: Derivation
     assert steps(stores, dead)[-1] == ("registered", "halted", 2)
 
 
-def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: DerivationContext) -> None:
+def test_a_missing_bundle_halts_only_its_own_succession(stores: DerivationContext) -> None:
     first, second = rich(stores)
     shutil.rmtree(stores.home.bundles / (dead_golem(stores, first).bundle_hash or ""))
     done = run_due_successions(stores, now=NOW)
@@ -274,7 +276,7 @@ def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: 
 
 
 @pytest.mark.full
-def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:
+def test_a_run_creates_heirs_as_configured(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "bardo.toml").write_text(EAGER)
@@ -294,10 +296,10 @@ def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:
     assert {births[g][0].owner_id for g in halted} == {"bob"}
     count = stores.log.life().num_rows
     bardo(*run, home=home)
-    assert DerivationContext.open(home).log.life().num_rows == count, "the same run again writes nothing"
+    assert DerivationContext.open(home).log.life().num_rows == count, "a repeated run wrote something"
 
 
-def test_dagster_finds_what_is_due_and_does_it_once(stores: DerivationContext) -> None:
+def test_the_succession_sensor_requests_one_run_for_each_due_time(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     (stores.home.root / "golems").write_text("a file lies in the way")
@@ -310,26 +312,26 @@ def test_dagster_finds_what_is_due_and_does_it_once(stores: DerivationContext) -
 
     resources: dict[str, Any] = {"home": Lazy(stores.home.root)}
 
-    def looked() -> Any:
+    def run_sensor() -> Any:
         with dg.build_sensor_context(resources=resources) as context:
             return successions_due(context)
 
-    first = looked()
+    first = run_sensor()
     assert isinstance(first, dg.RunRequest)
     result = succession_job.execute_in_process(resources=resources)
     assert result.success
-    assert isinstance(looked(), dg.SkipReason), "nothing is due before its time"
+    assert isinstance(run_sensor(), dg.SkipReason), "nothing is due before its time"
     moments[0] += timedelta(seconds=30)
-    again = looked()
+    again = run_sensor()
     assert isinstance(again, dg.RunRequest)
     assert again.run_key != first.run_key
     (stores.home.root / "golems").unlink()
     assert succession_job.execute_in_process(resources=resources).success
     assert not set(dead) & set(childless(DerivationContext.open(stores.home.root)))
-    assert isinstance(looked(), dg.SkipReason)
+    assert isinstance(run_sensor(), dg.SkipReason)
 
 
-def test_what_is_due_is_shown_and_done_by_the_command(stores: DerivationContext) -> None:
+def test_the_due_command_lists_and_runs_due_successions(stores: DerivationContext) -> None:
     home = stores.home.root
     shown = orjson.loads(bardo("golem", "due", "--dry-run", "--json", home=home))
     assert [line["golem"] for line in shown] == childless(stores)

@@ -19,7 +19,7 @@ from tests.support.bardo_command import bardo
 
 @pytest.mark.full
 @pytest.mark.row("INH-7", "INH-8")
-def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: Path, tmp_path: Path) -> None:
+def test_a_steward_lists_signs_verifies_compares_and_exports_a_bundle(brief_home: Path, tmp_path: Path) -> None:
     home, elsewhere, file = copy_home(brief_home, tmp_path / "home"), tmp_path / "elsewhere", tmp_path / "one.tar.gz"
     listed = orjson.loads(bardo("bundle", "show", "--format", "json", home=home))
     assert len(listed) > 1
@@ -48,7 +48,7 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
     bardo("bundle", "export", first["golem"], str(file), home=home)
     before = file.read_bytes()
     bardo("bundle", "export", first["bundle"], str(file), home=home)
-    assert file.read_bytes() == before, "the same bytes whenever it is exported"
+    assert file.read_bytes() == before, "two exports differ"
     stores = DerivationContext.open(home)
     signature = orjson.loads((home / "bundles" / shown["bundle"] / "signature.json").read_bytes())
     key = OwnerKeys(stores.home, stores.log).in_force()[signature["owner_id"]]
@@ -58,15 +58,15 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
     assert "not with the owner's" in bardo(
         "bundle", "import", str(file), "--public", "ab" * 32, home=elsewhere, expect=2
     )
-    assert not list((elsewhere / "bundles").iterdir()), "nothing is written before all was inspected"
+    assert not list((elsewhere / "bundles").iterdir()), "a refused import wrote files"
     assert "is imported" in bardo("bundle", "import", str(file), "--public", key.public_key, home=elsewhere)
     assert "was here already" in bardo("bundle", "import", str(file), "--public", key.public_key, home=elsewhere)
-    assert verify(Home.open(elsewhere)).clean, "the log and the bundle beside it hold"
+    assert verify(Home.open(elsewhere)).clean, "the home must verify clean"
     assert shown["bundle"] in bardo("bundle", "show", shown["bundle"], home=elsewhere)
 
 
 @pytest.mark.row("INH-7")
-def test_what_was_altered_is_refused_and_named(brief_home: Path, tmp_path: Path) -> None:
+def test_an_altered_bundle_is_refused_with_the_name_of_its_file(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
     printed = orjson.loads(bardo("bundle", "show", "--format", "json", home=home))[0]
     (folder,) = (home / "bundles").glob(printed["bundle"] + "*")
@@ -79,13 +79,13 @@ def test_what_was_altered_is_refused_and_named(brief_home: Path, tmp_path: Path)
 
 
 @pytest.mark.row("INH-7")
-def test_a_revoked_key_signs_nothing_more_and_another_signs_all_anew(brief_home: Path, tmp_path: Path) -> None:
+def test_a_revoked_key_signs_no_bundle_and_a_new_key_signs_all(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
     stores = DerivationContext.open(home)
     (owner,) = {e["born"]["owner_id"] for e in stores.life("GolemBorn").to_pylist()} - {"owner-2"}
     keys = OwnerKeys(stores.home, stores.log)
     first = keys.make(owner, b"\1" * 32, NOW)
-    assert keys.make(owner, b"\2" * 32, NOW) == first, "who has a key keeps it"
+    assert keys.make(owner, b"\2" * 32, NOW) == first, "an owner with a key must keep it"
     bardo("bundle", "sign", home=home)
     bardo("keys", "revoke-owner", owner, "--why", "it was lost", home=home)
     assert "nothing to sign" in bardo("bundle", "sign", home=home)

@@ -28,16 +28,16 @@ def test_sql_answers_as_table_csv_and_json(asked_home: Path) -> None:
     assert all(r["golem_id"] in table for r in listed)
 
 
-def test_a_wrong_question_says_how_to_ask(asked_home: Path, tmp_path: Path) -> None:
+def test_an_invalid_command_is_refused_with_a_hint(asked_home: Path, tmp_path: Path) -> None:
     assert "bardo: " in bardo("sql", "from nowhere", home=asked_home, expect=2)
     assert "bardo demo" in bardo("status", home=tmp_path / "none", expect=2)
     assert "LOW-HIGH" in bardo("run", "--lifespan", "long", home=tmp_path / "none", expect=2)
     assert "steer" in bardo("run", "--steer", "hold", home=tmp_path / "none", expect=2)
-    assert not (tmp_path / "none").exists(), "a refused command leaves nothing"
+    assert not (tmp_path / "none").exists(), "a refused command created a home"
 
 
 @pytest.mark.row("X-2", "INH-19")
-def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: Path) -> None:
+def test_lineage_leads_from_an_inherited_entry_to_ticks_of_the_ancestor(asked_home: Path) -> None:
     heirs = "select entry_id, golem_id from fct_knowledge where generation > 0 order by entry_id limit 1"
     row = json.loads(bardo("sql", heirs, "--format", "json", home=asked_home))[0]
     words = ("lineage", row["entry_id"], "--golem", row["golem_id"], "--format", "json")
@@ -46,7 +46,7 @@ def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: 
     assert heir["golem_id"] == row["golem_id"]
     assert heir["from_golem_id"] == ancestor["golem_id"]
     assert ancestor["bundle_hash"] is None
-    assert ancestor["ticks"], "own experience rests on ticks"
+    assert ancestor["ticks"], "own entries must have ticks"
     ticks = ", ".join(str(t["tick"]) for t in ancestor["ticks"])
     count = f"select count(*) n from fct_ticks where golem_id = '{ancestor['golem_id']}' and tick in ({ticks})"
     printed = json.loads(bardo("sql", count, "--format", "json", home=asked_home))
@@ -57,7 +57,7 @@ def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: 
 
 @pytest.mark.full
 @pytest.mark.row("X-1")
-def test_rebuild_agrees_with_what_is_and_what_was(asked_home: Path) -> None:
+def test_rebuild_equals_the_projections_now_and_as_of_earlier_times(asked_home: Path) -> None:
     assert "DIFFERENT" not in bardo("rebuild", home=asked_home)
     for earlier in (("--as-of", "2026-01-01T05:00"), ("--as-of", "2026-01-01T08:31"), ("--as-of-version", "8")):
         output = bardo("rebuild", *earlier, home=asked_home)
@@ -66,7 +66,7 @@ def test_rebuild_agrees_with_what_is_and_what_was(asked_home: Path) -> None:
 
 
 @pytest.mark.row("X-1")
-def test_what_was_touched_and_what_was_altered_behind_delta_s_back_is_found(asked_home: Path, tmp_path: Path) -> None:
+def test_rebuild_reports_tables_that_were_altered_in_place(asked_home: Path, tmp_path: Path) -> None:
     touched = copy_home(asked_home, tmp_path / "touched")
     stores = DerivationContext.open(touched)
     grimoire = stores.projections.replaceable("grimoire")
@@ -92,7 +92,7 @@ def test_status_shows_tables_and_gaps(asked_home: Path) -> None:
 
 
 @pytest.mark.row("HB-4")
-def test_an_owner_s_steer_forces_full_thought_and_is_on_record(tmp_path: Path) -> None:
+def test_a_steer_forces_tier_t2_and_is_recorded(tmp_path: Path) -> None:
     home = tmp_path / "steered"
     words = ["run", "--golems", "2", "--generations", "1", "--bars", "200", "--lifespan", "500-600", "--no-marts"]
     steers = ["--steer", "*@70:what now", "--steer", "*@80?look at gas"]

@@ -24,7 +24,7 @@ def json_of(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
-def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
+def test_a_run_uses_bardo_toml_and_records_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "bardo.toml").write_text(
@@ -49,7 +49,7 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
     assert orjson.loads(configured["configuration"])["styx"]["clade_enabled"] is True
 
     bardo(*BRIEF, home=home)
-    assert DerivationContext.open(home).life("ConfigurationAdopted").num_rows == 1, "the same run again writes nothing"
+    assert DerivationContext.open(home).life("ConfigurationAdopted").num_rows == 1, "a repeated run wrote something"
     assert "DIFFERENT" not in bardo("rebuild", home=home)
     assert json_of("config", "check", home=home)["changes"] == []
     shown = {row["key"]: row for row in json_of("config", "show", home=home)["keys"]}
@@ -60,14 +60,14 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
     (home / "bardo.toml").unlink()
     bardo(*BRIEF, "--oracle", home=home)
     again = DerivationContext.open(home)
-    assert again.policy == stores.policy, "what the file leaves out stays as it is in force"
+    assert again.policy == stores.policy, "keys missing from the file keep their values"
     assert again.life("GolemBorn").num_rows == 2
     state = in_force_now(again, first["golem_id"])
     assert state.event is not None
     assert state.event.source == "bardo.toml", "a golem's configuration is that of its own run"
 
 
-def test_a_file_that_is_wrong_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_invalid_bardo_toml_stops_the_run_before_any_write(tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text("[clock]\ndelta_theta_tick = 20\n")
     home = tmp_path / "home"
     for words in (BRIEF, ("config", "check"), ("config", "show")):
@@ -79,7 +79,7 @@ def test_a_file_that_is_wrong_stops_the_run_before_anything_is_written(tmp_path:
 
 
 @pytest.mark.full
-def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path, tmp_path: Path) -> None:
+def test_an_adopted_configuration_rederives_the_home_and_is_recorded(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
     before = DerivationContext.open(home)
     config = tmp_path / "other.toml"
@@ -90,7 +90,7 @@ def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path
     after = DerivationContext.open(home)
     assert (after.derivation_id, after.policy.writer.batch_records) == (before.derivation_id, 3)
     with EventWriter.open(Home.open(home), "g-new", clock=lambda: NOW, drain="none") as writer:
-        assert writer._session.journal.policy.batch_records == 3, "a live writer goes by it, without being told"
+        assert writer._session.journal.policy.batch_records == 3, "a live writer uses the adopted batch size"
 
     config.write_text("[death]\nentries_max = 2\n")
     bardo("config", "adopt", "--config", str(config), "--why", "a narrow bottleneck", home=home)

@@ -41,7 +41,7 @@ def root(kept: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.row("EV-3", "X-9")
-def test_verify_says_clean_broken_or_unreadable_by_its_exit_code(root: Path, tmp_path: Path) -> None:
+def test_verify_reports_clean_broken_or_unreadable_by_exit_code(root: Path, tmp_path: Path) -> None:
     output = bardo("verify", home=root)
     assert output.splitlines()[-1] == "clean"
     digest = output.split("digest of the fleet")[1].split()[0]
@@ -76,7 +76,7 @@ def keys_of(root: Path, golem: str) -> list[dict]:
 
 
 @pytest.mark.row("X-9")
-def test_a_key_is_registered_rotated_and_revoked_and_each_decides_what_is_taken(root: Path, tmp_path: Path) -> None:
+def test_registered_rotated_and_revoked_keys_decide_accepted_signatures(root: Path, tmp_path: Path) -> None:
     first, second = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
     (old, public), (_, other) = pem(tmp_path, "first", first), pem(tmp_path, "second", second)
     golem = "young-0000"
@@ -127,7 +127,7 @@ def test_a_key_is_registered_rotated_and_revoked_and_each_decides_what_is_taken(
 
 
 @pytest.mark.row("X-9")
-def test_a_rotation_can_be_signed_elsewhere(root: Path, tmp_path: Path) -> None:
+def test_a_key_rotation_accepts_an_external_signature(root: Path, tmp_path: Path) -> None:
     new = "ab" * 32
     refused = bardo("keys", "rotate", SIGNED, "--public", new, "--why", "age", home=root, expect=2)
     message = bytes.fromhex("".join(refused.split("--signature:")[1].split()))
@@ -139,7 +139,7 @@ def test_a_rotation_can_be_signed_elsewhere(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.row("X-9")
-def test_a_key_that_would_judge_records_on_record_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_key_valid_from_a_recorded_tick_is_refused(root: Path, tmp_path: Path) -> None:
     private, _ = pem(tmp_path, "first", Ed25519PrivateKey.from_private_bytes(bytes(32)))
     assert "--from-tick 13" in bardo(
         "keys", "register", ARROW, "--public", "ab" * 32, "--from-tick", "3", home=root, expect=2
@@ -172,7 +172,7 @@ def test_a_backup_is_made_and_restored_by_command(root: Path, tmp_path: Path) ->
 
 
 @pytest.mark.row("X-1", "X-9")
-def test_a_restored_home_derives_the_same_to_the_last_row(brief_home: Path, tmp_path: Path) -> None:
+def test_a_restored_home_derives_equal_tables(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
     back_up(Home.open(home), tmp_path / "backup", NOW)
     made, _ = restore(tmp_path / "backup", tmp_path / "again", NOW)

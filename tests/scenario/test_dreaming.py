@@ -27,7 +27,7 @@ RULES = Policy().dreams
 
 
 @pytest.fixture(scope="module")
-def slept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dreamt_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which one golem lived through seventeen days and dreamt. Only for reading."""
     stores = home_of(long_lives(25_000), tmp_path_factory.mktemp("dreams") / "home")
     derive_curation(stores)
@@ -38,8 +38,8 @@ def slept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stores(slept: Path) -> DerivationContext:
-    return stores_at(slept, Policy())
+def stores(dreamt_home: Path) -> DerivationContext:
+    return stores_at(dreamt_home, Policy())
 
 
 def hypothesis_rows(stores: DerivationContext, *operations: str) -> list[dict]:
@@ -48,7 +48,7 @@ def hypothesis_rows(stores: DerivationContext, *operations: str) -> list[dict]:
 
 
 @pytest.mark.row("MEM-23")
-def test_it_dreams_every_four_hours_or_as_soon_as_it_is_idle(stores: DerivationContext) -> None:
+def test_dreams_are_at_least_four_hours_apart_and_mostly_below_5_5(stores: DerivationContext) -> None:
     at = stores.projections.read("dreams").sort_by("cycle")["at"].to_pylist()
     apart = [later - earlier for earlier, later in pairwise(at)]
     assert len(at) > 60
@@ -56,7 +56,7 @@ def test_it_dreams_every_four_hours_or_as_soon_as_it_is_idle(stores: DerivationC
     assert sum(gap < timedelta(hours=5.5) for gap in apart) > len(apart) / 2, "a cycle takes up to an hour and a half"
 
 
-def test_every_judged_decision_came_out_again_when_it_was_re_simulated(stores: DerivationContext) -> None:
+def test_every_judged_decision_is_reproduced_by_simulation(stores: DerivationContext) -> None:
     dreams = stores.projections.read("dreams")
     assert pc.sum(dreams["unlike_count"]).as_py() == 0
     assert pc.sum(dreams["branch_count"]).as_py() > 300
@@ -77,7 +77,7 @@ def test_a_counterfactual_is_staged_from_failures_and_names_their_ticks(stores: 
         assert any(failed[tick] for tick in decided)
 
 
-def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(stores: DerivationContext) -> None:
+def test_hypotheses_are_confirmed_in_seven_days_or_expire_after_fourteen(stores: DerivationContext) -> None:
     confirmed, expired = hypothesis_rows(stores, "confirmed"), hypothesis_rows(stores, "expired")
     assert confirmed
     for row in confirmed:
@@ -96,7 +96,7 @@ def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(
     assert all(r["expires_at"] > newest for r in standing.values() if r["state"] == "staged")
 
 
-def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: DerivationContext) -> None:
+def test_pushed_hypotheses_have_50_percent_confidence_and_twice_the_half_life(stores: DerivationContext) -> None:
     pushed = hypothesis_rows(stores, "pushed")
     assert pushed
     for row in pushed:
@@ -105,7 +105,7 @@ def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: Deri
         assert row["half_life_days"] in (28.0, 14.0), "twice those of its class"
 
 
-def test_what_was_confirmed_is_known_and_crosses_from_a_half_on(stores: DerivationContext) -> None:
+def test_confirmed_hypotheses_become_lessons_and_cross_from_50_percent(stores: DerivationContext) -> None:
     lessons = stores.projections.read("lessons").to_pylist()
     made = {(r["regime"], r["anomaly_band"], r["gas_band"], r["change"]) for r in hypothesis_rows(stores, "confirmed")}
     assert {(r["regime"], r["anomaly_band"], r["gas_band"], r["cause"]) for r in lessons} == made
@@ -120,15 +120,15 @@ def test_what_was_confirmed_is_known_and_crosses_from_a_half_on(stores: Derivati
     )
 
 
-def test_the_command_shows_dreams_and_the_fate_of_hypotheses(slept: Path, stores: DerivationContext) -> None:
+def test_the_command_shows_dreams_and_the_fate_of_hypotheses(dreamt_home: Path, stores: DerivationContext) -> None:
     (golem,) = stores.life("GolemBorn")["golem_id"].to_pylist()
-    page = bardo("dreams", golem, home=slept)
+    page = bardo("dreams", golem, home=dreamt_home)
     assert "confirmed, " in page
     assert "known as entry " in page
     assert ", offered to the clade" in page
     assert "gone" in page
     assert "in later decisions n=" in page
-    printed = json.loads(bardo("dreams", golem, "--json", home=slept))
+    printed = json.loads(bardo("dreams", golem, "--json", home=dreamt_home))
     assert len(printed["dreams"]) == stores.projections.digest("dreams").rows
     assert {h["fate"] for h in printed["hypotheses"]} >= {"confirmed", "staged", "expired", "imagined"}
     surest = printed["hypotheses"][0]

@@ -54,7 +54,7 @@ def mortality_events(home: Path, policy: Policy) -> list[GolemEvent]:
 
 
 @pytest.mark.row("INH-1")
-def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_way_to_the_end(
+def test_watch_reports_every_phase_transition_before_a_death(
     poor: DerivationContext,
 ) -> None:
     collected: dict[str, list[tuple[Any, ...]]] = {}
@@ -72,7 +72,7 @@ def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_
             (b["tick"], a["phase"], b["phase"]) for a, b in itertools.pairwise(ticks) if a["phase"] != b["phase"]
         ]
         assert collected[golem_id] == changes
-        assert {after for _, _, after in changes} >= set(PHASES[1:]), "it fell through all of them"
+        assert {after for _, _, after in changes} >= set(PHASES[1:]), "every phase must occur"
         last = ticks[-1]
         assert last["phase"] == "terminal"
         assert last["vitality"]["economic"] == last["vitality"]["composite"] == 0.0
@@ -81,7 +81,7 @@ def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_
 
 
 @pytest.mark.row("INH-4")
-def test_who_dies_of_poverty_has_spent_all_credits_and_nothing_of_the_reserve(poor: DerivationContext) -> None:
+def test_an_economic_death_spends_all_credits_but_not_the_reserve(poor: DerivationContext) -> None:
     births = {e["golem_id"]: e["born"] for e in poor.life("GolemBorn").to_pylist()}
     for death in poor.life("DeathDeclared").to_pylist():
         born, died = births[death["golem_id"]], death["died"]
@@ -96,14 +96,14 @@ def test_who_dies_of_poverty_has_spent_all_credits_and_nothing_of_the_reserve(po
 
 
 @pytest.mark.row("INH-2", "INH-4", "INH-20")
-def test_what_the_phases_say_is_what_the_golem_left(brief_home: Path) -> None:
+def test_recorded_phases_of_dying_match_the_published_legacy(brief_home: Path) -> None:
     stores = DerivationContext.open(brief_home)
     done, bundles = phases_of(stores), published_bundles(stores)
     deaths = {e["golem_id"]: e for e in stores.life("DeathDeclared").to_pylist()}
     assert set(done) == set(deaths) == set(bundles)
     causes, crossings = stores.projections.read("vote_causes"), stores.projections.read("crossings")
     votes = stores.projections.read("votes")
-    last_words = votes.filter(votes["is_death_vote"])["vote_id"]
+    death_vote_ids = votes.filter(votes["is_death_vote"])["vote_id"]
     for golem_id, phases in done.items():
         assert [p.kind for p in phases] == list(PHASES_OF_DYING)
         ids = [deaths[golem_id]["event_id"], *(p.event_id for p in phases)]
@@ -116,8 +116,10 @@ def test_what_the_phases_say_is_what_the_golem_left(brief_home: Path) -> None:
         assert left["bundle_hash"] == bundle.bundle_hash
         assert reflected["testament_hash"] == hashlib.sha256(bundle.files["testament.md"]).hexdigest()
         rows = causes.filter(pc.equal(causes["golem_id"], golem_id))
-        assert left["vote_count"] == pc.sum(pc.is_in(rows["vote_id"], value_set=last_words.combine_chunks())).as_py()
-        assert left["push_confidence"] == 0.4, "its time was up"
+        assert (
+            left["vote_count"] == pc.sum(pc.is_in(rows["vote_id"], value_set=death_vote_ids.combine_chunks())).as_py()
+        )
+        assert left["push_confidence"] == 0.4, "an elder pushes from 0.4"
         crossed = crossings.filter(pc.and_(pc.equal(crossings["golem_id"], golem_id), crossings["crosses"]))
         assert sorted(left["pushed_entry_ids"]) == sorted(crossed["entry_id"].to_pylist()) != []
         assert golem_id in left["notice"]

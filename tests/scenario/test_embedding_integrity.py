@@ -104,7 +104,7 @@ def known(remembered: Path, tmp_path: Path) -> DerivationContext:
 
 
 @pytest.mark.row("MEM-12")
-def test_every_vector_on_record_says_what_made_it_and_its_key_is_spelt_from_that(known: DerivationContext) -> None:
+def test_every_recorded_vector_has_the_identity_of_its_embedder(known: DerivationContext) -> None:
     rows = vectors_on_record(known)
     assert rows.num_rows > len(REFERENCE_TEXTS)
     for row in rows.select(["embedder", "created_at", *IDENTITY]).to_pylist():
@@ -114,7 +114,7 @@ def test_every_vector_on_record_says_what_made_it_and_its_key_is_spelt_from_that
 
 
 @pytest.mark.row("MEM-12")
-def test_a_vector_whose_metadata_is_not_that_of_its_key_is_refused(known: DerivationContext) -> None:
+def test_a_vector_with_metadata_that_contradict_its_key_is_refused(known: DerivationContext) -> None:
     rows = vectors_on_record(known).slice(0, 2).select(VECTORS_SCHEMA.names).cast(VECTORS_SCHEMA)
     rows = rows.take(pa.array([0, 1]))
     at = VECTORS_SCHEMA.names.index("version")
@@ -124,7 +124,7 @@ def test_a_vector_whose_metadata_is_not_that_of_its_key_is_refused(known: Deriva
 
 
 @pytest.mark.row("MEM-12")
-def test_vectors_of_another_model_never_join_those_on_record(known: DerivationContext) -> None:
+def test_vectors_of_another_model_are_not_mixed_with_recorded_vectors(known: DerivationContext) -> None:
     folder, half = known.home.derivations / "half", known.log.version // 2
     early = replace(DerivationContext.open(known.home.root, beside=folder), as_of=LogAsOf(known.log, version=half))
     assert derive_episodes(early, now=NOW)[-1].rows_written > 0
@@ -143,7 +143,7 @@ def test_vectors_of_another_model_never_join_those_on_record(known: DerivationCo
 
 
 @pytest.mark.row("MEM-12")
-def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on(waiting: Path, unread: Path) -> None:
+def test_a_drifted_model_pauses_embedding_until_it_is_restored(waiting: Path, unread: Path) -> None:
     folder = own_models(waiting)
     sound = altered(folder, 1.0)
     stores = DerivationContext.open(waiting)
@@ -160,7 +160,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
     assert fault.value > fault.limit
     put(folder, sound)
     mended = DerivationContext.open(waiting)
-    assert pausing_check(mended) is not None, "until a check says otherwise"
+    assert pausing_check(mended) is not None, "embedding stays paused until the next check"
     assert check_drift(mended, now=LATER + timedelta(hours=1)).drift.verdict == "healthy"
     assert not warned(mended)
     derive_everything(mended, now=LATER)
@@ -171,7 +171,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
 
 
 @pytest.mark.row("MEM-12")
-def test_a_slight_drift_is_a_warning_and_nothing_stops(waiting: Path) -> None:
+def test_a_slight_drift_warns_without_pausing_embedding(waiting: Path) -> None:
     altered(own_models(waiting), 0.5)
     stores = DerivationContext.open(waiting)
     drift = check_drift(stores, now=LATER).drift
@@ -180,7 +180,7 @@ def test_a_slight_drift_is_a_warning_and_nothing_stops(waiting: Path) -> None:
 
 
 @pytest.mark.row("MEM-12")
-def test_the_first_vectors_after_a_week_are_checked_without_being_asked(waiting: Path) -> None:
+def test_drift_is_checked_automatically_after_a_week(waiting: Path) -> None:
     altered(own_models(waiting), 1.0)
     stores, week = (
         DerivationContext.open(waiting),
@@ -191,11 +191,13 @@ def test_the_first_vectors_after_a_week_are_checked_without_being_asked(waiting:
         recorded_vectors(stores, ["a text after it"], NOW + week)
     assert [c.drift.verdict for c in stores.embedding_log.checks()] == ["healthy", "critical"]
     assert suspect_count(stores) == 1
-    assert recorded_vectors(stores, ["a text within the week"], NOW + week)[1].num_rows == 1, "it is on record"
+    assert recorded_vectors(stores, ["a text within the week"], NOW + week)[1].num_rows == 1, (
+        "a recorded vector needs no model"
+    )
 
 
 @pytest.mark.row("MEM-12")
-def test_a_model_that_stays_as_it_is_is_embedded_anew_and_goes_on(waiting: Path) -> None:
+def test_reembed_accepts_a_permanently_changed_model(waiting: Path) -> None:
     stores = DerivationContext.open(waiting)
     derive_everything(stores, now=NOW)
     sound = plain(stores)
@@ -215,7 +217,7 @@ def test_a_model_that_stays_as_it_is_is_embedded_anew_and_goes_on(waiting: Path)
 
 
 @pytest.mark.row("MEM-12")
-def test_a_home_goes_to_another_model_whole_and_back(known: DerivationContext) -> None:
+def test_a_migration_to_another_model_and_back_restores_fingerprints(known: DerivationContext) -> None:
     before, asked = fingerprints(known), similar_episodes(known, "gas spiked", limit=3)
     texts = {
         *known.projections.growing("episodes").read(["text"])["text"].to_pylist(),
@@ -248,7 +250,7 @@ MIGRATION_STEPS = ("refresh_index", "derive_everything", "recorded_vectors", "sw
 @pytest.mark.parametrize(
     "step", [pytest.param(name, marks=pytest.mark.full) for name in MIGRATION_STEPS[:-1]] + [*MIGRATION_STEPS[-1:]]
 )
-def test_a_migration_that_broke_off_leaves_the_old_one_and_goes_on_when_run_again(
+def test_an_interrupted_migration_keeps_the_old_model_and_resumes(
     known: DerivationContext, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, before = known.home.root, fingerprints(known)
@@ -276,18 +278,18 @@ def test_a_migration_that_broke_off_leaves_the_old_one_and_goes_on_when_run_agai
 
 
 @pytest.mark.row("MEM-12")
-def test_what_cannot_be_opened_or_needs_no_migration_is_refused_and_nothing_begins(
+def test_an_invalid_migration_is_refused_before_it_begins(
     known: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for model, says in (
+    for model, message in (
         ("minilm", "in force already"),
         (None, "in force already"),
         ("word2vec", "no embedder is called"),
         ("minilm@3", "turns are counted automatically"),
         ("nomic", "use the embedder minilm"),
     ):
-        with pytest.raises(ConfigError, match=says):
+        with pytest.raises(ConfigError, match=message):
             reembed(known, model, now=LATER)
     assert known.embedding_log.migrations() == []
     assert DerivationContext.open(known.home.root).embedder_name == "minilm"
@@ -307,7 +309,7 @@ def test_the_index_is_switched_only_when_it_holds_every_episode(
 
 
 @pytest.mark.row("MEM-12", "P-4")
-def test_the_weekly_job_records_a_verdict_and_fails_where_it_is_critical(
+def test_the_weekly_drift_job_records_a_verdict_and_fails_if_critical(
     waiting: Path, at_home: Callable[[Path], Path]
 ) -> None:
     folder = own_models(at_home(waiting))
@@ -325,7 +327,7 @@ def test_the_weekly_job_records_a_verdict_and_fails_where_it_is_critical(
     ]
 
 
-def test_a_check_reads_back_as_it_was_recorded(waiting: Path) -> None:
+def test_a_drift_check_reads_back_as_recorded(waiting: Path) -> None:
     stores = DerivationContext.open(waiting)
     made = [check_drift(stores, now=when) for when in (LATER, LATER)]
     assert DerivationContext.open(waiting).embedding_log.checks()[1:] == made

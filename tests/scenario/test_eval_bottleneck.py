@@ -22,21 +22,21 @@ SMALL = ("--seed", "3", "--golems", "2", "--days", "1", "--heir-days", "1", "--h
 
 
 @pytest.mark.row("X-5")
-def test_every_way_fills_its_budget_and_each_by_its_own_rule() -> None:
+def test_every_selection_fills_its_budget_by_its_own_rule() -> None:
     rows = [entry(POOL, about=pattern(f"t{i}"), confidence_ppm=500_000 + 1_000 * i, sign=1) for i in range(40)]
     pool = grimoire(*rows).sort_by("entry_id")
     deaths, at_us = pa.table({"golem_id": [POOL], "at": pa.array([DIED], MOMENT)}), int(DIED.timestamp() * 1e6)
     by_key = {way: chosen(pool, deaths, 16, way, at_us, 5, POLICY) for way in WAYS}
     assert {way: table.num_rows for way, table in by_key.items()} == dict.fromkeys(WAYS, 16)
-    assert min(by_key["confidence"]["confidence_ppm"].to_pylist()) == 524_000, "the surest"
+    assert min(by_key["confidence"]["confidence_ppm"].to_pylist()) == 524_000, "the most confident entries"
     again = chosen(pool, deaths, 16, "random", at_us, 5, POLICY)
-    assert again.equals(by_key["random"]), "the same lot"
+    assert again.equals(by_key["random"]), "equal seeds must draw equal samples"
     assert not chosen(pool, deaths, 16, "random", at_us, 6, POLICY).equals(by_key["random"])
     assert all(chosen(pool, deaths, 64, way, at_us, 5, POLICY).num_rows == 40 for way in WAYS)
 
 
 @pytest.mark.row("X-5")
-def test_what_several_golems_know_is_one_golem_s_with_one_entry_about_a_thing() -> None:
+def test_pooled_knowledge_has_one_entry_per_structure() -> None:
     """Without this a choice by merit repeats the same few truths, and a random choice finds more of them."""
     triples = [(g, about, 500_000 + 10_000 * i) for i, g in enumerate(("g-1", "g-2", "g-3")) for about in ("a", "b")]
     rows = [entry(g, about=pattern(a), confidence_ppm=sure, sign=1) for g, a, sure in triples]
@@ -44,16 +44,16 @@ def test_what_several_golems_know_is_one_golem_s_with_one_entry_about_a_thing() 
     pool = merged_grimoire(grimoire(*rows))
     assert set(pool["golem_id"].to_pylist()) == {POOL}
     assert len(set(pool["structure"].to_pylist())) == pool.num_rows == 2
-    assert pool["confidence_ppm"].to_pylist() == [520_000] * 2, "the surest of each"
+    assert pool["confidence_ppm"].to_pylist() == [520_000] * 2, "the most confident entry of each structure"
 
 
-def test_a_pair_that_nobody_trades_is_refused() -> None:
+def test_more_pairs_than_golems_are_refused() -> None:
     with pytest.raises(ConfigError, match="2 golems cannot trade 3 pairs"):
         Squeeze(seed=1, golems=2, pairs=3)
 
 
 @pytest.mark.row("X-5", "INH-5")
-def test_the_command_draws_size_against_loss(tmp_path: Path) -> None:
+def test_the_command_reports_kept_value_for_each_budget(tmp_path: Path) -> None:
     output = bardo("eval", "bottleneck", *SMALL, "--out", str(tmp_path / "page"), home=tmp_path / "none")
     assert "What survives" in output
     report = json.loads((tmp_path / "page" / "report.json").read_text())

@@ -50,7 +50,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.mark.row("X-5")
-def test_a_missed_bound_is_exit_1_and_every_bound_has_its_verdict(graded: tuple[Path, str]) -> None:
+def test_a_missed_bound_exits_with_1_and_every_bound_has_a_verdict(graded: tuple[Path, str]) -> None:
     folder, verdict = graded
     report = json.loads((folder / "report.json").read_text())
     assert not report["kept"]
@@ -62,7 +62,7 @@ def test_a_missed_bound_is_exit_1_and_every_bound_has_its_verdict(graded: tuple[
 
 
 @pytest.mark.row("X-5")
-def test_the_page_shows_every_bound_and_needs_nothing_but_itself(graded: tuple[Path, str]) -> None:
+def test_the_page_shows_every_bound_and_loads_no_external_file(graded: tuple[Path, str]) -> None:
     folder, _ = graded
     page = Page((folder / "index.html").read_text())
     assert page.open == []
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_report(graded: tuple[Path, str], tmp_path:
 
 
 @pytest.mark.row("X-5")
-def test_what_cannot_be_graded_says_why(tmp_path: Path) -> None:
+def test_a_missing_trace_is_skipped_and_an_unknown_market_refused(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     output = bardo("eval", "memory", "--market", "recorded", "--trace", str(nowhere), home=tmp_path / "none")
     assert output.startswith("skipped: ")

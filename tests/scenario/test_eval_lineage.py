@@ -14,7 +14,7 @@ SMALL = ("--seeds", "1", "--golems", "1", "--days", "1", "--judged-days", "1", "
 
 
 @pytest.mark.row("X-5")
-def test_short_lives_prove_nothing_and_the_page_says_so(tmp_path: Path) -> None:
+def test_short_lives_miss_the_bounds_and_the_page_shows_it(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     words = (*SMALL, "--trace", str(nowhere), "--out", str(tmp_path / "page"))
     output = bardo("eval", "lineage", *words, home=tmp_path / "none", expect=1)

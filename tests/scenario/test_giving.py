@@ -27,13 +27,13 @@ from tests.support.owner_events import live_until
 
 
 @pytest.mark.row("INH-10")
-def test_a_bundle_is_ranked_by_what_would_surprise_a_golem(asked_home: Path) -> None:
+def test_bundle_rank_orders_entries_by_surprise_for_a_golem(asked_home: Path) -> None:
     bundles = orjson.loads(bardo("bundle", "show", "--format", "json", home=asked_home))
     heir = next(row for row in bundles if row["generation"] == 1)
     own = orjson.loads(
         bardo("bundle", "rank", heir["golem"], "--for", heir["golem"], "--format", "json", home=asked_home)
     )
-    assert {row["relation"] for row in own} == {"same"}, "who left it knows it"
+    assert {row["relation"] for row in own} == {"same"}, "a golem must rank its own entries as known"
     other = next(row for row in bundles if row["generation"] == 0)
     ranked = orjson.loads(
         bardo("bundle", "rank", heir["golem"], "--for", other["golem"], "--format", "json", home=asked_home)
@@ -45,7 +45,7 @@ def test_a_bundle_is_ranked_by_what_would_surprise_a_golem(asked_home: Path) -> 
 
 
 @pytest.mark.row("INH-11", "INH-13")
-def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_lived: Path, tmp_path: Path) -> None:
+def test_a_given_entry_is_quarantined_as_a_candidate(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")
     stores = DerivationContext.open(home)
     derive_curation(stores)
@@ -79,7 +79,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     stores.log.record([sent], NOW)
     import_bundle(stores, read_bundle_files(Path(more)), public_key=None, now=NOW)
     assert deliver_bundle.give_bundle(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, (
-        "it waits already"
+        "a second give must return the same event"
     )
     assert "a replicant's report on its hypothesis: calm seas pay" in bardo(
         "bundle", "give", other.bundle_hash[:12], "--to", golem, home=home
@@ -99,7 +99,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
 
 
 @pytest.mark.row("INH-12")
-def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: Path, tmp_path: Path) -> None:
+def test_an_heir_inherits_default_thresholds_of_its_line(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")
     stores = DerivationContext.open(home)
     life = stores.life("GolemBorn").to_pylist()[0]
@@ -122,7 +122,7 @@ def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: P
 
 
 @pytest.mark.row("INH-11", "X-4")
-def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_lived: Path, tmp_path: Path) -> None:
+def test_a_strike_withdraws_given_entries_of_the_struck_record(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")
     stores = DerivationContext.open(home)
     derive_curation(stores)
@@ -139,8 +139,8 @@ def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_live
     (lost,) = done.heirs
     assert lost.withdrawn is not None
     assert (lost.golem_id, lost.withdrawn.entry_ids) == (other, (made["entry_id"],))
-    assert withdraw(stores, now=NOW) == [], "once"
+    assert withdraw(stores, now=NOW) == [], "an entry was withdrawn twice"
     live_until(DerivationContext.open(home), 350, NOW)
     derive_curation(stores)
     rows = stores.projections.growing("curation").read(golems=[other]).to_pylist()
-    assert not [row for row in rows if row["cause_event"] == event_id], "as if it had never come"
+    assert not [row for row in rows if row["cause_event"] == event_id], "the withdrawn entry left a decision"

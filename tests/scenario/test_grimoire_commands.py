@@ -36,7 +36,7 @@ def known(home: Path) -> tuple[str, list[dict[str, Any]]]:
 
 @pytest.mark.full
 @pytest.mark.row("X-8")
-def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, tmp_path: Path) -> None:
+def test_an_owner_pins_corrects_and_retracts_entries_of_a_living_golem(home: Path, tmp_path: Path) -> None:
     golem, held = known(home)
     pinned, corrected, retracted = (row["entry_id"] for row in held[:3])
     output = bardo("grimoire", "pin", golem, pinned[:9], "--why", "I rely on it", home=home)
@@ -78,7 +78,7 @@ def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, t
 
 
 @pytest.mark.row("X-8")
-def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
+def test_an_invalid_override_is_refused_with_a_reason(home: Path) -> None:
     golem, held = known(home)
     entry, why = held[0]["entry_id"], ("--why", "I say so")
     keys = {
@@ -112,11 +112,11 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
         assert "has no verdict on whether acting pays" in bardo(
             "grimoire", "correct", golem, fact, *words, *why, home=home, expect=2
         )
-    assert DerivationContext.open(home).overrides().events == (), "nothing of it is on record"
+    assert DerivationContext.open(home).overrides().events == (), "a refused override was recorded"
 
 
 @pytest.mark.row("X-8")
-def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path) -> None:
+def test_an_override_of_a_dead_golem_is_refused_and_names_living_heirs(home: Path) -> None:
     stores = stores_at(home, POLICY)
     live_until(stores, 400, NOW)
     born, died = births(stores), set(stores.life("DeathDeclared")["golem_id"].to_pylist())

@@ -48,7 +48,7 @@ def without_heir(stores: DerivationContext) -> str:
 
 @pytest.mark.full
 @pytest.mark.row("INH-17")
-def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path) -> None:
+def test_a_successor_is_previewed_born_and_lives_in_the_next_run(home: Path) -> None:
     dead = without_heir(DerivationContext.open(home))
     answer = json_of("golem", "successor", dead, "--dry-run", home=home)
     assert answer["born"] is False
@@ -87,7 +87,7 @@ def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path)
     assert heir in other
     assert "has an heir already" in other
 
-    assert "1 died" in bardo(*RUN, home=home), "the next run of its market lives it"
+    assert "1 died" in bardo(*RUN, home=home), "the next run must include the heir"
     lived = DerivationContext.open(home)
     assert not waiting(lived)
     first = lived.log.read_stretch(["observed_at", "cycle_seen"], [heir], 1, 1).to_pylist()
@@ -95,14 +95,12 @@ def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path)
     assert golem_report(lived, heir).died is not None
     life = lived.log.life().num_rows
     bardo(*RUN, home=home)
-    assert DerivationContext.open(home).log.life().num_rows == life, (
-        "the same run again lives the same and writes nothing"
-    )
+    assert DerivationContext.open(home).log.life().num_rows == life, "a repeated run wrote something"
     assert "DIFFERENT" not in bardo("rebuild", home=home)
 
 
 @pytest.mark.row("INH-17")
-def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> None:
+def test_an_invalid_succession_is_refused_before_any_record(home: Path) -> None:
     stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     count = stores.log.life().num_rows
@@ -112,7 +110,7 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
         summon(stores, dead, HeirRequest(500_000), now=NOW)
     apart = golem_report(stores, dead.golem_id).divergence_ppm
     assert apart is not None
-    assert apart < 150_000, "this golem repeated what it was given"
+    assert apart < 150_000, "this golem must be a copy"
     with pytest.raises(SuccessionError, match=r"too similar to its inheritance.* at least 15.0% .* --force-similarity"):
         summon(stores, dead, HeirRequest(40_000_000), now=NOW)
     nothing = dead_golem(stores, dead.golem_id).__class__(dead.golem_id, dead.born, dead.died, dead.died_at, None)
@@ -134,7 +132,7 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
 
 
 @pytest.mark.row("INH-17")
-def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home: Path) -> None:
+def test_failed_provisioning_is_resumed_by_the_same_command(home: Path) -> None:
     stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     wish = HeirRequest(40_000_000, force=True)
@@ -149,11 +147,11 @@ def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home:
         summon(stores, dead, HeirRequest(45_000_000, force=True), now=NOW)
     assert summon(stores, dead, wish, now=NOW).booted
     assert due_successions(stores, NOW) == []
-    assert pc.max(stores.log.life()["recorded_at"]).as_py() == NOW, "who does not wait records no later moment"
+    assert pc.max(stores.log.life()["recorded_at"]).as_py() == NOW, "an immediate retry records no later time"
 
 
 @pytest.mark.row("INH-21")
-def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> None:
+def test_the_graveyard_lists_every_dead_golem_with_its_legacy(home: Path) -> None:
     stores = DerivationContext.open(home)
     by_key = {grave.golem_id: grave for grave in graves(stores)}
     deaths = stores.life("DeathDeclared").to_pylist()
@@ -190,7 +188,7 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
 
 
 @pytest.mark.row("INH-21")
-def test_a_fresh_start_owes_nobody(home: Path) -> None:
+def test_a_new_lineage_has_no_predecessor_and_no_bundle(home: Path) -> None:
     stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     wish = HeirRequest(30_000_000, lifespan_ticks=(60, 60))
@@ -202,7 +200,7 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     assert (birth.owner_id, birth.market, at) == (dead.born.owner_id, dead.born.market, dead.died_at)
     assert [heir.golem_id for heir in waiting(stores)] == [golem]
     declared = declare_silent_golems(stores, now=NOW, silence=timedelta(seconds=1), dry_run=True)
-    assert golem not in {item.golem_id for item in declared}, "who waits for a run is not silent"
+    assert golem not in {item.golem_id for item in declared}, "a golem that waits for a run is not silent"
     assert health_of(stores, NOW).golems.waiting == 1
     assert "log.silence" not in {fault.measure for fault in faults(health_of(stores, NOW), stores.policy)}
     assert in_force_now(stores, golem).configuration.succession.budget_usdc == 30.0

@@ -48,14 +48,12 @@ def ticks_of(stores: DerivationContext, golem: str, entry: str) -> list[int]:
 
 
 @pytest.mark.full
-def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead_leave_the_rest(
-    half_lived: Path, tmp_path: Path
-) -> None:
+def test_exported_entries_are_given_to_the_next_heir_in_a_kit(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")
     stores = DerivationContext.open(home)
     golem = max(sorted(births(stores)), key=lambda g: len(known(stores, g)))
     stale, sure = known(stores, golem)[:2]
-    assert library(home)["entries"] == [], "the living leave nothing by themselves"
+    assert library(home)["entries"] == [], "a living golem deposits no entries by itself"
     assert "golem " + golem + " lives" in bardo("library", "pull", golem, sure, *WHY, home=home, expect=2)
     assert f"entry {sure} is exported into the library of owner-1" in bardo(
         "library", "export", golem, sure[:9], *WHY, home=home
@@ -69,7 +67,9 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     for words in (("export", golem, stale), ("equip", stale)):
         bardo("library", *words, *WHY, home=home)
     wrong = min(set(ticks_of(stores, golem, stale)) - set(ticks_of(stores, golem, sure)))
-    assert strike(DerivationContext.open(home), golem, wrong, "it was wrong", now=NOW).heirs == (), "nobody has it yet"
+    assert strike(DerivationContext.open(home), golem, wrong, "it was wrong", now=NOW).heirs == (), (
+        "no golem has the entry yet"
+    )
 
     stores = stores_at(home, POLICY)
     live_until(stores, None, NOW)
@@ -80,22 +80,24 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     assert births(stores)[heir]["generation"] == 1
     assert given["quarantined"]["tick_seen"] == 0
     lost = {e["golem_id"]: e for e in stores.life("KnowledgeWithdrawn").to_pylist()}[late["golem_id"]]
-    assert (lost["withdrawn"]["entry_ids"], lost["observed_at"]) == ([stale], late["observed_at"]), "as it is born"
-    assert library(home)["waiting"] == [], "one heir has each, and no other"
+    assert (lost["withdrawn"]["entry_ids"], lost["observed_at"]) == ([stale], late["observed_at"]), (
+        "the entry must be withdrawn at birth"
+    )
+    assert library(home)["waiting"] == [], "each order must equip one heir"
     rows = stores.projections.growing("curation").read(golems=[heir]).to_pylist()
     selected_rows = [r for r in rows if r["cause_event"] == given["event_id"]]
-    assert selected_rows, "what came is judged by the heir's own knowledge"
+    assert selected_rows, "the received entries were not judged"
     assert {r["cycle"] for r in selected_rows} == {1}
 
     bardo("library", "equip", sure, *WHY, home=home)
     for name, birth in births(stores).items():
         events = birth_record(stores, name, Born.model_validate(birth), NOW).events
-        assert all(e.quarantined is None for e in events), "who is born already is given nothing anew"
+        assert all(e.quarantined is None for e in events), "a golem already born receives no kit"
 
 
 @pytest.mark.full
 @pytest.mark.row("X-4")
-def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_lived: Path, tmp_path: Path) -> None:
+def test_a_strike_withdraws_entries_received_in_a_kit(half_lived: Path, tmp_path: Path) -> None:
     stores = DerivationContext.open(copy_home(half_lived, tmp_path / "home"))
     derive_curation(stores)
     giver = max(sorted(births(stores)), key=lambda g: len(known(stores, g)))
@@ -119,20 +121,22 @@ def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_liv
     (lost,) = strike(stores, giver, tick, "it was wrong", now=NOW).heirs
     assert lost.withdrawn is not None
     assert (lost.golem_id, lost.withdrawn.entry_ids) == ("g-before", (entry,))
-    assert (lost.withdrawn.from_golem_id, lost.withdrawn.tick) == (giver, tick), "it is named whose record it was"
-    assert withdraw(stores, now=NOW) == [], "once"
-    assert equipped_structures(stores, ["g-before"]).num_rows == 0, "as if it had never come"
-    assert equipped_golem("g-later") == [(entry,)], "a kit that was ordered before and comes after"
+    assert (lost.withdrawn.from_golem_id, lost.withdrawn.tick) == (giver, tick), (
+        "the withdrawal must name the golem and tick of the record"
+    )
+    assert withdraw(stores, now=NOW) == [], "an entry was withdrawn twice"
+    assert equipped_structures(stores, ["g-before"]).num_rows == 0, "the withdrawn entry is still equipped"
+    assert equipped_golem("g-later") == [(entry,)], "a kit ordered before the strike and received after it"
 
     derive_curation(stores)
     other = next(e for e in known(stores, giver) if e != entry)
     export_entry(stores, giver, other, "it held", now=NOW)
     order_kit(stores, [other], None, None, "made without it", now=NOW)
-    assert equipped_golem("g-after") == [], "what was ordered since rests on nothing that is left out"
+    assert equipped_golem("g-after") == [], "a kit ordered after the strike loses no entry"
     assert all(table.equal for table in rebuild(stores, now=NOW))
 
 
-def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path: Path) -> None:
+def test_entries_of_a_dying_golem_can_be_pulled_for_25_seconds(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
     stores = DerivationContext.open(home)
     died = {e["golem_id"]: e["observed_at"] for e in stores.life("DeathDeclared").to_pylist()}
@@ -164,10 +168,10 @@ def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path:
     stale = life_event(golem, died[golem] + timedelta(seconds=60), EntryPulled(entry_id=entry, why="too late"))
     before = library(home, "--owner", owner)["entries"]
     DerivationContext.open(home).log.record([stale], NOW)
-    assert library(home, "--owner", owner)["entries"] == before, "a late event gives nothing, whoever recorded it"
+    assert library(home, "--owner", owner)["entries"] == before, "a late event deposited an entry"
 
 
-def test_a_bought_bundle_is_worth_thirty_percent_until_own_golems_bear_it_out(
+def test_entries_of_a_bought_bundle_start_at_30_percent_confidence(
     brief_home: Path, half_lived: Path, tmp_path: Path
 ) -> None:
     home, file = copy_home(half_lived, tmp_path / "buyer"), tmp_path / "one.tar.gz"

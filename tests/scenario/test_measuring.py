@@ -16,7 +16,7 @@ GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number 
 
 @pytest.mark.full
 @pytest.mark.row("X-5")
-def test_another_process_measures_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_in_another_process_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy()
     rows: list[float] = []
     with truth_measurement.measuring(GROUPS, lasting(800), policy) as measured:

@@ -16,7 +16,7 @@ from tests.support.bardo_command import bardo
 
 
 @pytest.mark.row("INH-15")
-def test_a_lively_home_s_order_is_what_its_twin_finds(lively_home: Path) -> None:
+def test_the_negentropy_of_a_home_equals_its_twin(lively_home: Path) -> None:
     stores = DerivationContext.open(lively_home, policy=LIVELY)
     result = order_of_home(stores)
     decisions = stores.projections.growing("curation").read().to_pylist()
@@ -34,7 +34,7 @@ def test_a_lively_home_s_order_is_what_its_twin_finds(lively_home: Path) -> None
 
 
 @pytest.mark.row("INH-15")
-def test_the_command_tells_it_and_leaves_a_page(small_home: Path, tmp_path: Path) -> None:
+def test_the_negentropy_command_writes_a_page_and_a_report(small_home: Path, tmp_path: Path) -> None:
     output = bardo("eval", "negentropy", "--out", str(tmp_path / "page"), home=small_home)
     assert "Clade " in output
     assert "undecided" in output

@@ -48,7 +48,7 @@ def files(root: Path) -> dict[str, str]:
 @pytest.mark.full
 @pytest.mark.row("X-3")
 @pytest.mark.row("X-10")
-def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_path: Path) -> None:
+def test_adopting_a_compared_policy_changes_derivation_playbooks_and_runs(home: Path, tmp_path: Path) -> None:
     (tmp_path / "warned.json").write_text(WARNED.content)
     result = json_of("whatif", "--policy", str(tmp_path / "warned.json"), home=home)
     gained = sum(row["gained"] for row in result["by_kind"])
@@ -58,7 +58,7 @@ def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_pat
     assert result["retrievals"]["decisions"] > 100
     assert {s["name"] for s in result["changed"]} >= {"curator.cluster_min", "gate.base_threshold"}
     before = files(home)
-    assert before == pages(DerivationContext.open(home)), "what is only compared changes no golem's playbook"
+    assert before == pages(DerivationContext.open(home)), "a comparison changed a playbook"
 
     beside = result["beside"]
     assert json_of("adopt", "--list", home=home) == []
@@ -84,7 +84,7 @@ def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_pat
 
 
 @pytest.mark.row("X-10")
-def test_maintenance_keeps_what_is_in_force_and_lets_go_of_what_was_compared_long_ago(home: Path) -> None:
+def test_maintenance_keeps_the_active_derivation_and_drops_old_derivations(home: Path) -> None:
     stores = DerivationContext.open(home)
     derive_everything(stores, now=NOW)
     beside = open_beside(stores, LIVELY)
@@ -93,13 +93,13 @@ def test_maintenance_keeps_what_is_in_force_and_lets_go_of_what_was_compared_lon
     assert stores.home.derivation(beside.derivation_id).exists()
     adopt(stores, beside.derivation_id, "to keep", now=NOW)
     tend(stores.home, stores.log, Policy(), now=later)
-    assert beside.projections.root.exists(), "maintenance dropped what is in force"
-    assert not stores.projections.root.exists(), "what is not in force stays longer than the policy says"
+    assert beside.projections.root.exists(), "maintenance dropped the active derivation"
+    assert not stores.projections.root.exists(), "maintenance kept an inactive derivation too long"
     assert DerivationContext.open(home).projections.read("grimoire").num_rows > 0
 
 
 @pytest.mark.row("X-10")
-def test_what_another_edition_made_is_read_and_not_continued_until_this_one_is_adopted(
+def test_a_derivation_of_another_edition_is_read_only_until_an_adoption(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
@@ -119,7 +119,7 @@ def test_what_another_edition_made_is_read_and_not_continued_until_this_one_is_a
     assert "bardo adopt" in bardo("status", home=home)
     result = what_if(stores, stores.policy, now=NOW)
     assert result.frozen is not None
-    assert result.same, "the passes are the same, whatever they call themselves"
+    assert result.same, "equal passes of another edition must give equal rows"
     assert result.name != before.derivation_id
     adopt(stores, result.name, "the new passes", now=NOW)
     after = DerivationContext.open(home)

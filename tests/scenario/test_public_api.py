@@ -1,4 +1,4 @@
-"""The public API: every name imports lazily, has documentation, and its examples give what they say."""
+"""The public API: every name imports lazily, has documentation, and its examples print the shown output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUNCTIONS = [name for name in bardo_pipeline.__all__ if hasattr(api, name) and n
 
 
 @pytest.mark.parametrize("name", bardo_pipeline.__all__)
-def test_a_public_name_is_there_and_documented(name: str) -> None:
+def test_a_public_name_exists_and_is_documented(name: str) -> None:
     assert name in dir(bardo_pipeline)
     assert (getattr(bardo_pipeline, name).__doc__ or "").strip()
 

@@ -63,7 +63,7 @@ BARDO = list({shown.command: shown for shown in SHOWN if shown.command.startswit
 QUICK = [shown for shown in BARDO if shown.command.split()[1] not in LONG]
 
 
-def test_the_pages_show_the_commands_they_promise() -> None:
+def test_the_commands_on_the_pages_exist() -> None:
     commands = {shown.command for shown in SHOWN}
     assert {"make demo", "make test", "bardo ui"} <= commands
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -203,7 +203,7 @@ def test_the_guide_shows_every_public_name() -> None:
 
 @pytest.mark.skipif("BARDO_DEMO_HOME" not in os.environ, reason="BARDO_DEMO_HOME names no home of the demo")
 @pytest.mark.parametrize("shown", [s for s in BARDO if s.output], ids=lambda s: f"{s.page}: {s.command}")
-def test_a_shown_output_is_that_of_the_demo(shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shown_output_equals_that_of_the_demo(shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Path(os.environ["BARDO_DEMO_HOME"]).resolve()
     monkeypatch.chdir(tmp_path)
     environment = {**os.environ, "BARDO_HOME": str(home), "COLUMNS": "100"}

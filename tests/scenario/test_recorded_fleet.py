@@ -31,7 +31,7 @@ def deaths(root: Path, market: Market, golems: int) -> tuple[DerivationContext, 
 
 @RECORDED
 @pytest.mark.row("P-1", "INH-1")
-def test_on_the_recorded_days_somebody_dies_and_is_succeeded(tmp_path: Path) -> None:
+def test_golems_die_and_are_succeeded_on_the_recorded_market(tmp_path: Path) -> None:
     market, _ = read_trace(DATA)
     stores, died = deaths(tmp_path / "home", market.slice(market.bars - 3_000, market.bars), 3)
     births = stores.log.life("GolemBorn")["born"].to_pylist()
@@ -47,7 +47,7 @@ def test_on_the_recorded_days_somebody_dies_and_is_succeeded(tmp_path: Path) -> 
 
 
 @pytest.mark.full
-def test_on_a_flat_market_the_same_golems_do_not_die_of_poverty(tmp_path: Path) -> None:
+def test_no_golem_dies_an_economic_death_on_a_flat_market(tmp_path: Path) -> None:
     _, died = deaths(tmp_path / "home", flat_market(bars=5_760, start=datetime(2026, 1, 1, tzinfo=UTC)), 8)
-    assert died, "somebody grows old"
+    assert died, "no golem reached its lifespan"
     assert all(d["cause"] != "economic" for d in died)

@@ -39,7 +39,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
 
 
 @pytest.mark.row("KAT-1", "KAT-2", "HB-13")
-def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores: DerivationContext) -> None:
+def test_a_large_loan_is_liquidated_in_the_crash_and_leaves_a_scar(stores: DerivationContext) -> None:
     rows = stores.log.read_cycles(["golem_id", "tick", "observed_at", "actions", "anomalies"]).to_pylist()
     taken = [row for row in rows if any(act[1] == "liquidated" for act in done([row]))]
     assert taken
@@ -58,7 +58,7 @@ def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores:
 
 
 @pytest.mark.row("KAT-2", "KAT-8")
-def test_who_dies_in_that_cycle_leaves_it_as_a_bloodstain(stores: DerivationContext) -> None:
+def test_a_liquidation_before_a_death_becomes_a_bloodstain(stores: DerivationContext) -> None:
     stained = [row for row in failures_with_scars(stores, None) if row["is_scar"] and row["is_bloodstain"]]
     own_row = next(row for row in stained if row["action_type"] == "liquidated")
     artefact = bloodstain(stores, own_row["golem_id"])
@@ -66,7 +66,7 @@ def test_who_dies_in_that_cycle_leaves_it_as_a_bloodstain(stores: DerivationCont
     assert any("a large move of the price" in statement for statement in artefact["echo"]["failure_patterns"])
 
 
-def test_a_loan_is_told_beside_the_birth_and_heirs_may_borrow_what_their_predecessors_might(
+def test_a_loan_is_granted_to_every_golem_and_its_heirs(
     stores: DerivationContext,
 ) -> None:
     births = {row["golem_id"]: row["born"] for row in stores.log.life("GolemBorn").to_pylist()}
@@ -76,5 +76,5 @@ def test_a_loan_is_told_beside_the_birth_and_heirs_may_borrow_what_their_predece
 
 
 @pytest.mark.row("P-2")
-def test_what_is_derived_of_the_indebted_is_derived_again_the_same(stores: DerivationContext) -> None:
+def test_a_rebuild_of_golems_with_loans_is_equal(stores: DerivationContext) -> None:
     assert [table.name for table in rebuild(stores, now=NOW) if not table.equal] == []

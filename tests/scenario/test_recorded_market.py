@@ -49,7 +49,7 @@ def test_the_crash_of_17_august_is_visible_in_price_gas_volume_and_liquidity(
     assert market.liquidity[after].min() < np.median(market.liquidity) / 3
 
 
-def test_what_is_not_read_is_named(recorded: tuple[Market, TraceReport]) -> None:
+def test_skipped_files_are_named_with_reasons(recorded: tuple[Market, TraceReport]) -> None:
     skipped = dict(recorded[1].files_skipped)
     assert sum("Aave" in why for why in skipped.values()) == 8
     assert any(name.endswith(".tick.csv") and "not minute bars" in why for name, why in skipped.items())

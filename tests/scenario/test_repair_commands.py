@@ -35,7 +35,7 @@ def asked(home: Path, *words: str, expect: int = 0) -> dict[str, object]:
 
 @pytest.mark.full
 @pytest.mark.row("X-4")
-def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path: Path) -> None:
+def test_a_struck_record_is_removed_and_its_removal_proven(asked_home: Path, tmp_path: Path) -> None:
     home = copy_home(asked_home, tmp_path / "home")
     golem, heir, tick, entry = inherited(DerivationContext.open(home))
     seen = f"select count(*) n from fct_ticks where golem_id = '{golem}' and tick = {tick}"
@@ -50,7 +50,7 @@ def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path:
     assert "Rows that should have been removed" in output
     assert f"tick {tick} is left out" in output
 
-    again = bardo("strike", golem, str(tick), "--why", "I say it again", home=home)
+    again = bardo("strike", golem, str(tick), "--why", "a repeated strike", home=home)
     assert "is already left out; nothing is recorded" in again
     proven = bardo("struck", "--withdrawn", home=home)
     assert "no derived row depends on" in proven
@@ -74,7 +74,7 @@ def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path:
 
 
 @pytest.mark.row("X-4")
-def test_what_cannot_be_struck_says_why(asked_home: Path, tmp_path: Path) -> None:
+def test_an_invalid_strike_or_reorg_is_refused_with_a_reason(asked_home: Path, tmp_path: Path) -> None:
     home = copy_home(asked_home, tmp_path / "home")
     golem = DerivationContext.open(home).life("GolemBorn")["golem_id"][0].as_py()
     assert "has no record of tick 9999" in bardo("strike", golem, "9999", "--why", "a lie", home=home, expect=2)

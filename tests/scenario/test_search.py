@@ -30,7 +30,7 @@ def search_json(home: Path, *words: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("MEM-10")
-def test_it_finds_entries_and_episodes_no_two_of_one_text(home: Path) -> None:
+def test_search_returns_entries_and_episodes_with_distinct_texts(home: Path) -> None:
     hits = search_json(home, "gas price in a falling trend", "--limit", "50")
     stores = DerivationContext.open(home)
     entries = {(r["entry_id"], r["golem_id"]): r["text"] for r in stores.projections.read("grimoire").to_pylist()}
@@ -47,7 +47,7 @@ def test_it_finds_entries_and_episodes_no_two_of_one_text(home: Path) -> None:
 
 
 @pytest.mark.row("MEM-10")
-def test_filters_narrow_what_is_found(home: Path) -> None:
+def test_filters_narrow_the_results(home: Path) -> None:
     gas = search_json(home, "what is usual here", "--category", "gas_timing")
     assert gas
     assert {hit["store"] for hit in gas} == {"entries"}, "an episode has no category"
@@ -61,7 +61,7 @@ def test_filters_narrow_what_is_found(home: Path) -> None:
 
 
 @pytest.mark.row("MEM-10")
-def test_of_episodes_of_one_text_the_one_that_kept_most_stands_for_all(home: Path) -> None:
+def test_episodes_of_equal_text_have_the_highest_retention_of_all(home: Path) -> None:
     stores = DerivationContext.open(home)
     rows = stores.projections.growing("episodes").read(["text", "at", "importance_tier"]).to_pylist()
     days = stores.policy.decay
@@ -78,9 +78,7 @@ def test_of_episodes_of_one_text_the_one_that_kept_most_stands_for_all(home: Pat
 
 
 @pytest.mark.row("MEM-10")
-def test_a_filter_of_episodes_is_heeded_however_many_others_are_nearer(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_episode_filter_applies_before_the_candidate_limit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "_CANDIDATES", 1)
     stores = DerivationContext.open(home)
     rows = stores.projections.growing("episodes").read(["episode_id", "regime", "text"]).to_pylist()
@@ -115,5 +113,5 @@ def test_the_table_shows_score_holders_and_text(home: Path) -> None:
         ("search gas --embedder minilm-int8", "nothing is derived by minilm-int8 here: minilm is in force"),
     ],
 )
-def test_a_wrong_search_says_how_to_ask(home: Path, words: str, cure: str) -> None:
+def test_an_invalid_search_is_refused_with_a_hint(home: Path, words: str, cure: str) -> None:
     assert cure in " ".join(bardo(*shlex.split(words), home=home, expect=2).split())

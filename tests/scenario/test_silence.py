@@ -55,7 +55,7 @@ def gone_silent(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 @pytest.mark.row("INH-2", "INH-4")
-def test_a_golem_that_falls_silent_is_declared_dead_and_leaves_its_legacy(
+def test_a_silent_golem_is_declared_dead_and_leaves_a_legacy(
     gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
 ) -> None:
     root, victim, never = gone_silent
@@ -107,7 +107,7 @@ def returning(home: Path, victim: str, never: list[bytes]) -> None:
 
 
 @pytest.mark.row("INH-2")
-def test_declared_by_two_observers_at_two_moments_it_is_one_death_and_one_legacy(
+def test_two_observers_record_one_death_and_one_legacy(
     gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
 ) -> None:
     root, victim, _ = gone_silent
@@ -140,7 +140,7 @@ def live_and_be_killed(root: str, golem_id: str) -> None:
 
 
 @pytest.mark.row("INH-2")
-def test_a_process_that_is_killed_leaves_a_legacy_with_all_that_it_had_acknowledged(
+def test_a_killed_process_leaves_a_legacy_with_all_acknowledged_records(
     gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
 ) -> None:
     root, victim, never = gone_silent
@@ -151,8 +151,10 @@ def test_a_process_that_is_killed_leaves_a_legacy_with_all_that_it_had_acknowled
     assert process.wait(60) == -9
     stores = DerivationContext.open(home)
     assert stores.log.head_of(victim).highest == LAST
-    assert declare_silent_golems(stores, now=NOW + HOUR, clock="wall") == [], "a day was not over"
-    assert declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall") == [], "what was drained came an hour later"
+    assert declare_silent_golems(stores, now=NOW + HOUR, clock="wall") == [], "less than a day of silence"
+    assert declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall") == [], (
+        "the drained records came an hour later"
+    )
     (result,) = declare_silent_golems(stores, now=NOW + 26 * HOUR, clock="wall")
     assert (result.golem_id, result.tick, result.outcome) == (victim, LAST + 10, "declared")
     assert stores.log.gaps() == ()
@@ -162,7 +164,9 @@ def test_a_process_that_is_killed_leaves_a_legacy_with_all_that_it_had_acknowled
 
 
 @pytest.mark.row("INH-2")
-def test_whose_writer_still_runs_is_left_to_it(gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path) -> None:
+def test_a_silent_golem_with_a_running_writer_is_not_declared_dead(
+    gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
+) -> None:
     root, victim, never = gone_silent
     home = copy_home(root, tmp_path / "home")
     with EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer:
@@ -177,7 +181,7 @@ def test_whose_writer_still_runs_is_left_to_it(gone_silent: tuple[Path, str, lis
 
 
 @pytest.mark.row("INH-2")
-def test_a_golem_that_was_born_and_never_ticked_dies_too(tmp_path: Path, brief_home: Path) -> None:
+def test_a_golem_without_ticks_is_declared_dead(tmp_path: Path, brief_home: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     births = to_models(DerivationContext.open(brief_home).life("GolemBorn").drop_columns("recorded_at"), LifeEvent)
     stores = DerivationContext.open(home.root)

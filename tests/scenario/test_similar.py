@@ -28,7 +28,7 @@ def searched_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return root
 
 
-def test_it_finds_episodes_that_are_on_record_no_two_of_one_text(searched_home: Path) -> None:
+def test_similar_returns_recorded_episodes_with_distinct_texts(searched_home: Path) -> None:
     printed = json.loads(bardo("similar", QUESTION, "--format", "json", "--limit", "6", home=searched_home))
     assert [list(row) for row in printed] == [["episode_id", "at", "text", "score"]] * 6
     assert len({row["text"] for row in printed}) == 6
@@ -48,7 +48,7 @@ def test_the_table_shows_id_moment_text_and_score(searched_home: Path) -> None:
     assert "falling trend" in " ".join(output.split())
 
 
-def test_one_golem_is_asked_alone(searched_home: Path) -> None:
+def test_the_golem_option_limits_results_to_one_golem(searched_home: Path) -> None:
     born = DerivationContext.open(searched_home).life("GolemBorn")["golem_id"].to_pylist()
     for golem in born[:2]:
         words = ("similar", QUESTION, "--golem", golem, "--format", "json")
@@ -57,7 +57,7 @@ def test_one_golem_is_asked_alone(searched_home: Path) -> None:
         assert {row["episode_id"].split(":")[0] for row in printed} == {golem}
 
 
-def test_what_is_remembered_later_is_found_as_well(small_home: Path, tmp_path: Path) -> None:
+def test_later_episodes_are_added_to_the_index(small_home: Path, tmp_path: Path) -> None:
     root = copy_home(small_home, tmp_path / "home")
     bardo("similar", QUESTION, home=root)
     derive_episodes(DerivationContext.open(root), now=NOW)
@@ -76,11 +76,11 @@ def test_what_is_remembered_later_is_found_as_well(small_home: Path, tmp_path: P
         ("similar gas --limit 0", "Invalid value for '--limit'"),
     ],
 )
-def test_a_wrong_question_says_how_to_ask(searched_home: Path, words: str, cure: str) -> None:
+def test_an_invalid_question_is_refused_with_a_hint(searched_home: Path, words: str, cure: str) -> None:
     assert cure in bardo(*shlex.split(words), home=searched_home, expect=2)
 
 
-def test_where_nothing_is_remembered_it_says_how_to_begin(tmp_path: Path) -> None:
+def test_a_home_without_episodes_is_refused_with_a_hint(tmp_path: Path) -> None:
     assert "bardo demo" in bardo("similar", "gas", home=tmp_path / "none", expect=2)
     assert not (tmp_path / "none").exists()
     home = Home.create(tmp_path / "home", Policy(), NOW)
@@ -88,7 +88,7 @@ def test_where_nothing_is_remembered_it_says_how_to_begin(tmp_path: Path) -> Non
 
 
 @pytest.mark.row("MEM-5")
-def test_what_may_go_is_left_out_from_its_moment_on(searched_home: Path) -> None:
+def test_expired_episodes_are_left_out(searched_home: Path) -> None:
     stores = DerivationContext.open(searched_home)
     refresh_index(stores)
     rows = stores.projections.growing("episodes").read(["episode_id", "text", "may_go_at"])
@@ -104,7 +104,7 @@ def test_what_may_go_is_left_out_from_its_moment_on(searched_home: Path) -> None
     assert similar_episodes(stores, QUESTION, at=bounds["min"]).equals(similar_episodes(stores, QUESTION))
 
 
-def test_alike_episodes_do_not_crowd_out_others(searched_home: Path) -> None:
+def test_results_are_distinct_by_text(searched_home: Path) -> None:
     stores = DerivationContext.open(searched_home)
     refresh_index(stores)
     crowd = similar_episodes(stores, QUESTION, limit=8, distinct=False)["text"].to_pylist()

@@ -1,4 +1,4 @@
-"""`bardo status`, as an operator meets it."""
+"""The command `bardo status`: its check, its thresholds and its JSON document."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_home_in_order_passes_the_check(home: Home) -> None:
     assert "Exceeded" not in output
 
 
-def test_a_broken_threshold_is_shown_and_fails_only_the_check(home: Home) -> None:
+def test_an_exceeded_threshold_is_shown_and_fails_only_the_check(home: Home) -> None:
     waiting = home.spool / "late.jsonl"
     waiting.write_bytes(b"{}\n")
     os.utime(waiting, (NOW.timestamp() - 3_600,) * 2)
@@ -38,7 +38,7 @@ def test_a_broken_threshold_is_shown_and_fails_only_the_check(home: Home) -> Non
     assert printed["faults"][0]["value"] > printed["faults"][0]["limit"] == 300.0
 
 
-def test_the_document_s_keys_stay(home: Home) -> None:
+def test_the_json_document_keeps_its_keys(home: Home) -> None:
     printed = json.loads(bardo("status", "--format", "json", home=home.root))
     assert set(printed) == {
         "home", "derivation_id", "policy_hash", "adopted", "frozen", "log", "health", "faults", "projections",
@@ -53,5 +53,5 @@ def test_the_document_s_keys_stay(home: Home) -> None:
     }  # fmt: skip
 
 
-def test_another_format_is_refused(home: Home) -> None:
+def test_an_unknown_format_is_refused(home: Home) -> None:
     assert "table or json" in bardo("status", "--format", "xml", home=home.root, expect=2)

@@ -72,7 +72,7 @@ def decides(
     return ACTIONS[int(choice.action[0])], STATUS[int(choice.status[0])]
 
 
-def test_the_first_dies_with_an_insight_that_it_had_no_time_to_confirm(stores: DerivationContext) -> None:
+def test_the_first_golem_dies_with_an_unconfirmed_insight(stores: DerivationContext) -> None:
     (death,) = [e["died"] for e in stores.life("DeathDeclared").to_pylist() if e["golem_id"] == FIRST]
     assert death["tick"] == 847
     for band in ("strained", "stretched"):
@@ -85,7 +85,7 @@ def test_the_first_dies_with_an_insight_that_it_had_no_time_to_confirm(stores: D
     assert set(published_bundles(stores)) == {FIRST, SECOND}
 
 
-def test_the_second_has_the_advice_and_it_binds_nothing(stores: DerivationContext) -> None:
+def test_the_second_golem_inherits_the_advice_but_it_blocks_no_action(stores: DerivationContext) -> None:
     (birth,) = [e["born"] for e in stores.life("GolemBorn").to_pylist() if e["golem_id"] == SECOND]
     assert birth["bundle_hash"] == published_bundles(stores)[FIRST]
     advice = known_before(stores, SECOND, 1)[ADVICE]
@@ -98,7 +98,7 @@ def test_the_second_has_the_advice_and_it_binds_nothing(stores: DerivationContex
     assert decides(stores, SECOND, 1, 0.70) == ("rebalance", "executed")
 
 
-def test_tick_63_leaves_its_first_scar_although_price_came_back(stores: DerivationContext) -> None:
+def test_tick_63_leaves_a_scar_although_the_price_returned(stores: DerivationContext) -> None:
     (scar,) = rows(stores, "scars", scar_id=f"scar-{SECOND}-1")
     assert (scar["tick"], scar["confirmed"], scar["confirmed_tick"]) == (63, "deferred", 93)
     assert (scar["outcome_class"], scar["mechanism"], scar["market_regime"]) == ("lasting", "return", "HighVol")
@@ -106,10 +106,10 @@ def test_tick_63_leaves_its_first_scar_although_price_came_back(stores: Derivati
     assert scar["causal_narrative"].endswith("the place that was left would have earned more than the new one.")
 
 
-def test_at_tick_287_everything_says_wait_and_it_acts(stores: DerivationContext) -> None:
+def test_at_tick_287_the_second_golem_acts_against_its_insight(stores: DerivationContext) -> None:
     known = known_before(stores, SECOND, 287)[ADVICE]
-    assert (known["kind"], known["sign"], known["validations"]) == ("insight", -1, 1), "its own scar agrees by now"
-    assert 600_000 < known["confidence_ppm"] < 650_000, "not sure enough to be a rule"
+    assert (known["kind"], known["sign"], known["validations"]) == ("insight", -1, 1), "its own scar agrees"
+    assert 600_000 < known["confidence_ppm"] < 650_000, "below the confidence of a heuristic"
     (record,) = stores.log.read_stretch(
         ["tick", "observation", "retrieved_entries", "actions"], [SECOND], 287, 287
     ).to_pylist()
@@ -121,7 +121,7 @@ def test_at_tick_287_everything_says_wait_and_it_acts(stores: DerivationContext)
     assert decides(stores, SECOND, 287, 0.76) == ("rebalance", "executed"), "0.76 is above the 0.7 in its playbook"
 
 
-def test_its_death_publishes_three_scars(stores: DerivationContext) -> None:
+def test_the_second_death_publishes_three_scars(stores: DerivationContext) -> None:
     left = sorted(rows(stores, "scars", golem_id=SECOND, is_bloodstain=True), key=lambda s: s["tick"])
     assert [(s["tick"], s["outcome_class"], s["confirmed"], s["seen_count"]) for s in left] == [
         (287, "lasting", "at_death", 2), (296, "lasting", "at_death", 1), (309, "drawdown", "immediate", 1),
@@ -132,7 +132,7 @@ def test_its_death_publishes_three_scars(stores: DerivationContext) -> None:
     assert locked["position_state"] == "impaired"
 
 
-def test_its_last_words_are_seven_votes_of_weight_two_and_a_half(stores: DerivationContext) -> None:
+def test_the_second_death_casts_seven_votes_of_weight_2_5(stores: DerivationContext) -> None:
     causes = {c["vote_id"] for c in rows(stores, "vote_causes", golem_id=SECOND)}
     last = [v for v in rows(stores, "votes", is_death_vote=True) if v["vote_id"] in causes]
     assert [v["weight_tenths"] for v in last] == [25] * 7
@@ -141,32 +141,32 @@ def test_its_last_words_are_seven_votes_of_weight_two_and_a_half(stores: Derivat
     assert keys[f"On base, uniswap_v3 WETH/USDC: {edge}"] > 800_000
 
 
-def test_the_third_holds_by_one_line_of_its_playbook(stores: DerivationContext) -> None:
+def test_the_third_golem_holds_by_one_line_of_its_playbook(stores: DerivationContext) -> None:
     (book,) = [b for b in rows(stores, "playbooks", golem_id=THIRD) if b["cycle"] == 0]
     assert book["version"] == 1
     assert "## rebalanceThreshold" in book["markdown"]
     assert "- volatile: 0.90" in book["markdown"].splitlines()
-    assert "- range_bound: 0.70" in book["markdown"].splitlines(), "elsewhere it goes by the default"
+    assert "- range_bound: 0.70" in book["markdown"].splitlines(), "other regimes keep the default"
     assert rule_of(FIRST, "stretched") in book["cause_entries"]
     (record,) = stores.log.read_stretch(["tick", "observation", "actions"], [THIRD], 47, 47).to_pylist()
     assert (record["observation"]["anomaly_score"], record["actions"]) == (0.71, [])
     assert decides(stores, THIRD, 47, 0.71) == ("hold", "executed")
-    assert decides(stores, THIRD, 47, 0.71, threshold=0.7) == ("rebalance", "blocked"), "and a warning stands behind it"
-    assert decides(stores, THIRD, 47, 0.95) == ("rebalance", "executed"), "far outside its range it would act"
+    assert decides(stores, THIRD, 47, 0.71, threshold=0.7) == ("rebalance", "blocked"), "a warning blocks the action"
+    assert decides(stores, THIRD, 47, 0.95) == ("rebalance", "executed"), "it acts far outside its range"
 
 
-def test_what_came_bears_the_advice_out(stores: DerivationContext) -> None:
+def test_the_third_golem_confirms_the_advice(stores: DerivationContext) -> None:
     voted = [d for d in rows(stores, "curation", golem_id=THIRD, entry_id=ADVICE) if d["cause_ticks"]]
     assert [(d["operation"], d["cycle"], d["cause_ticks"]) for d in voted] == [("reinforced", 2, [47, 77])]
     (credit,) = [c for c in rows(stores, "credits", golem_id=THIRD, entry_id=ADVICE) if c["useful"]]
     assert (credit["useful"], credit["misled"]) == (1, 0)
     line: Mapping[str, Any] = {r["golem_id"]: r for r in rows(stores, "grimoire", entry_id=ADVICE)}
     assert {g: r["generation"] for g, r in line.items()} == {FIRST: 0, SECOND: 1, THIRD: 2}
-    assert line[THIRD]["is_bloodstain"], "it was paid for with a life"
+    assert line[THIRD]["is_bloodstain"], "the advice must be a bloodstain"
 
 
 @pytest.mark.row("KAT-8")
-def test_its_bloodstain_is_one_artefact_by_content(stores: DerivationContext) -> None:
+def test_the_bloodstain_is_content_addressed(stores: DerivationContext) -> None:
     root = stores.home.root
     printed = orjson.loads(bardo("bloodstain", SECOND, "--format", "json", home=root))
     assert [s["scar_id"] for s in printed["scars"]] == [f"scar-{SECOND}-{n}" for n in (2, 3, 5)]
@@ -189,7 +189,7 @@ def test_its_bloodstain_is_one_artefact_by_content(stores: DerivationContext) ->
 
 
 @pytest.mark.row("KAT-8")
-def test_its_echo_says_nothing_of_whose_it_was(stores: DerivationContext) -> None:
+def test_the_public_bloodstain_hides_the_golem_and_its_owner(stores: DerivationContext) -> None:
     output = bardo("bloodstain", SECOND, "--format", "json", "--public", home=stores.home.root)
     echo = orjson.loads(output)
     assert echo["failure_patterns"] == [
@@ -206,7 +206,7 @@ def test_its_echo_says_nothing_of_whose_it_was(stores: DerivationContext) -> Non
     assert [word for word in sorted(hidden) if word in plain] == []
 
 
-def test_what_hurt_is_told_by_a_command(stores: DerivationContext) -> None:
+def test_the_scars_command_lists_scars_and_failures(stores: DerivationContext) -> None:
     every = bardo("scars", SECOND, "--failures", home=stores.home.root)
     assert f"scar-{SECOND}-3, bloodstain of 80 %, anxious, seen 2 times: In a volatile market" in every
     assert f"scar-{SECOND}-4, no scar (the clade knew it)" in every

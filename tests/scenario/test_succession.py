@@ -28,7 +28,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def run_of() -> fleet_run.Run:
-    """A run of three golems who all die at tick 150."""
+    """Return a run of three golems that all die at tick 150."""
     market = synthetic_market(seed=7, bars=420, start=START)
     founding = Founding(lifespan_ticks=(150, 150))
     return fleet_run.Run("s", market, golems=3, generations=2, founding=founding)
@@ -63,7 +63,7 @@ def stores(succeeded: Path, tmp_path: Path) -> DerivationContext:
 
 
 @pytest.mark.row("P-5", "INH-5")
-def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_bundle_blocks_only_its_own_heir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt: list[str] = []
 
     def bequeath_with_a_spoiler(
@@ -100,7 +100,7 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
 
 
 @pytest.mark.row("INH-6", "P-2")
-def test_an_heir_begins_with_what_crossed_and_its_records_say_so(stores: DerivationContext) -> None:
+def test_an_heir_starts_with_the_received_entries_in_cycle_0(stores: DerivationContext) -> None:
     events = stores.log.life("GolemBorn")
     births = dict(zip(events["golem_id"].to_pylist(), events["born"].to_pylist(), strict=True))
     received = stores.log.life("KnowledgeReceived")
@@ -119,17 +119,17 @@ def test_an_heir_begins_with_what_crossed_and_its_records_say_so(stores: Derivat
 
 
 @pytest.mark.row("EV-2")
-def test_the_same_run_again_changes_nothing(stores: DerivationContext) -> None:
+def test_a_repeated_run_changes_nothing(stores: DerivationContext) -> None:
     before = (stores.log.version, stores.log.life_version)
     born, records = stores.log.life("GolemBorn").num_rows, stores.log.read_cycles(["tick"]).num_rows
     again, ending = lived(stores.home.root)
     assert (again.log.version, again.log.life_version) == before
     assert (ending.births, ending.records) == (born, records)
-    assert (ending.published, ending.refused) == (6, 0), "what is out already is not refused"
+    assert (ending.published, ending.refused) == (6, 0), "published bundles are not refused again"
 
 
 @pytest.mark.row("P-2")
-def test_a_run_leaves_the_same_content_in_two_homes(stores: DerivationContext, tmp_path: Path) -> None:
+def test_a_run_derives_equal_content_in_two_homes(stores: DerivationContext, tmp_path: Path) -> None:
     item = stores
     other, _ = lived(tmp_path / "other")
     for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
@@ -138,9 +138,7 @@ def test_a_run_leaves_the_same_content_in_two_homes(stores: DerivationContext, t
 
 
 @pytest.mark.row("P-5")
-def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
-    stores: DerivationContext, tmp_path: Path
-) -> None:
+def test_only_the_bundle_altered_after_its_verdict_is_not_published(stores: DerivationContext, tmp_path: Path) -> None:
     folder, fresh = candidate_folder(stores), tmp_path / "fresh"
     Home.create(fresh, Policy(), NOW)
     rows = stores.projections.growing("candidates").read().to_pylist()
@@ -156,7 +154,7 @@ def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
 
 
 @pytest.mark.row("P-5")
-def test_an_intact_bundle_that_was_refused_is_not_published(stores: DerivationContext, tmp_path: Path) -> None:
+def test_a_refused_bundle_is_not_published(stores: DerivationContext, tmp_path: Path) -> None:
     selected = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
     victim = next(e for e in selected if e.judged is not None)
     assert victim.judged is not None

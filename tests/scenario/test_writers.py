@@ -74,17 +74,17 @@ def lived(place: Place, command: list[str | Path]) -> None:
     assert verify(place.home).clean
 
 
-def test_the_example_in_python_lives_with_the_standard_library_alone(place: Place) -> None:
+def test_the_python_example_writes_a_life_without_dependencies(place: Place) -> None:
     writer = EXAMPLES / "python" / "write_spool.py"
     lived(place, [sys.executable, "-I", "-S", writer])  # no site-packages
 
 
-def test_the_example_in_rust_lives_with_its_standard_library_alone(place: Place, tmp_path: Path) -> None:
+def test_the_rust_example_writes_a_life_without_dependencies(place: Place, tmp_path: Path) -> None:
     lived(place, [built("rust", tmp_path)])
 
 
 @pytest.mark.row("X-9")
-def test_the_signer_in_rust_signs_what_the_spool_takes_from_a_golem_with_a_key(place: Place, tmp_path: Path) -> None:
+def test_the_rust_signer_makes_signatures_that_the_spool_accepts(place: Place, tmp_path: Path) -> None:
     folder = next((path for path in CRATES if path.is_dir() and list(path.glob("ed25519-dalek-2*"))), None)
     if folder is None:
         pytest.skip(
@@ -107,8 +107,8 @@ def test_the_signer_in_rust_signs_what_the_spool_takes_from_a_golem_with_a_key(p
     assert verify(place.home).clean
 
 
-class TestTheDocument:
-    def test_its_commands_run(self, tmp_path: Path) -> None:
+class TestDocument:
+    def test_commands_run(self, tmp_path: Path) -> None:
         home = tmp_path / ".bardo"
         commands = re.findall(r"^\$ (.*?)(?: +#.*)?$", DOC, re.MULTILINE)
         ran = 0
@@ -126,7 +126,7 @@ class TestTheDocument:
         with EventLog(Home.open(home)) as log:
             assert len(log.read_cycles(["tick"])) == 250
 
-    def test_its_paths_commands_and_errors_exist(self, tmp_path: Path) -> None:
+    def test_paths_commands_and_errors_exist(self, tmp_path: Path) -> None:
         for path in re.findall(r"`((?:bardo_pipeline|examples)/[\w/.-]*)`", DOC):
             assert (ROOT / path).exists(), path
         for name in re.findall(r"^\| `(\w+)` \|", DOC, re.MULTILINE):
@@ -134,7 +134,7 @@ class TestTheDocument:
         for words in {tuple(result.split()) for result in re.findall(r"`bardo ([a-z-]+(?: [a-z]+)?)", DOC)}:
             bardo(*words, "--help", home=tmp_path)
 
-    def test_its_figures_are_the_policys(self) -> None:
+    def test_figures_equal_the_policy(self) -> None:
         writer = Policy().writer
         assert f"at most {writer.record_bytes_max // 2**20} MiB" in DOC
         assert f"blocks of {writer.spool_block_bytes // 2**20} MiB" in DOC
