@@ -26,7 +26,7 @@ def main() -> int:
     asked.add_argument("--kills", type=int, default=1_000, help="kills in all")
     asked.add_argument("--least", type=int, default=50, help="kills in each window")
     asked.add_argument("--seed", type=int, default=None, help="the seed that an earlier run printed")
-    asked.add_argument("--folder", type=Path, default=None, help="where homes lie; kept, with what went wrong")
+    asked.add_argument("--folder", type=Path, default=None, help="folder of the homes; kept, with evidence of failures")
     asked.add_argument("--cuts", type=int, default=1_000, help="power cuts, simulated")
     given = asked.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
@@ -41,10 +41,10 @@ def main() -> int:
             print(f"{time.monotonic() - began:6.0f} s: {sum(rounds.tally.kills.values())} kills", flush=True)
     print(rounds.tally.table())
     print(f"seed {seed}, {rounds.tally.rounds} rounds, {time.monotonic() - began:.0f} s")
-    for sentence in rounds.tally.says:
+    for sentence in rounds.tally.messages:
         print(sentence, file=sys.stderr)
     if not rounds.tally.clean:
-        print(f"homes with what went wrong: {folder}", file=sys.stderr)
+        print(f"evidence of failures: {folder}", file=sys.stderr)
         return 1
     if given.folder is None:
         shutil.rmtree(folder)
@@ -73,7 +73,7 @@ def _cut(count: int, seed: int) -> int:
         lines = lines_of(lives)
         idle = unneeded(lives, lines)
         for line in idle:
-            print(f"nothing is lost where this never syncs: {line}", file=sys.stderr)
+            print(f"no record is lost without this sync: {line}", file=sys.stderr)
     print(f"{len(chosen)} power cuts of {len(moments)}: {broken} times something was lost or broken; "
           f"{len(lines)} lines that sync, {len(idle)} of them for nothing; seed {seed}, "
           f"{time.monotonic() - began:.0f} s")  # fmt: skip

@@ -53,14 +53,14 @@ class Tally:
     doubled: Counter[str] = field(default_factory=Counter)
     unreadable: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
-    says: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     rounds: int = 0
     acknowledged: int = 0
 
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.lost or self.doubled or self.unreadable or self.broken or self.says)
+        return not (self.lost or self.doubled or self.unreadable or self.broken or self.messages)
 
     def left(self, kills: int, least: int) -> bool:
         """Whether more kills are needed, in total and at each kill point. A failure ends the run."""
@@ -79,7 +79,7 @@ class Tally:
             ):
                 if number:
                     counter[name] += number
-        self.says += faults.sentences()
+        self.messages += faults.sentences()
 
     def table(self) -> str:
         """Return the table of counts, one line a window."""
@@ -119,15 +119,15 @@ def _in_child(play: Callable[[Callable[[str], None]], None], writing: int, other
     for handle in others:
         os.close(handle)
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         os.write(writing, line.encode() + b"\n")
 
     code = 1
     try:
-        play(say)
+        play(report)
         code = 0
     except BaseException:
-        say("broken " + orjson.dumps(traceback.format_exc()).decode())
+        report("broken " + orjson.dumps(traceback.format_exc()).decode())
     finally:
         os._exit(code)
 
@@ -137,23 +137,23 @@ def spawn(root: Path, name: str, window: Window, seed: str, others: Iterable[int
     rng, parent = random.Random(seed), os.getpid()
 
     def over() -> bool:
-        return _curtain(root).exists() or os.getppid() != parent
+        return _end_marker(root).exists() or os.getppid() != parent
 
-    def play(say: Callable[[str], None]) -> None:
+    def play(report: Callable[[str], None]) -> None:
         point = rng.choice(window.points)
         Trap(Window(window.name, window.role, (point,)), rng.randint(1, window.passings_max), root).set()
-        ROLES[window.role](Stage(root, name, rng, say, over))
+        ROLES[window.role](Stage(root, name, rng, report, over))
 
     return Child(*fork(play, others), name, window)
 
 
-def _curtain(root: Path) -> Path:
+def _end_marker(root: Path) -> Path:
     """Return the file that exists once all writers have ended."""
     return root.with_suffix(".over")
 
 
 def listen(
-    children: list[Child], hear: Callable[[Child, str], None], gone: Callable[[Child], None] = lambda _: None
+    children: list[Child], on_line: Callable[[Child, str], None], gone: Callable[[Child], None] = lambda _: None
 ) -> dict[str, int]:
     """Read the reports of all children until they end, and return their exit statuses; kill a child that is silent for
     long.
@@ -175,7 +175,7 @@ def listen(
                 content = os.read(key.fd, 1 << 16)
                 *lines, rest[key.fd] = (rest[key.fd] + content).split(b"\n")
                 for line in lines:
-                    hear(by_pipe[key.fd], line.decode())
+                    on_line(by_pipe[key.fd], line.decode())
                 if not content:
                     waiting.unregister(key.fd)
                     os.close(key.fd)
@@ -201,8 +201,8 @@ class Round:
         if number % ROUNDS_A_HOME == 0:
             self._move(number)
         children: list[Child] = []
-        _curtain(self._root).unlink(missing_ok=True)
-        for name, window in self._cast(random.Random(f"{self.seed}/{number}")):
+        _end_marker(self._root).unlink(missing_ok=True)
+        for name, window in self._assign_windows(random.Random(f"{self.seed}/{number}")):
             seed = f"{self.seed}/{number}/{name}"
             children.append(spawn(self._root, name, window, seed, [c.pipe for c in children]))
         writing = {child.name for child in children if child.window and child.window.role in _WRITING}
@@ -210,16 +210,16 @@ class Round:
         def gone(child: Child) -> None:
             writing.discard(child.name)
             if not writing:
-                _curtain(self._root).touch()
+                _end_marker(self._root).touch()
 
-        ends = listen(children, self._hear, gone)
+        ends = listen(children, self._take_line, gone)
         struck = []
         for child in children:
             assert child.window is not None
             if os.WIFSIGNALED(ends[child.name]) and os.WTERMSIG(ends[child.name]) == signal.SIGKILL:
                 self.tally.kills[child.window.name] += 1
                 struck.append(child.window.name)
-        result = self._look()
+        result = self._check_home()
         self.tally.take(struck, result)
         if result.sentences():
             shutil.copytree(self._root, self.folder / f"evidence-{number}", dirs_exist_ok=True)
@@ -231,7 +231,7 @@ class Round:
         pid, pipe = fork(lambda _: furnish(self._root, WRITERS))
         self._finish(Child(pid, pipe, "furnish", None))
 
-    def _cast(self, rng: random.Random) -> list[tuple[str, Window]]:
+    def _assign_windows(self, rng: random.Random) -> list[tuple[str, Window]]:
         """Select four writers and one process of each other role, each under its role's window with the fewest
         kills.
         """
@@ -249,18 +249,18 @@ class Round:
             cast.append((name, window))
         return cast
 
-    def _hear(self, child: Child, line: str) -> None:
+    def _take_line(self, child: Child, line: str) -> None:
         if line.startswith("broken "):
-            self.tally.says.append(f"{child.name} ({child.window and child.window.name}): {orjson.loads(line[7:])}")
+            self.tally.messages.append(f"{child.name} ({child.window and child.window.name}): {orjson.loads(line[7:])}")
         else:
             self._ledger.take(line)
             self.tally.acknowledged += line.startswith("kept ")
 
-    def _look(self) -> Faults:
+    def _check_home(self) -> Faults:
         rows: list[str] = []
 
-        def look(say: Callable[[str], None]) -> None:
-            say("found " + recover(self._root, self._ledger.sent, self._ledger.acknowledged).packed())
+        def look(report: Callable[[str], None]) -> None:
+            report("found " + recover(self._root, self._ledger.sent, self._ledger.acknowledged).packed())
 
         child = Child(*fork(look), "recovery", None)
         ends = listen([child], lambda _, line: rows.append(line))

@@ -155,7 +155,7 @@ class Life:
         return record
 
 
-def _give_birth(life: Life) -> None:
+def _create_home(life: Life) -> None:
     furnish(life.root, 1)
 
 
@@ -251,7 +251,7 @@ def _seal(life: Life) -> None:
         life.disk.acknowledge(Key("ended", destroyed=True))
 
 
-def _talk(life: Life) -> None:
+def _send_messages(life: Life) -> None:
     with life.log() as log:
         for number in range(2):
             content = f"message {number}"
@@ -308,7 +308,7 @@ def _tear(life: Life) -> None:
     segment = max(folder.glob("*.seg"))
     content = segment.read_bytes()
     segment.write_bytes(content + content[24:200])
-    life.disk.look()
+    life.disk.scan()
 
 
 def _fail(life: Life) -> None:
@@ -317,7 +317,7 @@ def _fail(life: Life) -> None:
     tick = writer._head.highest + 1
 
     def refuse(_: int) -> None:
-        life.disk.look()
+        life.disk.scan()
         raise OSError(errno.EIO, "no")
 
     with mock.patch("os.fdatasync", refuse), suppress(JournalError):
@@ -369,7 +369,7 @@ def _make_and_drop(life: Life) -> None:
 
 
 def _with_many_ticks(life: Life) -> None:
-    _give_birth(life)
+    _create_home(life)
     with life.log() as log:
         rows = records(2_000, golems=1, prefix="many")
         life.sent |= {("many-0000", tick): digest for tick, digest in enumerate(digests_of(rows), 1)}
@@ -383,7 +383,7 @@ def _index(life: Life) -> None:
 
 def _with_a_damaged_file(life: Life) -> None:
     """Return a home with four batches, the first altered after its commit."""
-    _give_birth(life)
+    _create_home(life)
     _append_batches(life)
     _append_batches(life)
     first = min(Home.open(life.root).cycles.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
@@ -397,7 +397,7 @@ WORKLOADS = (
         "new home",
         _from_nothing,
         (
-            _give_birth,
+            _create_home,
             _append_batches,
             _append_live("one", 8),
             _drain,
@@ -405,7 +405,7 @@ WORKLOADS = (
             _append_live("two", 2),
             _close,
             _spool,
-            _talk,
+            _send_messages,
             _seal,
             _care,
             _append_batches,
@@ -419,7 +419,7 @@ WORKLOADS = (
         "torn home",
         _from_nothing,
         (
-            _give_birth,
+            _create_home,
             _append_live("one", 4),
             _restart,
             _tear,
@@ -433,16 +433,18 @@ WORKLOADS = (
     Workload(
         "killed home",
         _from_nothing,
-        (_give_birth, _append_live("one", 3), _killed(_drain, "log/cycles/_delta_log"), _drain),
+        (_create_home, _append_live("one", 3), _killed(_drain, "log/cycles/_delta_log"), _drain),
     ),
     Workload(
-        "copied home", _from_nothing, (_give_birth, _append_batches, _append_live("one", 2), _back_up, _restore, _build)
+        "copied home",
+        _from_nothing,
+        (_create_home, _append_batches, _append_live("one", 2), _back_up, _restore, _build),
     ),
     Workload(
         "busy home",
         _from_nothing,
         (
-            _give_birth,
+            _create_home,
             _append_live("one", 8),
             _drain,
             _append_more(7),
@@ -457,7 +459,7 @@ WORKLOADS = (
         "looped home",
         _from_nothing,
         (
-            _give_birth,
+            _create_home,
             _append_by_loop("one", 8),
             _drain,
             _restart,
@@ -466,7 +468,7 @@ WORKLOADS = (
             _drain,
         ),
     ),
-    Workload("tended home", _from_nothing, (_give_birth, _spool, _care)),
+    Workload("tended home", _from_nothing, (_create_home, _spool, _care)),
     Workload("full home", _with_many_ticks, (_index,)),
     Workload("empty home", _from_nothing, (_make_and_drop,)),
     Workload("damaged home", _with_a_damaged_file, (_append_batches, _care, _append_batches, _care), whole=False),
@@ -485,9 +487,9 @@ def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "drop
         rebuild(disk, life.disk.durable(cut, without=without, mode=mode))
         try:
             if not whole:
-                return list(_still_there(root, result))
+                return list(_missing_records(root, result))
             return [
-                *_gone(root, result, dict(life.sent), life.gaps),
+                *_faults_after(root, result, dict(life.sent), life.gaps),
                 *_readable_secrets(life.disk, cut, without, result),
             ]
         except Exception as error:  # a damaged home may make a library raise any exception
@@ -520,10 +522,10 @@ def failing(lives: Sequence[tuple[Workload, Life]], site: str, hint: Sequence[ob
                 result = _attempt(workload, life, site, cut, mode)
                 if result is not None:
                     return result
-    return next(filter(None, _by_turns([_attempts(workload, life, site) for workload, life in passing])), None)
+    return next(filter(None, _interleaved([_attempts(workload, life, site) for workload, life in passing])), None)
 
 
-def _by_turns(several: list[Iterator[Failure | None]]) -> Iterator[Failure | None]:
+def _interleaved(several: list[Iterator[Failure | None]]) -> Iterator[Failure | None]:
     """Interleave the attempts of all workloads, because one of them usually shows the loss soon."""
     while several:
         for attempts in list(several):
@@ -573,20 +575,20 @@ def _suspects(life: Life, site: str) -> Iterator[tuple[int, Mode]]:
             yield from ((cut, mode) for cut in dict.fromkeys(cuts_tried))
 
 
-def _still_there(root: Path, rows: Sequence[object]) -> Iterator[str]:
+def _missing_records(root: Path, rows: Sequence[object]) -> Iterator[str]:
     """Return acknowledged records that are missing from a home with a damaged file."""
     with EventLog(Home.open(root), POLICY) as log:
         there = {(row["golem_id"], row["tick"]) for row in log.read_cycles(["golem_id", "tick"]).to_pylist()}
     yield from (f"{each} is gone" for each in rows if isinstance(each, Record) and each[:2] not in there)
 
 
-def _gone(
+def _faults_after(
     root: Path, rows: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
 ) -> Iterator[str]:
-    _intrude(root, sent)
-    records_told = {(each.golem_id, each.tick): each.digest for each in rows if isinstance(each, Record)}
-    yield from _go_on(root, sent, max((tick for golem_id, tick in records_told if golem_id == LIVE), default=0))
-    faults = recover(root, sent, records_told, gaps=gaps, curate=False)
+    _append_by_intruder(root, sent)
+    acknowledged = {(each.golem_id, each.tick): each.digest for each in rows if isinstance(each, Record)}
+    yield from _continue_life(root, sent, max((tick for golem_id, tick in acknowledged if golem_id == LIVE), default=0))
+    faults = recover(root, sent, acknowledged, gaps=gaps, curate=False)
     yield from faults.sentences()
     home = Home.open(root)
     quarantined = set(_raw(home))
@@ -611,7 +613,7 @@ def _gone(
             elif isinstance(each, SentMessage):
                 contents = [message.content for message in Conversations(home, log).view(each.golem_id)]
                 if each.content not in contents:
-                    yield f"what was said is gone: {each.content}"
+                    yield f"a message is gone: {each.content}"
 
 
 def _copies(
@@ -629,20 +631,20 @@ def _copies(
             yield from (f"{each.folder}: {sentence}" for sentence in faults.sentences())
     built = [each.content for each in rows if isinstance(each, Built)]
     if built and (root / "warehouse.duckdb").read_bytes() not in (built[-1], b"newer marts"):
-        yield "the warehouse is none that was built"
+        yield "the warehouse has unknown content"
 
 
 def _indexed(home: Home, log: EventLog) -> Iterator[str]:
-    """Check that the tick index answers like a rebuilt one, whatever state its files are in."""
+    """Check that the tick index answers like a rebuilt one, for any state of its files."""
     index = TickIndex.open(home, log)
     answers = index.ticks(limit=10_000), index.phases()
     index.drop()
     index.refresh()
     if answers != (index.ticks(limit=10_000), index.phases()):
-        yield "the tick index knows something else than the log"
+        yield "the tick index differs from the log"
 
 
-def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
+def _append_by_intruder(root: Path, sent: dict[tuple[str, int], str]) -> None:
     """A second process appends a batch of the live golem, at ticks that its writer has not acknowledged."""
     home = Home.open(root)
     with EventLog(home, POLICY) as log:
@@ -655,10 +657,10 @@ def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
             sent[LIVE, tick] = digests_of(rows)[0]
 
 
-def _go_on(root: Path, sent: dict[tuple[str, int], str], value: int) -> Iterator[str]:
+def _continue_life(root: Path, sent: dict[tuple[str, int], str], value: int) -> Iterator[str]:
     """Continue the live golem from two processes, one with an earlier writer's name and one with a new name.
 
-    told: the golem's highest acknowledged tick; continuing below it would record a lost tick again and hide the
+    value: the golem's highest acknowledged tick; continuing below it would record a lost tick again and hide the
     loss.
     """
     for name in ("three", "afterwards"):

@@ -33,22 +33,20 @@ Names = dict[str, tuple[Inode, bool]]
 """Map names, or paths below the home, to (inode, whether it is a folder)."""
 
 Mode = Literal["dropped", "deleted", "named", "scattered", "strewn", "torn", "zeros", "kept", "stale", "blank", "mixed"]
-"""What becomes of what was not synced.
+"""The fate of data that was not synced.
 
-dropped: all of it is gone. deleted: but files that were taken away are gone at once. named: but all names are as they
-were last, as a file system with a journal of its own leaves them, with no byte behind them that was not synced.
-scattered, strewn: but some new names are there, and some that were taken away are gone, each by itself; not the same
-ones. torn, kept: but of what was written over and of what was added to files with durable names the first half is
-there, or all. stale:
-but files hold what was written to them first since they were synced. zeros: but files with durable names that were
-never synced have pages of zeros in their middle. blank, mixed: names as in named, and bytes as in zeros, or as in
-named, kept or zeros, file by file.
+dropped: all of it is lost. deleted: as dropped, but removed files are gone at once. named: all names are as last
+changed, as with a journaling file system, and no unsynced byte is behind them. scattered, strewn: a part of the new
+names exists and a part of the removed names is gone; each mode selects another part. torn, kept: of the bytes
+overwritten in or appended to files with durable names, the first half is there, or all. stale: files hold the first
+bytes written since their last sync. zeros: files with durable names that were never synced have pages of zeros in
+their middle. blank, mixed: names as in named; bytes as in zeros, or for each file as in named, kept or zeros.
 """
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 class Killed(BaseException):
-    """The process dies here."""
+    """A simulated kill of the process."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +108,15 @@ class Disk:
     _begun: int = 0
     _lock: RLock = field(default_factory=RLock)
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Record the changes since the last scan, although no call synced."""
         with self._lock:
-            self._look()
+            self._scan()
 
     def acknowledge(self, what: Any) -> None:
         """Record an acknowledgement."""
         with self._lock:
-            self._look()
+            self._scan()
             self.events.append(Acknowledged(what))
 
     def begin_durable(self) -> None:
@@ -140,7 +138,7 @@ class Disk:
             mock.patch("os.unlink", self._removing(os.unlink)),
         ):
             yield
-        self._look()
+        self._scan()
         for pin in self._pins.values():
             os.close(pin)
         self._pins.clear()
@@ -153,7 +151,7 @@ class Disk:
                 honest(handle)
                 return
             with self._lock:
-                self._look()
+                self._scan()
                 if path == self.kill_before:
                     self.kill_before = None
                     raise Killed
@@ -170,11 +168,11 @@ class Disk:
         def remove(path: Any, *args: Any, **more: Any) -> None:
             with self._lock:
                 honest(path, *args, **more)
-                self._look()
+                self._scan()
 
         return remove
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         """Record the changes since the last scan."""
         names: Names = {}
         for folder, folders, files in os.walk(self.root):
@@ -184,12 +182,12 @@ class Disk:
                     inode = self._pinned(path)
                     names[os.path.relpath(path, self.root)] = inode, name in folders
                     if name in files:
-                        self._look_into(path, inode)
+                        self._scan_file(path, inode)
         if names != self._names:
             self._names = names
             self.events.append(Named(names))
 
-    def _look_into(self, path: str, inode: Inode) -> None:
+    def _scan_file(self, path: str, inode: Inode) -> None:
         status = os.stat(path)
         state = status.st_mtime_ns, status.st_size
         if self._seen.get(inode) != state:

@@ -63,7 +63,7 @@ def recover(
 ) -> Faults:
     """Open the home, drain and derive, then look for each record that was sent or acknowledged.
 
-    gaps: those that there may be. curate: whether derivation is looked at, too.
+    gaps: allowed gaps. curate: whether to check derivations too.
     """
     faults = Faults()
     home = Home.open(root)
@@ -121,10 +121,10 @@ def _compare(rows: pa.Table, sent: Digests, acknowledged: Digests, faults: Fault
     there = dict(zip(keys, map(_digest, rows["content_hash"].to_pylist(), rows["payload"].to_pylist()), strict=True))
     times = Counter(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
     faults.doubled += [f"{key} is there {count} times" for key, count in times.items() if count > 1]
-    faults.doubled += [f"{key} is there and nobody sent it" for key in there if key not in sent]
+    faults.doubled += [f"{key} is there and was never sent" for key in there if key not in sent]
     faults.lost += [f"{key} is not there" for key in acknowledged if key not in there]
     fields = {**sent, **acknowledged}
-    faults.lost += [f"{key} is other than was sent" for key in there if fields.get(key, there[key]) != there[key]]
+    faults.lost += [f"{key} differs from the sent record" for key in there if fields.get(key, there[key]) != there[key]]
 
 
 def _digest(content_hash: bytes, payload: bytes | None) -> str:
@@ -151,7 +151,7 @@ def _curated(root: Path, faults: Faults) -> None:
 def _differences(stores: DerivationContext, again: DerivationContext) -> Iterator[str]:
     for name in CURATED:
         if stores.projections.digest(name) != again.projections.digest(name):
-            yield f"{name} is other than it is when it is derived at once"
+            yield f"{name} differs from a derivation in one run"
     folded = fold(stores.projections.read("curation"))
     if not folded.equals(stores.projections.read("grimoire").cast(folded.schema)):
         yield "the grimoire is not the fold of its decisions"

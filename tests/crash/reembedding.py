@@ -17,7 +17,7 @@ _EMBEDDING, _LIFE = r"log/embedding/_delta_log/\d+\.json", r"log/life/_delta_log
 _PUT = "bardo_pipeline.storage.index.episode_index:_put"
 
 POINTS: dict[str, tuple[Point, int, bool]] = {
-    "before it is on record that it began": (Point("link", "before", _EMBEDDING), 2, False),
+    "before the migration is recorded": (Point("link", "before", _EMBEDDING), 2, False),
     "before the first vectors": (Point("link", "before", _VECTORS), 1, False),
     "when half of the vectors are on record": (Point("link", "after", _VECTORS), 3, False),
     "while projections are derived": (Point("link", "after", _PROJECTED), 5, False),

@@ -52,7 +52,7 @@ class Stage:
     root: Path
     name: str
     rng: random.Random
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     over: Callable[[], bool]
 
 
@@ -93,10 +93,10 @@ def batch(stage: Stage) -> None:
             rows = records(BATCH_TICKS, golems=1, tick=number * BATCH_TICKS + 1, seed=number, prefix=stage.name)
             items = list(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), digests_of(rows), strict=True))
             for golem, tick, digest in items:
-                stage.say(f"sent {golem} {tick} {digest}")
+                stage.report(f"sent {golem} {tick} {digest}")
             log.append(rows, writer=f"batch-{stage.name}", segment=number, recorded_at=NOW)
             for golem, tick, digest in items:
-                stage.say(f"kept {golem} {tick} {digest}")
+                stage.report(f"kept {golem} {tick} {digest}")
 
 
 def digests_of(rows: pa.Table) -> list[str]:
@@ -141,9 +141,9 @@ def _write_in_threads(stage: Stage, home: Home, golems: list[str], name: str | N
         try:
             with EventWriter.open(home, golem_id, clock=_now, policy=POLICY, writer=name, drain=drain) as opened:
                 for tick, line, statement in _lines(home, golem_id):
-                    stage.say(f"sent {golem_id} {tick} {statement}")
+                    stage.report(f"sent {golem_id} {tick} {statement}")
                     opened.append(line)
-                    stage.say(f"kept {golem_id} {tick} {statement}")
+                    stage.report(f"kept {golem_id} {tick} {statement}")
         except BaseException as error:
             failed.append(error)
 
@@ -161,9 +161,9 @@ async def _write_in_coroutines(stage: Stage, home: Home, golems: list[str], name
         opening = AsyncEventWriter.open(home, golem_id, clock=_now, policy=POLICY, writer=name, drain=drain)
         async with await opening as opened:
             for tick, line, statement in _lines(home, golem_id):
-                stage.say(f"sent {golem_id} {tick} {statement}")
+                stage.report(f"sent {golem_id} {tick} {statement}")
                 await opened.append(line)
-                stage.say(f"kept {golem_id} {tick} {statement}")
+                stage.report(f"kept {golem_id} {tick} {statement}")
 
     await asyncio.gather(*(write(golem_id) for golem_id in golems))
 
@@ -204,10 +204,10 @@ def spool(stage: Stage) -> None:
             lines = {tick: line_of(golem_id, tick) for tick in range(start, start + FILE_TICKS)}
             rows = [f"{golem_id} {tick} {hashlib.sha256(line).hexdigest()[:32]}" for tick, line in lines.items()]
             for each in rows:
-                stage.say(f"sent {each}")
+                stage.report(f"sent {each}")
             drop(home, f"{stage.name}-{start}.jsonl", b"".join(line + b"\n" for line in lines.values()))
             for each in rows:
-                stage.say(f"kept {each}")
+                stage.report(f"kept {each}")
             for _ in takes.take(_now()):
                 pass
 

@@ -36,9 +36,9 @@ def undisturbed(bare_home: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 @pytest.mark.row("P-2", "MEM-6")
-@pytest.mark.parametrize(("cut_before", "goes_on"), [*((name, False) for name in CURATED), ("grimoire", True)])
-def test_a_cut_before_any_commit_is_made_good(
-    cut_before: str, goes_on: bool, bare_home: Path, undisturbed: dict[str, object], tmp_path: Path,
+@pytest.mark.parametrize(("cut_before", "same_process"), [*((name, False) for name in CURATED), ("grimoire", True)])
+def test_a_derivation_interrupted_before_any_commit_is_completed(
+    cut_before: str, same_process: bool, bare_home: Path, undisturbed: dict[str, object], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     root = copy_home(bare_home, tmp_path / "home")
@@ -55,7 +55,7 @@ def test_a_cut_before_any_commit_is_made_good(
         interrupted = DerivationContext.open(root)
         with pytest.raises(PowerCut):
             derive_curation(interrupted)
-    stores = interrupted if goes_on else DerivationContext.open(root)
+    stores = interrupted if same_process else DerivationContext.open(root)
     derive_curation(stores)
     assert {name: stores.projections.digest(name) for name in CURATED} == undisturbed
     folded = fold(stores.projections.read("curation"))
@@ -64,7 +64,7 @@ def test_a_cut_before_any_commit_is_made_good(
 
 @pytest.mark.full
 @pytest.mark.row("EV-2")
-def test_the_same_run_again_cut_off_half_way_moves_nothing_back(succeeded: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_an_interrupted_repeat_of_a_run_changes_no_projection(succeeded: Path, tmp_path: Path) -> None:  # noqa: F811
     root = copy_home(succeeded, tmp_path / "home")
     stores = DerivationContext.open(root)
     before = {name: stores.projections.digest(name) for name in CURATED}
@@ -80,7 +80,7 @@ def test_the_same_run_again_cut_off_half_way_moves_nothing_back(succeeded: Path,
     assert {name: again.projections.digest(name) for name in CURATED} == before
 
 
-def test_a_playbook_is_a_file_of_the_home(small_home: Path) -> None:
+def test_the_newest_playbooks_are_files_of_the_home(small_home: Path) -> None:
     stores = DerivationContext.open(small_home)
     newest: dict[str, str] = {}
     for row in stores.projections.read("playbooks").to_pylist():

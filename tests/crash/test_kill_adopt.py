@@ -23,7 +23,7 @@ WARNED = altered(Policy(), ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
 LIFE_COMMIT = r"log/life/_delta_log/\d+\.json"
 MOMENTS = {
     "episodes are shared": Point("rename", "before", r"derivations/.*episodes.*"),
-    "it is brought up to the log": Point("bardo_pipeline.storage.delta.replaceable_table:write_parquet", "before"),
+    "the derivation is completed": Point("bardo_pipeline.storage.delta.replaceable_table:write_parquet", "before"),
     "before the event": Point("link", "before", LIFE_COMMIT),
     "after the event": Point("link", "after", LIFE_COMMIT),
 }
@@ -37,7 +37,7 @@ def die_adopting(root: str, name: str, moment: str) -> None:
 
 
 @pytest.mark.full
-def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path, tmp_path: Path) -> None:
+def test_a_killed_adoption_is_complete_or_absent_and_resumed(brief_home: Path, tmp_path: Path) -> None:
     """Each process in turn is killed at a later point than the one before."""
     root = copy_home(brief_home, tmp_path / "home")
     stores = DerivationContext.open(root)
@@ -49,7 +49,7 @@ def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path,
         killed = CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
         killed.start()
         killed.join()
-        assert killed.exitcode == -9, f"nobody passed {moment!r}"
+        assert killed.exitcode == -9, f"no process reached {moment!r}"
         again = DerivationContext.open(root)
         adopted = adoptions_of(again.log.life("DerivationAdopted"))
         assert len(adopted) == (moment == "after the event"), moment

@@ -75,7 +75,7 @@ def read_acknowledgements(out: IO[str], most: int) -> list[tuple[int, int, str]]
 
 
 @pytest.mark.row("EV-3", "P-1")
-def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_repeatedly_killed_writers_and_drainers_store_each_record_once(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # pytest shows it when the test fails
     rng = random.Random(seed)
@@ -84,7 +84,9 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
 
     def note(k: int, acks: list[tuple[int, int, str]]) -> None:
         for tick, *link in acks:
-            assert acknowledged[k].setdefault(tick, tuple(link)) == tuple(link), "a repeat has the link it had"
+            assert acknowledged[k].setdefault(tick, tuple(link)) == tuple(link), (
+                "a repeated acknowledgement has another link"
+            )
 
     for attempt in range(ROUNDS):
         # Some processes reuse the name of a dead writer, some have a new one.
@@ -113,7 +115,7 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
         for k, line in enumerate(acknowledged):
             rows = log.read_cycles(["tick", "payload", "link"], golems=[f"golem-{k}"]).sort_by("tick").to_pylist()
             ticks = [row["tick"] for row in rows]
-            assert ticks == list(range(1, len(rows) + 1)), "none is missing and none is there twice"
+            assert ticks == list(range(1, len(rows) + 1)), "a record is missing or doubled"
             assert len(rows) >= max(line)
             assert all(row["payload"] == line_of(f"golem-{k}", row["tick"]) for row in rows)
             links = {row["tick"]: (row["link"]["number"], row["link"]["hash"].hex()) for row in rows}
@@ -125,7 +127,7 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
 
 @pytest.mark.full
 @pytest.mark.row("EV-3")
-def test_four_processes_write_at_once_and_close_in_order(tmp_path: Path) -> None:
+def test_four_concurrent_writers_store_all_acknowledged_records(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     writers = [start(home, k, f"w{k}", 1) for k in range(len(DRAINS))]
     lines = [read_acknowledgements(writer.out, TICKS) for writer in writers]

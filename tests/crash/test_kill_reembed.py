@@ -46,22 +46,24 @@ def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> DerivationCon
 
 @pytest.mark.full
 @pytest.mark.row("MEM-12")
-def test_a_migration_that_is_killed_leaves_the_old_one_in_force_and_goes_on_when_run_again(
+def test_a_killed_migration_keeps_the_old_embedder_and_resumes(
     home: Path, whole: DerivationContext, tmp_path: Path
 ) -> None:
     """Each run continues the work of the run before and is killed at a later point."""
     root, before = copy_home(home, tmp_path / "home"), DerivationContext.open(home)
     old, new = (("minilm", before), ("minilm-int8", whole))
-    says = {name: (fingerprints(stores), answers(stores)) for name, stores in (old, new)}
+    expected = {name: (fingerprints(stores), answers(stores)) for name, stores in (old, new)}
     for name, (_, _, is_switched) in POINTS.items():
         assert Forked(migrate, str(root), name).wait() == -signal.SIGKILL, name
         left = DerivationContext.open(root)
         assert left.embedder_name == ("minilm-int8" if is_switched else "minilm"), name
-        derived, answered = says[left.embedder_name]
+        derived, answered = expected[left.embedder_name]
         assert fingerprints(left) == derived, name
         assert answers(left).equals(answered), name
-    assert is_switched, "the last of them had only to end"
+    assert is_switched, "the last kill point is after the switch"
     ended = DerivationContext.open(root)
     keys = [ended.embedder.identity.key, open_embedder("minilm", root / "models").identity.key]
-    assert all(ended.log.count_vectors(key) == whole.log.count_vectors(key) for key in keys), "each vector once"
+    assert all(ended.log.count_vectors(key) == whole.log.count_vectors(key) for key in keys), (
+        "a vector is missing or doubled"
+    )
     assert verify(ended.home).clean

@@ -68,7 +68,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.mark.full
 @pytest.mark.row("EV-2", "P-1")
-def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: Home) -> None:
+def test_a_repeatedly_killed_writer_stores_each_record_once(home: Home) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # pytest shows it when the test fails
     rng = random.Random(seed)
@@ -84,7 +84,7 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
         acknowledged = max([acknowledged, *map(int, process.rest().split())])
         with EventLog(home, Policy()) as log:
             there = set(log.read_cycles(["segment"])["segment"].to_pylist())
-        assert set(range(acknowledged + 1)) <= there, "what was acknowledged is on record"
+        assert set(range(acknowledged + 1)) <= there, "an acknowledged segment is missing"
         assert there <= set(range(acknowledged + 2)), "at most one segment landed unacknowledged"
     process = start(home, "runtime", 0)
     process.go()
@@ -94,7 +94,7 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
 
 
 @pytest.mark.row("EV-2", "P-1")
-def test_two_processes_with_the_same_records_leave_each_once(home: Home) -> None:
+def test_two_processes_with_equal_records_store_each_record_once(home: Home) -> None:
     writers = [start(home, name, 0) for name in ("one", "two")]
     for writer in writers:  # both processes have opened the log and now race for every segment
         writer.go()

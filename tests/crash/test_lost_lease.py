@@ -22,7 +22,7 @@ def write_and_die(root: str) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_writer_of_another_name_begins_behind_what_was_acknowledged_though_the_lease_is_gone(tmp_path: Path) -> None:
+def test_a_new_writer_continues_after_acknowledged_records_without_the_lease(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     Forked(write_and_die, str(home.root)).wait()
     for lease in home.leases.glob("*.lease"):

@@ -17,7 +17,7 @@ from tests.crash.windows import WINDOWS
 
 
 @pytest.mark.row("EV-2", "EV-3", "P-1")
-def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path) -> None:
+def test_processes_killed_in_each_window_lose_no_acknowledged_record(tmp_path: Path) -> None:
     # In a process of its own, because a process with library threads cannot be forked safely.
     sizes = ["--kills", "11", "--least", "1", "--cuts", "0"]
     command = [sys.executable, "-m", "tests.crash", *sizes, "--folder", str(tmp_path)]
@@ -31,11 +31,11 @@ def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path
         assert (lost, doubled, unreadable, verify) == ("0", "0", "0", "clean")
 
 
-def test_the_table_shows_what_is_wrong_under_the_window_in_which_somebody_died() -> None:
+def test_the_tally_counts_faults_under_the_window_of_the_kill() -> None:
     tally = Tally()
     tally.kills["curator"] += 1
     tally.take(["curator"], Faults(lost=["one", "two"], broken=["three"]))
     (line,) = [line for line in tally.table().splitlines() if line.startswith("curator")]
     assert line.split() == ["curator", "1", "2", "0", "0", "broken"]
-    assert tally.says == ["lost: one", "lost: two", "broken: three"]
+    assert tally.messages == ["lost: one", "lost: two", "broken: three"]
     assert not tally.clean

@@ -36,9 +36,7 @@ def rng() -> random.Random:
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("at", range(len(WORKLOADS)), ids=[workload.name for workload in WORKLOADS])
-def test_after_a_power_cut_everything_that_was_acknowledged_is_there_once(
-    at: int, lives: Lives, rng: random.Random
-) -> None:
+def test_a_power_cut_loses_no_acknowledged_record(at: int, lives: Lives, rng: random.Random) -> None:
     workload, life = lives[at]
     moments = [(cut, mode) for cut in life.disk.cuts() for mode in MODES]
     for cut, mode in rng.sample(moments, min(SAMPLE, len(moments))):
@@ -46,18 +44,18 @@ def test_after_a_power_cut_everything_that_was_acknowledged_is_there_once(
 
 
 @pytest.mark.row("EV-3")
-def test_each_of_our_fsyncs_is_needed(lives: Lives, rng: random.Random) -> None:
+def test_every_fsync_is_needed(lives: Lives, rng: random.Random) -> None:
     """The golden file names every syncing line, with a workload, cut and mode in which its absence loses a record."""
     lines = lines_of(lives)
     if os.environ.get("BARDO_GOLDEN") == "write":
         assert unneeded(lives, lines, write=True) == []
     needed = set(orjson.loads(NEEDED.read_bytes()))
-    assert set(lines.values()) == needed, "a line that syncs went, or came"
+    assert set(lines.values()) == needed, "the syncing lines changed"
     some = dict(rng.sample(sorted(lines.items()), min(LINES, len(lines))))
-    assert unneeded(lives, some) == [], "what are these for?"
+    assert unneeded(lives, some) == [], "these lines sync for nothing"
 
 
-def test_a_sector_is_on_the_disk_as_a_whole_or_not_at_all() -> None:
+def test_a_torn_write_keeps_whole_sectors() -> None:
     """The sector in which a file ended also holds the bytes appended to it."""
     before, after = b"a" * 700, b"b" * 3_000
     assert torn(before, after) == b"a" * 512 + b"b" * (1_850 - 512)

@@ -2,7 +2,7 @@
 
 A window is a set of points in a record's path: a system call on a certain file, before it, after it, or in its middle.
 System calls are wrapped in the process to be killed, so the code under test does not know the points. A call by name
-("module:function") stands for work of a library outside Python.
+("module:function") wrapped for work of a library outside Python.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ WINDOWS = (
         8,
     ),
 )
-"""Every window, in the order in which a record comes to them."""
+"""Every window, in the order in which a record passes them."""
 
 
 class Trap:
@@ -170,7 +170,7 @@ class Trap:
     def _between(self, call: str, honest: Callable[..., Any]) -> Callable[..., Any]:
         points = [point for point in self._window.points if point.call == call]
 
-        def stands(*args: Any, **more: Any) -> Any:
+        def wrapped(*args: Any, **more: Any) -> Any:
             paths = [] if ":" in call else [self._below(arg) for arg in args[:2] if isinstance(arg, int | str | Path)]
             met = [p.when for p in points if not p.path or any(re.fullmatch(p.path, path) for path in paths)]
             if "before" in met:
@@ -183,7 +183,7 @@ class Trap:
                 self._passed()
             return done
 
-        return stands
+        return wrapped
 
     def _below(self, place: int | str | Path) -> str:
         """The path below the home of a file or an open handle."""

@@ -26,7 +26,7 @@ from tests.conftest import NOW, home_without_verdicts
 WARN = dg.AssetCheckSeverity.WARN
 
 
-def test_a_missing_tick_is_named(small_home: Path, tmp_path: Path) -> None:
+def test_the_gap_check_names_missing_ticks(small_home: Path, tmp_path: Path) -> None:
     known = LazyStores(small_home).stores
     golem = known.log.heads()["golem_id"][0].as_py()
     records = known.log.read_cycles(RECORD_SCHEMA.names, golems=[golem]).cast(RECORD_SCHEMA)
@@ -39,7 +39,7 @@ def test_a_missing_tick_is_named(small_home: Path, tmp_path: Path) -> None:
     assert f"| {golem} | 60 | 61 |" in check.metadata["gaps"].value
 
 
-def test_a_confidence_above_one_is_counted(copied_home: Path) -> None:
+def test_the_confidence_check_counts_values_above_1(copied_home: Path) -> None:
     home = LazyStores(copied_home)
     assert confidence_is_a_probability(home).passed
     grimoire = home.stores.projections.replaceable("grimoire")
@@ -52,7 +52,7 @@ def test_a_confidence_above_one_is_counted(copied_home: Path) -> None:
     assert check.metadata["out_of_range_count"].value == 1
 
 
-def test_a_version_of_a_playbook_that_is_missing_is_noticed(copied_home: Path) -> None:
+def test_the_playbook_check_names_golems_with_missing_versions(copied_home: Path) -> None:
     home = LazyStores(copied_home)
     assert playbook_versions_have_no_hole(home).passed
     table = home.stores.projections.growing("playbooks")
@@ -67,7 +67,7 @@ def test_a_version_of_a_playbook_that_is_missing_is_noticed(copied_home: Path) -
 
 
 @pytest.mark.row("P-5")
-def test_a_candidate_without_a_verdict_is_counted(small_home: Path, tmp_path: Path) -> None:
+def test_the_candidate_check_counts_candidates_without_a_verdict(small_home: Path, tmp_path: Path) -> None:
     home = LazyStores(home_without_verdicts(small_home, tmp_path / "home"))
     derive_everything(home.stores, now=NOW)
     check = every_candidate_passed(home)
@@ -75,9 +75,9 @@ def test_a_candidate_without_a_verdict_is_counted(small_home: Path, tmp_path: Pa
     assert check.metadata["waiting_count"].value == home.stores.projections.digest("candidates").rows > 3
 
 
-def test_the_share_of_propositions_with_a_quorum_is_shown(copied_home: Path) -> None:
+def test_the_quorum_check_shows_the_share_of_propositions(copied_home: Path) -> None:
     home = LazyStores(copied_home)
-    assert some_proposition_has_its_quorum(home).passed, "nobody voted yet"
+    assert some_proposition_has_its_quorum(home).passed, "no votes exist yet"
     derive_votes(home.stores)
     derive_consensus(home.stores)
     check = some_proposition_has_its_quorum(home)

@@ -1,4 +1,4 @@
-"""The code location: it loads with and without a home, and its graph reads by itself."""
+"""The code location: it loads with and without a home, and its graph follows the pipeline."""
 
 import os
 import subprocess
@@ -54,7 +54,9 @@ def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
 
 @pytest.mark.row("P-2")
 @pytest.mark.parametrize("node", NODES, ids=lambda n: n.key.to_user_string())
-def test_an_asset_says_what_it_is(node: dg._core.definitions.assets.graph.asset_graph.AssetNode) -> None:
+def test_an_asset_has_a_group_a_description_an_owner_and_a_schema(
+    node: dg._core.definitions.assets.graph.asset_graph.AssetNode,
+) -> None:
     assert node.group_name in {"log", "memory", "curation", "katabasis", "legacy", "library", "dreams", "marts"}
     assert len(node.description or "") > 30
     assert (
@@ -74,7 +76,7 @@ def test_every_projection_is_an_asset() -> None:
 
 
 @pytest.mark.row("P-2")
-def test_the_graph_reads_like_the_way_of_a_record() -> None:
+def test_the_asset_graph_follows_the_path_of_a_record() -> None:
     way = ["log/cycles", "episodes", "curation", "grimoire", "votes", "consensus", "fct_consensus"]
     legacy = ["grimoire", "testaments", "bundle_candidates", "verdicts", "bundles", "dim_golem"]
     for line in (way, legacy):
@@ -85,25 +87,25 @@ def test_the_graph_reads_like_the_way_of_a_record() -> None:
 
 
 @pytest.mark.row("P-2")
-def test_every_mart_of_dbt_is_an_asset_with_the_description_and_the_causes_of_its_model() -> None:
+def test_every_dbt_mart_is_an_asset_with_the_description_of_its_model() -> None:
     models = yaml.safe_load((DBT_PROJECT / "models" / "marts" / "schema.yml").read_text())["models"]
     assert {m["name"] for m in models} == {p.stem for p in (DBT_PROJECT / "models" / "marts").glob("*.sql")}
     for model in models:
         node = GRAPH.get(dg.AssetKey(model["name"]))
         assert node.description == model["description"]
         assert [c.name for c in node.metadata["dagster/column_schema"].columns] == [c["name"] for c in model["columns"]]
-        assert "bundles" in parents(model["name"]), "no mart is built while a published bundle is not what it should be"
+        assert "bundles" in parents(model["name"]), "every mart must depend on the check of published bundles"
     assert "grimoire" in parents("fct_knowledge")
     assert "log/cycles" in parents("fct_ticks")
 
 
-def test_only_the_check_of_the_bundles_stops_what_comes_after() -> None:
+def test_only_the_bundle_check_is_blocking() -> None:
     blocking = {key.name for key in GRAPH.asset_check_keys if GRAPH.get_check_spec(key).blocking}
     assert blocking == {"only_passed_bundles_are_published"}
     assert all(GRAPH.get_check_spec(key).description for key in GRAPH.asset_check_keys)
 
 
-def test_settings_of_the_instance_are_written_once(tmp_path: Path) -> None:
+def test_settings_of_the_dagster_instance_are_written_once(tmp_path: Path) -> None:
     from bardo_pipeline.policy import Policy
 
     home = Home.create(tmp_path / "home", Policy(), NOW)

@@ -51,7 +51,9 @@ def asked(home: Path) -> dg.RunRequest | dg.SkipReason:
     return evaluation
 
 
-def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResult], stores: DerivationContext) -> None:
+def test_the_dream_job_derives_episodes_curation_and_dreams(
+    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
+) -> None:
     made = materializations(runs[0])
     assert {"episodes", "curation", "grimoire", *DREAMT} <= set(made)
     for table in DREAMT:
@@ -68,14 +70,14 @@ def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResu
     assert "| imagined |" in metadata_value(made["hypotheses"], "fate")
 
 
-def test_a_second_run_finds_nothing_new(runs: list[dg.ExecuteInProcessResult]) -> None:
+def test_a_second_run_of_the_dream_job_writes_nothing(runs: list[dg.ExecuteInProcessResult]) -> None:
     first, second = (materializations(r) for r in runs)
     for table in DREAMT:
         assert metadata_value(second[table], "rows_written") == 0
         assert data_version(second[table]) == data_version(first[table])
 
 
-def test_the_schedule_comes_every_four_hours_and_runs_where_a_cycle_closed(life: Lived, tmp_path: Path) -> None:
+def test_the_schedule_runs_every_four_hours_if_a_cycle_closed(life: Lived, tmp_path: Path) -> None:
     schedule = defs.resolve_schedule_def("every_four_hours")
     assert (schedule.cron_schedule, schedule.job_name) == ("5 */4 * * *", "dream_job")
     assert "no home" in asked(tmp_path / "nothing").skip_message
@@ -86,20 +88,20 @@ def test_the_schedule_comes_every_four_hours_and_runs_where_a_cycle_closed(life:
     assert asked(stores.home.root).skip_message == "no cycle closed since the last dreams"
 
 
-def test_a_tag_asks_for_the_job_before_its_time_once_its_cycle_is_curated(life: Lived, tmp_path: Path) -> None:
+def test_the_sensor_requests_the_job_early_for_a_curated_tag(life: Lived, tmp_path: Path) -> None:
     stores = home_of(life, tmp_path / "home")
     lazy = LazyStores(stores.home.root)
 
-    def looked(cursor: str | None = None) -> dg.SensorResult:
+    def run_sensor(cursor: str | None = None) -> dg.SensorResult:
         evaluation = dreams_queued(dg.build_sensor_context(cursor=cursor, resources={"home": lazy}))
         assert isinstance(evaluation, dg.SensorResult)
         return evaluation
 
-    assert looked().run_requests in (None, [])
+    assert run_sensor().run_requests in (None, [])
     derive_curation(stores)
-    (request,) = looked().run_requests or []
+    (request,) = run_sensor().run_requests or []
     assert request.tags["bardo/why"] == "dreams are due: 1 for tagged episodes, 0 for imports"
     derive_dreams(stores)
-    assert looked().run_requests in (None, []), "it was dreamt of"
+    assert run_sensor().run_requests in (None, []), "the tag is queued once"
     dreams = stores.projections.read("dreams").to_pylist()
     assert "tag" in {row["began_by"] for row in dreams}

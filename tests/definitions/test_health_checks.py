@@ -1,4 +1,4 @@
-"""Health in Dagster: what an observation says, which check fails at which asset, and the sensor that goes red."""
+"""Health in Dagster: observations, failing checks by asset, and the sensor for backpressure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.drawn_records import records
 pytestmark = pytest.mark.row("X-11")
 
 
-class At(LazyStores):
+class StoresAt(LazyStores):
     """The stores of a home at a fixed time."""
 
     moment = NOW
@@ -36,9 +36,9 @@ class At(LazyStores):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> At:
+def home(tmp_path: Path) -> StoresAt:
     Home.create(tmp_path / "home", Policy(), NOW)
-    return At(tmp_path / "home")
+    return StoresAt(tmp_path / "home")
 
 
 @pytest.fixture
@@ -56,18 +56,20 @@ def last(instance: dg.DagsterInstance, name: str, asset: str = "log/cycles") -> 
     return record.evaluation if record else None
 
 
-def test_the_sensor_is_quiet_where_there_is_no_home(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_the_backpressure_sensor_skips_a_missing_home(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert "there is no home" in look(LazyStores(tmp_path / "none"), instance).skip_message
 
 
-def test_the_sensor_is_quiet_while_the_drainer_keeps_up(home: At, instance: dg.DagsterInstance) -> None:
+def test_the_backpressure_sensor_skips_while_the_drainer_keeps_up(home: StoresAt, instance: dg.DagsterInstance) -> None:
     with undrained(home.stores.home, timedelta(seconds=40)):
         evaluation = look(home, instance).skip_message
     assert re.match(r"1 journals hold \d\d,\d\d\d bytes", evaluation)
     assert last(instance, "journals_are_drained").passed
 
 
-def test_the_sensor_fails_while_writers_outrun_the_drainer(home: At, instance: dg.DagsterInstance) -> None:
+def test_the_backpressure_sensor_fails_while_writers_outrun_the_drainer(
+    home: StoresAt, instance: dg.DagsterInstance
+) -> None:
     result = r"writer runtime-1: .* 180 s ago is not in the log.*bardo drain"
     with undrained(home.stores.home, timedelta(minutes=3)), pytest.raises(BackpressureError, match=result):
         look(home, instance)
@@ -76,8 +78,8 @@ def test_the_sensor_fails_while_writers_outrun_the_drainer(home: At, instance: d
     assert "bardo drain" in results.description
 
 
-def test_the_sensor_is_on_from_the_start_and_fails_its_tick_in_the_daemon(
-    home: At, instance: dg.DagsterInstance
+def test_the_backpressure_sensor_runs_by_default_and_fails_its_tick(
+    home: StoresAt, instance: dg.DagsterInstance
 ) -> None:
     assert writers_outrun_the_drainer.default_status == dg.DefaultSensorStatus.RUNNING
     assert "writers_outrun_the_drainer" in {s.name for s in defs.sensors}
@@ -86,7 +88,7 @@ def test_the_sensor_is_on_from_the_start_and_fails_its_tick_in_the_daemon(
         writers_outrun_the_drainer.evaluate_tick(context)
 
 
-def test_a_check_is_told_when_it_changes_and_not_at_every_look(home: At, instance: dg.DagsterInstance) -> None:
+def test_a_check_is_recorded_only_when_its_result_changes(home: StoresAt, instance: dg.DagsterInstance) -> None:
     key = dg.AssetCheckKey(CYCLES, "journals_are_drained")
 
     def evaluations() -> int:
@@ -102,11 +104,11 @@ def test_a_check_is_told_when_it_changes_and_not_at_every_look(home: At, instanc
                 look(home, instance)
         assert evaluations() == 2
     look(home, instance)
-    assert evaluations() == 3, "closing drained it"
+    assert evaluations() == 3, "closing the writer drains its journal"
     assert last(instance, "journals_are_drained").passed
 
 
-def test_refusals_and_silence_fail_the_checks_of_the_log(home: At, instance: dg.DagsterInstance) -> None:
+def test_refusals_and_silence_fail_the_checks_of_the_log(home: StoresAt, instance: dg.DagsterInstance) -> None:
     bad = QuarantineItem("spool", "bad.jsonl", 1, None, None, "RecordError", "no number", b"{}")
     Quarantine(home.stores.home).put([bad], NOW)
     home.stores.log.append(records(10, golems=1).take([0, 1, 5]), writer="w", segment=1, recorded_at=NOW)
@@ -116,21 +118,21 @@ def test_refusals_and_silence_fail_the_checks_of_the_log(home: At, instance: dg.
     assert last(instance, "curation_is_fresh", "curation").passed
 
 
-def test_what_is_not_derived_fails_the_freshness_of_its_asset(
+def test_underived_records_fail_the_freshness_checks(
     small_home: Path, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    late = At(home_without_verdicts(small_home, tmp_path / "home"))
+    late = StoresAt(home_without_verdicts(small_home, tmp_path / "home"))
     late.moment = NOW + timedelta(hours=1)
     look(late, instance)
     for name, asset in (("episodes_are_fresh", "episodes"), ("curation_is_fresh", "curation")):
         result = last(instance, name, asset)
         assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
         assert "run the curator job" in result.description
-    assert last(instance, "marts_are_fresh", "dim_golem").passed, "there are none to be late"
+    assert last(instance, "marts_are_fresh", "dim_golem").passed, "no marts exist"
 
 
-def test_a_mart_that_was_not_built_since_is_stale(copied_home: Path, instance: dg.DagsterInstance) -> None:
-    home = At(copied_home)
+def test_an_outdated_mart_fails_its_freshness_check(copied_home: Path, instance: dg.DagsterInstance) -> None:
+    home = StoresAt(copied_home)
     warehouse = home.stores.home.warehouse
     warehouse.write_bytes(b"")
     os.utime(warehouse, (NOW.timestamp(),) * 2)

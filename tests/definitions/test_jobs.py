@@ -58,7 +58,7 @@ def runs(stores: DerivationContext) -> list[dg.ExecuteInProcessResult]:
 
 
 @pytest.mark.row("P-2", "P-3")
-def test_the_curator_derives_everything_that_the_log_holds(
+def test_the_curator_job_derives_every_table_from_the_log(
     runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
     made = materializations(runs[0])
@@ -87,7 +87,7 @@ def test_a_materialization_carries_the_fingerprint_of_its_table(
 
 
 @pytest.mark.row("P-2", "X-1")
-def test_what_is_derived_again_beside_has_the_data_version_on_record(
+def test_a_rebuild_has_the_recorded_data_versions(
     runs: list[dg.ExecuteInProcessResult], stores: DerivationContext, tmp_path: Path
 ) -> None:
     beside = DerivationContext.open(stores.home.root, beside=tmp_path / "beside")
@@ -99,9 +99,7 @@ def test_what_is_derived_again_beside_has_the_data_version_on_record(
 
 
 @pytest.mark.row("P-2")
-def test_a_materialization_says_what_it_was_made_from(
-    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
-) -> None:
+def test_a_materialization_records_its_inputs(runs: list[dg.ExecuteInProcessResult], stores: DerivationContext) -> None:
     made = materializations(runs[0])
     heads = stores.log.heads()
     for table in TABLES:
@@ -121,7 +119,7 @@ def test_a_materialization_says_what_it_was_made_from(
 
 
 @pytest.mark.row("P-2")
-def test_a_second_run_writes_nothing_and_says_the_same(runs: list[dg.ExecuteInProcessResult]) -> None:
+def test_a_second_run_writes_nothing_and_keeps_data_versions(runs: list[dg.ExecuteInProcessResult]) -> None:
     first, second = (materializations(r) for r in runs)
     for table in (*TABLES, "episode_index"):
         assert metadata_value(second[table], "rows_written") == 0, table
@@ -138,7 +136,7 @@ def test_the_checks_of_a_healthy_home_pass(runs: list[dg.ExecuteInProcessResult]
 
 
 @pytest.mark.row("X-11")
-def test_a_job_judges_health_at_its_end_and_the_observation_carries_the_measures(
+def test_a_job_checks_health_at_its_end_and_observes_the_measures(
     runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
     judged = checks(runs[1])
@@ -170,7 +168,7 @@ def test_the_rebuild_job_finds_every_projection_equal(runs: list[dg.ExecuteInPro
 
 
 @pytest.mark.row("X-2")
-def test_the_grimoire_s_materialization_shows_where_its_rules_come_from(
+def test_the_materialization_of_the_grimoire_shows_the_lineage_of_rules(
     runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
     page = metadata_value(materializations(runs[0])["grimoire"], "lineage")

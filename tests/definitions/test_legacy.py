@@ -1,4 +1,4 @@
-"""The death job: one spoilt candidate stops itself and no other; a published bundle that is altered stops the marts."""
+"""The death job: only an invalid candidate is refused; a published bundle that is altered stops the marts."""
 
 import shutil
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def story(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.mark.row("P-5", "P-3")
-def test_one_spoilt_candidate_is_refused_and_the_others_are_published(story: Story) -> None:
+def test_only_the_altered_candidate_is_refused(story: Story) -> None:
     golems = set(story.stores.projections.read("candidates")["golem_id"].to_pylist())
     assert len(golems) > 3
     assert story.result.success, "a refused bundle is no failure of the run"
@@ -55,7 +55,7 @@ def test_one_spoilt_candidate_is_refused_and_the_others_are_published(story: Sto
 
 
 @pytest.mark.row("INH-2", "INH-4")
-def test_the_job_records_the_phases_of_dying_as_the_runtime_recorded_them(story: Story, small_home: Path) -> None:
+def test_the_death_job_records_the_same_phases_as_the_runtime(story: Story, small_home: Path) -> None:
     done, lived = phases_of(story.stores), phases_of(DerivationContext.open(small_home))
     assert metadata_value(materializations(story.result)["thanatopsis"], "rows_written") == 4 * len(lived) > 12
     spoilt = story.spoilt["golem_id"]
@@ -70,7 +70,7 @@ def test_the_job_records_the_phases_of_dying_as_the_runtime_recorded_them(story:
 
 
 @pytest.mark.row("INH-17")
-def test_the_metadata_of_the_bundles_show_what_heirs_would_inherit(story: Story) -> None:
+def test_the_metadata_of_bundles_show_inheritance_previews(story: Story) -> None:
     made = materializations(story.result)["bundles"]
     seen = {item["golem_id"]: item for item in metadata_value(made, "inheritance_previews")}
     published = published_bundles(story.stores)
@@ -84,7 +84,7 @@ def test_the_metadata_of_the_bundles_show_what_heirs_would_inherit(story: Story)
 
 
 @pytest.mark.row("P-5")
-def test_the_verdict_says_what_failed(story: Story) -> None:
+def test_the_verdict_names_the_failed_expectation(story: Story) -> None:
     made = materializations(story.result)
     (line,) = [line for line in metadata_value(made["verdicts"], "judged").splitlines() if "REFUSED" in line]
     assert story.spoilt["golem_id"] in line
@@ -96,7 +96,7 @@ def test_the_verdict_says_what_failed(story: Story) -> None:
 
 
 @pytest.mark.row("P-5")
-def test_the_data_docs_of_the_run_lie_where_the_metadata_says(story: Story) -> None:
+def test_the_metadata_has_the_path_of_the_data_docs(story: Story) -> None:
     page = Path(metadata_value(materializations(story.result)["verdicts"], "data_docs_path"))
     assert page.is_relative_to(story.stores.home.root / "data_docs")
     assert page.exists()
@@ -106,7 +106,7 @@ def test_the_data_docs_of_the_run_lie_where_the_metadata_says(story: Story) -> N
 
 
 @pytest.mark.row("P-5")
-def test_the_guard_passes_where_only_passed_bundles_are_published(story: Story) -> None:
+def test_the_guard_passes_if_only_passed_bundles_are_published(story: Story) -> None:
     guard = checks(story.result)["only_passed_bundles_are_published"]
     assert guard.passed
     assert guard.blocking
@@ -128,13 +128,13 @@ def test_an_altered_bundle_stops_the_marts(
     assert not result.success
     assert invalid_publications(stores) == [altered]
     assert checks(result)["only_passed_bundles_are_published"].metadata["wrong"].value == [altered]
-    assert "grimoire" in materializations(result), "what does not hang on the bundles is derived"
+    assert "grimoire" in materializations(result), "tables that do not depend on bundles are derived"
     assert "fct_ticks" not in materializations(result)
     assert stores.home.warehouse.read_bytes() == story.stores.home.warehouse.read_bytes()
 
 
 @pytest.mark.row("P-5")
-def test_what_the_runtime_judged_gets_its_data_docs_and_the_same_verdict(copied_home: Path, at_home) -> None:
+def test_bundles_judged_by_the_runtime_get_data_docs_and_equal_verdicts(copied_home: Path, at_home) -> None:
     at_home(copied_home)
     instance = dg.DagsterInstance.ephemeral()
     only = {"asset_selection": [dg.AssetKey("verdicts")]}
@@ -145,7 +145,7 @@ def test_what_the_runtime_judged_gets_its_data_docs_and_the_same_verdict(copied_
     assert metadata_value(made, "rows_written") == 0
     assert Path(metadata_value(made, "data_docs_path")).exists()
     second = run("death_job", instance, **only)
-    assert checks(second)["verdicts_repeat"].metadata["judged_again"].value == 0, "documented once is documented"
+    assert checks(second)["verdicts_repeat"].metadata["judged_again"].value == 0, "data docs are written once"
     assert metadata_value(materializations(second)["verdicts"], "data_docs_path") == metadata_value(
         made, "data_docs_path"
     )
@@ -153,7 +153,7 @@ def test_what_the_runtime_judged_gets_its_data_docs_and_the_same_verdict(copied_
 
 
 @pytest.mark.row("P-5")
-def test_a_candidate_altered_after_its_verdict_is_noticed(copied_home: Path, at_home) -> None:
+def test_a_candidate_altered_after_its_verdict_fails_the_repeat_check(copied_home: Path, at_home) -> None:
     at_home(copied_home)
     stores = DerivationContext.open(copied_home)
     bundle_hash = stores.projections.read("candidates")["bundle_hash"][0].as_py()

@@ -37,7 +37,9 @@ def metadata_of(result: dg.ExecuteInProcessResult, step: str) -> dict[str, objec
 
 
 @pytest.mark.row("EV-6", "X-13")
-def test_the_job_says_what_it_did_and_a_second_run_finds_nothing(root: Path, instance: dg.DagsterInstance) -> None:
+def test_the_maintenance_job_reports_its_work_and_a_second_run_does_none(
+    root: Path, instance: dg.DagsterInstance
+) -> None:
     before = DerivationContext.open(root).log.read_cycles().num_rows
     first = metadata_of(run("maintenance_job", instance), "maintain_home")
     assert first["rows_rewritten"] >= before
@@ -52,7 +54,7 @@ def test_the_job_says_what_it_did_and_a_second_run_finds_nothing(root: Path, ins
 
 
 @pytest.mark.row("X-13")
-def test_a_file_that_was_altered_is_left_alone_and_fails_the_job(root: Path, instance: dg.DagsterInstance) -> None:
+def test_an_altered_file_is_not_rewritten_and_fails_the_job(root: Path, instance: dg.DagsterInstance) -> None:
     part = sorted((root / "log" / "cycles").glob("part-*.parquet"))[0]
     content = bytearray(part.read_bytes())
     third = len(content) // 3
@@ -64,33 +66,33 @@ def test_a_file_that_was_altered_is_left_alone_and_fails_the_job(root: Path, ins
 
 
 @pytest.mark.row("X-13")
-def test_dagster_forgets_its_oldest_runs_beyond_the_quota(root: Path, instance: dg.DagsterInstance) -> None:
+def test_the_oldest_dagster_runs_beyond_the_quota_are_deleted(root: Path, instance: dg.DagsterInstance) -> None:
     @dg.job(executor_def=dg.in_process_executor)
-    def forgetting() -> None:
+    def deletion_job() -> None:
         delete_old_runs()
 
     @dg.op
-    def breathe(context: dg.OpExecutionContext) -> None:
-        context.log.info("in and out")
+    def log_message(context: dg.OpExecutionContext) -> None:
+        context.log.info("a message")
 
     @dg.job
-    def living() -> None:
-        breathe()
+    def sample_job() -> None:
+        log_message()
 
-    ran = [living.execute_in_process(instance=instance).run_id for _ in range(5)]
+    ran = [sample_job.execute_in_process(instance=instance).run_id for _ in range(5)]
     policy = Policy().model_copy(update={"care": Policy().care.model_copy(update={"dagster_runs_max": 2})})
     lazy = LazyStores(root)
     lazy.__dict__["stores"] = DerivationContext.open(root, policy=policy)
-    result = forgetting.execute_in_process(instance=instance, resources={"home": lazy})
+    result = deletion_job.execute_in_process(instance=instance, resources={"home": lazy})
     assert metadata_of(result, "delete_old_runs") == {"runs_forgotten": 3, "runs_kept_max": 2}
     assert {r.run_id for r in instance.get_runs()} == {*ran[3:], result.run_id}
     left = {path.stem for path in Path(instance.root_directory).rglob("*")}
     assert [run_id in left for run_id in ran] == [False, False, False, True, True]
-    with dg.DagsterInstance.local_temp(instance.root_directory) as looked_at_later:
-        assert [bool(looked_at_later.all_logs(run_id)) for run_id in ran] == [False, False, False, True, True]
+    with dg.DagsterInstance.local_temp(instance.root_directory) as reopened:
+        assert [bool(reopened.all_logs(run_id)) for run_id in ran] == [False, False, False, True, True]
 
 
-def test_the_schedule_asks_for_a_run_where_there_is_a_home(root: Path, tmp_path: Path) -> None:
+def test_the_maintenance_schedule_requests_a_run_if_a_home_exists(root: Path, tmp_path: Path) -> None:
     def asked(folder: Path) -> dg.RunRequest | dg.SkipReason:
         return every_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
 

@@ -85,25 +85,25 @@ def riddles_in(text: str) -> bool:
     return any(re.search(pattern, text) for pattern in RIDDLES)
 
 
-def test_the_rules_find_what_they_are_for() -> None:
+def test_the_patterns_match_known_examples() -> None:
     assert riddles_in("Who comes second finds it done.")
     assert riddles_in("The writer that nobody waits for.")
     assert not riddles_in("The writer retries the commit.")
 
 
-def test_the_places_to_rewrite_become_fewer() -> None:
+def test_matches_of_the_patterns_do_not_increase() -> None:
     places = [
         f"{path.relative_to(ROOT)}: {text[:80]!r}" for path in files() for text in passages(path) if riddles_in(text)
     ]
     assert len(places) <= PLACES_MAX, "\n".join(places[-20:])
 
 
-def test_the_source_becomes_no_longer() -> None:
+def test_source_lines_do_not_increase() -> None:
     sources = (path for name in ("bardo_pipeline", "assets", "jobs", "sensors") for path in (ROOT / name).rglob("*.py"))
     assert sum(path.read_text().count("\n") for path in sources) <= LINES_MAX
 
 
-def test_a_folder_is_small_and_a_file_stem_names_one_module() -> None:
+def test_folders_are_small_and_file_stems_are_unique() -> None:
     modules = list((ROOT / "bardo_pipeline").rglob("*.py"))
     sizes = Counter(path.parent for path in modules)
     assert [folder for folder, count in sizes.items() if count > MODULES_MAX] == []

@@ -73,7 +73,7 @@ def on_record(root: Path) -> list[dict[str, Any]]:
     return [row["asked"] for row in DerivationContext.open(root).life("ModelAsked").to_pylist()]
 
 
-def test_the_job_asks_about_every_golem_that_lives_and_again_only_what_is_new(root: Path, provider: Loopback) -> None:
+def test_the_proposal_job_asks_once_about_every_living_golem(root: Path, provider: Loopback) -> None:
     provider.says(operations(EDIT))
     output = outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))
     assert (output["asked"], output["operations"], output["cost_micros"]) == (2, 2, 15_000)
@@ -83,7 +83,7 @@ def test_the_job_asks_about_every_golem_that_lives_and_again_only_what_is_new(ro
     assert len(provider.requests) == 2
 
 
-def test_a_golem_at_its_own_cap_keeps_nobody_else_from_being_asked_about(root: Path, provider: Loopback) -> None:
+def test_a_golem_over_its_cap_does_not_block_other_golems(root: Path, provider: Loopback) -> None:
     first, second = living_golems(DerivationContext.open(root))
 
     def asked(settings: ModelSettings, **caps: int) -> list[tuple[str, str]]:
@@ -94,17 +94,17 @@ def test_a_golem_at_its_own_cap_keeps_nobody_else_from_being_asked_about(root: P
 
     provider.says(operations(EDIT))
     stores, settings = DerivationContext.open(root), provider.settings
-    for name in ("another-1", "another-2", "another-3"):  # what was spent on any model counts
+    for name in ("another-1", "another-2", "another-3"):  # spending on any model counts
         propose(stores, first, ModelSettings("openai-chat", name, settings.url), clock=lambda: NOW)
     prompts = [question(stores, golem)[1] for golem in (first, second)]
     most = max(most_micros(settings, prompt.size_bytes, Policy().gateway) for prompt in prompts if prompt)
     assert asked(settings, golem_day_micros_max=most) == [(first, "over_cap"), (second, "answered")]
     other = ModelSettings("openai-chat", "loopback-2", settings.url)
-    assert asked(other, day_micros_max=1) == [(first, "over_cap")], "what the day does not bear ends the round"
+    assert asked(other, day_micros_max=1) == [(first, "over_cap")], "the daily cap ends the round"
 
 
 @pytest.mark.row("INH-3")
-def test_the_job_has_testaments_phrased_where_the_configuration_wants_that(
+def test_the_job_phrases_testaments_if_configured(
     copied_home: Path, at_home: Callable[[Path], Path], provider: Loopback
 ) -> None:
     def phrased() -> dict[str, Any]:
@@ -142,7 +142,7 @@ def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
 # the command
 
 
-def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provider: Loopback) -> None:
+def test_the_propose_command_shows_operations_and_cost(root: Path, provider: Loopback) -> None:
     provider.says(operations(EDIT))
     golem = living_golems(DerivationContext.open(root))[0]
     output = bardo("propose", golem, home=root)
@@ -154,7 +154,7 @@ def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provid
     assert len(provider.requests) == 2
 
 
-def test_a_dry_run_prints_the_question_and_asks_nothing(root: Path, provider: Loopback) -> None:
+def test_a_dry_run_prints_the_prompt_and_sends_no_request(root: Path, provider: Loopback) -> None:
     golem = living_golems(DerivationContext.open(root))[0]
     output = bardo("propose", golem, "--dry-run", home=root)
     assert "of $0.2500 spent today (at most 5% of its daily budget of $10.00)" in output
@@ -173,7 +173,7 @@ def test_a_dry_run_prints_the_question_and_asks_nothing(root: Path, provider: Lo
         (Reply(refusal="I give no financial advice"), "no financial advice"),
     ],
 )
-def test_an_answer_that_is_of_no_use_is_one_clear_line_and_nothing_is_lost(
+def test_an_invalid_answer_is_recorded_and_reported_without_traceback(
     root: Path, provider: Loopback, answer: Reply, named: str
 ) -> None:
     provider.says(answer)
@@ -187,9 +187,7 @@ def test_an_answer_that_is_of_no_use_is_one_clear_line_and_nothing_is_lost(
     assert bardo("propose", "--all", home=root, expect=1)
 
 
-def test_without_a_model_or_a_golem_the_command_says_what_is_missing(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_propose_command_is_refused_without_a_model_or_a_golem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BARDO_MODEL", raising=False)
     assert "set BARDO_MODEL to PROVIDER:MODEL" in bardo("propose", "--all", home=root, expect=2)
     assert "name one golem, or give --all" in bardo("propose", home=root, expect=2)

@@ -1,4 +1,4 @@
-"""Sensors and the schedule: when they ask for a run, when they do not, and what they remember."""
+"""Sensors and the schedule: when they request a run, and their cursors."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from jobs.schedules import every_ten_minutes
 from sensors.home_sensors import cycles_closed, deaths_recorded
 from tests.conftest import NOW, home_without_verdicts
 
-Look = Callable[[str | None], dg.SensorResult | dg.SkipReason]
+Evaluator = Callable[[str | None], dg.SensorResult | dg.SkipReason]
 
 
 def death(golem_id: str) -> LifeEvent:
@@ -38,7 +38,7 @@ def death(golem_id: str) -> LifeEvent:
     return life_event(golem_id, NOW + timedelta(minutes=int(golem_id[2:])), died)
 
 
-def looking(sensor: dg.SensorDefinition, root: Path) -> Look:
+def evaluator(sensor: dg.SensorDefinition, root: Path) -> Evaluator:
     def look(cursor: str | None) -> dg.SensorResult | dg.SkipReason:
         lazy = LazyStores(root)
         context = dg.build_sensor_context(cursor=cursor, resources={"home": lazy})
@@ -56,97 +56,97 @@ def empty(tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(root)
 
 
-def asked(result: dg.SensorResult | dg.SkipReason) -> list[str]:
+def run_keys(result: dg.SensorResult | dg.SkipReason) -> list[str]:
     return [r.run_key for r in result.run_requests or []] if isinstance(result, dg.SensorResult) else []
 
 
 @pytest.mark.row("P-3")
 class TestDeathsRecorded:
-    def test_without_a_home_it_says_so(self, tmp_path: Path) -> None:
-        evaluation = looking(deaths_recorded, tmp_path / "nowhere")(None)
+    def test_a_missing_home_is_skipped(self, tmp_path: Path) -> None:
+        evaluation = evaluator(deaths_recorded, tmp_path / "nowhere")(None)
         assert isinstance(evaluation, dg.SkipReason)
         assert "there is no home" in evaluation.skip_message
         assert not (tmp_path / "nowhere").exists()
 
-    def test_the_first_look_finds_the_deaths_that_are_there(self, empty: DerivationContext) -> None:
+    def test_the_first_tick_requests_a_run_for_existing_deaths(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1"), death("g-2")], NOW)
-        evaluation = looking(deaths_recorded, empty.home.root)(None)
+        evaluation = evaluator(deaths_recorded, empty.home.root)(None)
         (request,) = evaluation.run_requests
         assert request.run_key.endswith(f"/life-{empty.log.life_version}")
         assert request.tags["bardo/why"] == "g-1, g-2 died"
 
-    def test_the_second_look_finds_none(self, empty: DerivationContext) -> None:
+    def test_the_second_tick_requests_no_run(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = looking(deaths_recorded, empty.home.root)
+        look = evaluator(deaths_recorded, empty.home.root)
         evaluation = look(look(None).cursor)
-        assert asked(evaluation) == []
+        assert run_keys(evaluation) == []
         assert evaluation.skip_reason.skip_message == "no death since the last look"
 
-    def test_a_later_death_asks_again_for_itself_alone(self, empty: DerivationContext) -> None:
+    def test_a_later_death_requests_its_own_run(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = looking(deaths_recorded, empty.home.root)
+        look = evaluator(deaths_recorded, empty.home.root)
         first = look(None)
         empty.log.record([death("g-2")], NOW)
         second = look(first.cursor)
         assert second.run_requests[0].tags["bardo/why"] == "g-2 died"
-        assert asked(first) != asked(second)
+        assert run_keys(first) != run_keys(second)
 
-    def test_a_death_recorded_twice_asks_once(self, empty: DerivationContext) -> None:
+    def test_a_repeated_death_requests_no_second_run(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = looking(deaths_recorded, empty.home.root)
+        look = evaluator(deaths_recorded, empty.home.root)
         first = look(None)
         empty.log.record([death("g-1")], NOW)
-        assert asked(look(first.cursor)) == []
+        assert run_keys(look(first.cursor)) == []
 
-    def test_two_looks_at_the_same_log_ask_under_the_same_key(self, empty: DerivationContext) -> None:
+    def test_two_ticks_on_the_same_log_use_the_same_run_key(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = looking(deaths_recorded, empty.home.root)
-        assert asked(look(None)) == asked(look(None)), "a look whose cursor was lost starts no second run"
+        look = evaluator(deaths_recorded, empty.home.root)
+        assert run_keys(look(None)) == run_keys(look(None)), "a lost cursor must not start a second run"
 
-    def test_a_look_that_finds_nothing_moves_on(self, empty: DerivationContext, small_home: Path) -> None:
-        look = looking(deaths_recorded, empty.home.root)
+    def test_a_tick_without_deaths_advances_the_cursor(self, empty: DerivationContext, small_home: Path) -> None:
+        look = evaluator(deaths_recorded, empty.home.root)
         before = look(None)
         born = DerivationContext.open(small_home).log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
         empty.log.record([LifeEvent.model_validate(born[0])], NOW)
         after = look(before.cursor)
-        assert asked(after) == []
+        assert run_keys(after) == []
         assert json.loads(after.cursor)["life_version"] == empty.log.life_version
 
-    def test_the_cursor_of_another_home_counts_for_nothing(self, empty: DerivationContext, tmp_path: Path) -> None:
+    def test_the_cursor_of_another_home_is_ignored(self, empty: DerivationContext, tmp_path: Path) -> None:
         other = Home.create(tmp_path / "other", Policy(), NOW + timedelta(days=1))
         stores = DerivationContext.open(other.root)
         stores.log.record([death("g-1")], NOW)
         ahead = json.dumps({"home": empty.home.created_at.isoformat(), "log_version": 900, "life_version": 900})
-        assert len(asked(looking(deaths_recorded, other.root)(ahead))) == 1
+        assert len(run_keys(evaluator(deaths_recorded, other.root)(ahead))) == 1
 
     @pytest.mark.parametrize("cursor", ["", "17", "{", '{"home": 1}', "[]"])
-    def test_a_cursor_that_cannot_be_read_is_a_first_look(self, empty: DerivationContext, cursor: str) -> None:
+    def test_an_unreadable_cursor_is_ignored(self, empty: DerivationContext, cursor: str) -> None:
         empty.log.record([death("g-1")], NOW)
-        assert len(asked(looking(deaths_recorded, empty.home.root)(cursor))) == 1
+        assert len(run_keys(evaluator(deaths_recorded, empty.home.root)(cursor))) == 1
 
 
 @pytest.mark.row("P-3")
 class TestCyclesClosed:
-    def test_closed_cycles_ask_for_the_curator_once(self, small_home: Path, tmp_path: Path) -> None:
+    def test_closed_cycles_request_one_curator_run(self, small_home: Path, tmp_path: Path) -> None:
         root = home_without_verdicts(small_home, tmp_path / "home")
-        look = looking(cycles_closed, root)
+        look = evaluator(cycles_closed, root)
         first = look(None)
         assert "closed cycles of" in first.run_requests[0].tags["bardo/why"]
         again = look(first.cursor)
         assert isinstance(again, dg.SkipReason)
         assert again.skip_message == "nothing was recorded since the last look"
 
-    def test_what_is_recorded_without_closing_a_cycle_asks_for_nothing(self, empty: DerivationContext) -> None:
-        look = looking(cycles_closed, empty.home.root)
+    def test_records_that_close_no_cycle_request_no_run(self, empty: DerivationContext) -> None:
+        look = evaluator(cycles_closed, empty.home.root)
         first = look(None)
-        assert asked(first) == []
+        assert run_keys(first) == []
         empty.log.record([death("g-1")], NOW)
         second = look(first.cursor)
-        assert asked(second) == []
+        assert run_keys(second) == []
         assert second.cursor != first.cursor
 
-    def test_without_a_home_it_says_so(self, tmp_path: Path) -> None:
-        assert "there is no home" in looking(cycles_closed, tmp_path / "nowhere")(None).skip_message
+    def test_a_missing_home_is_skipped(self, tmp_path: Path) -> None:
+        assert "there is no home" in evaluator(cycles_closed, tmp_path / "nowhere")(None).skip_message
 
 
 @pytest.mark.row("P-3")
@@ -154,7 +154,7 @@ class TestEveryTenMinutes:
     def tick(self, root: Path) -> dg.RunRequest | dg.SkipReason:
         return every_ten_minutes(dg.build_schedule_context(resources={"home": LazyStores(root)}))
 
-    def test_it_runs_where_something_is_new_and_skips_where_nothing_is(self, small_home: Path, tmp_path: Path) -> None:
+    def test_the_schedule_runs_only_if_work_is_pending(self, small_home: Path, tmp_path: Path) -> None:
         root = home_without_verdicts(small_home, tmp_path / "home")
         assert "closed cycles of" in self.tick(root).tags["bardo/why"]
         stores = DerivationContext.open(root)
@@ -166,5 +166,5 @@ class TestEveryTenMinutes:
         assert isinstance(skipped, dg.SkipReason)
         assert skipped.skip_message == "no cycle closed since the last run"
 
-    def test_without_a_home_it_skips(self, tmp_path: Path) -> None:
+    def test_the_schedule_skips_a_missing_home(self, tmp_path: Path) -> None:
         assert "there is no home" in self.tick(tmp_path / "nowhere").skip_message

@@ -1,4 +1,4 @@
-"""The sensor for silence and its job: who is silent by the market's clock is asked for once, and declared dead."""
+"""The sensor for silence and its job: a golem silent by the market's clock is requested once and declared dead."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def look(root: Path) -> dg.RunRequest | dg.SkipReason:
     return evaluation
 
 
-def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
+def test_a_silent_golem_is_requested_once_and_declared_dead_by_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "home"
@@ -50,10 +50,10 @@ def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
     evaluation = look(root)
     assert isinstance(evaluation, dg.RunRequest)
     assert evaluation.tags["bardo/why"] == f"{ids['early']} fell silent"
-    assert look(root).run_key == evaluation.run_key, "the same silence is asked for once"
+    assert look(root).run_key == evaluation.run_key, "the same silence must have the same run key"
     with EventWriter.open(Home.open(root), ids["early"], clock=lambda: NOW, drain="nobody"):
-        assert isinstance(look(root), dg.SkipReason), "whose writer runs is left to it"
-    assert look(root).run_key == evaluation.run_key, "and asked for when that has ended"
+        assert isinstance(look(root), dg.SkipReason), "a golem with a running writer is skipped"
+    assert look(root).run_key == evaluation.run_key, "the golem is requested after its writer closed"
     monkeypatch.setenv("BARDO_HOME", str(root))
     done = run("observe_job", dg.DagsterInstance.ephemeral())
     assert done.success
@@ -65,7 +65,7 @@ def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
     assert DerivationContext.open(root).life("DeathDeclared").num_rows == 1
 
 
-def test_where_there_is_no_home_or_nobody_it_says_so(tmp_path: Path) -> None:
+def test_the_silence_sensor_skips_a_missing_home_and_an_empty_home(tmp_path: Path) -> None:
     assert "there is no home" in look(tmp_path / "nowhere").skip_message
     settled(tmp_path / "home")
     assert "no living golem is silent" in look(tmp_path / "home").skip_message

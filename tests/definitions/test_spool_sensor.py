@@ -30,7 +30,7 @@ def root(tmp_path: Path, at_home) -> Path:
     return at_home(Home.create(tmp_path / "home", Policy(), NOW).root)
 
 
-def test_files_in_the_spool_ask_for_one_run_that_takes_them_all(root: Path) -> None:
+def test_spool_files_request_one_run_that_ingests_all(root: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         assert look(root, instance).skip_message == "the spool is empty"
         (root / "spool" / "a.jsonl").write_bytes(b"\n".join(LINES[:10]))
@@ -51,7 +51,7 @@ def test_files_in_the_spool_ask_for_one_run_that_takes_them_all(root: Path) -> N
         assert len(log.read_cycles(["tick"])) == 20
 
 
-def test_no_second_run_is_asked_for_while_one_is_under_way_and_one_is_after_a_failure(root: Path) -> None:
+def test_an_active_run_blocks_another_request_until_it_fails(root: Path) -> None:
     (root / "spool" / "a.jsonl").write_bytes(LINES[0])
     with dg.DagsterInstance.ephemeral() as instance:
         under_way = instance.add_run(
@@ -64,6 +64,6 @@ def test_no_second_run_is_asked_for_while_one_is_under_way_and_one_is_after_a_fa
         assert isinstance(look(root, instance), dg.RunRequest)
 
 
-def test_without_a_home_it_says_so(tmp_path: Path) -> None:
+def test_the_spool_sensor_skips_a_missing_home(tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         assert "there is no home" in look(tmp_path / "nowhere", instance).skip_message

@@ -29,7 +29,7 @@ def root(kept: Path, tmp_path: Path, at_home: Callable[[Path], Path]) -> Path:
 
 
 @pytest.mark.row("P-3", "X-9")
-def test_the_job_says_what_it_walked(root: Path) -> None:
+def test_the_verification_job_reports_digest_and_record_count(root: Path) -> None:
     result = run("verification_job", dg.DagsterInstance.ephemeral())
     (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
     by_key = {name: value.value for name, value in output.step_output_data.metadata.items()}
@@ -38,7 +38,7 @@ def test_the_job_says_what_it_walked(root: Path) -> None:
 
 
 @pytest.mark.row("P-3", "X-9")
-def test_the_job_fails_and_names_what_is_broken(root: Path) -> None:
+def test_the_verification_job_fails_and_names_broken_files(root: Path) -> None:
     path = tampered_homes.data_files(Home.open(root))[0]
     path.write_bytes(path.read_bytes()[:-1] + b"2")
     result = run("verification_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)
@@ -50,7 +50,7 @@ def test_the_job_fails_and_names_what_is_broken(root: Path) -> None:
 
 
 @pytest.mark.row("P-3")
-def test_it_runs_every_night_where_there_is_a_home(root: Path, tmp_path: Path) -> None:
+def test_the_nightly_schedule_requests_a_run_if_a_home_exists(root: Path, tmp_path: Path) -> None:
     def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
         return every_night(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
 
