@@ -86,7 +86,7 @@ class _Judged(NamedTuple):
 
 
 class MemoryEventLog:
-    """The log in memory. See `EventLog` for what each method promises."""
+    """The log in memory. See `EventLog` for the contract of each method."""
 
     def __init__(self, bucket_count: int = 16) -> None:
         self._bucket_count = bucket_count

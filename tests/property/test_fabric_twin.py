@@ -67,20 +67,20 @@ def _lists(value: object) -> object:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 40), golems=st.integers(1, 4), dense=st.booleans(),
-       split=st.integers(0, 40), warns_at=st.integers(1, 5), told_every=st.integers(1, 7))  # fmt: skip
+       split=st.integers(0, 40), warns_at=st.integers(1, 5), accuracy_every=st.integers(1, 7))  # fmt: skip
 def test_events_of_records_equal_the_row_by_row_twin(
-    seed: int, count: int, golems: int, dense: bool, split: int, warns_at: int, told_every: int
+    seed: int, count: int, golems: int, dense: bool, split: int, warns_at: int, accuracy_every: int
 ) -> None:
     table = records(count, golems=golems, seed=seed, dense=dense, tick=seed % 97 + 1)
     rng = np.random.default_rng(seed)
     table = table.take(pa.array(rng.permutation(count)))
     before, fresh = table.slice(0, min(split, count)), table.slice(min(split, count))
     tiers = [TIERS[i] for i in rng.integers(0, 4, fresh.num_rows)]
-    policy = FabricPolicy(queue_warning_depth=warns_at, accuracy_ticks=told_every)
+    policy = FabricPolicy(queue_warning_depth=warns_at, accuracy_ticks=accuracy_every)
     neighbours = by_path(before).select(NEIGHBOUR_COLUMNS)
     made = record_events(by_path(fresh), neighbours, pa.array(tiers, pa.string()), policy=policy, window=500)
     wanted = twin.record_events(
-        fresh.to_pylist(), neighbours.to_pylist(), tiers, warns_at=warns_at, told_every=told_every, window=500
+        fresh.to_pylist(), neighbours.to_pylist(), tiers, warns_at=warns_at, accuracy_every=accuracy_every, window=500
     )
     assert plain(made) == wanted
     assert len(made) == len(wanted)

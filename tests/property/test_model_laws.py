@@ -46,7 +46,7 @@ from tests.property.test_repair_laws import learner, reorged
 from tests.support.drawn_proposals import ABOUTS, situation
 from tests.support.example_count import some
 from tests.support.handmade_records import SITUATIONS, START, STORM
-from tests.support.homes_to_repair import all_again, known_anew
+from tests.support.homes_to_repair import derive_all_again, rebuilt_fingerprints
 from tests.support.loopback_provider import loopback, operations
 from tests.support.memory_fleets import lively_market
 
@@ -232,14 +232,14 @@ def test_a_fleet_run_and_a_concurrent_job_apply_proposals_equally(
                     asked.extend([asking] if asking.event is not None else [])
 
         fleet_run.FleetRun(stores, RUN, lambda: NOW).live(meanwhile)
-        all_again(stores)
+        derive_all_again(stores)
         requests = len(provider.requests)
         assert requests == len(asked) > 2
         decided = stores.projections.read("curation")
         judged = set(decided["cause_event"].to_pylist()) - {None}
         assert judged
         assert judged <= {asking.event.event_id for asking in asked}
-        assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+        assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
         version = stores.log.version
         fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
         assert stores.log.version == version, "a repeated run wrote something"

@@ -53,7 +53,7 @@ from tests.property.test_laws import (
 from tests.property.test_repair_laws import learner, reorged, struck
 from tests.support.example_count import some
 from tests.support.handmade_records import MARKET, SITUATIONS, START, STORM
-from tests.support.homes_to_repair import all_again, births, known_anew
+from tests.support.homes_to_repair import births, derive_all_again, rebuilt_fingerprints
 from tests.support.owner_events import RUN
 
 ABOUT = [
@@ -301,13 +301,13 @@ def test_a_fleet_run_and_a_concurrent_job_apply_overrides_equally(tmp_path: Path
             derive_curation(job)
 
     fleet_run.FleetRun(stores, RUN, lambda: NOW).live(meanwhile)
-    all_again(stores)
+    derive_all_again(stores)
     assert len(rows) > 4
     decided = stores.projections.read("curation")
     keys = set(decided["cause_event"].to_pylist()) - {None}
     assert {"pinned", "retracted"} <= set(decided["operation"].to_pylist())
     assert keys <= {item.event_id for item in rows}
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
     version = stores.log.version
     fleet_run.FleetRun(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
     assert stores.log.version == version, "a repeated run wrote something"
@@ -329,7 +329,7 @@ def test_an_override_between_the_last_record_and_the_death_is_applied(
 
     monkeypatch.setattr(fleet_run.FleetRun, "_bury", retract_and_bury)
     fleet_run.FleetRun(stores, RUN, lambda: NOW).live()
-    all_again(stores)
+    derive_all_again(stores)
     decided = stores.projections.growing("curation").read()
     keys = set(decided["cause_event"].to_pylist()) - {None}
     assert keys == {item.event_id for item in statement if item.tick % POLICY.curator.cycle_ticks}
@@ -338,6 +338,6 @@ def test_an_override_between_the_last_record_and_the_death_is_applied(
         heirs = pa.array([g for g, b in births(stores).items() if b["predecessor_id"] == item.golem_id], pa.string())
         received = decided.filter(pc.is_in(decided["golem_id"], value_set=heirs))
         assert item.entry["entry_id"] not in received["entry_id"].to_pylist(), "an heir inherited the retracted entry"
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
     different = {item.table for item in rebuild(stores, now=NOW) if not item.equal}
     assert different <= {"episodes"}, "only vectors may differ, because the rebuild uses another embedder"

@@ -59,7 +59,15 @@ from tests.property.test_laws import (
 )
 from tests.support.example_count import some
 from tests.support.handmade_records import FOG, SPAN, START, STORIES, STORM, Life, full
-from tests.support.homes_to_repair import GROWING, RENEWED, all_again, births, known_anew, line, taught
+from tests.support.homes_to_repair import (
+    GROWING,
+    RENEWED,
+    births,
+    derive_all_again,
+    inherited_evidence,
+    line,
+    rebuilt_fingerprints,
+)
 from tests.support.memory_fleets import lively_market
 
 CHAIN = lively_market(60).chain
@@ -173,7 +181,7 @@ def test_a_strike_withdraws_derived_entries_from_the_golem_and_its_heir(
     stores: DerivationContext, tmp_path: Path
 ) -> None:
     golem, heir = line(stores)
-    tick, entry = taught(stores, golem, heir)
+    tick, entry = inherited_evidence(stores, golem, heir)
     before = fingerprints(stores)
     done = strike(stores, golem, tick, "its sensor lied", now=NOW)
     (event,) = done.heirs
@@ -186,9 +194,9 @@ def test_a_strike_withdraws_derived_entries_from_the_golem_and_its_heir(
     )
     assert entry in event.withdrawn.entry_ids
     assert remains(stores), "rows must remain before the next derivation"
-    all_again(stores)
+    derive_all_again(stores)
     assert remains(stores) == []
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
     changed = {name for name, result in fingerprints(stores).items() if result != before[name]}
     assert {"curation", "cycles", "grimoire", "testaments", "candidates"} <= changed
     received = stores.projections.growing("curation").read(golems=[heir])
@@ -203,7 +211,7 @@ def test_a_second_strike_withdraws_only_entries_not_yet_withdrawn(stores: Deriva
     lines = sorted((b["predecessor_id"], g) for g, b in births(stores).items() if b["predecessor_id"])
     assert len(lines) > 1
     for golem, heir in lines:
-        first, entry = taught(stores, golem, heir)
+        first, entry = inherited_evidence(stores, golem, heir)
         (event,) = strike(stores, golem, first, "its sensor lied", now=NOW).heirs
         assert event.golem_id == heir
         decided = stores.projections.growing("curation").read(golems=[golem]).to_pylist()
@@ -214,7 +222,7 @@ def test_a_second_strike_withdraws_only_entries_not_yet_withdrawn(stores: Deriva
         assert event.withdrawn is not None
         lost = {e for more in done.heirs if more.withdrawn for e in more.withdrawn.entry_ids}
         assert not lost & set(event.withdrawn.entry_ids), "an entry was withdrawn twice"
-    all_again(stores)
+    derive_all_again(stores)
     assert remains(stores) == []
 
 
@@ -246,7 +254,7 @@ def test_a_strike_removes_the_text_of_its_record_from_the_index(stores: Derivati
     assert only["text"] not in similar_episodes(stores, only["text"], limit=500)["text"].to_pylist(), (
         "the search must drop it before the repair"
     )
-    all_again(stores)
+    derive_all_again(stores)
     kept, texts = episode_index(stores).held()
     assert only["text_hash"] not in texts["text_hash"].to_pylist()
     assert set(texts["text_hash"].to_pylist()) == set(kept["text_hash"].to_pylist())
@@ -256,14 +264,14 @@ def test_a_strike_removes_the_text_of_its_record_from_the_index(stores: Derivati
 @pytest.mark.row("X-4")
 def test_striking_a_record_twice_changes_nothing(stores: DerivationContext) -> None:
     golem, heir = line(stores)
-    tick, _ = taught(stores, golem, heir)
+    tick, _ = inherited_evidence(stores, golem, heir)
     strike(stores, golem, tick, "its sensor lied", now=NOW)
-    all_again(stores)
+    derive_all_again(stores)
     version, before = stores.log.life_version, fingerprints(stores)
     versions = {name: stores.projections.growing(name).table.version for name in GROWING}
     again = strike(stores, golem, tick, "a repeated strike", now=NOW)
     assert (again.event_ids, again.heirs) == ((), ())
-    all_again(stores)
+    derive_all_again(stores)
     assert stores.log.life_version == version
     assert fingerprints(stores) == before
     assert {name: stores.projections.growing(name).table.version for name in GROWING} == versions
@@ -274,8 +282,8 @@ def test_a_strike_keeps_the_published_bundle_and_publishes_a_new_bundle(stores: 
     golem, heir = line(stores)
     old = published_bundles(stores)[golem]
     files = {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()}
-    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
-    all_again(stores)
+    strike(stores, golem, inherited_evidence(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    derive_all_again(stores)
     assert (golem, old) in stale_bundles(stores)
     assert {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()} == files
     new = published_bundles(stores)[golem]
@@ -303,11 +311,11 @@ def test_no_projection_depends_on_records_struck_in_a_line(two_lineages: Path, d
                 last = data.draw(st.integers(first, min(ticks[golem], first + 60)))
                 reorg(stores, golem, CHAIN, ticks=(first, last), now=NOW)
             if data.draw(st.booleans()):
-                all_again(stores)
-        all_again(stores)
+                derive_all_again(stores)
+        derive_all_again(stores)
         event(f"{stores.life('KnowledgeWithdrawn').num_rows} withdrawals from heirs")
         assert remains(stores) == []
-        assert fingerprints(stores) == known_anew(stores, Path(folder) / "beside")
+        assert fingerprints(stores) == rebuilt_fingerprints(stores, Path(folder) / "beside")
 
 
 @pytest.mark.full
@@ -316,18 +324,18 @@ def test_a_strike_withdraws_entries_from_later_generations(tmp_path: Path) -> No
     stores = stores_at(tmp_path / "home", POLICY)
     founding = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(90, 120))
     fleet_run.FleetRun(stores, fleet_run.Run("run", lively_market(400), 1, 4, founding), lambda: NOW).live()
-    all_again(stores)
+    derive_all_again(stores)
     by_generation = {b["generation"]: g for g, b in births(stores).items()}
     founder, heir = by_generation[0], by_generation[1]
-    tick, entry = taught(stores, founder, heir)
+    tick, entry = inherited_evidence(stores, founder, heir)
     done = strike(stores, founder, tick, "its sensor lied", now=NOW)
     losing = {event.golem_id for event in done.heirs}
     assert {by_generation[1], by_generation[2]} <= losing
     assert {e.withdrawn.because for e in done.heirs if e.withdrawn} == set(done.event_ids)
     assert withdraw(stores, now=NOW) == [], "nothing is withdrawn twice"
-    all_again(stores)
+    derive_all_again(stores)
     assert remains(stores) == []
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
     states = {h.golem_id: h.status for h in lineage_of(stores, entry)}
     assert {states[g] for g in losing if entry in lost_by(done, g)} == {"withdrawn"}
 
@@ -358,9 +366,9 @@ def test_a_running_fleet_applies_a_strike_at_its_next_cycle(tmp_path: Path) -> N
     rows = stores.log.read_cycles(["golem_id", "tick", "tier", "forced_by", "cycle_seen"], golems=lines).sort_by("tick")
     forced = [r for r in rows.to_pylist() if r["forced_by"] == "reorg"]
     assert [(r["tick"], r["tier"], r["cycle_seen"]) for r in forced] == [(101, "T2", 2)]
-    all_again(stores)
+    derive_all_again(stores)
     assert remains(stores) == []
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
     revised = stores.projections.growing("curation").read(golems=lines)
     assert set(revised.filter(pc.equal(revised["cycle"], 1))["revision"].to_pylist()) == {1}
     assert set(revised.filter(pc.greater(revised["cycle"], 2))["revision"].to_pylist()) == {5}
@@ -385,9 +393,9 @@ def test_a_running_fleet_discards_curation_that_a_strike_made_stale(tmp_path: Pa
 
     run = replace(small_run("run"), killed=in_the_middle_of_the_third_cycle)
     fleet_run.FleetRun(stores, run, lambda: NOW).live()
-    all_again(stores)
+    derive_all_again(stores)
     assert remains(stores) == []
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
 
 
 @pytest.mark.row("EV-8")
@@ -455,17 +463,17 @@ def test_a_repair_interrupted_at_any_table_is_completed_by_the_next_run(
 ) -> None:
     """Strikes at ever later ticks than the previous repair: no row is repaired twice."""
     golem, heir = line(stores)
-    taught_at = taught(stores, golem, heir)[0]
+    taught_at = inherited_evidence(stores, golem, heir)[0]
     for number, name in enumerate(["facts", "consensus", "grimoire", *GROWING]):
         strike(stores, golem, taught_at + number, "its sensor lied", now=NOW)
         with monkeypatch.context() as patch:
             power_cut_before(name, "replace" if name in RENEWED else "repair", patch)
             with pytest.raises(PowerCut):
-                all_again(stores)
+                derive_all_again(stores)
         stores = stores_at(stores.home.root, POLICY)
-    all_again(stores)
+    derive_all_again(stores)
     assert remains(stores) == []
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
 
 
 HALF_DERIVED = [G.birth, G.part(1, 5), G.part(6, 22)]

@@ -23,7 +23,7 @@ from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, stores_at
-from tests.support.homes_to_repair import GROWING, RENEWED, all_again, births, line, taught
+from tests.support.homes_to_repair import GROWING, RENEWED, births, derive_all_again, inherited_evidence, line
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def repaired(
     stores = stores_at(root, POLICY)
     golem, heir = line(stores)
     before = {name: stores.projections.read(name) for name in TABLES}
-    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
-    all_again(stores)
+    strike(stores, golem, inherited_evidence(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    derive_all_again(stores)
     stores.log.close()
     return root, before, (golem, heir)
 
@@ -112,7 +112,7 @@ def test_rows_remain_in_every_affected_table_before_a_repair(two_lineages: Path,
     shutil.copytree(two_lineages, tmp_path / "home")
     stores = stores_at(tmp_path / "home", POLICY)
     golem, heir = line(stores)
-    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    strike(stores, golem, inherited_evidence(stores, golem, heir)[0], "its sensor lied", now=NOW)
     places = {remnant.place for remnant in remains(stores)}
     assert places - {*ELSEWHERE} == {*GROWING, *RENEWED, "index of episodes"} - {*UNTOUCHED, *ELSEWHERE}
 

@@ -7,7 +7,7 @@ from typing import Any
 from bardo_pipeline.policy import CuratorPolicy
 
 
-def said_before(decisions: list[dict[str, Any]], golem_id: str, entry_id: str, cycle: int) -> tuple[int, str | None]:
+def sign_before(decisions: list[dict[str, Any]], golem_id: str, entry_id: str, cycle: int) -> tuple[int, str | None]:
     """Return the sign of an entry at the start of a cycle, and its action."""
     own_decisions = [
         d for d in decisions if (d["golem_id"], d["entry_id"]) == (golem_id, entry_id) and d["cycle"] < cycle
@@ -39,7 +39,7 @@ def credits_by_row(
                 continue
             decided = (judged["decision_tick"] - 1) // policy.cycle_ticks + 1
             for entry in set(judged["retrieved_entry_ids"]):
-                side, action = said_before(decisions, record["golem_id"], entry, decided)
+                side, action = sign_before(decisions, record["golem_id"], entry, decided)
                 if side and action == judged["action_type"]:
                     right = (side > 0) == (judged["effect_ppm"] > 0)
                     row(record, entry)["useful" if right else "misled"] += 1

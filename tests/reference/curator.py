@@ -90,7 +90,7 @@ class _Cycle:
         row = shown(entry, self.policy) | {
             "revision": 0, "cycle": self.number, "at": EPOCH + timedelta(microseconds=self.at_us),
             "operation": operation, "confidence_before_ppm": before,
-            "reason": _reason(operation, entry) if order is None else _word(operation, order),
+            "reason": _reason(operation, entry) if order is None else _override_reason(operation, order),
             "cause_ticks": sorted(causes), "cause_bundle": None, "cause_event": order and order.event_id,
             "policy_hash": self.policy.hash,
         }  # fmt: skip
@@ -104,14 +104,14 @@ def curate_by_row(
     """Curate each golem's cycles in order; its Mind collects the decisions."""
     items = list(records)
     evidence = evidence_by_row(items, policy.curator)
-    span, spoken = policy.curator.cycle_ticks, sorted(orders, key=lambda order: (order.number, order.event_id))
-    for golem_id in sorted({*(row["golem_id"] for row, _ in items), *(order.golem_id for order in spoken)}):
-        own_orders = [order for order in spoken if order.golem_id == golem_id]
+    span, ordered = policy.curator.cycle_ticks, sorted(orders, key=lambda order: (order.number, order.event_id))
+    for golem_id in sorted({*(row["golem_id"] for row, _ in items), *(order.golem_id for order in ordered)}):
+        own_orders = [order for order in ordered if order.golem_id == golem_id]
         pairs = [(row, cycle) for row, cycle in items if row["golem_id"] == golem_id]
         for cycle in sorted({*(c for _, c in pairs), *(order.tick_seen // span + 1 for order in own_orders)}):
             rows = [row for row, c in pairs if c == cycle]
-            words = [order for order in own_orders if order.tick_seen // span + 1 == cycle]
-            last = max(rows, key=lambda row: row["tick"]) if rows else {"observed_at": words[-1].at}
+            due_orders = [order for order in own_orders if order.tick_seen // span + 1 == cycle]
+            last = max(rows, key=lambda row: row["tick"]) if rows else {"observed_at": due_orders[-1].at}
             by_key = {s: group for (g, c, s), group in evidence.items() if (g, c) == (golem_id, cycle)}
             mind = minds.setdefault(golem_id, Mind(golem_id, policy.playbook.rebalance_threshold))
             item = _Cycle(mind, cycle, _micros(last["observed_at"]), by_key, policy)
@@ -121,7 +121,7 @@ def curate_by_row(
                 for p in sorted(proposals)
                 if p.golem_id == golem_id and p.tick_seen // span + 1 == cycle
             ]
-            item.orders = [(order, held[order.entry_id]) for order in words if order.entry_id in held]
+            item.orders = [(order, held[order.entry_id]) for order in due_orders if order.entry_id in held]
             _curate_one(item, last, len(rows))
 
 
@@ -160,7 +160,7 @@ def blank(golem_id: str, structure: Structure) -> Entry:
 # the passes
 
 
-def _heed(cycle: _Cycle) -> None:
+def _apply_overrides(cycle: _Cycle) -> None:
     """Apply the owners' pins, unpins and corrections, in order."""
     turns: dict[str, int] = {}
     for order, entry in cycle.orders:
@@ -170,15 +170,15 @@ def _heed(cycle: _Cycle) -> None:
         now = cycle.now(entry)
         if order.kind == "EntryPinned":
             entry["pinned_ppm"] = max(_confidence(entry, _micros(order.at), cycle.policy), 1)
-            _override(cycle, 3 * turn, "pinned", entry, now, order)
+            _note_override(cycle, 3 * turn, "pinned", entry, now, order)
             continue
         entry["confidence_ppm"], entry["anchor_us"] = now, cycle.at_us
         if order.kind == "EntryUnpinned":
             entry["pinned_ppm"] = 0
-            _override(cycle, 3 * turn + 1, "unpinned", entry, now, order)
+            _note_override(cycle, 3 * turn + 1, "unpinned", entry, now, order)
         else:
             _correct(entry, order)
-            _override(cycle, 3 * turn + 2, "corrected", entry, now, order)
+            _note_override(cycle, 3 * turn + 2, "corrected", entry, now, order)
 
 
 def _correct(entry: Entry, order: Order) -> None:
@@ -212,10 +212,10 @@ def _retract(cycle: _Cycle) -> None:
             entry.update(dict.fromkeys((*OWN, "pinned_ppm"), 0))
             entry |= {"status": "retracted", "decay_class": DECAY_CLASSES[about.decay_class]}
             earlier = sum(o.kind == "EntryRetracted" and e is entry for o, e in cycle.orders[:turn])
-            _override(cycle, earlier, "retracted", entry, before, order)
+            _note_override(cycle, earlier, "retracted", entry, before, order)
 
 
-def _override(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, order: Order) -> None:
+def _note_override(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, order: Order) -> None:
     """Overrides of one round are ordered by kind and entry; the next round follows."""
     step, cycle.step = cycle.step, cycle.step + rank
     cycle.note(operation, entry, before, order=order)
@@ -304,11 +304,11 @@ def _stage(cycle: _Cycle) -> None:
             if entry["own_count"]:
                 cycle.evidence.setdefault(structure, Group())
             before = cycle.now(entry) if entry["status"] == "active" else 0
-            _hear(cycle, turns[structure], "staged", entry, before, statement, cited)
+            _note_proposal(cycle, turns[structure], "staged", entry, before, statement, cited)
             turns[structure] += 1
 
 
-def _consider(cycle: _Cycle) -> None:
+def _apply_votes(cycle: _Cycle) -> None:
     """A vote counts if fresh citations and all own evidence agree."""
     rules, turns = cycle.policy.curator, Counter[str]()
     held = {_entry_id(e): e for e in cycle.mind.entries.values() if e["status"] == "active"}
@@ -319,7 +319,7 @@ def _consider(cycle: _Cycle) -> None:
         before, turn = cycle.now(entry), 4 * turns[_entry_id(entry)]
         turns[_entry_id(entry)] += 1
         if statement.operation == "EDIT":
-            _hear(cycle, turn + 3, "noted", entry, before, statement, cited)
+            _note_proposal(cycle, turn + 3, "noted", entry, before, statement, cited)
             continue
         wanted = entry["sign"] * (1 if statement.operation == "UPVOTE" else -1)
         news = [e for about, at, e, _ in cited if about == entry["structure"] and _micros(at) > entry["anchor_us"]]
@@ -327,17 +327,17 @@ def _consider(cycle: _Cycle) -> None:
         whole = _sure(entry, cycle.policy) if statement.operation == "UPVOTE" else entry["own_sum"]
         result = bool(news) and total * wanted > 0 and abs(total) >= rules.effect_min_ppm * len(news)
         if not result or whole * wanted <= 0:
-            _hear(cycle, turn + 2, "staged", entry, before, statement, cited)
+            _note_proposal(cycle, turn + 2, "staged", entry, before, statement, cited)
         elif statement.operation == "UPVOTE":
             _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
-            _hear(cycle, turn, "reinforced", entry, before, statement, cited)
+            _note_proposal(cycle, turn, "reinforced", entry, before, statement, cited)
         else:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
-            _hear(cycle, turn + 1, "contradicted", entry, before, statement, cited)
+            _note_proposal(cycle, turn + 1, "contradicted", entry, before, statement, cited)
             cycle.doubted.add(entry["structure"])
 
 
-def _hear(
+def _note_proposal(
     cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, proposal: Proposal, cited: list[Cited]
 ) -> None:  # fmt: skip
     causes = {tick for about, _, _, ticks in cited if about == entry["structure"] for tick in ticks}
@@ -346,7 +346,7 @@ def _hear(
     cycle.step = step
 
 
-def _word(operation: str, order: Order | Proposal) -> str:
+def _override_reason(operation: str, order: Order | Proposal) -> str:
     """An owner's override of an entry, or the decision on a model's proposal."""
     if isinstance(order, Order):
         return f"{SENTENCES[operation]}: {order.why}"
@@ -414,7 +414,7 @@ def _prune(cycle: _Cycle) -> None:
             _note(cycle, 0, "pruned", entry, now)
 
 
-def _lead(cycle: _Cycle) -> None:
+def _lead_folded(cycle: _Cycle) -> None:
     """This cycle's evidence for folded rules counts for the rules that replace them, each window once."""
     entries = cycle.mind.entries
     for turn, (order, entry) in enumerate(cycle.orders):
@@ -422,27 +422,27 @@ def _lead(cycle: _Cycle) -> None:
             for part in _folded_under(cycle, entry):
                 if part["own_count"]:
                     part.update(dict.fromkeys(OWN, 0))
-                    _override(cycle, turn, "corrected", part, 0, order)
+                    _note_override(cycle, turn, "corrected", part, 0, order)
     met: dict[Structure, list[Group]] = {}
     for structure, group in cycle.evidence.items():
         if structure.gas_band not in WIDE["any"]:
             continue
         entry = entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
         above = [
-            w for w in (structure._replace(gas_band=span) for span in WIDE) if _stands_for(entries.get(w), structure)
+            w for w in (structure._replace(gas_band=span) for span in WIDE) if _replaces(entries.get(w), structure)
         ]
         if entry["status"] != "active" and above:
             entry["status"] = "folded"
             met.setdefault(above[0], []).append(group)
     for structure, groups in met.items():
-        cycle.evidence[structure] = _once(groups)
+        cycle.evidence[structure] = _merged(groups)
 
 
-def _stands_for(wide: Entry | None, structure: Structure) -> bool:
+def _replaces(wide: Entry | None, structure: Structure) -> bool:
     return wide is not None and wide["status"] == "active" and structure.gas_band in WIDE[wide["structure"].gas_band]
 
 
-def _once(groups: list[Group]) -> Group:
+def _merged(groups: list[Group]) -> Group:
     """Return the certain number of witnesses, with the mean of all."""
     most, count = max(g.count for g in groups), sum(g.count for g in groups)
 
@@ -467,18 +467,18 @@ def _compress(cycle: _Cycle) -> None:
             for part in _folded_under(cycle, entry):
                 part.update(dict.fromkeys(OWN, 0))
                 part["status"] = "retracted"
-                _override(cycle, turn, "retracted", part, 0, order)
+                _note_override(cycle, turn, "retracted", part, 0, order)
     cycle.step += 100
     for structure, entry in entries.items():
         if entry["status"] == "folded" and not any(
-            _stands_for(entries.get(structure._replace(gas_band=span)), structure) for span in WIDE
+            _replaces(entries.get(structure._replace(gas_band=span)), structure) for span in WIDE
         ):
             entry.update(dict.fromkeys(OWN, 0))
             entry["status"] = "pruned"
             _note(cycle, 0, "pruned", entry, 0)
     for entry in list(entries.values()):
         if entry["status"] == "active" and entry["structure"].gas_band in WIDE and _differs(cycle, entry):
-            _let_go(cycle, entry)
+            _part(cycle, entry)
     for structure in list(entries):
         if structure.gas_band == "normal" or (structure.gas_band in WIDE):
             _fold_scene(cycle, structure)
@@ -497,7 +497,7 @@ def _differs(cycle: _Cycle, wide: Entry) -> bool:
     return any(item[1] > other[2] for item in rows for other in rows)
 
 
-def _let_go(cycle: _Cycle, wide: Entry) -> None:
+def _part(cycle: _Cycle, wide: Entry) -> None:
     about: Structure = wide["structure"]
     before, group = cycle.now(wide), cycle.evidence.get(about)
     for band in WIDE[about.gas_band]:
@@ -534,7 +534,7 @@ def _fold_scene(cycle: _Cycle, about: Structure) -> None:
     for first, other, both in FOLDS:
         if first in held and other in held and both not in held and _alike(cycle, held[first], held[other]):
             cycle.compressed |= {about._replace(gas_band=span) for span in ("cheap", "normal", "dear", *WIDE)}
-            _stand_for(cycle, held[first], held[other], about._replace(gas_band=both))
+            _generalize(cycle, held[first], held[other], about._replace(gas_band=both))
             return
 
 
@@ -549,7 +549,7 @@ def _alike(cycle: _Cycle, entry: Entry, other: Entry) -> bool:
     return low <= mean_ <= high and low_ <= mean <= high_
 
 
-def _stand_for(cycle: _Cycle, entry: Entry, other: Entry, about: Structure) -> None:
+def _generalize(cycle: _Cycle, entry: Entry, other: Entry, about: Structure) -> None:
     best = other if other["own_count"] > entry["own_count"] else entry
     golem_id = cycle.mind.golem_id
     wide = cycle.mind.entries.setdefault(about, blank(golem_id, about))
@@ -570,11 +570,12 @@ def _stand_for(cycle: _Cycle, entry: Entry, other: Entry, about: Structure) -> N
 
 
 PASSES = (
-    _heed, _lead, _weigh, _consolidate, _stage, _distil, _consider, _promote, _phage, _prune, _retract, _compress,
+    _apply_overrides, _lead_folded, _weigh, _consolidate, _stage, _distil, _apply_votes, _promote, _phage, _prune,
+    _retract, _compress,
 )  # fmt: skip
 
 
-# what the passes do to an entry
+# changes of an entry by the passes
 
 
 def _note(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, group: Group | None = None) -> None:

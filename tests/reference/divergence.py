@@ -72,7 +72,7 @@ def _of_one(golem: str, entries: list[Row], decisions: list[Row], at: datetime, 
 
 
 def _rules(rows: list[Row], trusted: Any) -> dict[str, tuple[int, str, int]]:
-    """Structure to (confidence, entry, sign) of the surest entry that tells it."""
+    """Structure to (confidence, entry, sign) of the surest entry with that rule."""
     out: dict[str, tuple[int, str, int]] = {}
     for row in rows:
         if row["source"] != "pattern":

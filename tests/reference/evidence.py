@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of curator/state/evidence.py: what each record says about which structure."""
+"""The row-at-a-time twin of curator/state/evidence.py: the evidence of each record by structure."""
 
 from __future__ import annotations
 

@@ -37,16 +37,22 @@ def _picked(source: Row, *names: str) -> dict[str, Any]:
 
 
 def record_events(
-    rows: Sequence[Row], neighbours: Iterable[Row], tiers: Sequence[str], *, warns_at: int, told_every: int, window: int
+    rows: Sequence[Row],
+    neighbours: Iterable[Row],
+    tiers: Sequence[str],
+    *,
+    warns_at: int,
+    accuracy_every: int,
+    window: int,
 ) -> list[PlainEvent]:
     """The events of records, in their order."""
     reported = [event for row, tier in zip(rows, tiers, strict=True)
-             for event in _of_record(row, tier, warns_at, told_every, window)]  # fmt: skip
+             for event in _of_record(row, tier, warns_at, accuracy_every, window)]  # fmt: skip
     reported.extend(_changes(rows, neighbours))
     return [result for _, result in sorted(reported, key=lambda pair: pair[0])]
 
 
-def _of_record(row: Row, tier: str, warns_at: int, told_every: int, window: int) -> Iterator[Any]:
+def _of_record(row: Row, tier: str, warns_at: int, accuracy_every: int, window: int) -> Iterator[Any]:
     seen, tick = row["observation"], row["tick"]
     yield _plain_event(
         "heartbeat:observation", row, 0, regime=row["regime"], anomaly_count=len(row["anomalies"]),
@@ -77,9 +83,9 @@ def _of_record(row: Row, tier: str, warns_at: int, told_every: int, window: int)
         yield _plain_event("heartbeat:tick_dropped", row, 0, tick=tick, dropped=dropped, during_dream=dreaming)
         if dreaming:
             yield _plain_event("heartbeat:tick_dropped_during_dream", row, 0, tick=tick, dropped=dropped)
-    yield from _of_thought(row)
-    yield from _of_feeling(row)
-    yield from _of_prediction(row, told_every, window)
+    yield from _of_deliberation(row)
+    yield from _of_mood(row)
+    yield from _of_prediction(row, accuracy_every, window)
     yield from _of_action(row, pipeline)
     yield from _of_memory(row, tier)
     yield _plain_event(
@@ -87,7 +93,7 @@ def _of_record(row: Row, tier: str, warns_at: int, told_every: int, window: int)
     )
 
 
-def _of_thought(row: Row) -> Iterator[Any]:
+def _of_deliberation(row: Row) -> Iterator[Any]:
     if row["deliberation"] is not None:
         names = ("model", "tier", "input_tokens", "output_tokens", "cache_read_tokens", "latency_ms", "cost_micros",
                  "decision", "confidence", "recommends_action")  # fmt: skip
@@ -100,7 +106,7 @@ def _of_thought(row: Row) -> Iterator[Any]:
         yield _plain_event("action:verified", row, 0, **row["outcome"])
 
 
-def _of_feeling(row: Row) -> Iterator[Any]:
+def _of_mood(row: Row) -> Iterator[Any]:
     for place, probe in enumerate(row["probe_results"]):
         if probe["severity"] in ("low", "high"):
             yield _plain_event("attention:probe_raised", row, place, **probe)
@@ -111,7 +117,7 @@ def _of_feeling(row: Row) -> Iterator[Any]:
         yield _plain_event("affect:somatic_marker", row, place, **marker)
 
 
-def _of_prediction(row: Row, told_every: int, window: int) -> Iterator[Any]:
+def _of_prediction(row: Row, accuracy_every: int, window: int) -> Iterator[Any]:
     for place, made in enumerate(row["predictions"]):
         yield _plain_event("prediction:registered", row, place, **_picked(made, "quantity", "expected", "low", "high"))
         yield _plain_event("prediction:resolved", row, place, **_picked(made, "quantity", "expected", "actual", "held"))
@@ -119,7 +125,7 @@ def _of_prediction(row: Row, told_every: int, window: int) -> Iterator[Any]:
         names = ("decision_tick", "action_type", "tool_name", "chosen", "regime", "effect_ppm", "verified",
                  "ground_truth_source")  # fmt: skip
         yield _plain_event("prediction:decision_resolved", row, place, **_picked(judged, *names))
-    if row["tick"] % told_every == 0:
+    if row["tick"] % accuracy_every == 0:
         yield _plain_event("AccuracyUpdated", row, 0, accuracy=row["vitality"]["epistemic"], window=window)
 
 

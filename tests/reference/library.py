@@ -32,7 +32,7 @@ def validates(row: Row) -> bool:
 
 
 class Clade:
-    """One owner's golems and what they know."""
+    """One owner's golems and their entries."""
 
     def __init__(self, owner_id: str, entries: Iterable[Row], lives: Iterable[Row], equipped: Iterable[Row]) -> None:
         self.lineage = {life["golem_id"]: life["lineage_id"] for life in lives if life["owner_id"] == owner_id}

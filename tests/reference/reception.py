@@ -25,7 +25,7 @@ def verdicts_by_row(
     arriving: list[Row], held: list[Row], at: datetime, source: str, unproven: Collection[str], policy: Policy
 ) -> list[tuple[str, str, int]]:
     """Return (entry, verdict, initial confidence) in ranked order."""
-    known = [{**row, "status": "active"} for row in held if _says_something(row)]
+    known = [{**row, "status": "active"} for row in held if _holds_claim(row)]
     by_id = {row["entry_id"]: row for row in arriving}
     gone = {part for row in held if row["status"] == "retracted" for part in _claim_key(row)}
     out, taken = [], 0
@@ -51,7 +51,7 @@ def verdicts_by_row(
     return out
 
 
-def _says_something(row: Row) -> bool:
+def _holds_claim(row: Row) -> bool:
     claims = row["provenance"] in CAME_OVER or (row["source"] == "causal" and row["sign"] != 0)
     return bool(row["status"] == "active" or (row["status"] == "candidate" and claims))
 

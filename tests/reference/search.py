@@ -11,19 +11,19 @@ from bardo_pipeline.policy import Policy
 from tests.reference.confidence import confidence_at, floor_ppm, half_life_us
 
 
-def words(text: str) -> list[str]:
+def tokens(text: str) -> list[str]:
     """Return the runs of letters and digits in lower case."""
     return [w for w in re.split(r"[^0-9a-zäöüß]+", text.lower()) if w]
 
 
 def bm25(texts: list[str], question: str, policy: Policy) -> list[float]:
     """BM25 of each text, 0 without a word in common."""
-    held = [Counter(words(text)) for text in texts]
+    held = [Counter(tokens(text)) for text in texts]
     mean = max(sum(sum(h.values()) for h in held) / len(held), 1.0)
     k1, b, out = policy.retrieval.words_saturation, policy.retrieval.words_length, []
     for own in held:
         score = 0.0
-        for word in set(words(question)):
+        for word in set(tokens(question)):
             there = sum(word in other for other in held)
             rarity = math.log(1.0 + (len(held) - there + 0.5) / (there + 0.5))
             slow = k1 * (1.0 - b + b * sum(own.values()) / mean)

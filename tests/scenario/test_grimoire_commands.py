@@ -12,7 +12,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import POLICY, fingerprints, stores_at
 from tests.support.bardo_command import bardo
-from tests.support.homes_to_repair import all_again, births, known_anew
+from tests.support.homes_to_repair import births, derive_all_again, rebuilt_fingerprints
 from tests.support.owner_events import live_until
 
 
@@ -73,8 +73,8 @@ def test_an_owner_pins_corrects_and_retracts_entries_of_a_living_golem(home: Pat
 
     stores = stores_at(home, POLICY)
     live_until(stores, None, NOW)
-    all_again(stores)
-    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    derive_all_again(stores)
+    assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
 
 
 @pytest.mark.row("X-8")

@@ -21,7 +21,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.heartbeat.decide import ACTIONS, STATUS, Choice, _decide
 from bardo_pipeline.heartbeat.recall_table import EntryNames, cells, recall_of
 from tests.support.bardo_command import bardo
-from tests.support.story_of_g9b2d import ADVICE, FIRST, OWNER, SECOND, THIRD, TOLD, at, rule_of, told_home
+from tests.support.story_of_g9b2d import ADVICE, FIRST, OWNER, SECOND, STORY, THIRD, at, rule_of, story_home
 
 pytestmark = pytest.mark.row("KAT-12")
 VOLATILE = 3
@@ -29,7 +29,7 @@ VOLATILE = 3
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
-    return told_home(tmp_path_factory.mktemp("story") / "home")
+    return story_home(tmp_path_factory.mktemp("story") / "home")
 
 
 def rows(stores: DerivationContext, name: str, **where: Any) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ def test_the_public_bloodstain_hides_the_golem_and_its_owner(stores: DerivationC
         "left does not earn back what it costs.",
     ]
     hidden = {SECOND, FIRST, OWNER, *(v["vote_id"] for v in rows(stores, "votes")), published_bundles(stores)[SECOND]}
-    hidden |= {str(tick) for tick in TOLD[SECOND][1]} | {"12400", "9300", "0.7", "3100", "utilization"}
+    hidden |= {str(tick) for tick in STORY[SECOND][1]} | {"12400", "9300", "0.7", "3100", "utilization"}
     plain = output.replace(echo["testament_hash"], "")
     assert [word for word in sorted(hidden) if word in plain] == []
 

@@ -25,14 +25,14 @@ def run(words: Sequence[str], environment: Mapping[str, str], *, given: str = ""
     with TemporaryDirectory() as folder:
         streams = [Path(folder) / name for name in ("in", "out", "err")]
         streams[0].write_text(given)
-        process = CONTEXT.Process(target=_be, args=(list(words), dict(environment), os.getcwd(), streams))
+        process = CONTEXT.Process(target=_run_command, args=(list(words), dict(environment), os.getcwd(), streams))
         process.start()
         process.join()
         assert process.exitcode is not None
         return CompletedProcess(["bardo", *words], process.exitcode, *(path.read_text() for path in streams[1:]))
 
 
-def _be(words: list[str], environment: dict[str, str], folder: str, streams: list[Path]) -> None:
+def _run_command(words: list[str], environment: dict[str, str], folder: str, streams: list[Path]) -> None:
     """Become the command."""
     for number, path in enumerate(streams):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

@@ -38,7 +38,7 @@ class Disputed:
         return SPAN * max(len(story) for story in self.plot.values())
 
     def rows(self) -> list[dict[str, Any]]:
-        """Its records: each judges what was decided the tick before, if anything."""
+        """Its records: each judges the decision of the tick before, if there was one."""
         return [record(self.golem_id, tick, resolutions=self._judged(tick)) for tick in range(1, self.ticks + 1)]
 
     def _judged(self, tick: int) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def tagged(records: pa.Table, ticks: Sequence[int], tag: str = "what was that?")
 
 
 def without_positions(records: pa.Table) -> pa.Table:
-    """The same records of golems who keep their positions to themselves."""
+    """The same records without positions, as of golems that seal them."""
     seen = records["observation"].combine_chunks()
     parts = {name: seen.field(name) for name in seen.type.names}
     kind = seen.type.field("positions").type

@@ -17,17 +17,19 @@ CONTEXT.set_forkserver_preload(["tests.support.preloaded_imports"])
 
 
 class Forked:
-    """A process with pipes: what it prints can be read line by line from `out`, what it reads is written to `told`."""
+    """A process with pipes: its output can be read line by line from `out`, and its input is written to `input`."""
 
     def __init__(self, play: Callable[..., object], *words: str) -> None:
         """play: a function of a module; the new process calls it with these arguments, and ends when it returns."""
-        reads, on_step = CONTEXT.Pipe(duplex=False)
-        hear, says = CONTEXT.Pipe(duplex=False)
-        self._process: ForkServerProcess = CONTEXT.Process(target=_play, args=(reads, says, play, words), daemon=True)
+        stdin_end, stdin = CONTEXT.Pipe(duplex=False)
+        stdout, stdout_end = CONTEXT.Pipe(duplex=False)
+        self._process: ForkServerProcess = CONTEXT.Process(
+            target=_play, args=(stdin_end, stdout_end, play, words), daemon=True
+        )
         self._process.start()
-        reads.close()
-        says.close()
-        self.input, self.out = _file(on_step, "w"), _file(hear, "r")
+        stdin_end.close()
+        stdout_end.close()
+        self.input, self.out = _file(stdin, "w"), _file(stdout, "r")
 
     @property
     def returncode(self) -> int | None:
@@ -65,11 +67,11 @@ def _file(end: Connection, mode: str) -> TextIO:
         return os.fdopen(os.dup(end.fileno()), mode, encoding="utf-8")
 
 
-def _play(reads: Connection, says: Connection, play: Callable[..., object], words: tuple[str, ...]) -> None:
-    os.dup2(reads.fileno(), 0)
-    os.dup2(says.fileno(), 1)
-    reads.close()
-    says.close()
+def _play(stdin_end: Connection, stdout_end: Connection, play: Callable[..., object], words: tuple[str, ...]) -> None:
+    os.dup2(stdin_end.fileno(), 0)
+    os.dup2(stdout_end.fileno(), 1)
+    stdin_end.close()
+    stdout_end.close()
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     with suppress(BrokenPipeError):
         play(*words)

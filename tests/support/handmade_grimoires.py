@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 
 
 def pattern(tool: str, **parts: Any) -> Structure:
-    """A pattern's structure; the tool tells it from others."""
+    """A pattern's structure; the tool makes it unique."""
     named = {"action_type": "rebalance", "regime": "volatile", "anomaly_band": "strained", "gas_band": "normal"} | parts
     return Structure("pattern", "ethereum", "uniswap_v3", "USDC/WETH", tool=tool, **named)
 
@@ -45,7 +45,7 @@ def dreamt(change: str, **parts: Any) -> Structure:
 
 
 def entry(golem_id: str = "g-1", about: Structure | str = "uniswap_rebalance", **fields: Any) -> dict[str, Any]:
-    """One active insight of the golem's own, at 0.6 since ten days before DIED; `said` changes any column."""
+    """One active insight of the golem's own, at 0.6 since ten days before DIED; `fields` changes any column."""
     structure = pattern(about) if isinstance(about, str) else about
     origin, sign = (
         fields.get("origin_golem_id", golem_id),
@@ -78,7 +78,7 @@ def _text(structure: Structure, row: dict[str, Any]) -> str:
 
 
 def grimoire(*rows: dict[str, Any], policy: Policy = POLICY) -> pa.Table:
-    """Entries as a table of ENTRY_SCHEMA, their with_fade_time moments computed."""
+    """Entries as a table of ENTRY_SCHEMA, with `fades_at` computed."""
     return with_fade_time(pa.Table.from_pylist(list(rows), schema=ENTRY_SCHEMA), policy)
 
 

@@ -81,7 +81,7 @@ def judged(
 
 
 def action(status: str = "executed", *, slippage_ppm: int | None = 700, gas_cost_micros: int = 9_000) -> dict[str, Any]:
-    """A tool call and what became of it."""
+    """A tool call and its result."""
     done = status == "executed"
     return {
         "action_type": "rebalance", "tool_name": TOOL, "permit_id": None, "tx_hash": None, "status": status,
@@ -102,7 +102,7 @@ def record(
     golem_id: str, tick: int, *, every: timedelta = timedelta(minutes=1), observation: Mapping[str, Any] | None = None,
     turned: bool = False, odd: bool = False, pad: tuple[float, float, float] = (0.0, 0.0, 0.0), **fields: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a quiet tick at T0. turned: the regime changed. odd: a probe was high. `said` changes any column."""
+    """Return a quiet tick at T0. turned: the regime changed. odd: a probe was high. `fields` changes any column."""
     row: dict[str, Any] = {
         "golem_id": golem_id, "tick": tick, "observed_at": START + tick * every,
         "observation": _OBSERVATION | dict(observation or {}), "tier": "T0", "anomalies": [_ANOMALY] if odd else [],

@@ -23,11 +23,11 @@ def lived_home(root: Path) -> DerivationContext:
     """Return a home of two lineages over some hours, with deaths, heirs and every table derived."""
     stores = stores_at(root, POLICY)
     fleet_run.FleetRun(stores, small_run("run"), lambda: NOW).live()
-    all_again(stores)
+    derive_all_again(stores)
     return stores
 
 
-def all_again(stores: DerivationContext) -> None:
+def derive_all_again(stores: DerivationContext) -> None:
     """Derive everything from the log: withdrawals from heirs, every table, verdicts, publications and the index."""
     withdraw(stores, now=NOW)
     derive_all(stores)
@@ -44,7 +44,7 @@ def line(stores: DerivationContext) -> tuple[str, str]:
     return next((b["predecessor_id"], g) for g, b in sorted(births(stores).items()) if b["predecessor_id"])
 
 
-def taught(stores: DerivationContext, golem_id: str, heir: str) -> tuple[int, str]:
+def inherited_evidence(stores: DerivationContext, golem_id: str, heir: str) -> tuple[int, str]:
     """Return a tick that is evidence of an inherited entry, and the entry."""
     inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
     for row in stores.projections.growing("curation").read(golems=[golem_id]).sort_by("cycle").to_pylist():
@@ -53,7 +53,7 @@ def taught(stores: DerivationContext, golem_id: str, heir: str) -> tuple[int, st
     raise AssertionError("the heir inherited nothing that was learned")
 
 
-def known_anew(stores: DerivationContext, folder: Path) -> dict[str, tuple[int, str]]:
+def rebuilt_fingerprints(stores: DerivationContext, folder: Path) -> dict[str, tuple[int, str]]:
     """Return the fingerprints of a rebuild from the log alone."""
     again = beside(stores, folder)
     derive_all(again)

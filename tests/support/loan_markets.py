@@ -47,7 +47,7 @@ def indebted(
 
 
 def loan_of(row: Any) -> Any:
-    """The loan as a record tells it, None without one."""
+    """Return the loan in a record, or None."""
     return next((p for p in row["observation"]["positions"] if p["protocol"] == LENDER), None)
 
 

@@ -23,8 +23,9 @@ OUTPUT_TOOL = "final_result"
 class Reply:
     """One response. arguments: of the call that carries the answer, as text; None for no call.
 
-    text: said beside or instead; refusal: why nothing is said; status: of HTTP; held: no answer until the server stops;
-    body: in place of everything else; cut: the connection breaks half-way; usage: whether tokens are counted.
+    text: beside the call or instead of it; refusal: reason of a refused answer; status: of HTTP; held: no answer until
+    the server stops; body: in place of everything else; cut: the connection breaks half-way; usage: whether tokens are
+    counted.
     """
 
     arguments: str | None = None
@@ -54,12 +55,12 @@ class Loopback:
 
     @property
     def settings(self) -> ModelSettings:
-        """How to ask it in chat completions."""
+        """Settings for chat completions."""
         return ModelSettings("openai-chat", "loopback-1", f"{self.url}/v1")
 
     @property
     def messages(self) -> ModelSettings:
-        """How to ask it in messages."""
+        """Settings for messages."""
         return ModelSettings("anthropic", "loopback-1", self.url)
 
     def says(self, *script: Reply) -> Loopback:
@@ -80,7 +81,7 @@ def loopback() -> Iterator[Loopback]:
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
-            """Say nothing on the terminal."""
+            """Suppress output on the terminal."""
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))

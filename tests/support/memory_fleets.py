@@ -97,7 +97,7 @@ class Lived:
         return self.records.filter(pa.compute.equal(self.records["golem_id"], golem_id))
 
 
-class Unhoused(fleet_run.FleetRun):
+class MemoryFleetRun(fleet_run.FleetRun):
     """The runtime without a home. lineages: the founders of this fleet."""
 
     def __init__(
@@ -160,7 +160,7 @@ def live(
     of every golem (ENTRY_SCHEMA). traits: of every golem, instead of drawn ones.
     """
     run = fleet_run.Run("fleet", market, len(lineages), generations, founding, steers=steers or {}, killed=killed)
-    fleet = Unhoused(run, policy or Policy(), lineages, inherited, traits)
+    fleet = MemoryFleetRun(run, policy or Policy(), lineages, inherited, traits)
     instead = {
         "load_bundle": lambda *_: SimpleNamespace(
             golem_id="g-before", learning=None, manifest={"died_at": START.isoformat()}
@@ -189,7 +189,7 @@ def _owned(entries: pa.Table | None, heir: str) -> pa.Table:
 
 
 def rule(market: Market, regime: str, anomaly_band: str, gas_band: str, **fields: Any) -> dict[str, Any]:
-    """Return a confident heuristic to re-centre in a situation; `said` changes any column."""
+    """Return a confident heuristic to re-centre in a situation; `fields` changes any column."""
     where = (market.chain, market.protocol, market.pair)
     about = Structure("pattern", *where, "uniswap_v3_rebalance", "rebalance", regime, anomaly_band, gas_band)
     plain = {

@@ -41,7 +41,7 @@ PLAIN: dict[str, Any] = {"why": "I was there", "cycle_seen": 0, "at": START}
 
 
 def order(golem_id: str, number: int, kind: str, entry_id: str, tick_seen: int, **fields: Any) -> Order:
-    """Return one override of an owner; `said` changes any field."""
+    """Return one override of an owner; `fields` changes any field."""
     return Order(
         golem_id, number, f"{golem_id}-{number}", kind, entry_id=entry_id, tick_seen=tick_seen, **PLAIN | fields
     )

@@ -92,7 +92,7 @@ def lived(golem_id: str, ticks: int, result: Ticks) -> list[dict[str, Any]]:
 
 
 LOST, WON = -7_000, 8_000
-FIRST_TOLD: Ticks = {
+FIRST_TICKS: Ticks = {
     tick: {
         "resolutions": [
             verdict(tick - 30, STRAINED, LOST), verdict(tick - 30, STRETCHED, LOST), verdict(tick - 30, BROKEN, WON),
@@ -109,7 +109,7 @@ dies at tick 847, while this is still an insight.
 ADVICE = rule_of(FIRST, "strained")
 """The advice of the first golem: at the edge of the range, do not re-centre."""
 
-SECOND_TOLD: Ticks = {
+SECOND_TICKS: Ticks = {
     63: acted(0.71, slippage_ppm=4_100, gas_micros=3_900_000, pnl_micros=-29_000_000),
     93: {"resolutions": [verdict(63, 0.71, -9_000, chosen="act")]},
     287: acted(
@@ -136,7 +136,7 @@ SECOND_TOLD: Ticks = {
     312: {"phase": "terminal", "regime": "volatile"},
 }  # fmt: skip
 
-THIRD_TOLD: Ticks = {
+THIRD_TICKS: Ticks = {
     47: {
         "tier": "T1", "regime": "volatile", "seen": {"anomaly_score": 0.71}, "odd": True,
         "retrieved_entries": [_retrieved(ADVICE)],
@@ -144,11 +144,11 @@ THIRD_TOLD: Ticks = {
     77: {"resolutions": [verdict(47, 0.71, -6_500, retrieved=[ADVICE])]},
 }  # fmt: skip
 
-TOLD = {FIRST: (847, FIRST_TOLD), SECOND: (312, SECOND_TOLD), THIRD: (100, THIRD_TOLD)}
+STORY = {FIRST: (847, FIRST_TICKS), SECOND: (312, SECOND_TICKS), THIRD: (100, THIRD_TICKS)}
 
 
-def lives(stores: DerivationContext, golem_id: str, generation: int, predecessor: str | None) -> None:
-    """Record a birth, with what its predecessor left, and a life."""
+def record_life(stores: DerivationContext, golem_id: str, generation: int, predecessor: str | None) -> None:
+    """Record a birth, with the bundle of the predecessor, and a life."""
     left = published_bundles(stores)[predecessor] if predecessor else None
     _, birth = born(
         lineage_id=LINEAGE, generation=generation, owner_id=OWNER, founding=FOUNDING, market=MARKET["market"],
@@ -164,12 +164,12 @@ def lives(stores: DerivationContext, golem_id: str, generation: int, predecessor
         )
         events.append(life_event(golem_id, at(golem_id, 0), received))
     stores.log.record(events, NOW)
-    stores.log.append(full(lived(golem_id, *TOLD[golem_id])), writer=golem_id, segment=1, recorded_at=NOW)
+    stores.log.append(full(lived(golem_id, *STORY[golem_id])), writer=golem_id, segment=1, recorded_at=NOW)
 
 
-def dies(stores: DerivationContext, golem_id: str) -> None:
-    """Record a death, and let the dead leave a bundle."""
-    tick = TOLD[golem_id][0]
+def record_death(stores: DerivationContext, golem_id: str) -> None:
+    """Record a death, and publish its bundle."""
+    tick = STORY[golem_id][0]
     ended = Died(
         cause="economic", tick=tick, phase="terminal",
         vitality=Vitality(economic=0.0, epistemic=0.6, stochastic=0.9, composite=0.0), credits_micros=0,
@@ -180,14 +180,14 @@ def dies(stores: DerivationContext, golem_id: str) -> None:
     complete_deaths(stores, now=NOW)
 
 
-def told_home(root: Path) -> DerivationContext:
+def story_home(root: Path) -> DerivationContext:
     """Return a home with the story's records and every table derived."""
     Home.create(root, Policy(), NOW)
     stores = DerivationContext.open(root)
-    lives(stores, FIRST, 0, None)
-    dies(stores, FIRST)
-    lives(stores, SECOND, 1, FIRST)
-    dies(stores, SECOND)
-    lives(stores, THIRD, 2, SECOND)
+    record_life(stores, FIRST, 0, None)
+    record_death(stores, FIRST)
+    record_life(stores, SECOND, 1, FIRST)
+    record_death(stores, SECOND)
+    record_life(stores, THIRD, 2, SECOND)
     derive_everything(stores, now=NOW)
     return stores

@@ -228,7 +228,7 @@ def relinked(rows: list[dict[str, Any]], golem_id: str) -> list[dict[str, Any]]:
 
 def named(report: Report, kind: str) -> Break:
     by_key = {broken.kind: broken for broken in report.breaks}
-    assert kind in by_key, f"of {kind} nothing is said, but {[b.sentence() for b in report.breaks]}"
+    assert kind in by_key, f"no break of kind {kind}, but {[b.sentence() for b in report.breaks]}"
     return by_key[kind]
 
 
