@@ -45,7 +45,7 @@ def runs(stores: DerivationContext) -> list[dg.ExecuteInProcessResult]:
     return [run("dream_job", instance), run("dream_job", instance)]
 
 
-def asked(home: Path) -> dg.RunRequest | dg.SkipReason:
+def evaluate_schedule(home: Path) -> dg.RunRequest | dg.SkipReason:
     evaluation = every_four_hours(dg.build_schedule_context(resources={"home": LazyStores(home)}))
     assert isinstance(evaluation, dg.RunRequest | dg.SkipReason)
     return evaluation
@@ -80,12 +80,12 @@ def test_a_second_run_of_the_dream_job_writes_nothing(runs: list[dg.ExecuteInPro
 def test_the_schedule_runs_every_four_hours_if_a_cycle_closed(life: Lived, tmp_path: Path) -> None:
     schedule = defs.resolve_schedule_def("every_four_hours")
     assert (schedule.cron_schedule, schedule.job_name) == ("5 */4 * * *", "dream_job")
-    assert "no home" in asked(tmp_path / "nothing").skip_message
+    assert "no home" in evaluate_schedule(tmp_path / "nothing").skip_message
     stores = home_of(life, tmp_path / "home")
-    assert asked(stores.home.root).tags["bardo/why"] == "closed cycles of 1 golems"
+    assert evaluate_schedule(stores.home.root).tags["bardo/why"] == "closed cycles of 1 golems"
     derive_curation(stores)
     derive_dreams(stores)
-    assert asked(stores.home.root).skip_message == "no cycle closed since the last dreams"
+    assert evaluate_schedule(stores.home.root).skip_message == "no cycle closed since the last dreams"
 
 
 def test_the_sensor_requests_the_job_early_for_a_curated_tag(life: Lived, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def instance() -> dg.DagsterInstance:
     return dg.DagsterInstance.ephemeral()
 
 
-def look(home: LazyStores, instance: dg.DagsterInstance) -> dg.SkipReason:
+def run_sensor(home: LazyStores, instance: dg.DagsterInstance) -> dg.SkipReason:
     return writers_outrun_the_drainer(dg.build_sensor_context(instance=instance, resources={"home": home}))
 
 
@@ -57,12 +57,12 @@ def last(instance: dg.DagsterInstance, name: str, asset: str = "log/cycles") -> 
 
 
 def test_the_backpressure_sensor_skips_a_missing_home(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    assert "there is no home" in look(LazyStores(tmp_path / "none"), instance).skip_message
+    assert "there is no home" in run_sensor(LazyStores(tmp_path / "none"), instance).skip_message
 
 
 def test_the_backpressure_sensor_skips_while_the_drainer_keeps_up(home: StoresAt, instance: dg.DagsterInstance) -> None:
     with undrained(home.stores.home, timedelta(seconds=40)):
-        evaluation = look(home, instance).skip_message
+        evaluation = run_sensor(home, instance).skip_message
     assert re.match(r"1 journals hold \d\d,\d\d\d bytes", evaluation)
     assert last(instance, "journals_are_drained").passed
 
@@ -72,7 +72,7 @@ def test_the_backpressure_sensor_fails_while_writers_outrun_the_drainer(
 ) -> None:
     result = r"writer runtime-1: .* 180 s ago is not in the log.*bardo drain"
     with undrained(home.stores.home, timedelta(minutes=3)), pytest.raises(BackpressureError, match=result):
-        look(home, instance)
+        run_sensor(home, instance)
     results = last(instance, "journals_are_drained")
     assert (results.passed, results.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "bardo drain" in results.description
@@ -95,15 +95,15 @@ def test_a_check_is_recorded_only_when_its_result_changes(home: StoresAt, instan
         return len(instance.event_log_storage.get_asset_check_execution_history(key, limit=20))
 
     with undrained(home.stores.home, timedelta(seconds=1)):
-        look(home, instance)
-        look(home, instance)
+        run_sensor(home, instance)
+        run_sensor(home, instance)
         assert evaluations() == 1
         home.moment = NOW + timedelta(hours=1)
         for _ in range(2):
             with pytest.raises(BackpressureError):
-                look(home, instance)
+                run_sensor(home, instance)
         assert evaluations() == 2
-    look(home, instance)
+    run_sensor(home, instance)
     assert evaluations() == 3, "closing the writer drains its journal"
     assert last(instance, "journals_are_drained").passed
 
@@ -112,7 +112,7 @@ def test_refusals_and_silence_fail_the_checks_of_the_log(home: StoresAt, instanc
     bad = QuarantineItem("spool", "bad.jsonl", 1, None, None, "RecordError", "no number", b"{}")
     Quarantine(home.stores.home).put([bad], NOW)
     home.stores.log.append(records(10, golems=1).take([0, 1, 5]), writer="w", segment=1, recorded_at=NOW)
-    look(home, instance)
+    run_sensor(home, instance)
     assert not last(instance, "quarantine_is_rare").passed
     assert not last(instance, "records_keep_coming").passed
     assert last(instance, "curation_is_fresh", "curation").passed
@@ -123,7 +123,7 @@ def test_underived_records_fail_the_freshness_checks(
 ) -> None:
     late = StoresAt(home_without_verdicts(small_home, tmp_path / "home"))
     late.moment = NOW + timedelta(hours=1)
-    look(late, instance)
+    run_sensor(late, instance)
     for name, asset in (("episodes_are_fresh", "episodes"), ("curation_is_fresh", "curation")):
         result = last(instance, name, asset)
         assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
@@ -137,5 +137,5 @@ def test_an_outdated_mart_fails_its_freshness_check(copied_home: Path, instance:
     warehouse.write_bytes(b"")
     os.utime(warehouse, (NOW.timestamp(),) * 2)
     home.moment = LazyStores.now() + timedelta(hours=1)
-    look(home, instance)
+    run_sensor(home, instance)
     assert not last(instance, "marts_are_fresh", "dim_golem").passed

@@ -93,10 +93,10 @@ def test_the_oldest_dagster_runs_beyond_the_quota_are_deleted(root: Path, instan
 
 
 def test_the_maintenance_schedule_requests_a_run_if_a_home_exists(root: Path, tmp_path: Path) -> None:
-    def asked(folder: Path) -> dg.RunRequest | dg.SkipReason:
+    def evaluate_schedule(folder: Path) -> dg.RunRequest | dg.SkipReason:
         return every_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
 
-    request = asked(root)
+    request = evaluate_schedule(root)
     assert isinstance(request, dg.RunRequest)
     assert "version" in request.tags["bardo/why"]
-    assert isinstance(asked(tmp_path / "none"), dg.SkipReason)
+    assert isinstance(evaluate_schedule(tmp_path / "none"), dg.SkipReason)

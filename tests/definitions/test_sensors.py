@@ -39,14 +39,14 @@ def death(golem_id: str) -> LifeEvent:
 
 
 def evaluator(sensor: dg.SensorDefinition, root: Path) -> Evaluator:
-    def look(cursor: str | None) -> dg.SensorResult | dg.SkipReason:
+    def evaluate(cursor: str | None) -> dg.SensorResult | dg.SkipReason:
         lazy = LazyStores(root)
         context = dg.build_sensor_context(cursor=cursor, resources={"home": lazy})
         result = sensor(context)
         lazy.close()
         return result
 
-    return look
+    return evaluate
 
 
 @pytest.fixture
@@ -77,38 +77,38 @@ class TestDeathsRecorded:
 
     def test_the_second_tick_requests_no_run(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = evaluator(deaths_recorded, empty.home.root)
-        evaluation = look(look(None).cursor)
+        evaluate = evaluator(deaths_recorded, empty.home.root)
+        evaluation = evaluate(evaluate(None).cursor)
         assert run_keys(evaluation) == []
         assert evaluation.skip_reason.skip_message == "no death since the last look"
 
     def test_a_later_death_requests_its_own_run(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = evaluator(deaths_recorded, empty.home.root)
-        first = look(None)
+        evaluate = evaluator(deaths_recorded, empty.home.root)
+        first = evaluate(None)
         empty.log.record([death("g-2")], NOW)
-        second = look(first.cursor)
+        second = evaluate(first.cursor)
         assert second.run_requests[0].tags["bardo/why"] == "g-2 died"
         assert run_keys(first) != run_keys(second)
 
     def test_a_repeated_death_requests_no_second_run(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = evaluator(deaths_recorded, empty.home.root)
-        first = look(None)
+        evaluate = evaluator(deaths_recorded, empty.home.root)
+        first = evaluate(None)
         empty.log.record([death("g-1")], NOW)
-        assert run_keys(look(first.cursor)) == []
+        assert run_keys(evaluate(first.cursor)) == []
 
     def test_two_ticks_on_the_same_log_use_the_same_run_key(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
-        look = evaluator(deaths_recorded, empty.home.root)
-        assert run_keys(look(None)) == run_keys(look(None)), "a lost cursor must not start a second run"
+        evaluate = evaluator(deaths_recorded, empty.home.root)
+        assert run_keys(evaluate(None)) == run_keys(evaluate(None)), "a lost cursor must not start a second run"
 
     def test_a_tick_without_deaths_advances_the_cursor(self, empty: DerivationContext, small_home: Path) -> None:
-        look = evaluator(deaths_recorded, empty.home.root)
-        before = look(None)
+        evaluate = evaluator(deaths_recorded, empty.home.root)
+        before = evaluate(None)
         born = DerivationContext.open(small_home).log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
         empty.log.record([LifeEvent.model_validate(born[0])], NOW)
-        after = look(before.cursor)
+        after = evaluate(before.cursor)
         assert run_keys(after) == []
         assert json.loads(after.cursor)["life_version"] == empty.log.life_version
 
@@ -129,19 +129,19 @@ class TestDeathsRecorded:
 class TestCyclesClosed:
     def test_closed_cycles_request_one_curator_run(self, small_home: Path, tmp_path: Path) -> None:
         root = home_without_verdicts(small_home, tmp_path / "home")
-        look = evaluator(cycles_closed, root)
-        first = look(None)
+        evaluate = evaluator(cycles_closed, root)
+        first = evaluate(None)
         assert "closed cycles of" in first.run_requests[0].tags["bardo/why"]
-        again = look(first.cursor)
+        again = evaluate(first.cursor)
         assert isinstance(again, dg.SkipReason)
         assert again.skip_message == "nothing was recorded since the last look"
 
     def test_records_that_close_no_cycle_request_no_run(self, empty: DerivationContext) -> None:
-        look = evaluator(cycles_closed, empty.home.root)
-        first = look(None)
+        evaluate = evaluator(cycles_closed, empty.home.root)
+        first = evaluate(None)
         assert run_keys(first) == []
         empty.log.record([death("g-1")], NOW)
-        second = look(first.cursor)
+        second = evaluate(first.cursor)
         assert run_keys(second) == []
         assert second.cursor != first.cursor
 

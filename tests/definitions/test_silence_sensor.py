@@ -35,7 +35,7 @@ def settled(root: Path, **hours: float) -> dict[str, str]:
     return ids
 
 
-def look(root: Path) -> dg.RunRequest | dg.SkipReason:
+def run_sensor(root: Path) -> dg.RunRequest | dg.SkipReason:
     lazy = LazyStores(root)
     evaluation = golems_silent(dg.build_sensor_context(resources={"home": lazy}))
     lazy.close()
@@ -47,25 +47,25 @@ def test_a_silent_golem_is_requested_once_and_declared_dead_by_the_job(
 ) -> None:
     root = tmp_path / "home"
     ids = settled(root, early=0, later=24.5, far_off=0, last=24)
-    evaluation = look(root)
+    evaluation = run_sensor(root)
     assert isinstance(evaluation, dg.RunRequest)
     assert evaluation.tags["bardo/why"] == f"{ids['early']} fell silent"
-    assert look(root).run_key == evaluation.run_key, "the same silence must have the same run key"
+    assert run_sensor(root).run_key == evaluation.run_key, "the same silence must have the same run key"
     with EventWriter.open(Home.open(root), ids["early"], clock=lambda: NOW, drain="nobody"):
-        assert isinstance(look(root), dg.SkipReason), "a golem with a running writer is skipped"
-    assert look(root).run_key == evaluation.run_key, "the golem is requested after its writer closed"
+        assert isinstance(run_sensor(root), dg.SkipReason), "a golem with a running writer is skipped"
+    assert run_sensor(root).run_key == evaluation.run_key, "the golem is requested after its writer closed"
     monkeypatch.setenv("BARDO_HOME", str(root))
     done = run("observe_job", dg.DagsterInstance.ephemeral())
     assert done.success
     stores = DerivationContext.open(root)
     assert stores.life("DeathDeclared")["golem_id"].to_pylist() == [ids["early"]]
     assert stores.log.cause_of_death(ids["early"]) == "silence"
-    assert isinstance(look(root), dg.SkipReason)
+    assert isinstance(run_sensor(root), dg.SkipReason)
     assert run("observe_job", dg.DagsterInstance.ephemeral()).success
     assert DerivationContext.open(root).life("DeathDeclared").num_rows == 1
 
 
 def test_the_silence_sensor_skips_a_missing_home_and_an_empty_home(tmp_path: Path) -> None:
-    assert "there is no home" in look(tmp_path / "nowhere").skip_message
+    assert "there is no home" in run_sensor(tmp_path / "nowhere").skip_message
     settled(tmp_path / "home")
-    assert "no living golem is silent" in look(tmp_path / "home").skip_message
+    assert "no living golem is silent" in run_sensor(tmp_path / "home").skip_message

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.row("EV-4")
 LINES = [fuzz.dumps(record) for record in fuzz.good_records(20, tick=1, seed=1)]
 
 
-def look(root: Path, instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
+def run_sensor(root: Path, instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
     return files_dropped(dg.build_sensor_context(instance=instance, resources={"home": LazyStores(root)}))
 
 
@@ -32,11 +32,11 @@ def root(tmp_path: Path, at_home) -> Path:
 
 def test_spool_files_request_one_run_that_ingests_all(root: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        assert look(root, instance).skip_message == "the spool is empty"
+        assert run_sensor(root, instance).skip_message == "the spool is empty"
         (root / "spool" / "a.jsonl").write_bytes(b"\n".join(LINES[:10]))
         (root / "spool" / "b.jsonl").write_bytes(b"\n".join([*LINES[10:], LINES[0], b"{"]))
         (root / "spool" / ".c.jsonl").write_bytes(b"still being written")
-        asked = look(root, instance)
+        asked = run_sensor(root, instance)
         assert asked.tags["bardo/why"] == "a.jsonl, b.jsonl dropped"
         made = materializations(run("spool_job", instance))[QUARANTINE.to_user_string()]
         by_key = {
@@ -46,7 +46,7 @@ def test_spool_files_request_one_run_that_ingests_all(root: Path) -> None:
         assert by_key == {"files": 2, "records": 22, "written": 20, "repeated": 1, "quarantined": 1, "open": 1}
         assert metadata_value(made, "errors") == {"RecordError": 1}
         assert metadata_value(made, "mb_per_s") > 0
-        assert look(root, instance).skip_message == "the spool is empty"
+        assert run_sensor(root, instance).skip_message == "the spool is empty"
     with EventLog(Home.open(root)) as log:
         assert len(log.read_cycles(["tick"])) == 20
 
@@ -59,11 +59,11 @@ def test_an_active_run_blocks_another_request_until_it_fails(root: Path) -> None
                 job_name="spool_job", run_id=dg._core.utils.make_new_run_id(), status=dg.DagsterRunStatus.STARTED
             )
         )
-        assert "is active" in look(root, instance).skip_message
+        assert "is active" in run_sensor(root, instance).skip_message
         instance.report_run_failed(under_way)
-        assert isinstance(look(root, instance), dg.RunRequest)
+        assert isinstance(run_sensor(root, instance), dg.RunRequest)
 
 
 def test_the_spool_sensor_skips_a_missing_home(tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        assert "there is no home" in look(tmp_path / "nowhere", instance).skip_message
+        assert "there is no home" in run_sensor(tmp_path / "nowhere", instance).skip_message

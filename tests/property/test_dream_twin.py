@@ -46,7 +46,7 @@ def test_only_a_known_inherited_bloodstain_warning_is_a_scar() -> None:
     pairs = [(int(dream), names[entry]) for dream, entry in zip(scars["dream"], scars["entry"], strict=True)]
     assert sorted(pairs) == [(0, "fades"), (0, "scar"), (1, "scar")]
     assert novelty.shape == (2, 75)
-    assert novelty[0].min() == 0.0, "what is known in exactly this situation is not new"
+    assert novelty[0].min() == 0.0, "a rule of the same situation leaves no novelty"
     cheap = scars["cell"][[tool == "fades" for _, tool in pairs].index(True)]
     assert novelty[:, cheap].tolist() == pytest.approx([0.0, 0.2]), "a pruned rule is new again"
 

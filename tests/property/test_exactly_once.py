@@ -1,4 +1,4 @@
-"""Exactly once, and like the twin: random batches through two handles of one log, beside the log in memory.
+"""Random batches through two handles of one log: each record once, and equal to the log in memory.
 
 Law 2 (exactly once) and law 8 (twin equality) of the architecture; rows EV-2 and P-1 of the ledger.
 """

@@ -197,7 +197,7 @@ def test_inaction_on_suppressed_ticks_is_judged_without_retrieved_entries() -> N
 
 
 @cache
-def blind() -> Lived:
+def without_oracle() -> Lived:
     """The fleet of `crowd` without predictions."""
     with patch.object(fleet_run, "Run", partial(fleet_run.Run, oracle=False)):
         return live(lively_market(900), lineages=range(5), founding=SHORT, generations=3, steers=STEERS)
@@ -206,7 +206,7 @@ def blind() -> Lived:
 @pytest.mark.row("HB-2")
 def test_surprise_without_an_oracle_is_the_largest_of_four_signals() -> None:
     policy, health = Policy(), dict[str, float | None]()
-    for row in blind().rows:
+    for row in without_oracle().rows:
         sources, golem_id = row["prediction_error_sources"], row["golem_id"]
         assert row["predictions"] == []
         assert sources["price"] is None
@@ -220,17 +220,17 @@ def test_surprise_without_an_oracle_is_the_largest_of_four_signals() -> None:
         if now and before is not None and sources["health"] is not None:
             assert sources["health"] == pytest.approx(min(abs(now[0] - before), 0.5) / 0.5)
         health[golem_id] = now[0] if now and not row["actions"] else None
-    drift = [p for row in blind().rows for p in row["probe_results"] if p["probe"] == "world_model_drift"]
+    drift = [p for row in without_oracle().rows for p in row["probe_results"] if p["probe"] == "world_model_drift"]
     assert drift
     assert {p["value"] for p in drift} == {None}
 
 
 @pytest.mark.row("HB-2")
 def test_golems_without_an_oracle_use_all_tiers_act_and_die() -> None:
-    assert {row["tier"] for row in blind().rows} == {"T0", "T1", "T2"}
-    assert {a["status"] for row in blind().rows for a in row["actions"]} >= {"executed"}
-    assert len(blind().deaths) > 8
-    assert blind().records["prediction_error"] != crowd().records["prediction_error"]
+    assert {row["tier"] for row in without_oracle().rows} == {"T0", "T1", "T2"}
+    assert {a["status"] for row in without_oracle().rows for a in row["actions"]} >= {"executed"}
+    assert len(without_oracle().deaths) > 8
+    assert without_oracle().records["prediction_error"] != crowd().records["prediction_error"]
 
 
 @pytest.mark.row("HB-1")
@@ -352,12 +352,12 @@ def test_a_somatic_marker_is_a_rule_of_the_same_situation_with_its_sign() -> Non
 # knowledge changes actions
 
 
-def moves(lived: Lived) -> Counter[str]:
+def rebalance_counts(lived: Lived) -> Counter[str]:
     """Return the outcomes of the golems' proposals to re-centre."""
     return Counter(a["status"] for row in lived.rows for a in row["actions"] if a["action_type"] == "rebalance")
 
 
-def warned(lived: Lived) -> int:
+def warned_rebalances(lived: Lived) -> int:
     """Count the re-centrings in the situation of the warning: far out of range, gas normal."""
     return sum(
         action["status"] == "executed"
@@ -370,9 +370,9 @@ def warned(lived: Lived) -> int:
 
 @pytest.mark.row("HB-1")
 def test_an_inherited_playbook_changes_the_actions_of_a_golem() -> None:
-    plain, cautious, eager = (moves(live_fleet(kind)) for kind in ("plain", "cautious", "eager"))
+    plain, cautious, eager = (rebalance_counts(live_fleet(kind)) for kind in ("plain", "cautious", "eager"))
     assert cautious["executed"] < plain["executed"] < eager["executed"]
-    assert 3 * warned(live_fleet("cautious")) < warned(live_fleet("plain")), (
+    assert 3 * warned_rebalances(live_fleet("cautious")) < warned_rebalances(live_fleet("plain")), (
         "warnings must block most re-centrings of their situation"
     )
     assert cautious["blocked"] > 10
@@ -412,21 +412,21 @@ def test_a_warning_of_the_same_situation_blocks_an_action_and_is_named() -> None
 # causes of death
 
 
-def still(bars: int, gas_gwei: float = 20.0) -> Market:
+def still_market(bars: int, gas_gwei: float = 20.0) -> Market:
     """Return a market with a constant price and cheap gas."""
     return drawn_market([CALM_TICK] * bars, gas_gwei)
 
 
 @pytest.mark.row("INH-1")
 def test_no_golem_dies_in_a_still_market() -> None:
-    lived = live(still(3_000), lineages=range(4), founding=replace(FOUNDING, lifespan_ticks=(2_000, 8_000)))
+    lived = live(still_market(3_000), lineages=range(4), founding=replace(FOUNDING, lifespan_ticks=(2_000, 8_000)))
     assert lived.deaths == {}
     spent = {r["credits_micros"] / lived.births[r["golem_id"]].credits_micros for r in lived.rows[-1:]}
     assert min(spent) > 0.9
 
 
 @cache
-def needy() -> Lived:
+def poor_golems() -> Lived:
     """Golems that think much, act dearly, and run out of credits."""
     market = lively_market(1_500)
     dear = replace(market, gas_gwei=market.gas_gwei * 20)
@@ -437,7 +437,7 @@ def needy() -> Lived:
 
 @pytest.mark.row("INH-1")
 def test_poor_golems_die_in_a_lively_market_with_dear_gas() -> None:
-    lived = needy()
+    lived = poor_golems()
     assert "economic" in {cause for _, cause in lived.deaths.values()}
     for golem_id, (tick, cause) in lived.deaths.items():
         last = lived.of(golem_id).to_pylist()[-1]
@@ -447,7 +447,7 @@ def test_poor_golems_die_in_a_lively_market_with_dear_gas() -> None:
 
 
 @pytest.mark.row("INH-1")
-@pytest.mark.parametrize("lived", [needy, crowd, heirs])
+@pytest.mark.parametrize("lived", [poor_golems, crowd, heirs])
 def test_every_credit_is_accounted_for(lived: Callable[[], Lived]) -> None:
     credits = {golem_id: birth.credits_micros for golem_id, birth in lived().births.items()}
     short = set()
@@ -463,10 +463,10 @@ def test_every_credit_is_accounted_for(lived: Callable[[], Lived]) -> None:
         credits[golem_id] = row["credits_micros"]
     broke = {(golem_id, tick) for golem_id, (tick, cause) in lived().deaths.items() if cause == "economic"}
     assert short <= broke
-    assert bool(short) is (lived is needy)
+    assert bool(short) is (lived is poor_golems)
 
 
-def jumping(bars: int) -> Market:
+def jumping_market(bars: int) -> Market:
     """Return a market whose price and gas jump beyond the intervals of a golem that does not learn from its errors."""
     leaps = np.random.default_rng(5).choice([-1, 1], bars) * 60
     gas = np.where(np.arange(bars) % 2 == 0, 20.0, 60.0)
@@ -478,14 +478,14 @@ def jumping(bars: int) -> Market:
 def test_a_golem_dies_if_its_world_model_never_learns(memory: float, dies: bool) -> None:
     traits = Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=memory)
     rich = replace(FOUNDING, lifespan_ticks=(5_000, 6_000), budget_micros=500_000_000)
-    lived = live(jumping(600), lineages=range(2), founding=rich, traits=traits)
+    lived = live(jumping_market(600), lineages=range(2), founding=rich, traits=traits)
     causes = {cause for _, cause in lived.deaths.values()}
     assert causes == ({"epistemic"} if dies else set())
 
 
 @pytest.mark.row("INH-1")
-def test_a_life_ends_with_its_lifespan() -> None:
-    lived = live(still(900), lineages=range(5), founding=SHORT)
+def test_a_golem_dies_at_the_end_of_its_lifespan() -> None:
+    lived = live(still_market(900), lineages=range(5), founding=SHORT)
     assert {g: tick for g, (tick, _) in lived.deaths.items()} == {
         g: birth.lifespan_ticks for g, birth in lived.births.items()
     }

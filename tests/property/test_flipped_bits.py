@@ -1,4 +1,4 @@
-"""Verification names every file with a flipped bit, whatever other files are damaged."""
+"""Verification names every file with a flipped bit, for any number of damaged files."""
 
 from __future__ import annotations
 

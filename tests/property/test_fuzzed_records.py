@@ -61,7 +61,7 @@ def one_by_one(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[
 class TestBulkEqualsPydantic:
     @settings(max_examples=times(75), deadline=None)
     @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 4))
-    def test_mutated_lines(self, seed: int, count: int, group: int) -> None:
+    def test_mutated_lines_are_parsed_equally(self, seed: int, count: int, group: int) -> None:
         random = Random(seed)
         mutator = fuzz.Mutator(random, big=0.0)
         lines = [mutator.line(deepcopy(random.choice(GOOD))) for _ in range(count)]
@@ -82,7 +82,7 @@ class TestBulkEqualsPydantic:
         ),
         st.booleans(),
     )
-    def test_arbitrary_values(self, values: dict[str, Any], ascii_only: bool) -> None:
+    def test_arbitrary_values_are_parsed_equally(self, values: dict[str, Any], ascii_only: bool) -> None:
         record = deepcopy(GOOD[0])
         record["observation"] |= values
         lines = [
@@ -93,14 +93,14 @@ class TestBulkEqualsPydantic:
 
     @pytest.mark.parametrize("token", fuzz.NUMBERS, ids=lambda token: token[:20].decode())
     @pytest.mark.parametrize("place", [("observation", "macd"), ("tick",), ("observation", "price"), ("cycle_seen",)])
-    def test_every_number_format(self, token: bytes, place: tuple[str, ...]) -> None:
+    def test_every_number_format_is_parsed_equally(self, token: bytes, place: tuple[str, ...]) -> None:
         record = deepcopy(GOOD[0])
         fuzz._at(record, place[:-1])[place[-1]] = fuzz.Raw(token)
         lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(record)]
         assert in_bulk(lines) == one_by_one(lines)
 
     @pytest.mark.parametrize("moment", fuzz.MOMENTS)
-    def test_every_timestamp_format(self, moment: str) -> None:
+    def test_every_timestamp_format_is_parsed_equally(self, moment: str) -> None:
         lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(GOOD[0] | {"observed_at": moment})]
         assert in_bulk(lines) == one_by_one(lines)
 
@@ -129,7 +129,7 @@ class TestBulkEqualsPydantic:
         ],
         ids=lambda line: line[:20].decode("utf-8", "backslashreplace"),
     )
-    def test_malformed_and_deeply_nested_lines(self, line: bytes) -> None:
+    def test_malformed_and_deeply_nested_lines_are_refused_equally(self, line: bytes) -> None:
         good = fuzz.dumps(GOOD[0])
         lines = [good, line, good + b" null " + good, good + good, good[:-1], b"{" + good]
         assert in_bulk(lines) == one_by_one(lines)

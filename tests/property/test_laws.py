@@ -146,7 +146,7 @@ def test_curator_decisions_are_independent_of_batches(
 
 
 class Hashes:
-    """An embedder whose vectors are hashes: quick, and the same for the same text."""
+    """An embedder with hashes as vectors: quick, and equal for equal texts."""
 
     identity = EmbedderIdentity("hashes", "1", 8, "0" * 16, "none")
 
@@ -240,13 +240,13 @@ def parcel_of(rows: list[dict[str, Any]]) -> Parcel:
     return Parcel(full(rows), None)
 
 
-def happened(event: LifeEvent) -> Parcel:
+def event_parcel(event: LifeEvent) -> Parcel:
     return Parcel(None, event)
 
 
 def lost(golem_id: str, first: int, last: int) -> Parcel:
     """Ticks that will never come."""
-    return happened(life_event(golem_id, START, Gap(tick_from=first, tick_to=last, why="the disk died")))
+    return event_parcel(life_event(golem_id, START, Gap(tick_from=first, tick_to=last, why="the disk died")))
 
 
 @st.composite
@@ -254,9 +254,9 @@ def parcels(draw: st.DrawFn) -> list[Parcel]:
     """Draw records and life events of some golems in a possible order of arrival; some records never arrive."""
     rows: list[Parcel] = []
     for item in draw(lives()):
-        rows.append(happened(birth_of(item)))
+        rows.append(event_parcel(birth_of(item)))
         if draw(st.booleans()):
-            rows.append(happened(death_of(item)))
+            rows.append(event_parcel(death_of(item)))
         at = sorted(draw(st.sets(st.integers(1, max(1, item.ticks - 1)), max_size=3)) | {0, item.ticks})
         missing = draw(st.integers(0, 3 * len(at)))
         for number, (start, stop) in enumerate(pairwise(at)):
@@ -330,7 +330,7 @@ def arrive_side_by_side(
     return rows
 
 
-def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]]:
+def derived_at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]]:
     """Return the fingerprints of a home in which everything arrived in order and was derived once."""
     stores = stores_at(root)
     events = [p.happened for p in arriving if p.happened is not None]
@@ -350,7 +350,7 @@ def test_projections_are_independent_of_arrival_order(arriving: list[Parcel], da
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
         arrive(stores, arriving, data)
-        wanted = at_once(arriving, Path(folder) / "orderly")
+        wanted = derived_at_once(arriving, Path(folder) / "orderly")
         for name, (rows, _) in wanted.items():
             event(f"{name}: {'some' if rows else 'no'} rows")
         assert fingerprints(stores) == wanted
@@ -368,11 +368,11 @@ class SplitLife:
 
     @property
     def birth(self) -> Parcel:
-        return happened(birth_of(self.life))
+        return event_parcel(birth_of(self.life))
 
     @property
     def death(self) -> Parcel:
-        return happened(death_of(self.life))
+        return event_parcel(death_of(self.life))
 
     def part(self, first: int, last: int) -> Parcel:
         return parcel_of(self.life.rows()[first - 1 : last])
@@ -406,13 +406,13 @@ def test_late_and_lost_arrivals_yield_the_same_projections(tmp_path: Path) -> No
     stories = [arrives(learner(f"g-{k}")) for k, arrives in enumerate(LATE.values())]
     arrive_side_by_side(stores, None, stories)
     left = fingerprints(stores)
-    assert left == at_once(list(chain(*stories)), tmp_path / "orderly")
+    assert left == derived_at_once(list(chain(*stories)), tmp_path / "orderly")
     assert all(left[name][0] for name in ("cycles", "testaments", "candidates")), (
         "dead golems left no testament or candidate"
     )
 
 
-# law 3, beside a writer
+# law 3, during concurrent writes
 
 
 @pytest.mark.row("P-2")
@@ -445,7 +445,7 @@ def test_appends_during_a_derivation_are_derived_completely(
     for _ in range(4):
         derive_all(stores)
     assert next(arriving, None) is None
-    assert fingerprints(stores) == at_once([g.birth, g.part(1, 14), g.death], tmp_path / "orderly")
+    assert fingerprints(stores) == derived_at_once([g.birth, g.part(1, 14), g.death], tmp_path / "orderly")
 
 
 def small_run(name: str) -> fleet_run.Run:
@@ -668,7 +668,7 @@ def test_every_decision_names_existing_causes(lived: DerivationContext) -> None:
 
 
 @pytest.mark.row("P-2")
-def test_every_fact_and_every_line_of_a_playbook_rests_on_an_entry(lived: DerivationContext) -> None:
+def test_every_fact_and_playbook_line_refers_to_an_entry(lived: DerivationContext) -> None:
     decided: dict[tuple[str, str], int] = {}
     for row in rows_of(lived, "curation"):
         decided.setdefault((row["golem_id"], row["entry_id"]), row["cycle"])

@@ -208,7 +208,7 @@ def test_an_unaltered_bundle_is_accepted() -> None:
 
 
 @pytest.mark.row("INH-7")
-def test_a_thousand_mutated_bundles_are_refused_each_with_its_reason() -> None:
+def test_each_of_a_thousand_mutated_bundles_is_refused_with_a_reason() -> None:
     counts: Counter[str] = Counter()
     for number in range(times(1000)):
         change = MUTATIONS[number % len(MUTATIONS)]

@@ -44,8 +44,8 @@ from tests.property.test_laws import (
     beside,
     deliver,
     derive_all,
+    event_parcel,
     fingerprints,
-    happened,
     lost,
     parcels,
     stores_at,
@@ -136,19 +136,21 @@ def orderly(arriving: Sequence[Parcel], life_events: Sequence[LifeEvent], root: 
             steps.append((parcel.happened.golem_id, 2**40, 0, parcel))
     for item in life_events:
         assert isinstance(item.payload, Override | Asked)
-        steps.append((item.golem_id, item.payload.tick_seen, 2 + getattr(item.payload, "number", 0), happened(item)))
+        steps.append(
+            (item.golem_id, item.payload.tick_seen, 2 + getattr(item.payload, "number", 0), event_parcel(item))
+        )
     in_order = [step[3] for step in sorted(steps, key=lambda step: step[:3])]
     for number, (_, several) in enumerate(groupby(in_order, key=lambda parcel: parcel.records is None)):
         together = list(several)
         batches = [parcel.records for parcel in together if parcel.records is not None]
-        for parcel in [told_at_once(batches)] if batches else together:
+        for parcel in [one_parcel(batches)] if batches else together:
             deliver(stores, parcel, number)
     derive_all(stores)
     return stores
 
 
-def told_at_once(batches: Sequence[pa.Table]) -> Parcel:
-    """Records that arrive together."""
+def one_parcel(batches: Sequence[pa.Table]) -> Parcel:
+    """Return one parcel of all these batches."""
     return Parcel(pa.concat_tables(batches), None)
 
 

@@ -1,4 +1,4 @@
-"""Laws of the inheritance preview: it equals its twin, loses no entry, and shows what the crossing takes."""
+"""Laws of the inheritance preview: it equals its twin, loses no entry, and shows the loss by crossing."""
 
 from __future__ import annotations
 

@@ -46,12 +46,12 @@ from tests.property.test_laws import (
     SplitLife,
     arrive,
     arrive_side_by_side,
-    at_once,
     birth_of,
     deliver,
     derive_all,
+    derived_at_once,
+    event_parcel,
     fingerprints,
-    happened,
     parcels,
     rows_of,
     small_run,
@@ -74,12 +74,12 @@ CHAIN = lively_market(60).chain
 
 
 def struck(golem_id: str, tick: int, why: str = "its sensor lied") -> Parcel:
-    return happened(life_event(golem_id, START, Struck(tick=tick, why=why)))
+    return event_parcel(life_event(golem_id, START, Struck(tick=tick, why=why)))
 
 
 def reorged(golem_id: str, first: int, last: int) -> Parcel:
     payload = Reorg(chain="polygon", block_from=first, block_to=last, tick_from=first, tick_to=last)
-    return happened(life_event(golem_id, START, payload))
+    return event_parcel(life_event(golem_id, START, payload))
 
 
 @st.composite
@@ -107,7 +107,7 @@ def test_projections_are_independent_of_the_time_of_strikes_and_reorgs(
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
         arrive(stores, arriving, data)
-        wanted = at_once(arriving, Path(folder) / "orderly")
+        wanted = derived_at_once(arriving, Path(folder) / "orderly")
         for name, (rows, _) in wanted.items():
             taken = stores.projections.growing(name).taken_back().num_rows if name not in RENEWED else 0
             event(f"{name}: {'some' if rows else 'no'} rows, {'some' if taken else 'none'} taken back")
@@ -150,7 +150,7 @@ def test_late_strikes_yield_the_projections_of_an_ordered_log(tmp_path: Path) ->
     stores = stores_at(tmp_path / "late")
     stories = [arrives(learner(f"g-{k}"), f"g-{k}") for k, arrives in enumerate(LATE.values())]
     arrive_side_by_side(stores, None, stories)
-    assert fingerprints(stores) == at_once(list(chain(*stories)), tmp_path / "orderly")
+    assert fingerprints(stores) == derived_at_once(list(chain(*stories)), tmp_path / "orderly")
     refresh_index(stores)
     assert remains(stores) == [], "a row still depends on a decision of a struck tick"
 
@@ -490,7 +490,7 @@ def half_derived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
             derive_all(stores)
         deliver(stores, parcel, number)
     stores.log.close()
-    return stores.home.root, at_once([*HALF_DERIVED, *REPAIRED], folder / "orderly")
+    return stores.home.root, derived_at_once([*HALF_DERIVED, *REPAIRED], folder / "orderly")
 
 
 @pytest.mark.row("X-4")

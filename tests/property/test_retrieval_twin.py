@@ -81,7 +81,7 @@ def situations(draw: st.DrawFn) -> Situation:
     )
 
 
-def asked_as_columns(rows: list[dict[str, Any]], seed: int | None = None) -> Grimoire:
+def grimoire_of_rows(rows: list[dict[str, Any]], seed: int | None = None) -> Grimoire:
     """Return the grimoire of these rows, shuffled by `seed`."""
     order = range(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows)).tolist()
     rows = [rows[at] for at in order]
@@ -99,7 +99,7 @@ def asked_as_columns(rows: list[dict[str, Any]], seed: int | None = None) -> Gri
     )
 
 
-def one_by_one(rows: list[dict[str, Any]], question: np.ndarray, situation: Situation) -> list[dict[str, Any]]:
+def retrieved_by_row(rows: list[dict[str, Any]], question: np.ndarray, situation: Situation) -> list[dict[str, Any]]:
     """Return the twin's result for the same rows."""
     lines = []
     for row in rows:
@@ -117,8 +117,8 @@ def test_retrieval_equals_its_row_by_row_twin(
     rows: list[dict[str, Any]], situation: Situation, question: int, k: int, seed: int
 ) -> None:
     asked = unit(question)
-    answer = asked_as_columns(rows, seed).retrieve(asked, situation, k, may_skip=False)
-    wanted = one_by_one(rows, asked, situation)
+    answer = grimoire_of_rows(rows, seed).retrieve(asked, situation, k, may_skip=False)
+    wanted = retrieved_by_row(rows, asked, situation)
     hits = answer.hits.to_pylist()
     assert answer.awake == len(wanted)
     assert answer.awake + answer.asleep == len(rows)
@@ -139,7 +139,7 @@ def test_retrieval_equals_its_row_by_row_twin(
 def test_a_score_is_the_sum_of_its_parts_and_independent_of_other_entries(
     rows: list[dict[str, Any]], situation: Situation, question: int
 ) -> None:
-    every = asked_as_columns(rows).retrieve(unit(question), situation, len(rows), may_skip=False).hits.to_pylist()
+    every = grimoire_of_rows(rows).retrieve(unit(question), situation, len(rows), may_skip=False).hits.to_pylist()
     for hit in every:
         assert hit["score_ppm"] == sum(hit[f"{n}_ppm"] for n in FACTORS)
         for name, weight in zip(FACTORS, (0.40, 0.20, 0.25, 0.15), strict=True):
@@ -148,7 +148,7 @@ def test_a_score_is_the_sum_of_its_parts_and_independent_of_other_entries(
         result = hit["confidence_ppm"] / 10**6 * hit["discount"] * hit["validation_ratio"] * stain * hit["modifier"]
         assert hit["importance"] == pytest.approx(result)
     for k in range(1, len(every)):
-        few = asked_as_columns(rows, k).retrieve(unit(question), situation, k, may_skip=False).hits.to_pylist()
+        few = grimoire_of_rows(rows, k).retrieve(unit(question), situation, k, may_skip=False).hits.to_pylist()
         assert few == every[:k], "the top k depend on k or on the order of rows"
 
 
@@ -159,7 +159,7 @@ def test_the_first_deliberation_of_each_100_ticks_is_contrarian(first: int, thin
     turns, last = [], 0
     for tick, thought in enumerate(thinks, first * 37 + 1):
         where = Situation(NOW, tick=tick, tier="T1" if thought else "T0", thought_tick=last)
-        answer = asked_as_columns([plain()]).retrieve(unit(1), where, 1)
+        answer = grimoire_of_rows([plain()]).retrieve(unit(1), where, 1)
         assert answer.contrarian == contrarian(where, POLICY)
         assert answer.decision.skipped == (not thought), "only ticks at T0 skip retrieval"
         turns += [tick] if answer.contrarian else []
@@ -186,7 +186,7 @@ def test_a_contrarian_turn_ranks_entries_of_the_opposite_mood_first(
     }
     alike = plain(about="a", own_count=1, confidence_ppm=confidence, **milli)
     other = plain(about="b", own_count=1, confidence_ppm=confidence, **{n: -m for n, m in milli.items()})
-    book = asked_as_columns([alike, other])
+    book = grimoire_of_rows([alike, other])
     usual, turned = (
         book.retrieve(unit(1), Situation(NOW, tick=tick, tier="T1", thought_tick=90, mood=mood), 2).hits.to_pylist()
         for tick in (99, 100)
@@ -203,7 +203,7 @@ def test_a_contrarian_turn_ranks_entries_of_the_opposite_mood_first(
 def test_entries_of_another_regime_sleep_and_wake_unchanged(
     rows: list[dict[str, Any]], here: str, there: str, question: int
 ) -> None:
-    book = asked_as_columns(rows)
+    book = grimoire_of_rows(rows)
 
     def hits_by_key(regime: str | None, **fields: Any) -> dict[tuple[str, str], dict[str, Any]]:
         hits = book.retrieve(unit(question), Situation(NOW, regime=regime, **fields), len(rows), may_skip=False).hits

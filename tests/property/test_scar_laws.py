@@ -56,7 +56,7 @@ CHECKS = st.builds(
 )
 
 
-def lived(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def merged_by_tick(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Merge the records of each tick: their failures together, their actions from the first with any."""
     out: dict[tuple[str, int], dict[str, Any]] = {}
     for row in rows:
@@ -75,7 +75,7 @@ def lived(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_outcomes_equal_their_row_by_row_twin(
     acts: list[dict[str, Any]], checks: list[dict[str, Any]], dead: dict[str, int]
 ) -> None:
-    records = table(lived([*acts, *checks]))
+    records = table(merged_by_tick([*acts, *checks]))
     ended = {g: {"tick": tick, "at": moment(tick)} for g, tick in dead.items()}
     selected = pa.Table.from_pylist([{"golem_id": g, **end} for g, end in ended.items()], schema=ENDED_SCHEMA)
     result = outcomes_of(records, selected, POLICY)
@@ -114,7 +114,7 @@ def test_scars_of_a_clade_equal_their_row_by_row_twin(failure_rows: pa.Table, de
 
 def life(golem_id: str, ticks: int, *items: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a life in which these ticks have events."""
-    by_key = {row["tick"]: row for row in lived(list(items))}
+    by_key = {row["tick"]: row for row in merged_by_tick(list(items))}
     return [by_key.get(tick) or record(golem_id, tick) for tick in range(1, ticks + 1)]
 
 

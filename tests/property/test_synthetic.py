@@ -54,7 +54,7 @@ def spells(plan: MarketPlan, kind: int) -> list[NDArray[np.int64]]:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=seeds, bars=st.integers(1, 3_000))
-def test_same_seed_same_bytes(seed: int, bars: int) -> None:
+def test_equal_seeds_yield_equal_markets(seed: int, bars: int) -> None:
     first, second = (synthetic_market(seed=seed, bars=bars, start=START) for _ in range(2))
     assert first.content_hash == second.content_hash
     assert first.bars == bars
@@ -64,7 +64,7 @@ def test_same_seed_same_bytes(seed: int, bars: int) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=seeds, other=seeds)
-def test_different_seeds_differ(seed: int, other: int) -> None:
+def test_different_seeds_yield_different_prices(seed: int, other: int) -> None:
     first, second = (synthetic_market(seed=s, bars=500, start=START).price for s in (seed, other))
     assert (seed == other) == np.array_equal(first, second)
 

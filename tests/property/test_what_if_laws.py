@@ -1,4 +1,4 @@
-"""Laws of derivations beside each other: only what depends on a setting changes, nothing is derived twice; laws 3, 4.
+"""Laws of parallel derivations: only what depends on a setting changes, nothing is derived twice; laws 3, 4.
 
 One small home, derived; each law takes a copy.
 """
@@ -56,7 +56,7 @@ def stores(adopted: Path, tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(copy_home(adopted, tmp_path / "home"))
 
 
-def asked(stores: DerivationContext, *settings: str, **more: Any) -> WhatIf:
+def compared(stores: DerivationContext, *settings: str, **more: Any) -> WhatIf:
     return what_if(stores, altered(stores.policy, settings), now=NOW, **more)
 
 
@@ -70,7 +70,7 @@ def content(stores: DerivationContext, table: str) -> pa.Table:
 
 
 def test_an_unchanged_policy_changes_no_rows_and_no_retrievals(stores: DerivationContext) -> None:
-    answer = asked(stores, "decay.tactical_days=7")
+    answer = compared(stores, "decay.tactical_days=7")
     assert answer.same
     assert answer.entries.num_rows == 0
     assert answer.calibration[0] == answer.calibration[1]
@@ -82,13 +82,13 @@ def test_an_unchanged_policy_changes_no_rows_and_no_retrievals(stores: Derivatio
 
 
 def test_settings_of_the_gate_change_no_derived_rows(stores: DerivationContext) -> None:
-    answer = asked(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
+    answer = compared(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
     assert answer.same
     assert [s.name for s in answer.changed] == ["gate.base_threshold", "gate.threshold_max"]
 
 
 def test_a_setting_of_votes_changes_only_votes_and_shares_episode_files(stores: DerivationContext) -> None:
-    answer = asked(stores, "katabasis.vote_confidence_min=0.3")
+    answer = compared(stores, "katabasis.vote_confidence_min=0.3")
     assert {"votes"} <= differing(answer) <= {"votes", "vote_causes", "consensus"}
     assert answer.entries.num_rows == 0
     assert answer.retrievals.differing == 0
@@ -99,7 +99,7 @@ def test_a_setting_of_votes_changes_only_votes_and_shares_episode_files(stores: 
 
 
 def test_a_shorter_half_life_changes_entries_and_every_change_is_listed(stores: DerivationContext) -> None:
-    answer = asked(stores, FADES)
+    answer = compared(stores, FADES)
     assert {"curation", "grimoire"} <= differing(answer) <= set(TABLES) - {"episodes", "facts"}
     beside = open_beside(stores, altered(stores.policy, [FADES]))
     sides = []
@@ -122,7 +122,7 @@ def test_a_shorter_half_life_changes_entries_and_every_change_is_listed(stores: 
 
 
 def test_a_setting_of_episodes_derives_episodes_again(stores: DerivationContext) -> None:
-    answer = asked(stores, "episode.importance_balance_share=0.0001")
+    answer = compared(stores, "episode.importance_balance_share=0.0001")
     assert "episodes" in differing(answer)
     assert not any(t.shared for t in answer.tables)
 
@@ -132,9 +132,9 @@ def test_a_repeated_comparison_derives_nothing_and_gives_equal_results(stores: D
         beside = open_beside(stores, altered(stores.policy, ["curator.upvote=0.2"]))
         return {n: beside.projections.growing(n).table.version for n, spec in TABLES.items() if spec.grows}
 
-    first = asked(stores, "curator.upvote=0.2")
+    first = compared(stores, "curator.upvote=0.2")
     then = versions()
-    again = asked(DerivationContext.open(stores.home.root), "curator.upvote=0.2")
+    again = compared(DerivationContext.open(stores.home.root), "curator.upvote=0.2")
     assert versions() == then
     for item, other in zip(_parts(first), _parts(again), strict=True):
         assert item == other
@@ -155,7 +155,7 @@ def test_a_comparison_of_some_golems_equals_their_part_of_all(stores: Derivation
     golems = stores.life("GolemBorn")["golem_id"].to_pylist()
     golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
     settings = [FADES]
-    alone, everyone = asked(stores, *settings, golems=[golem]), asked(stores, *settings)
+    alone, everyone = compared(stores, *settings, golems=[golem]), compared(stores, *settings)
     own_entries = [row for row in everyone.entries.to_pylist() if row["golem_id"] == golem]
     assert alone.entries.to_pylist() == own_entries
     assert alone.golems == (golem,)
@@ -163,18 +163,18 @@ def test_a_comparison_of_some_golems_equals_their_part_of_all(stores: Derivation
     with pytest.raises(DerivationError, match="1 golems alone"):
         adopt(stores, alone.name, "it is mine", now=NOW)
     with pytest.raises(QueryError, match="nobody"):
-        asked(stores, *settings, golems=["nobody"])
+        compared(stores, *settings, golems=["nobody"])
 
 
 def test_the_limit_of_derivations_is_enforced_until_a_drop(stores: DerivationContext) -> None:
     cramped = replace(stores, policy=Policy(care=CarePolicy(derivations_beside_max=1)))
-    first = asked(cramped, "katabasis.quorum_votes=1")
-    asked(cramped, "katabasis.quorum_votes=1")
+    first = compared(cramped, "katabasis.quorum_votes=1")
+    compared(cramped, "katabasis.quorum_votes=1")
     with pytest.raises(ConfigError, match=f"--drop {first.name}"):
-        asked(cramped, "katabasis.quorum_votes=2")
+        compared(cramped, "katabasis.quorum_votes=2")
     drop(cramped, first.name)
     assert not stores.home.derivation(first.name).exists()
-    assert asked(cramped, "katabasis.quorum_votes=2").name != first.name
+    assert compared(cramped, "katabasis.quorum_votes=2").name != first.name
     with pytest.raises(DerivationError, match="in force"):
         drop(cramped, stores.derivation_id)
     with pytest.raises(DerivationError, match="no derivation nonsense"):
@@ -193,7 +193,7 @@ def test_an_adopted_derivation_equals_a_rebuild_from_the_log(stores: DerivationC
     """Laws 3 and 4: an adopted derivation equals a rebuild, built before or after a strike."""
     policy = altered(stores.policy, [FADES, "curator.cluster_min=3"])
     beside = open_beside(stores, policy)
-    struck: Callable[[], object] = lambda: strike(stores, _someone(stores), 20, "a test", now=NOW)  # noqa: E731
+    struck: Callable[[], object] = lambda: strike(stores, _golem_with_decisions(stores), 20, "a test", now=NOW)  # noqa: E731
     if before:
         build(stores, beside, now=NOW)
         struck()
@@ -210,7 +210,7 @@ def test_an_adopted_derivation_equals_a_rebuild_from_the_log(stores: DerivationC
     assert sum(c.row_count for c in tables) > 100
 
 
-def _someone(stores: DerivationContext) -> str:
+def _golem_with_decisions(stores: DerivationContext) -> str:
     """A golem that lived past its first cycle and learned."""
     rows = stores.projections.growing("curation").read(["golem_id", "cycle"]).to_pylist()
     return min(row["golem_id"] for row in rows if row["cycle"] > 1)

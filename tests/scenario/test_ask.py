@@ -104,7 +104,7 @@ def test_ask_discounts_entries_of_the_clade(home: Path, golem: str) -> None:
     assert len({hit["entry_id"] for hit in both}) == len(both), "an entry is listed twice"
 
 
-def test_the_table_shows_every_factor_the_decision_and_the_moment(home: Path, golem: str) -> None:
+def test_the_table_shows_factors_decision_and_time(home: Path, golem: str) -> None:
     output = bardo("ask", golem, QUESTION, home=home)
     for word in (
         *FACTORS,
@@ -131,7 +131,7 @@ def test_a_second_ask_writes_no_new_vectors(home: Path, golem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "cure"),
+    ("words", "hint"),
     [
         ("ask GOLEM ' '", "name a subject"),
         ("ask nobody gas", "golem nobody: no golem of this name was born"),
@@ -146,9 +146,9 @@ def test_a_second_ask_writes_no_new_vectors(home: Path, golem: str) -> None:
         ("ask GOLEM gas --embedder minilm-int8", "nothing is derived by minilm-int8 here: minilm is in force"),
     ],
 )
-def test_an_invalid_ask_is_refused_with_a_hint(home: Path, golem: str, words: str, cure: str) -> None:
+def test_an_invalid_ask_is_refused_with_a_hint(home: Path, golem: str, words: str, hint: str) -> None:
     output = bardo(*shlex.split(words.replace("GOLEM", golem)), home=home, expect=2)
-    assert cure in " ".join(output.split())
+    assert hint in " ".join(output.split())
 
 
 def test_a_question_of_a_megabyte_is_refused(home: Path, golem: str) -> None:

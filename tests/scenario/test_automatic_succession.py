@@ -61,7 +61,7 @@ def wanted(stores: DerivationContext, text: str) -> None:
     record_configuration(stores, parse(text, "bardo.toml"), now=NOW, why="a test")
 
 
-def childless(stores: DerivationContext) -> list[str]:
+def dead_without_heir(stores: DerivationContext) -> list[str]:
     return sorted(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
 
 
@@ -74,7 +74,7 @@ def steps(stores: DerivationContext, golem_id: str) -> list[tuple[str, str, int]
 
 
 def test_seven_steps_create_an_heir_funded_by_credit_of_the_owner(stores: DerivationContext) -> None:
-    first, second = childless(stores)
+    first, second = dead_without_heir(stores)
     owner = dead_golem(stores, first).born.owner_id
     other = dead_golem(stores, second).born.owner_id
     with pytest.raises(ConfigError, match="--why"):
@@ -109,11 +109,11 @@ def test_no_succession_is_due_before_all_four_phases_of_dying(brief_home: Path, 
         assert due_successions(stores, NOW) == [], f"before {kind}: the bundle is not published yet"
         stores.log.record([event for event in rows if event.kind == kind], NOW)
     assert DERIVED[-1] == "LegacyLeft"
-    assert [succession.golem_id for succession in due_successions(stores, NOW)] == childless(stores)
+    assert [succession.golem_id for succession in due_successions(stores, NOW)] == dead_without_heir(stores)
 
 
 def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: DerivationContext) -> None:
-    dead = childless(stores)[0]
+    dead = dead_without_heir(stores)[0]
     owner = dead_golem(stores, dead).born.owner_id
     commit_credit(stores, owner, 39_999_999, "a little less", now=NOW)
     standing = run_due_successions(stores, now=NOW)[dead]
@@ -123,7 +123,7 @@ def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: 
     assert f"bardo golem credit {owner}" in standing.halted.why
     assert dead_golem(stores, dead).heir_id not in births_of(stores)
     assert due_successions(stores, NOW + timedelta(days=9)) == [], "a halted succession is not retried"
-    stuck = childless(stores)
+    stuck = dead_without_heir(stores)
     by_key = {g: f"{g} has no heir, its succession halted (funded): {halt_reason(stores, g)}" for g in stuck}
     assert notices_except_deaths(stores) == sorted(
         (dead_golem(stores, g).born.owner_id, text) for g, text in by_key.items()
@@ -140,7 +140,7 @@ def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: 
 
 def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationContext) -> None:
     wanted(stores, EAGER.replace("0.0\n", "0.15\n"))
-    dead = childless(stores)[0]
+    dead = dead_without_heir(stores)[0]
     commit_credit(stores, dead_golem(stores, dead).born.owner_id, 10**9, "plenty", now=NOW)
     standing = run_due_successions(stores, now=NOW)[dead]
     assert standing.halted is not None
@@ -154,10 +154,10 @@ def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationCont
 
 
 def test_failed_provisioning_is_retried_at_its_recorded_times(stores: DerivationContext) -> None:
-    for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
+    for owner in {dead_golem(stores, g).born.owner_id for g in dead_without_heir(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     (stores.home.root / "golems").write_text("a file lies in the way")
-    dead = childless(stores)[0]
+    dead = dead_without_heir(stores)[0]
     moment = NOW
     for attempt, wait in enumerate((30, 120, 480, 3_600, 3_600), 1):
         assert dead in run_due_successions(stores, now=moment)
@@ -168,11 +168,11 @@ def test_failed_provisioning_is_retried_at_its_recorded_times(stores: Derivation
         assert due_successions(stores, moment + timedelta(seconds=wait - 1)) == []
         assert run_due_successions(stores, now=moment + timedelta(seconds=wait - 1)) == {}
         moment += timedelta(seconds=wait)
-        assert len(notices_except_deaths(stores)) == (len(childless(stores)) if attempt > 3 else 0), (
+        assert len(notices_except_deaths(stores)) == (len(dead_without_heir(stores)) if attempt > 3 else 0), (
             "one notice for each owner, after the fourth attempt"
         )
     assert all("after 4 attempts it is tried by the hour" in text for _, text in notices_except_deaths(stores))
-    assert health_of(stores, moment).successions.waiting == len(childless(stores))
+    assert health_of(stores, moment).successions.waiting == len(dead_without_heir(stores))
     (stores.home.root / "golems").unlink()
     assert run_due_successions(stores, now=moment)[dead].booted
     assert [step for step in steps(stores, dead) if step[0] == "provisioned"][-1] == ("provisioned", "done", 6)
@@ -181,14 +181,14 @@ def test_failed_provisioning_is_retried_at_its_recorded_times(stores: Derivation
 
 @pytest.mark.full
 def test_a_failed_registration_is_retried_at_the_next_heartbeat(stores: DerivationContext) -> None:
-    for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
+    for owner in {dead_golem(stores, g).born.owner_id for g in dead_without_heir(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     path = FileRegistry(stores.home).path
     path.parent.mkdir()
     path.write_text("no identity\n")
-    dead = childless(stores)[0]
+    dead = dead_without_heir(stores)[0]
     standing = run_due_successions(stores, now=NOW)[dead]
-    assert standing.booted, "it boots without identity"
+    assert standing.booted, "the heir boots without identity"
     assert standing.unregistered
     assert "restore it from a copy" in standing.last["registered"].why
     assert due_successions(stores, NOW + timedelta(days=1)) == [], "the heir has no heartbeat yet"
@@ -224,7 +224,7 @@ def mortality(stores: DerivationContext) -> list[GolemEvent]:
 
 def rich(stores: DerivationContext) -> list[str]:
     """Commit more than enough credit for every heir, and return the dead golems that wait for one."""
-    dead = childless(stores)
+    dead = dead_without_heir(stores)
     for owner in {dead_golem(stores, g).born.owner_id for g in dead}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     return dead
@@ -235,7 +235,7 @@ def test_a_registration_of_a_taken_identity_halts_without_retry(stores: Derivati
     heir = dead_golem(stores, first).heir_id
     FileRegistry(stores.home).register(heir, lineage_id="another", generation=9, predecessor_id="nobody")
     done = run_due_successions(stores, now=NOW)
-    assert (done[first].booted, done[first].nameless) == (True, True), "it boots without identity"
+    assert (done[first].booted, done[first].nameless) == (True, True), "the heir boots without identity"
     assert done[second].last["registered"].outcome == "done"
     assert "has another golem" in done[first].last["registered"].why
     home = stores.home.root
@@ -291,7 +291,7 @@ def test_a_run_creates_heirs_as_configured(tmp_path: Path) -> None:
     (heir,) = heirs
     assert heirs[heir].predecessor_id is not None
     assert steps(stores, heirs[heir].predecessor_id or "") == [(step, "done", 1) for step in STEPS]
-    assert stores.log.read_stretch(["tick"], [heir], 1, 10).num_rows == 10, "it lived in the same run"
+    assert stores.log.read_stretch(["tick"], [heir], 1, 10).num_rows == 10, "the heir lives in the same run"
     halted = {g for g in births if (s := standing_of(stores, g)) and s.halted}
     assert {births[g][0].owner_id for g in halted} == {"bob"}
     count = stores.log.life().num_rows
@@ -300,10 +300,10 @@ def test_a_run_creates_heirs_as_configured(tmp_path: Path) -> None:
 
 
 def test_the_succession_sensor_requests_one_run_for_each_due_time(stores: DerivationContext) -> None:
-    for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
+    for owner in {dead_golem(stores, g).born.owner_id for g in dead_without_heir(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     (stores.home.root / "golems").write_text("a file lies in the way")
-    moments, dead = [NOW], childless(stores)
+    moments, dead = [NOW], dead_without_heir(stores)
 
     class Lazy(LazyStores):
         @staticmethod
@@ -327,14 +327,14 @@ def test_the_succession_sensor_requests_one_run_for_each_due_time(stores: Deriva
     assert again.run_key != first.run_key
     (stores.home.root / "golems").unlink()
     assert succession_job.execute_in_process(resources=resources).success
-    assert not set(dead) & set(childless(DerivationContext.open(stores.home.root)))
+    assert not set(dead) & set(dead_without_heir(DerivationContext.open(stores.home.root)))
     assert isinstance(run_sensor(), dg.SkipReason)
 
 
 def test_the_due_command_lists_and_runs_due_successions(stores: DerivationContext) -> None:
     home = stores.home.root
     shown = orjson.loads(bardo("golem", "due", "--dry-run", "--json", home=home))
-    assert [line["golem"] for line in shown] == childless(stores)
+    assert [line["golem"] for line in shown] == dead_without_heir(stores)
     assert {line["state"] for line in shown} == {"due"}
     done = orjson.loads(bardo("golem", "due", "--json", home=home))
     assert {line["state"] for line in done} == {"halted: funded"}

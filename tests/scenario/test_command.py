@@ -1,4 +1,4 @@
-"""The command line: exit codes, cures in errors, and answers traced to ticks."""
+"""The command line: exit codes, hints in errors, and answers traced to ticks."""
 
 from __future__ import annotations
 

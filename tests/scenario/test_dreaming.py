@@ -120,7 +120,7 @@ def test_confirmed_hypotheses_become_lessons_and_cross_from_50_percent(stores: D
     )
 
 
-def test_the_command_shows_dreams_and_the_fate_of_hypotheses(dreamt_home: Path, stores: DerivationContext) -> None:
+def test_the_dreams_command_shows_dreams_and_states_of_hypotheses(dreamt_home: Path, stores: DerivationContext) -> None:
     (golem,) = stores.life("GolemBorn")["golem_id"].to_pylist()
     page = bardo("dreams", golem, home=dreamt_home)
     assert "confirmed, " in page

@@ -45,7 +45,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """
     folder = tmp_path_factory.mktemp("graded")
     output = bardo("eval", "memory", *SMALL, "--out", str(folder / "page"), home=folder / "none", expect=1)
-    assert not (folder / "none").exists(), "it lives in a home of its own"
+    assert not (folder / "none").exists(), "the evaluation must use a home of its own"
     return folder / "page", output
 
 
@@ -92,7 +92,7 @@ def test_a_missing_trace_is_skipped_and_an_unknown_market_refused(tmp_path: Path
 
 @pytest.mark.row("X-5")
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no recorded market in {DATA}")
-def test_a_recorded_market_gives_calibration(tmp_path: Path) -> None:
+def test_a_recorded_market_yields_calibration(tmp_path: Path) -> None:
     out = tmp_path / "page"
     words = ("--market", "recorded", "--trace", str(DATA), "--golems", "2", "--out", str(out))
     assert "Calibration" in bardo("eval", "memory", *words, home=tmp_path / "none")

@@ -41,7 +41,7 @@ def json_of(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
-def without_heir(stores: DerivationContext) -> str:
+def dead_without_heir(stores: DerivationContext) -> str:
     """A dead golem that has no heir."""
     return min(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
 
@@ -49,7 +49,7 @@ def without_heir(stores: DerivationContext) -> str:
 @pytest.mark.full
 @pytest.mark.row("INH-17")
 def test_a_successor_is_previewed_born_and_lives_in_the_next_run(home: Path) -> None:
-    dead = without_heir(DerivationContext.open(home))
+    dead = dead_without_heir(DerivationContext.open(home))
     answer = json_of("golem", "successor", dead, "--dry-run", home=home)
     assert answer["born"] is False
     assert births_of(DerivationContext.open(home)).keys() & {answer["heir"]} == set()
@@ -102,7 +102,7 @@ def test_a_successor_is_previewed_born_and_lives_in_the_next_run(home: Path) -> 
 @pytest.mark.row("INH-17")
 def test_an_invalid_succession_is_refused_before_any_record(home: Path) -> None:
     stores = DerivationContext.open(home)
-    dead = dead_golem(stores, without_heir(stores))
+    dead = dead_golem(stores, dead_without_heir(stores))
     count = stores.log.life().num_rows
     with pytest.raises(QueryError, match="no golem of this name"):
         dead_golem(stores, "g-nobody")
@@ -134,7 +134,7 @@ def test_an_invalid_succession_is_refused_before_any_record(home: Path) -> None:
 @pytest.mark.row("INH-17")
 def test_failed_provisioning_is_resumed_by_the_same_command(home: Path) -> None:
     stores = DerivationContext.open(home)
-    dead = dead_golem(stores, without_heir(stores))
+    dead = dead_golem(stores, dead_without_heir(stores))
     wish = HeirRequest(40_000_000, force=True)
     lease = Lease(stores.home, dead.heir_id, "somebody")
     try:
@@ -190,7 +190,7 @@ def test_the_graveyard_lists_every_dead_golem_with_its_legacy(home: Path) -> Non
 @pytest.mark.row("INH-21")
 def test_a_new_lineage_has_no_predecessor_and_no_bundle(home: Path) -> None:
     stores = DerivationContext.open(home)
-    dead = dead_golem(stores, without_heir(stores))
+    dead = dead_golem(stores, dead_without_heir(stores))
     wish = HeirRequest(30_000_000, lifespan_ticks=(60, 60))
     golem, fresh = found_new_lineage(stores, dead, wish, number=1, now=NOW)
     assert fresh
@@ -207,6 +207,6 @@ def test_a_new_lineage_has_no_predecessor_and_no_bundle(home: Path) -> None:
     assert "exists already" in bardo("golem", "found", "--like", dead.golem_id, home=home)
 
 
-def test_a_home_without_successions_names_the_section_that_starts_them(home: Path) -> None:
+def test_a_home_without_successions_shows_a_hint(home: Path) -> None:
     hint = "no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]"
     assert hint in bardo("golem", "successions", home=home), "brackets are text, not the markup of the terminal"

@@ -116,7 +116,7 @@ def test_a_reorg_marks_the_records_of_its_blocks(on_chain: Path) -> None:
 
 
 @pytest.mark.row("EV-8")
-def test_frequent_reorgs_deepen_the_confirmations(on_chain: Path) -> None:
+def test_frequent_reorgs_raise_the_required_confirmations(on_chain: Path) -> None:
     stores = stores_at(on_chain)
     for block in range(1_000, 1_010):
         payload = Reorg(chain="polygon", block_from=block, block_to=1_010, tick_from=2, tick_to=2)

@@ -101,7 +101,7 @@ def test_the_table_shows_score_holders_and_text(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "cure"),
+    ("words", "hint"),
     [
         ("search ' '", "name a subject"),
         ("search gas --store foo", "there is no store 'foo': entries, episodes, both"),
@@ -113,5 +113,5 @@ def test_the_table_shows_score_holders_and_text(home: Path) -> None:
         ("search gas --embedder minilm-int8", "nothing is derived by minilm-int8 here: minilm is in force"),
     ],
 )
-def test_an_invalid_search_is_refused_with_a_hint(home: Path, words: str, cure: str) -> None:
-    assert cure in " ".join(bardo(*shlex.split(words), home=home, expect=2).split())
+def test_an_invalid_search_is_refused_with_a_hint(home: Path, words: str, hint: str) -> None:
+    assert hint in " ".join(bardo(*shlex.split(words), home=home, expect=2).split())

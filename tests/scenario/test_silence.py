@@ -29,7 +29,7 @@ from tests.support.bardo_command import bardo
 from tests.support.forked_processes import Forked, die
 
 LAST = 60
-"""The last tick that came of the golem that falls silent."""
+"""The last recorded tick of the golem that falls silent."""
 
 HOUR = timedelta(hours=1)
 

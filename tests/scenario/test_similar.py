@@ -40,7 +40,7 @@ def test_similar_returns_recorded_episodes_with_distinct_texts(searched_home: Pa
     assert [known[row["episode_id"]] for row in printed] == [(row["at"], row["text"]) for row in printed]
 
 
-def test_the_table_shows_id_moment_text_and_score(searched_home: Path) -> None:
+def test_the_table_shows_id_time_text_and_score(searched_home: Path) -> None:
     (row,) = json.loads(bardo("similar", QUESTION, "--format", "json", "--limit", "1", home=searched_home))
     output = bardo("similar", QUESTION, "--limit", "1", home=searched_home)
     assert all(word in output for word in ("episode", "when", "text", "score", row["episode_id"]))
@@ -68,7 +68,7 @@ def test_later_episodes_are_added_to_the_index(small_home: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("words", "cure"),
+    ("words", "hint"),
     [
         ("similar ' '", "name a subject"),
         ("similar gas --golem nobody", 'golem nobody: no golem of this name was born: `bardo sql "from dim_golem"`'),
@@ -76,8 +76,8 @@ def test_later_episodes_are_added_to_the_index(small_home: Path, tmp_path: Path)
         ("similar gas --limit 0", "Invalid value for '--limit'"),
     ],
 )
-def test_an_invalid_question_is_refused_with_a_hint(searched_home: Path, words: str, cure: str) -> None:
-    assert cure in bardo(*shlex.split(words), home=searched_home, expect=2)
+def test_an_invalid_question_is_refused_with_a_hint(searched_home: Path, words: str, hint: str) -> None:
+    assert hint in bardo(*shlex.split(words), home=searched_home, expect=2)
 
 
 def test_a_home_without_episodes_is_refused_with_a_hint(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def home(tmp_path: Path) -> Home:
     return Home.create(tmp_path / "home", Policy(), NOW)
 
 
-def test_a_home_in_order_passes_the_check(home: Home) -> None:
+def test_a_healthy_home_passes_the_check(home: Home) -> None:
     output = bardo("status", "--check", home=home.root)
     assert "no record yet" in output
     assert "Exceeded" not in output

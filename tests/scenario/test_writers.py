@@ -56,7 +56,7 @@ def built(package: str, target: Path, *options: str) -> Path:
 
 
 def lived(place: Place, command: list[str | Path]) -> None:
-    """Check one life by a writer: the log has every record in order, and verifies clean."""
+    """Check one life written by a writer: the log has every record in order, and verifies clean."""
     done = subprocess.run([*command, place.home.spool, "g-1", str(TICKS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     taken = place.take()
@@ -108,7 +108,7 @@ def test_the_rust_signer_makes_signatures_that_the_spool_accepts(place: Place, t
 
 
 class TestDocument:
-    def test_commands_run(self, tmp_path: Path) -> None:
+    def test_commands_of_the_document_run(self, tmp_path: Path) -> None:
         home = tmp_path / ".bardo"
         commands = re.findall(r"^\$ (.*?)(?: +#.*)?$", DOC, re.MULTILINE)
         ran = 0
@@ -134,7 +134,7 @@ class TestDocument:
         for words in {tuple(result.split()) for result in re.findall(r"`bardo ([a-z-]+(?: [a-z]+)?)", DOC)}:
             bardo(*words, "--help", home=tmp_path)
 
-    def test_figures_equal_the_policy(self) -> None:
+    def test_figures_of_the_document_equal_the_policy(self) -> None:
         writer = Policy().writer
         assert f"at most {writer.record_bytes_max // 2**20} MiB" in DOC
         assert f"blocks of {writer.spool_block_bytes // 2**20} MiB" in DOC
