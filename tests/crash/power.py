@@ -96,7 +96,7 @@ Event = Changed | Named | Synced | Listed | Acknowledged
 class Disk:
     """The record of what happened below a home, in order.
 
-    kill_before: the path before whose next sync the process dies, once.
+    kill_before: the process dies once, before the next sync of this path.
     """
 
     root: Path
@@ -234,7 +234,7 @@ class Disk:
     def durable(self, cut: int, *, without: str | None = None, mode: Mode = "dropped") -> dict[str, bytes | None]:
         """Return the disk after a cut: path below the home to its bytes, None for a folder.
 
-        without: a source line whose syncs are left out.
+        without: a source line; its syncs are left out.
         """
         synced, last = self._contents(cut, without, first=mode == "stale")
         listed, there = self._listed(cut, without)

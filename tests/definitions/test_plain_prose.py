@@ -30,7 +30,7 @@ MODULES_MAX = 20
 """Modules in one folder of the package."""
 
 SHARED_STEMS = {"__init__", "schema", "model"}
-"""File stems that several sub-packages may use, because the sub-package says what they are of."""
+"""File stems that several sub-packages may use, because the sub-package gives them their meaning."""
 
 RIDDLES = [
     r"(?:^|[.:;] |\n\s*)"

@@ -1,6 +1,6 @@
 """The row-at-a-time twin of grimoire/confidence.py in plain numbers. Source: INH S7.4, canon 4-9.
 
-None is the half-life, and the fade time, of knowledge that does not fade.
+Knowledge that does not fade has None as half-life and as fade time.
 """
 
 from __future__ import annotations

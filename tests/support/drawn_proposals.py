@@ -27,7 +27,7 @@ def situation(about: Structure) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Disputed:
-    """A life whose evidence disagrees with itself. plot: a situation's effects, cycle by cycle and tick by tick."""
+    """A life with contradictory evidence. plot: a situation's effects, cycle by cycle and tick by tick."""
 
     golem_id: str
     plot: dict[Situation, tuple[tuple[int, ...], ...]]

@@ -19,7 +19,7 @@ TEXTS = tuple(f"In {r} with WETH/USDC, {e}, the golem {d}." for r in REGIMES for
 
 
 def rows(which: list[int], golems: list[str], ticks: list[int], matrix: NDArray, **fields: Any) -> pa.Table:
-    """Episodes of the texts numbered `which`; what the index does not read has any value."""
+    """Episodes of the texts numbered `which`; fields that the index does not read have arbitrary values."""
     count, texts = len(which), [TEXTS[at] for at in which]
     known: dict[str, list[Any]] = {
         "episode_id": [f"{g}:{t}" for g, t in zip(golems, ticks, strict=True)],

@@ -215,7 +215,7 @@ class Life:
 
 
 def retrieved(entry: str) -> dict[str, Any]:
-    """An entry that was before the golem."""
+    """An entry that the golem retrieved."""
     factors = {"score": 0.5, "semantic": 0.5, "recency": 0.5, "importance": 0.5, "affect": 0.5}
     return {"entry_id": entry, "kind": "insight", **factors}
 
