@@ -39,7 +39,7 @@ def replayed_by_row(episodes: Iterable[Row], cycle: int, policy: CuratorPolicy) 
 
 
 def gain(episode: Row) -> float:
-    """Importance beside curiosity."""
+    """Return the distance between importance and curiosity."""
     return abs(episode["importance"] - min(episode["curiosity"], 1.0))
 
 
