@@ -36,6 +36,7 @@ def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
     return Policy.model_validate(content)
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-13")
 def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay(
     brief_home: Path, tmp_path: Path

@@ -345,6 +345,7 @@ def emptied(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(lean, schema=RECORD_SCHEMA)
 
 
+@pytest.mark.full
 def test_no_table_except_dreams_depends_on_private_parts(small_home: Path, tmp_path: Path) -> None:
     plain = redone(small_home, tmp_path / "plain", lambda rows: rows)
     bare = redone(small_home, tmp_path / "bare", emptied)

@@ -272,6 +272,7 @@ def test_a_query_with_an_invalid_tier_or_limit_is_refused(home: Home, log: Event
         index.ticks(limit=0)
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-5")
 def test_the_ticks_command_queries_the_index(home: Home, log: EventLog) -> None:
     log.close()

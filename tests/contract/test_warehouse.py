@@ -387,6 +387,7 @@ def test_a_build_replaces_the_file_while_open_readers_keep_the_old_file(built: B
     assert new[1] < old[1], "confidence is lower a month later"
 
 
+@pytest.mark.full
 @pytest.mark.row("P-4")
 def test_a_failed_dbt_test_leaves_the_warehouse_unchanged(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "home"

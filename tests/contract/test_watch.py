@@ -229,6 +229,7 @@ def test_a_home_reports_births_decisions_cycles_imports_and_deaths(small_home: P
     assert len(set(ids(events))) == len(events)
 
 
+@pytest.mark.full
 def test_retractions_of_a_strike_are_reported_with_their_own_ids(copied_home: Path) -> None:
     stores = DerivationContext.open(copied_home)
     follower = Fabric(DerivationContext.open(copied_home))

@@ -74,6 +74,7 @@ def read_acknowledgements(out: IO[str], most: int) -> list[tuple[int, int, str]]
     return rows
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-3", "P-1")
 def test_repeatedly_killed_writers_and_drainers_store_each_record_once(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)

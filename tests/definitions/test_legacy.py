@@ -41,6 +41,7 @@ def story(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield Story(stores, heir, run("death_job", instance), instance)
 
 
+@pytest.mark.full
 @pytest.mark.row("P-5", "P-3")
 def test_only_the_altered_candidate_is_refused(story: Story) -> None:
     golems = set(story.stores.projections.read("candidates")["golem_id"].to_pylist())

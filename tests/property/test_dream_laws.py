@@ -115,6 +115,7 @@ def lessons_by_golem(stores: DerivationContext) -> set[tuple[str, str]]:
     return set(zip(known["golem_id"].to_pylist(), known["entry_id"].to_pylist(), strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_late_strike_removes_dreams_and_lessons_of_struck_records(tmp_path: Path) -> None:
     stores = home_of(day(), tmp_path / "home", HASTY)
@@ -145,6 +146,7 @@ def test_a_late_strike_removes_dreams_and_lessons_of_struck_records(tmp_path: Pa
         assert held.because
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_dream_reads_only_records_since_the_last_dream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: DerivationContext
@@ -309,6 +311,7 @@ def test_a_golem_with_sealed_positions_learns_no_lessons(tmp_path: Path) -> None
     assert rows["hypotheses"] == rows["lessons"] == 0
 
 
+@pytest.mark.full
 @pytest.mark.row("X-8")
 def test_a_retracted_lesson_stays_retracted_after_a_rebuild(tmp_path: Path) -> None:
     lived, stores = day(), stores_at(tmp_path / "home", HASTY)

@@ -191,6 +191,7 @@ class TestBulkEqualsPydantic:
 
 
 class TestFuzzedSpool:
+    @pytest.mark.full
     def test_a_thousand_fuzzed_records_are_accepted_or_refused(self) -> None:
         """`make fuzz` does the same with 100,000."""
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "1000", "--seed", "7"]

@@ -415,6 +415,7 @@ def test_late_and_lost_arrivals_yield_the_same_projections(tmp_path: Path) -> No
 # law 3, during concurrent writes
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 @pytest.mark.parametrize("asked", ["cycles_in_parts", "heads", "life"])
 def test_appends_during_a_derivation_are_derived_completely(
@@ -453,6 +454,7 @@ def small_run(name: str) -> fleet_run.Run:
     return fleet_run.Run(name, lively_market(330), 2, 2, founding)
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_job_that_derives_during_a_fleet_run_equals_the_fleet(tmp_path: Path) -> None:
     undisturbed = stores_at(tmp_path / "alone", POLICY)
@@ -526,6 +528,7 @@ def test_a_recorded_fingerprint_equals_that_of_the_rows_on_disk(lived: Derivatio
         assert not rows or Digest.of(table.slice(1)).fingerprint != fingerprint
 
 
+@pytest.mark.full
 @pytest.mark.row("X-1")
 def test_dropped_projections_are_rebuilt(small_home: Path, lived: DerivationContext, tmp_path: Path) -> None:
     stores = DerivationContext.open(copy_home(small_home, tmp_path / "home"))
@@ -535,6 +538,7 @@ def test_dropped_projections_are_rebuilt(small_home: Path, lived: DerivationCont
     assert fingerprints(stores) == fingerprints(lived)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-1")
 @pytest.mark.parametrize("share", [0.3, 0.8])
 @pytest.mark.parametrize("by", ["version", "moment"])
@@ -612,6 +616,7 @@ RECOUNTED = {"votes", "vote_causes"}
 """Consensus counts all votes of the touched propositions, so it is the only run that reads rows again."""
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_derivation_reads_only_new_rows_for_any_log_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = reads_after_one_more_batch(tmp_path / "short", 12, monkeypatch)

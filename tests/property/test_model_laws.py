@@ -119,6 +119,7 @@ def recorded(stores: DerivationContext, answer: Answer) -> LifeEvent | None:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-4", "X-1")
 @some(2)
 @given(arrivals(), st.data())

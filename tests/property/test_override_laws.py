@@ -315,6 +315,7 @@ def test_a_fleet_run_and_a_concurrent_job_apply_overrides_equally(tmp_path: Path
     assert stores.log.version == version, "a repeated run wrote something"
 
 
+@pytest.mark.full
 @pytest.mark.row("X-8")
 def test_an_override_between_the_last_record_and_the_death_is_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

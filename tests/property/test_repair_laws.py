@@ -155,6 +155,7 @@ def test_late_strikes_yield_the_projections_of_an_ordered_log(tmp_path: Path) ->
     assert remains(stores) == [], "a row still depends on a decision of a struck tick"
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_the_revision_of_a_decision_counts_the_left_out_ticks(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
@@ -176,6 +177,7 @@ def stores(two_lineages: Path, tmp_path: Path) -> DerivationContext:
     return stores_at(tmp_path / "home", POLICY)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_strike_withdraws_derived_entries_from_the_golem_and_its_heir(
     stores: DerivationContext, tmp_path: Path
@@ -203,7 +205,7 @@ def test_a_strike_withdraws_derived_entries_from_the_golem_and_its_heir(
     received = received.filter(pc.equal(received["operation"], "received"))["entry_id"].to_pylist()
     inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
     assert set(inherited) - set(received) == set(event.withdrawn.entry_ids)
-    assert entry not in [r for r in rows_of(stores, "grimoire") if r["golem_id"] == heir]
+    assert entry not in {r["entry_id"] for r in rows_of(stores, "grimoire") if r["golem_id"] == heir}
 
 
 @pytest.mark.row("X-4")
@@ -226,6 +228,7 @@ def test_a_second_strike_withdraws_only_entries_not_yet_withdrawn(stores: Deriva
     assert remains(stores) == []
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_reorg_rewrites_the_playbook_that_depends_on_it(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
@@ -244,6 +247,7 @@ def test_a_reorg_rewrites_the_playbook_that_depends_on_it(tmp_path: Path) -> Non
     assert remains(stores) == []
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_strike_removes_the_text_of_its_record_from_the_index(stores: DerivationContext) -> None:
     episodes = stores.projections.growing("episodes").read(["golem_id", "tick", "text", "text_hash"])
@@ -277,6 +281,7 @@ def test_striking_a_record_twice_changes_nothing(stores: DerivationContext) -> N
     assert {name: stores.projections.growing(name).table.version for name in GROWING} == versions
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_strike_keeps_the_published_bundle_and_publishes_a_new_bundle(stores: DerivationContext) -> None:
     golem, heir = line(stores)
@@ -377,6 +382,7 @@ def test_a_running_fleet_applies_a_strike_at_its_next_cycle(tmp_path: Path) -> N
     assert stores.log.version == version, "a repeated run wrote something"
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_running_fleet_discards_curation_that_a_strike_made_stale(tmp_path: Path) -> None:
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
@@ -493,6 +499,7 @@ def half_derived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
     return stores.home.root, derived_at_once([*HALF_DERIVED, *REPAIRED], folder / "orderly")
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 @pytest.mark.parametrize(
     ("cut_before", "method"),
@@ -557,6 +564,7 @@ def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -
     return once
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_repair_reads_only_later_records_of_its_golem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = read_by_a_repair(tmp_path / "few", 2, monkeypatch)

@@ -205,6 +205,7 @@ def test_failures_and_scars_are_independent_of_arrival_order(
         assert not derive_scars(stores)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_striking_an_act_retracts_its_scar_and_promotes_the_next_scar(
     orderly: DerivationContext, tmp_path: Path
@@ -228,6 +229,7 @@ def test_striking_an_act_retracts_its_scar_and_promotes_the_next_scar(
     assert derived_rows(again) == result
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_the_removal_proof_names_stale_failures_and_scars(orderly: DerivationContext, tmp_path: Path) -> None:
     root = tmp_path / "home"

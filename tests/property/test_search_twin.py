@@ -75,6 +75,7 @@ def search_rows(
     ).to_pylist()  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-10")
 @settings(max_examples=120, deadline=None)
 @given(held(), TEXTS, st.none() | st.sampled_from(STATUSES), st.none() | st.sampled_from(["insight", "warning"]))

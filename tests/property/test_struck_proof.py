@@ -91,6 +91,7 @@ def test_nothing_remains_after_a_repair(stores: DerivationContext) -> None:
     assert remains(stores) == []
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
 @pytest.mark.parametrize("name", [n for n in (*GROWING, *RENEWED) if n not in ELSEWHERE])
 def test_a_stale_row_of_each_table_is_named(

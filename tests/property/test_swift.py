@@ -76,6 +76,7 @@ def test_both_parsers_agree_at_every_limit(name: str, token: bytes, fits: bool) 
     assert agreed(fuzz.dumps(deepcopy(GOOD[0]) | {name: fuzz.Raw(token)})) is fits
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("end", ["", "\n", "x"])
 def test_a_transaction_hash_must_match_its_whole_pattern(end: str) -> None:

@@ -127,6 +127,7 @@ def test_a_setting_of_episodes_derives_episodes_again(stores: DerivationContext)
     assert not any(t.shared for t in answer.tables)
 
 
+@pytest.mark.full
 def test_a_repeated_comparison_derives_nothing_and_gives_equal_results(stores: DerivationContext) -> None:
     def versions() -> dict[str, int]:
         beside = open_beside(stores, altered(stores.policy, ["curator.upvote=0.2"]))
@@ -151,6 +152,7 @@ def _parts(what_if_result: WhatIf) -> list[Any]:
     ]
 
 
+@pytest.mark.full
 def test_a_comparison_of_some_golems_equals_their_part_of_all(stores: DerivationContext) -> None:
     golems = stores.life("GolemBorn")["golem_id"].to_pylist()
     golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
@@ -166,6 +168,7 @@ def test_a_comparison_of_some_golems_equals_their_part_of_all(stores: Derivation
         compared(stores, *settings, golems=["nobody"])
 
 
+@pytest.mark.full
 def test_the_limit_of_derivations_is_enforced_until_a_drop(stores: DerivationContext) -> None:
     cramped = replace(stores, policy=Policy(care=CarePolicy(derivations_beside_max=1)))
     first = compared(cramped, "katabasis.quorum_votes=1")
@@ -182,10 +185,11 @@ def test_the_limit_of_derivations_is_enforced_until_a_drop(stores: DerivationCon
 
 
 @pytest.mark.row("X-10")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "before",
     [
-        pytest.param(False, id="built after the strike", marks=pytest.mark.full),
+        pytest.param(False, id="built after the strike"),
         pytest.param(True, id="built before the strike"),
     ],
 )

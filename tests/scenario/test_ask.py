@@ -74,6 +74,7 @@ def test_ask_shows_its_time_and_answers_as_of_an_earlier_tick(home: Path, golem:
     assert ask_json(home, golem, QUESTION, "--at", moment)["as_of"]["cycle"] == 2
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-9")
 def test_ask_with_may_skip_returns_the_reason_of_a_skip(home: Path, golem: str) -> None:
     rows = DerivationContext.open(home).log.read_cycles(["golem_id", "tick", "tier"])
@@ -130,6 +131,7 @@ def test_a_second_ask_writes_no_new_vectors(home: Path, golem: str) -> None:
     assert files() == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

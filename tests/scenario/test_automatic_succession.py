@@ -100,6 +100,7 @@ def test_seven_steps_create_an_heir_funded_by_credit_of_the_owner(stores: Deriva
     assert stores.log.life().num_rows == count
 
 
+@pytest.mark.full
 def test_no_succession_is_due_before_all_four_phases_of_dying(brief_home: Path, tmp_path: Path) -> None:
     home = home_without_verdicts(brief_home, tmp_path / "home")
     stores, known = DerivationContext.open(home), DerivationContext.open(brief_home)
@@ -112,6 +113,7 @@ def test_no_succession_is_due_before_all_four_phases_of_dying(brief_home: Path, 
     assert [succession.golem_id for succession in due_successions(stores, NOW)] == dead_without_heir(stores)
 
 
+@pytest.mark.full
 def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: DerivationContext) -> None:
     dead = dead_without_heir(stores)[0]
     owner = dead_golem(stores, dead).born.owner_id
@@ -138,6 +140,7 @@ def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: 
     assert credit_micros(stores, owner) == 39_999_999, "a manual summon does not use committed credit"
 
 
+@pytest.mark.full
 def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationContext) -> None:
     wanted(stores, EAGER.replace("0.0\n", "0.15\n"))
     dead = dead_without_heir(stores)[0]
@@ -153,6 +156,7 @@ def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationCont
     assert "halted: compared" in bardo("golem", "successions", home=stores.home.root)
 
 
+@pytest.mark.full
 def test_failed_provisioning_is_retried_at_its_recorded_times(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in dead_without_heir(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
@@ -230,6 +234,7 @@ def rich(stores: DerivationContext) -> list[str]:
     return dead
 
 
+@pytest.mark.full
 def test_a_registration_of_a_taken_identity_halts_without_retry(stores: DerivationContext) -> None:
     first, second = rich(stores)
     heir = dead_golem(stores, first).heir_id

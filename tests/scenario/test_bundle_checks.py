@@ -9,6 +9,7 @@ from tests.conftest import copy_home
 from tests.support.bardo_command import bardo
 
 
+@pytest.mark.full
 @pytest.mark.row("P-5", "INH-14")
 def test_a_steward_reads_the_checklist_and_waives_a_warning(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")

@@ -78,6 +78,7 @@ def test_an_altered_bundle_is_refused_with_the_name_of_its_file(brief_home: Path
     assert "no bundle matches" in bardo("bundle", "show", "g-nobody", home=home, expect=2)
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-7")
 def test_a_revoked_key_signs_no_bundle_and_a_new_key_signs_all(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")

@@ -65,6 +65,7 @@ def test_rebuild_equals_the_projections_now_and_as_of_earlier_times(asked_home: 
         assert output.count("equal") == len(TABLES)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-1")
 def test_rebuild_reports_tables_that_were_altered_in_place(asked_home: Path, tmp_path: Path) -> None:
     touched = copy_home(asked_home, tmp_path / "touched")

@@ -24,6 +24,7 @@ def json_of(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
+@pytest.mark.full
 def test_a_run_uses_bardo_toml_and_records_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -47,6 +47,7 @@ def hypothesis_rows(stores: DerivationContext, *operations: str) -> list[dict]:
     return [row for row in rows if row["operation"] in operations]
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-23")
 def test_dreams_are_at_least_four_hours_apart_and_mostly_below_5_5(stores: DerivationContext) -> None:
     at = stores.projections.read("dreams").sort_by("cycle")["at"].to_pylist()

@@ -216,6 +216,7 @@ def test_reembed_accepts_a_permanently_changed_model(waiting: Path) -> None:
 # Migration
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_a_migration_to_another_model_and_back_restores_fingerprints(known: DerivationContext) -> None:
     before, asked = fingerprints(known), similar_episodes(known, "gas spiked", limit=3)
@@ -295,6 +296,7 @@ def test_an_invalid_migration_is_refused_before_it_begins(
     assert DerivationContext.open(known.home.root).embedder_name == "minilm"
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_the_index_is_switched_only_when_it_holds_every_episode(
     known: DerivationContext, monkeypatch: pytest.MonkeyPatch

@@ -52,6 +52,7 @@ def test_more_pairs_than_golems_are_refused() -> None:
         Squeeze(seed=1, golems=2, pairs=3)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5", "INH-5")
 def test_the_command_reports_kept_value_for_each_budget(tmp_path: Path) -> None:
     output = bardo("eval", "bottleneck", *SMALL, "--out", str(tmp_path / "page"), home=tmp_path / "none")

@@ -49,6 +49,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "page", output
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5")
 def test_a_missed_bound_exits_with_1_and_every_bound_has_a_verdict(graded: tuple[Path, str]) -> None:
     folder, verdict = graded
@@ -90,6 +91,7 @@ def test_a_missing_trace_is_skipped_and_an_unknown_market_refused(tmp_path: Path
     assert "--market 'moon' is unknown" in bardo("eval", "memory", "--market", "moon", home=tmp_path / "none", expect=2)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5")
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no recorded market in {DATA}")
 def test_a_recorded_market_yields_calibration(tmp_path: Path) -> None:

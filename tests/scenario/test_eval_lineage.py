@@ -13,6 +13,7 @@ from tests.support.bardo_command import bardo
 SMALL = ("--seeds", "1", "--golems", "1", "--days", "1", "--judged-days", "1", "--ancestors", "1", "--workers", "1")
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5")
 def test_short_lives_miss_the_bounds_and_the_page_shows_it(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"

@@ -115,6 +115,7 @@ def test_an_invalid_override_is_refused_with_a_reason(home: Path) -> None:
     assert DerivationContext.open(home).overrides().events == (), "a refused override was recorded"
 
 
+@pytest.mark.full
 @pytest.mark.row("X-8")
 def test_an_override_of_a_dead_golem_is_refused_and_names_living_heirs(home: Path) -> None:
     stores = stores_at(home, POLICY)

@@ -99,6 +99,7 @@ def test_a_successor_is_previewed_born_and_lives_in_the_next_run(home: Path) -> 
     assert "DIFFERENT" not in bardo("rebuild", home=home)
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-17")
 def test_an_invalid_succession_is_refused_before_any_record(home: Path) -> None:
     stores = DerivationContext.open(home)

@@ -136,6 +136,7 @@ def test_a_strike_withdraws_entries_received_in_a_kit(half_lived: Path, tmp_path
     assert all(table.equal for table in rebuild(stores, now=NOW))
 
 
+@pytest.mark.full
 def test_entries_of_a_dying_golem_can_be_pulled_for_25_seconds(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
     stores = DerivationContext.open(home)

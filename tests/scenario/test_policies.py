@@ -83,6 +83,7 @@ def test_adopting_a_compared_policy_changes_derivation_playbooks_and_runs(home: 
     assert (born["policy_hash"], born["derivation_id"]) == (WARNED.hash, beside)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-10")
 def test_maintenance_keeps_the_active_derivation_and_drops_old_derivations(home: Path) -> None:
     stores = DerivationContext.open(home)
@@ -98,6 +99,7 @@ def test_maintenance_keeps_the_active_derivation_and_drops_old_derivations(home:
     assert DerivationContext.open(home).projections.read("grimoire").num_rows > 0
 
 
+@pytest.mark.full
 @pytest.mark.row("X-10")
 def test_a_derivation_of_another_edition_is_read_only_until_an_adoption(
     home: Path, monkeypatch: pytest.MonkeyPatch

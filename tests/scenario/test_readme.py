@@ -59,7 +59,7 @@ def _shown() -> Iterator[Shown]:
 
 
 SHOWN = list(_shown())
-BARDO = list({shown.command: shown for shown in SHOWN if shown.command.startswith("bardo ")}.values())
+BARDO = list({shown.command: shown for shown in reversed(SHOWN) if shown.command.startswith("bardo ")}.values())[::-1]
 QUICK = [shown for shown in BARDO if shown.command.split()[1] not in LONG]
 
 
@@ -82,7 +82,10 @@ def living_home(half_lived: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return copy_home(half_lived, tmp_path_factory.mktemp("living") / "home")
 
 
-@pytest.mark.parametrize("shown", QUICK, ids=lambda shown: shown.command)
+@pytest.mark.parametrize(
+    "shown",
+    [pytest.param(s, id=s.command, marks=() if s.page == "README.md" else pytest.mark.full) for s in QUICK],
+)
 def test_a_shown_command_runs_and_prints_the_shown_tables(
     shown: Shown, asked_home: Path, written_home: Path, living_home: Path, tmp_path: Path
 ) -> None:
@@ -187,6 +190,7 @@ def _anchors(page: Path) -> set[str]:
     return slugs | set(re.findall(r'<a id="([\w-]+)">', text))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(len(re.findall(r"```python\n", TEXT))))
 def test_a_snippet_runs(number: int, tmp_path: Path) -> None:
     snippet = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)[number]

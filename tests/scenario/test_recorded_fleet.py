@@ -29,6 +29,7 @@ def deaths(root: Path, market: Market, golems: int) -> tuple[DerivationContext, 
     return stores, stores.log.life("DeathDeclared")["died"].to_pylist()
 
 
+@pytest.mark.full
 @RECORDED
 @pytest.mark.row("P-1", "INH-1")
 def test_golems_die_and_are_succeeded_on_the_recorded_market(tmp_path: Path) -> None:

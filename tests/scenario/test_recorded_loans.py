@@ -38,6 +38,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     return stores
 
 
+@pytest.mark.full
 @pytest.mark.row("KAT-1", "KAT-2", "HB-13")
 def test_a_large_loan_is_liquidated_in_the_crash_and_leaves_a_scar(stores: DerivationContext) -> None:
     rows = stores.log.read_cycles(["golem_id", "tick", "observed_at", "actions", "anomalies"]).to_pylist()
@@ -75,6 +76,7 @@ def test_a_loan_is_granted_to_every_golem_and_its_heirs(
     assert {birth["generation"] for birth in births.values()} == {0, 1}
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_rebuild_of_golems_with_loans_is_equal(stores: DerivationContext) -> None:
     assert [table.name for table in rebuild(stores, now=NOW) if not table.equal] == []

@@ -73,6 +73,7 @@ def test_a_struck_record_is_removed_and_its_removal_proven(asked_home: Path, tmp
     assert "DIFFERENT" not in bardo("rebuild", home=home)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_an_invalid_strike_or_reorg_is_refused_with_a_reason(asked_home: Path, tmp_path: Path) -> None:
     home = copy_home(asked_home, tmp_path / "home")

@@ -100,6 +100,7 @@ def test_the_table_shows_score_holders_and_text(home: Path) -> None:
     assert "no text was found" in bardo("search", "gas", "--kind", "strategy_fragment", home=home)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

@@ -106,6 +106,7 @@ def returning(home: Path, victim: str, never: list[bytes]) -> None:
         log.append(batch, writer="back", segment=1, recorded_at=NOW)
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-2")
 def test_two_observers_record_one_death_and_one_legacy(
     gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
@@ -139,6 +140,7 @@ def live_and_be_killed(root: str, golem_id: str) -> None:
     die()
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-2")
 def test_a_killed_process_leaves_a_legacy_with_all_acknowledged_records(
     gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
@@ -180,6 +182,7 @@ def test_a_silent_golem_with_a_running_writer_is_not_declared_dead(
     assert (result.tick, result.outcome) == (LAST + 1, "declared")
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-2")
 def test_a_golem_without_ticks_is_declared_dead(tmp_path: Path, brief_home: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)

@@ -48,6 +48,7 @@ def test_the_table_shows_id_time_text_and_score(searched_home: Path) -> None:
     assert "falling trend" in " ".join(output.split())
 
 
+@pytest.mark.full
 def test_the_golem_option_limits_results_to_one_golem(searched_home: Path) -> None:
     born = DerivationContext.open(searched_home).life("GolemBorn")["golem_id"].to_pylist()
     for golem in born[:2]:
@@ -57,6 +58,7 @@ def test_the_golem_option_limits_results_to_one_golem(searched_home: Path) -> No
         assert {row["episode_id"].split(":")[0] for row in printed} == {golem}
 
 
+@pytest.mark.full
 def test_later_episodes_are_added_to_the_index(small_home: Path, tmp_path: Path) -> None:
     root = copy_home(small_home, tmp_path / "home")
     bardo("similar", QUESTION, home=root)
@@ -67,6 +69,7 @@ def test_later_episodes_are_added_to_the_index(small_home: Path, tmp_path: Path)
     assert similar_episodes(DerivationContext.open(root), QUESTION, limit=10_000, distinct=False).num_rows == fresh
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

@@ -62,6 +62,7 @@ def stores(succeeded: Path, tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(copy_home(succeeded, tmp_path / "home"))
 
 
+@pytest.mark.full
 @pytest.mark.row("P-5", "INH-5")
 def test_an_invalid_bundle_blocks_only_its_own_heir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt: list[str] = []

@@ -118,6 +118,7 @@ def test_noise_yields_no_more_links_than_the_false_discovery_bound() -> None:
     assert sum(1 for count in rows if count) <= max(1, round(POLICY.causal.false_discovery * len(rows)))
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-22")
 def test_a_link_that_stops_holding_is_contradicted_and_loses_its_confidence() -> None:
     stops = 6_000

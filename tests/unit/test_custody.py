@@ -166,6 +166,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
         yield path, value
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-3")
 def test_a_change_of_any_leaf_changes_the_hash() -> None:
     table = records(2, golems=1, dense=True)

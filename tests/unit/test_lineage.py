@@ -112,6 +112,7 @@ def test_entries_of_a_clone_do_not_decay_and_those_of_an_heir_do() -> None:
     assert sure(HEIRS, later) < sure(HEIRS, first) / 2
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5")
 def test_conditions_differ_only_in_their_entries() -> None:
     result = live_synthetic(Descent(seed=3, golems=2, days=1, judged_days=1, ancestors=1), POLICY)
