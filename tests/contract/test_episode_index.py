@@ -223,6 +223,7 @@ def test_a_refresh_adds_only_new_episodes(
     assert "g-2:52" in ids(index.search(matrix[0], limit=999))
 
 
+@pytest.mark.full
 def test_a_grown_index_answers_like_a_rebuilt_index(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,13 +406,14 @@ def test_similar_episodes_ignores_the_index_of_a_derivation_beside(
     assert set(hits["golem_id"].to_pylist()) == {"g-1"}
     assert all("gas spiked" in text for text in hits["text"].to_pylist())
     assert similar_episodes(beside, "gas", limit=99).num_rows == 6
-    with pytest.raises(QueryError, match="empty question"):
+    with pytest.raises(QueryError, match="the question is empty"):
         similar_episodes(stores, " \n")
 
 
 # Growth
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-13")
 def test_a_search_above_the_vector_limit_is_approximate_with_measured_recall(
     tmp_path: Path, table: GrowingTable, embedder: Embedder

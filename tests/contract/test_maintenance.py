@@ -140,6 +140,7 @@ def test_files_of_killed_writers_are_deleted_after_the_grace_period(home: Home, 
     assert not half.parent.exists()
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_commits_before_a_checkpoint_are_trimmed_and_a_stale_reader_continues(home: Home, grown: Grown) -> None:
     log = grown()
@@ -163,6 +164,7 @@ def test_commits_before_a_checkpoint_are_trimmed_and_a_stale_reader_continues(ho
     assert (stale_reader.last_segment("w"), stale_reader.last_segment("sleeper")) == (32, 1)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_an_interrupted_trim_leaves_a_complete_log(
     home: Home, grown: Grown, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -300,6 +302,7 @@ def test_an_altered_file_is_reported_and_kept_and_no_commit_is_trimmed(home: Hom
 # caches and derived tables
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_idle_retired_derivations_and_abandoned_rebuilds_are_deleted(small_home: Path, tmp_path: Path) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))
@@ -320,6 +323,7 @@ def test_idle_retired_derivations_and_abandoned_rebuilds_are_deleted(small_home:
     assert {path.name for path in (home.index / "episodes").iterdir()} == {"n3w", "n3w.rebuild"}
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_old_versions_of_projections_are_deleted_and_fingerprints_stay(small_home: Path, tmp_path: Path) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))

@@ -72,6 +72,7 @@ def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(copy_home(brief_home, tmp_path / "home"))
 
 
+@pytest.mark.full
 def test_every_death_is_posted_once_and_refused_notices_are_retried(stores: DerivationContext, hook: Hook) -> None:
     notices = notices_of(stores)
     assert len(notices) == len(waiting_notices(stores)) == 4

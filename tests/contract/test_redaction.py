@@ -363,6 +363,7 @@ def test_no_table_except_dreams_depends_on_private_parts(small_home: Path, tmp_p
     assert texts[0] == texts[1]
 
 
+@pytest.mark.full
 def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(brief_home: Path, tmp_path: Path) -> None:
     golems = EventLog(Home.open(brief_home)).heads()["golem_id"].to_pylist()
     keys = {golem_id: SealKey(golem_id.encode().ljust(32, b"*")) for golem_id in golems}

@@ -99,6 +99,7 @@ class TestArrow:
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (200, 1)
 
+    @pytest.mark.full
     def test_corrupt_bytes_anywhere_do_not_end_the_process(self, tmp_path: Path) -> None:
         """Runs in a child process, because corrupt Arrow bytes may end the process without an exception.
 

@@ -94,6 +94,7 @@ def test_a_maintained_log_is_clean_and_keeps_its_digest(home: Home) -> None:
     assert place(home, last) in verify(home).files
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-3")
 def test_a_log_is_clean_during_writes_drains_and_compactions(home: Home) -> None:
     with tampered_homes.busy_writer(home) as acknowledged, EventLog(home) as log:

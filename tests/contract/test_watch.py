@@ -58,6 +58,7 @@ def appended(log: EventLog, segment: int, rows: pa.Table) -> None:
 # replay, then live
 
 
+@pytest.mark.full
 def test_a_late_subscriber_gets_the_last_10_000_events_and_then_new_events(home: Home) -> None:
     with EventLog(home) as log:
         for segment in range(1, 4):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,8 +57,7 @@ def passages(path: Path) -> Iterator[str]:
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, documented))
         yield from filter(None, map(ast.get_docstring, nodes))
-        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-        yield from (token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT)
+        yield from re.findall(r"(?m)(?:^|\s\s)\s*# ?(\S.*)$", text)
 
 
 def descriptions(node: object) -> Iterator[str]:

@@ -171,6 +171,7 @@ def test_a_backup_is_made_and_restored_by_command(root: Path, tmp_path: Path) ->
     assert "Seal keys are excluded" in " ".join(bardo("backup", "--help", home=root).split())
 
 
+@pytest.mark.full
 @pytest.mark.row("X-1", "X-9")
 def test_a_restored_home_derives_equal_tables(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")

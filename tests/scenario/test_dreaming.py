@@ -21,7 +21,7 @@ from tests.property.test_laws import stores_at
 from tests.support.bardo_command import bardo
 from tests.support.dreaming_homes import home_of, long_lives
 
-pytestmark = pytest.mark.row("MEM-16")
+pytestmark = [pytest.mark.row("MEM-16"), pytest.mark.full]
 
 RULES = Policy().dreams
 

@@ -142,6 +142,7 @@ def test_vectors_of_another_model_are_not_mixed_with_recorded_vectors(known: Der
 # Drift
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_a_drifted_model_pauses_embedding_until_it_is_restored(waiting: Path, unread: Path) -> None:
     folder = own_models(waiting)
@@ -196,6 +197,7 @@ def test_drift_is_checked_automatically_after_a_week(waiting: Path) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_reembed_accepts_a_permanently_changed_model(waiting: Path) -> None:
     stores = DerivationContext.open(waiting)

@@ -62,6 +62,7 @@ def test_a_missed_bound_exits_with_1_and_every_bound_has_a_verdict(graded: tuple
     assert report["records"] > 2_000
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5")
 def test_the_page_shows_every_bound_and_loads_no_external_file(graded: tuple[Path, str]) -> None:
     folder, _ = graded

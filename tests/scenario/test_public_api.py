@@ -34,6 +34,7 @@ def test_importing_the_package_loads_no_library() -> None:
     assert not done.stdout.strip()
 
 
+@pytest.mark.full
 def test_the_examples_of_the_package_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _run(bardo_pipeline, "bardo_pipeline", {})

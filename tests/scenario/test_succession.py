@@ -129,6 +129,7 @@ def test_a_repeated_run_changes_nothing(stores: DerivationContext) -> None:
     assert (ending.published, ending.refused) == (6, 0), "published bundles are not refused again"
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_run_derives_equal_content_in_two_homes(stores: DerivationContext, tmp_path: Path) -> None:
     item = stores
