@@ -473,6 +473,7 @@ def test_searches_stay_exact_if_no_list_count_reaches_the_recall_minimum(
     assert set(ids(index.search(asked, limit=10))) == {episodes["episode_id"][int(at)].as_py() for at in best}
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-13")
 def test_expired_episodes_leave_the_index_but_not_the_table(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray

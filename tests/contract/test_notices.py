@@ -88,6 +88,7 @@ def test_every_death_is_posted_once_and_refused_notices_are_retried(stores: Deri
     ]
 
 
+@pytest.mark.full
 def test_an_unreachable_webhook_loses_no_notice(stores: DerivationContext, hook: Hook) -> None:
     hook.server_close()
     with pytest.raises(NoticeError, match="0 notices were posted"):
@@ -95,6 +96,7 @@ def test_an_unreachable_webhook_loses_no_notice(stores: DerivationContext, hook:
     assert len(waiting_notices(stores)) == 4
 
 
+@pytest.mark.full
 def test_the_notices_command_shows_and_posts_notices(
     stores: DerivationContext, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

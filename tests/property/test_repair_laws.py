@@ -208,6 +208,7 @@ def test_a_strike_withdraws_derived_entries_from_the_golem_and_its_heir(
     assert entry not in {r["entry_id"] for r in rows_of(stores, "grimoire") if r["golem_id"] == heir}
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_a_second_strike_withdraws_only_entries_not_yet_withdrawn(stores: DerivationContext) -> None:
     lines = sorted((b["predecessor_id"], g) for g, b in births(stores).items() if b["predecessor_id"])
@@ -418,6 +419,7 @@ def test_a_reorg_forces_the_next_tick_for_any_time_of_its_event(tmp_path: Path) 
     assert [(r["golem_id"], r["tick"]) for r in rows if r["forced_by"] == "reorg"] == [(sorted(births(stores))[0], 51)]
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_the_state_of_a_living_golem_equals_a_rebuild_after_a_strike(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)

@@ -81,12 +81,14 @@ def test_an_unchanged_policy_changes_no_rows_and_no_retrievals(stores: Derivatio
     assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
 
 
+@pytest.mark.full
 def test_settings_of_the_gate_change_no_derived_rows(stores: DerivationContext) -> None:
     answer = compared(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
     assert answer.same
     assert [s.name for s in answer.changed] == ["gate.base_threshold", "gate.threshold_max"]
 
 
+@pytest.mark.full
 def test_a_setting_of_votes_changes_only_votes_and_shares_episode_files(stores: DerivationContext) -> None:
     answer = compared(stores, "katabasis.vote_confidence_min=0.3")
     assert {"votes"} <= differing(answer) <= {"votes", "vote_causes", "consensus"}
@@ -98,6 +100,7 @@ def test_a_setting_of_votes_changes_only_votes_and_shares_episode_files(stores: 
     assert [p.stat().st_ino for p in own] == [p.stat().st_ino for p in others] != []
 
 
+@pytest.mark.full
 def test_a_shorter_half_life_changes_entries_and_every_change_is_listed(stores: DerivationContext) -> None:
     answer = compared(stores, FADES)
     assert {"curation", "grimoire"} <= differing(answer) <= set(TABLES) - {"episodes", "facts"}
@@ -121,6 +124,7 @@ def test_a_shorter_half_life_changes_entries_and_every_change_is_listed(stores: 
     assert answer.calibration[0] != answer.calibration[1]
 
 
+@pytest.mark.full
 def test_a_setting_of_episodes_derives_episodes_again(stores: DerivationContext) -> None:
     answer = compared(stores, "episode.importance_balance_share=0.0001")
     assert "episodes" in differing(answer)

@@ -55,6 +55,7 @@ def test_ask_returns_entries_of_the_golem_with_scores_as_sums_of_parts(home: Pat
     assert len(ask_json(home, golem, QUESTION, "--k", "1")["hits"]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-9")
 def test_ask_shows_its_time_and_answers_as_of_an_earlier_tick(home: Path, golem: str) -> None:
     stores = DerivationContext.open(home)
@@ -94,6 +95,7 @@ def test_ask_with_may_skip_returns_the_reason_of_a_skip(home: Path, golem: str) 
     assert thought["hits"]
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-9")
 def test_ask_discounts_entries_of_the_clade(home: Path, golem: str) -> None:
     alone = {hit["entry_id"] for hit in ask_json(home, golem, QUESTION, "--k", "1000")["hits"]}

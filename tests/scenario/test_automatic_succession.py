@@ -253,6 +253,7 @@ def test_a_registration_of_a_taken_identity_halts_without_retry(stores: Derivati
     assert "born, nameless" in bardo("golem", "successions", home=home)
 
 
+@pytest.mark.full
 def test_the_registration_of_a_dead_heir_halts(stores: DerivationContext) -> None:
     dead = rich(stores)[0]
     path = FileRegistry(stores.home).path
@@ -268,6 +269,7 @@ def test_the_registration_of_a_dead_heir_halts(stores: DerivationContext) -> Non
     assert steps(stores, dead)[-1] == ("registered", "halted", 2)
 
 
+@pytest.mark.full
 def test_a_missing_bundle_halts_only_its_own_succession(stores: DerivationContext) -> None:
     first, second = rich(stores)
     shutil.rmtree(stores.home.bundles / (dead_golem(stores, first).bundle_hash or ""))

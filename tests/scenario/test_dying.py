@@ -53,6 +53,7 @@ def mortality_events(home: Path, policy: Policy) -> list[GolemEvent]:
     return asyncio.run(listen())
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-1")
 def test_watch_reports_every_phase_transition_before_a_death(
     poor: DerivationContext,

@@ -250,9 +250,7 @@ MIGRATION_STEPS = ("refresh_index", "derive_everything", "recorded_vectors", "sw
 
 
 @pytest.mark.row("MEM-12")
-@pytest.mark.parametrize(
-    "step", [pytest.param(name, marks=pytest.mark.full) for name in MIGRATION_STEPS[:-1]] + [*MIGRATION_STEPS[-1:]]
-)
+@pytest.mark.parametrize("step", [pytest.param(name, marks=pytest.mark.full) for name in MIGRATION_STEPS])
 def test_an_interrupted_migration_keeps_the_old_model_and_resumes(
     known: DerivationContext, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

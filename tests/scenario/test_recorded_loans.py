@@ -58,6 +58,7 @@ def test_a_large_loan_is_liquidated_in_the_crash_and_leaves_a_scar(stores: Deriv
     assert all("keeping the loan lost 4.8 % at once" in row["causal_narrative"] for row in scars)
 
 
+@pytest.mark.full
 @pytest.mark.row("KAT-2", "KAT-8")
 def test_a_liquidation_before_a_death_becomes_a_bloodstain(stores: DerivationContext) -> None:
     stained = [row for row in failures_with_scars(stores, None) if row["is_scar"] and row["is_bloodstain"]]

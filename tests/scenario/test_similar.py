@@ -90,6 +90,7 @@ def test_a_home_without_episodes_is_refused_with_a_hint(tmp_path: Path) -> None:
     assert "there are no episodes of minilm yet: `bardo run`" in bardo("similar", "gas", home=home.root, expect=2)
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-5")
 def test_expired_episodes_are_left_out(searched_home: Path) -> None:
     stores = DerivationContext.open(searched_home)
