@@ -23,8 +23,6 @@ from bardo_pipeline.policy.golem_configuration import Configuration
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, canonical, configuration_hash, read_recorded
 from bardo_pipeline.storage.log.configuration_events import home_configuration, in_recording_order, newest
 
-OnStep = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class InForceNow:
@@ -41,7 +39,7 @@ def put_in_force(
     now: datetime,
     why: str,
     at: datetime | None = None,
-    on_step: OnStep = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> DerivationContext:
     """Adopt the stated configuration; return the context in force afterwards.
 

@@ -35,10 +35,7 @@ retrieved the entry; last_access_at: time of the last one, null without any. use
 cycle that had retrieved the entry, and whose effect agreed or disagreed with its sign. cause_ticks: source ticks."""
 
 SIGN_SCHEMA = pa.schema(
-    [
-        *all_required(pa.string(), "golem_id", "entry_id", "action_type"),
-        *all_required(pa.int64(), "cycle", "sign"),
-    ]
+    [*all_required(pa.string(), "golem_id", "entry_id", "action_type"), *all_required(pa.int64(), "cycle", "sign")]
 )
 """One row per cycle in which an entry's sign changed: 1 the action pays, -1 it harms, 0 undecided."""
 

@@ -28,7 +28,7 @@ OWN = ("self", DREAMT)
 
 _NO_WORD = r"[^\p{L}\p{N}]+"
 
-RESULT_SCHEMA = pa.schema(
+SEARCH_SCHEMA = pa.schema(
     [
         required("rank", pa.int64()),
         *all_required(pa.string(), "store", "id", "golem_id", "kind", "text"),
@@ -140,7 +140,7 @@ def search_entries(
     decay: bool,
     policy: Policy,
 ) -> pa.Table:
-    """Rank the entries that share a word or a meaning with the question, one row per text (RESULT_SCHEMA).
+    """Rank the entries that share a word or a meaning with the question, one row per text (SEARCH_SCHEMA).
 
     Parameters
     ----------
@@ -165,12 +165,12 @@ def search_entries(
 
 
 def ranked(columns: dict[str, Any], relevance: Floats, retained: Floats) -> pa.Table:
-    """Return RESULT_SCHEMA rows with relevance above 0, by relevance x retained, one row per text."""
+    """Return SEARCH_SCHEMA rows with relevance above 0, by relevance x retained, one row per text."""
     count = len(relevance)
     numbers = {"relevance": relevance, "retained": retained, "score": relevance * retained}
     columns = columns | {"rank": np.zeros(count, np.int64), "holders": np.ones(count, np.int64), **numbers}
     columns["store"] = pa.repeat(pa.scalar(columns["store"]), count)
-    table = pa.table({n: columns[n] for n in RESULT_SCHEMA.names}).cast(RESULT_SCHEMA)
+    table = pa.table({n: columns[n] for n in SEARCH_SCHEMA.names}).cast(SEARCH_SCHEMA)
     return first_of_each_text(table.filter(pc.greater(table["relevance"], 0.0)))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from bardo_pipeline.quality.known_questions import questions
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Start
-from bardo_pipeline.runtime.memory_evaluation import OnStep, lasting
+from bardo_pipeline.runtime.memory_evaluation import OnProgress, lasting
 from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
 from bardo_pipeline.storage.home import Home
 
@@ -104,7 +105,7 @@ class Squeezed:
 
 
 def squeeze(
-    root: Path, settings: Squeeze, *, policy: Policy, on_step: OnStep, clock: Callable[[], datetime]
+    root: Path, settings: Squeeze, *, policy: Policy, on_progress: OnProgress, clock: Callable[[], datetime]
 ) -> Squeezed:
     """Run the evaluation in `root`, an empty folder for a home. Deterministic in seed and policy."""
     spec, tape = graded_spec(None), _tape(settings, 0, policy)
@@ -114,8 +115,8 @@ def squeeze(
         for n in range(settings.markets)
     ]
     with measuring([others], lasting(tape.market.bars), policy) as measured:
-        pool = _pool(settings, policy, on_step)
-        (yardstick,) = measured(lambda done: on_step("yardstick", done))
+        pool = _pool(settings, policy, on_progress)
+        (yardstick,) = measured(partial(on_progress, "yardstick"))
     at_us = int(tape.at_us[stop])
     ground = Ground(yardstick, yardstick, planted_truths(spec), int(tape.at_us[0]), None, levels_on(others, policy))
     windows = pa.schema([("golem_id", pa.string()), ("cell", pa.int64()), ("windows", pa.int64())]).empty_table()
@@ -127,12 +128,12 @@ def squeeze(
         for budget in BUDGETS
         for way in WAYS
     }
-    on_step("asking", 0.0)
+    on_progress("asking", 0.0)
     Home.create(root, policy, clock())
     context = DerivationContext.open(root, policy=policy)
     answers = _answers(context, pool, verdicts, choices, at_us)
     context.log.close()
-    on_step("heirs", 0.0)
+    on_progress("heirs", 0.0)
     worth = _heirs(tape, stop, choices, deaths, settings.heirs, policy)
     right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
     columns = right.select(["entry_id", "structure", "subject", "sign"]).to_pylist()
@@ -163,11 +164,11 @@ def _stop(tape: Tape, settings: Squeeze) -> int:
     return int(np.searchsorted(tape.at_us, int(tape.at_us[0]) + settings.days * DAY_BARS * 60_000_000))
 
 
-def _pool(settings: Squeeze, policy: Policy, on_step: OnStep) -> pa.Table:
+def _pool(settings: Squeeze, policy: Policy, on_progress: OnProgress) -> pa.Table:
     """Let all golems learn and return their entries as one golem's: ENTRY_SCHEMA, all active."""
     grimoires = []
     for number, golems in enumerate(np.array_split(np.arange(settings.golems), settings.pairs)):
-        on_step("living", number / settings.pairs)
+        on_progress("living", number / settings.pairs)
         tape = _tape(settings, number, policy)
         births = [_born(tape, f"squeeze/{i}", lasting(tape.market.bars), policy) for i in golems.tolist()]
         fleet = InMemoryFleet(tape, 0, births, policy)

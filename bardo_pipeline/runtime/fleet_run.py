@@ -72,7 +72,7 @@ class FleetRun(Cohort):
         self._replicants = Replicants(context, run)
         self._first_causes = frozenset(cause.event_id for cause in context.left_out().causes)
 
-    def live(self, on_step: Callable[[Progress], None] = lambda _: None) -> Ending:
+    def live(self, on_progress: Callable[[Progress], None] = lambda _: None) -> Ending:
         """Run through the whole market, or until no golem is left."""
         span = self.context.policy.curator.cycle_ticks
         self._found_lineages()
@@ -92,7 +92,7 @@ class FleetRun(Cohort):
             if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
                 self._commit()
             counts = (self.births, self.deaths, self.published, self.refused)
-            on_step(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
+            on_progress(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
         self._commit()
         return Ending(self.records, self.births, self.deaths, self.published, self.refused)
 

@@ -93,7 +93,7 @@ class Graded:
 
 
 def grade_lineages(
-    descents: Sequence[Descent], policy: Policy, on_step: Callable[[float], None], *, workers: int | None = None
+    descents: Sequence[Descent], policy: Policy, on_progress: Callable[[float], None], *, workers: int | None = None
 ) -> Graded:
     """Run all lineages and compare them. The result does not depend on `workers`.
 
@@ -101,17 +101,17 @@ def grade_lineages(
     """
     count = min(workers or os.cpu_count() or 1, len(descents))
     if count == 1:
-        return graded(_gathered((live_synthetic(d, policy) for d in descents), len(descents), on_step), policy)
+        return graded(_gathered((live_synthetic(d, policy) for d in descents), len(descents), on_progress), policy)
     with ProcessPoolExecutor(max_workers=count, mp_context=get_context("spawn")) as pool:
         results = pool.map(live_synthetic, descents, [policy] * len(descents))
-        return graded(_gathered(results, len(descents), on_step), policy)
+        return graded(_gathered(results, len(descents), on_progress), policy)
 
 
-def _gathered(results: Iterable[LineageLives], number: int, on_step: Callable[[float], None]) -> list[LineageLives]:
+def _gathered(results: Iterable[LineageLives], number: int, on_progress: Callable[[float], None]) -> list[LineageLives]:
     out = []
     for result in results:
         out.append(result)
-        on_step(len(out) / number)
+        on_progress(len(out) / number)
     return out
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ from bardo_pipeline.storage.home import Home
 _APART = 1_000_003
 """Distance between the seeds of the graded market, the yardstick markets and the null market."""
 
-OnStep = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 """Progress callback: name of the step, share done."""
 
 
@@ -95,17 +96,17 @@ def lasting(bars: int) -> Founding:
 
 
 def grade_memory(
-    root: Path, grading: Grading, *, policy: Policy, clock: Callable[[], datetime], on_step: OnStep
+    root: Path, grading: Grading, *, policy: Policy, clock: Callable[[], datetime], on_progress: OnProgress
 ) -> Report:
     """Run the graded and the null market in `root` (an empty folder) and grade the memory. Deterministic."""
     bars, spec = grading.days * DAY_BARS, graded_spec(grading.turn_bar)
     market = synthetic_market(seed=grading.seed, bars=bars, start=START, spec=spec)
     others = _others(grading, policy)
     with measuring(others, lasting(bars), policy) as measured:
-        context = lived(root / "graded", market, grading.golems, policy, clock, lambda done: on_step("living", done))
-        nothing = _nothing(root / "null", grading, policy, clock, on_step)
-        before, after = measured(lambda done: on_step("yardstick", done))
-    on_step("grading", 0.0)
+        context = lived(root / "graded", market, grading.golems, policy, clock, partial(on_progress, "living"))
+        nothing = _nothing(root / "null", grading, policy, clock, on_progress)
+        before, after = measured(partial(on_progress, "yardstick"))
+    on_progress("grading", 0.0)
     start_us = int(market.at_us[0])
     turn_us = start_us + grading.turn_bar * 60_000_000
     ground = Ground(before, after, planted_truths(spec), start_us, turn_us, levels_on(others[0], policy))
@@ -113,7 +114,7 @@ def grade_memory(
     looks, last = looks_of(context, ground, judged, grading.days)
     faded = tuple(fades(looks, last, ground, policy))
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
-    on_step("asking", 0.0)
+    on_progress("asking", 0.0)
     answers, foretold = questioned(context, last, looks[-1], clock()), calibration_of(context, judged)
     context.log.close()
     kept = bounds(looks, faded, nothing, policy.worth)
@@ -126,13 +127,13 @@ def lived(
     golems: int,
     policy: Policy,
     clock: Callable[[], datetime],
-    on_step: Callable[[float], None],
+    on_progress: Callable[[float], None],
 ) -> DerivationContext:
     """Create a home, run a fleet through a market in it, and return its context."""
     Home.create(root, policy, clock())
     context = DerivationContext.open(root, policy=policy)
     life = FleetRun(context, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
-    life.live(lambda progress: on_step(progress.ticks_done / progress.ticks_total))
+    life.live(lambda progress: on_progress(progress.ticks_done / progress.ticks_total))
     return context
 
 
@@ -161,10 +162,10 @@ class RecordedCalibration:
 
 
 def foretell(
-    root: Path, market: Market, golems: int, *, policy: Policy, clock: Callable[[], datetime], on_step: OnStep
+    root: Path, market: Market, golems: int, *, policy: Policy, clock: Callable[[], datetime], on_progress: OnProgress
 ) -> RecordedCalibration:
     """Run a fleet through a recorded market in `root` (an empty folder) and measure its calibration."""
-    context = lived(root / "recorded", market, golems, policy, clock, lambda done: on_step("living", done))
+    context = lived(root / "recorded", market, golems, policy, clock, partial(on_progress, "living"))
     result = calibration_of(context, judgements(context))
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
     context.log.close()
@@ -184,12 +185,12 @@ def _others(grading: Grading, policy: Policy) -> list[list[Other]]:
 
 
 def _nothing(
-    root: Path, grading: Grading, policy: Policy, clock: Callable[[], datetime], on_step: OnStep
+    root: Path, grading: Grading, policy: Policy, clock: Callable[[], datetime], on_progress: OnProgress
 ) -> Discoveries:
     """Run a quarter of the golems (at least four) in a market without effects, and count their discoveries."""
     golems = max(grading.golems // 4, min(grading.golems, 4))
     market = null_market(seed=grading.seed + _APART * 1_000, bars=grading.days * DAY_BARS, start=START)
-    context = lived(root, market, golems, policy, clock, lambda done: on_step("null market", done))
+    context = lived(root, market, golems, policy, clock, partial(on_progress, "null market"))
     decisions = context.projections.growing("curation").read()
     context.log.close()
     return discoveries_in(decisions, golems)

@@ -115,7 +115,9 @@ def measuring(
 ) -> Iterator[Callable[[Callable[[float], None]], list[Yardstick]]]:
     """Start to measure groups of markets; yield a function that waits for their yardsticks."""
     if sum(o.bars for group in groups for o in group) < _ALONE_BARS or (os.cpu_count() or 1) < 2:
-        yield lambda on_step: _gathered(groups, lambda other: judged_on(other, founding, policy), policy, on_step)
+        yield lambda on_progress: _gathered(
+            groups, lambda other: judged_on(other, founding, policy), policy, on_progress
+        )
         return
     pool: Executor
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
@@ -123,7 +125,7 @@ def measuring(
             other: pool.submit(judged_on, other, founding, policy) for group in groups for other in group
         }
         try:
-            yield lambda on_step: _gathered(groups, lambda other: running[other].result(), policy, on_step)
+            yield lambda notify: _gathered(groups, lambda other: running[other].result(), policy, notify)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -132,13 +134,13 @@ def _gathered(
     groups: Sequence[Sequence[Other]],
     judged: Callable[[Other], Judged],
     policy: Policy,
-    on_step: Callable[[float], None],
+    on_progress: Callable[[float], None],
 ) -> list[Yardstick]:
     total, done, yards = sum(len(group) for group in groups), 0, []
     for group in groups:
         parts = []
         for other in group:
-            on_step(done / total)
+            on_progress(done / total)
             parts.append(judged(other))
             done += 1
         yards.append(measure(Judged.together(parts), policy.curator, policy.worth))

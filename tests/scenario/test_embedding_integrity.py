@@ -227,7 +227,7 @@ def test_a_migration_to_another_model_and_back_restores_fingerprints(known: Deri
         *known.projections.replaceable("grimoire").read()["text"].to_pylist(),
     }
     rows: list[tuple[str, int, int]] = []
-    done = reembed(known, "minilm-int8", now=LATER, on_step=lambda *step: rows.append(step))
+    done = reembed(known, "minilm-int8", now=LATER, on_progress=lambda *step: rows.append(step))
     assert ("vectors", len(texts), len(texts)) in rows
     new = DerivationContext.open(known.home.root)
     assert new.embedder_name == "minilm-int8" == done.new

@@ -22,7 +22,6 @@ from bardo_pipeline.heartbeat.gate import (
 from bardo_pipeline.policy import GatePolicy, Policy
 
 POLICY = Policy()
-NO = np.array([False])
 NAN = float("nan")
 
 

@@ -32,8 +32,8 @@ def bottleneck(
     """Measure the share of truths, answers and heirs' returns that survives budgets of 16 to 8,192 entries."""
     settings = Squeeze(seed, golems, days, heir_days, heirs, markets, pairs)
     target = eval_report.make_output_folder(folder or Path("eval") / f"bottleneck-{seed}")
-    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_step:
-        result = squeeze(Path(home) / "home", settings, policy=Policy(), on_step=on_step, clock=now)
+    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_progress:
+        result = squeeze(Path(home) / "home", settings, policy=Policy(), on_progress=on_progress, clock=now)
     whole = {"entries": result.entries, "truths": result.truths, "answered": result.answered}
     facts = {"seed": seed, **whole, "kept": [k._asdict() for k in result.kept]}
     eval_report.write_report(target, _page(settings, result), facts, lambda: _show(result), json=json)

@@ -39,9 +39,9 @@ def lineage(
     policy = Policy()
     target = eval_report.make_output_folder(folder or Path("eval") / f"lineage-{seed}")
     descents = [Descent(seed + i, golems, days, judged_days, ancestors, turns=not steady) for i in range(seeds)]
-    with eval_report.report_progress(quiet=json) as on_step:
-        report = grade_lineages(descents, policy, lambda share: on_step("living", share), workers=workers)
-        recorded, why = _recorded(trace, golems, ancestors, policy, lambda share: on_step("recorded days", share))
+    with eval_report.report_progress(quiet=json) as on_progress:
+        report = grade_lineages(descents, policy, lambda share: on_progress("living", share), workers=workers)
+        recorded, why = _recorded(trace, golems, ancestors, policy, lambda share: on_progress("recorded days", share))
     summary = {
         "seed": seed, "markets": len(report.markets), "golems": golems, "days": days, "judged_days": judged_days,
         "ancestors": ancestors, "turns": not steady, "kept": report.kept, **_summary(report),
@@ -54,12 +54,12 @@ def lineage(
 
 
 def _recorded(
-    trace: Path, golems: int, ancestors: int, policy: Policy, on_step: Any
+    trace: Path, golems: int, ancestors: int, policy: Policy, on_progress: Any
 ) -> tuple[Graded | None, str | None]:
     """Evaluate a recorded market, or return why it was skipped. A single market has no bounds."""
     if not trace.is_dir():
         return None, f"{trace} is not a folder; name the recorded market's folder with --trace"
-    on_step(0.0)
+    on_progress(0.0)
     market, _ = read_trace(trace)
     return graded([live_recorded(market, golems, ancestors, policy)], policy), None
 

@@ -57,9 +57,9 @@ def memory(
     if market != "synthetic":
         raise ConfigError(f"--market {market!r} is unknown: use synthetic or recorded")
     target = eval_report.make_output_folder(folder or Path("eval") / f"memory-{seed}")
-    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_step:
+    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_progress:
         report = grade_memory(
-            Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, on_step=on_step
+            Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, on_progress=on_progress
         )
     page = eval_report.worth_page(report, policy.worth)
     eval_report.write_report(target, page, summary(report), lambda: show(report), json=json)
@@ -74,8 +74,8 @@ def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: b
         return
     market, _ = read_trace(trace)
     target = eval_report.make_output_folder(target)
-    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_step:
-        result = foretell(Path(home), market, golems, policy=policy, clock=now, on_step=on_step)
+    with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_progress:
+        result = foretell(Path(home), market, golems, policy=policy, clock=now, on_progress=on_progress)
     facts: dict[str, Any] = {"market": result.market, "golems": result.golems, "records": result.records}
     facts |= {"calibration": calibration_facts(result.calibration)}
 

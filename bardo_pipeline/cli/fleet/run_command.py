@@ -141,13 +141,13 @@ def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], pr
         task = progress.add_task("living heirs" if part.heirs else "living", total=life.tape.ticks, now="")
         heirs = {heir.golem_id for heir in part.heirs}
 
-        def on_step(p: RunProgress, task: TaskID = task, heirs: set[str] = heirs) -> None:
+        def on_progress(p: RunProgress, task: TaskID = task, heirs: set[str] = heirs) -> None:
             counts = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
             progress.update(task, completed=p.ticks_done, now=counts)
             if heirs:
                 retry_registrations(stores, heirs, now=clock())
 
-        part_ending = life.live(on_step)
+        part_ending = life.live(on_progress)
         progress.update(task, completed=life.tape.ticks)
         ending = Ending(*(a + b for a, b in zip(astuple(ending), astuple(part_ending), strict=True)))
     return ending

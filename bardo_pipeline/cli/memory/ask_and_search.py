@@ -257,10 +257,10 @@ def reembed_everything(
     with progress_bar(out, MofNCompleteColumn()) as progress:
         task = progress.add_task("opening the model", total=None)
 
-        def on_step(step: str, done: int, count: int) -> None:
+        def on_progress(step: str, done: int, count: int) -> None:
             progress.update(task, description=step, completed=done, total=count or None)
 
-        migration = reembed(stores, model, again=again, now=now(), on_step=on_step)
+        migration = reembed(stores, model, again=again, now=now(), on_progress=on_progress)
     say(
         f"{migration.new} is active instead of {migration.old}: {migration.episodes:,} episodes of {migration.texts:,} "
         f"texts, derivation {migration.derivation_id}{' (resumed)' if migration.resumed else ''}"

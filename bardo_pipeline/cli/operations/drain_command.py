@@ -26,10 +26,10 @@ def drain(
     """Move acknowledged records from the journals to the log; exit 1 if a segment is damaged."""
     opened, broken = Home.open(root_of(home)), False
 
-    def print_report(report: DrainReport) -> None:
+    def show(report: DrainReport) -> None:
         nonlocal broken
         broken = broken or bool(report.faults)
-        _print_faults(report)
+        _print_report(report)
 
     with EventLog(opened, Policy()) as log:
         drainer = Drainer(opened, log, clock=now)
@@ -38,14 +38,14 @@ def drain(
                 out.print(
                     f"draining {opened.journal}{'' if alone else ', as another drainer does'} (stop it with Ctrl-C)"
                 )
-                drainer.run(threading.Event(), print_report)
+                drainer.run(threading.Event(), show)
         else:
-            print_report(drainer.once())
+            show(drainer.once())
     if broken:
         raise Exit(1)
 
 
-def _print_faults(report: DrainReport) -> None:
+def _print_report(report: DrainReport) -> None:
     out.print(
         f"[bold]{report.records:,}[/] records from {report.segments:,} segments ({report.bytes:,} bytes) "
         f"in {report.seconds:.2f} s"

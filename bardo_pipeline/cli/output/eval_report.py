@@ -20,7 +20,7 @@ from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.quality.grimoire_precision import VERDICTS, Look
 from bardo_pipeline.quality.memory_targets import Bound
-from bardo_pipeline.runtime.memory_evaluation import OnStep, RecordedCalibration, Report
+from bardo_pipeline.runtime.memory_evaluation import OnProgress, RecordedCalibration, Report
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2327; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
@@ -320,16 +320,16 @@ def print_bounds(bounds: tuple[Bound, ...]) -> None:
 
 
 @contextmanager
-def report_progress(*, quiet: bool) -> Iterator[OnStep]:
+def report_progress(*, quiet: bool) -> Iterator[OnProgress]:
     """Show one progress bar per stage; on standard error if `quiet`, so that standard output has only JSON."""
     with progress_bar(Console(stderr=True) if quiet else out) as progress:
         tasks: dict[str, Any] = {}
 
-        def on_step(stage: str, share: float) -> None:
+        def on_progress(stage: str, share: float) -> None:
             if stage not in tasks:
                 for task in tasks.values():
                     progress.update(task, completed=1.0)
                 tasks[stage] = progress.add_task(stage, total=1.0)
             progress.update(tasks[stage], completed=share)
 
-        yield on_step
+        yield on_progress

@@ -30,7 +30,7 @@ from bardo_pipeline.storage.log.embedding_table import Migration
 
 _ROUNDS_MAX = 8  # the log may grow during a round; each round is shorter than the previous one
 
-OnStep = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 """Progress callback: (step, done, total); 0 of 0 if the total is unknown."""
 
 
@@ -52,7 +52,7 @@ def reembed(
     *,
     again: bool = False,
     now: datetime,
-    on_step: OnStep = lambda *_: None,
+    on_progress: OnProgress = lambda *_: None,
 ) -> Reembedded:
     """Embed everything with a model and switch to it once the new derivation is complete.
 
@@ -78,8 +78,8 @@ def reembed(
             context.embedding_log.begin(now, new, identity, target.derivation_id, adoptions)
         if last_check(target) is None or pausing_check(target) is not None:
             check_drift(target, now=now)
-        texts = _embed(context, target, now, on_step)
-        episodes = _catch_up(context, target, now, on_step)
+        texts = _embed(context, target, now, on_progress)
+        episodes = _catch_up(context, target, now, on_progress)
         _compare(context, target)
         switch_to(context, target, f"embedded anew by {new}", now=now)
         return Reembedded(context.embedder_name, new, target.derivation_id, episodes, texts, resumed)
@@ -123,24 +123,24 @@ def _free_turn(context: DerivationContext, name: str) -> int:
     return turn + 1 if last.drift.verdict == "critical" else turn
 
 
-def _embed(context: DerivationContext, target: DerivationContext, now: datetime, on_step: OnStep) -> int:
+def _embed(context: DerivationContext, target: DerivationContext, now: datetime, on_progress: OnProgress) -> int:
     """Embed every text of episodes and entries. Return their number."""
     episodes = context.projections.growing("episodes").read(["text"])["text"].unique().to_pylist()
     entries = known_entries(context)["text"].unique().to_pylist()
     texts = sorted({*episodes, *entries})
-    on_step("vectors", 0, len(texts))
+    on_progress("vectors", 0, len(texts))
     step = context.policy.embedding.batch_texts
     for at in range(0, len(texts), step):
         recorded_vectors(target, texts[at : at + step], now)
-        on_step("vectors", min(at + step, len(texts)), len(texts))
+        on_progress("vectors", min(at + step, len(texts)), len(texts))
     return len(texts)
 
 
-def _catch_up(context: DerivationContext, target: DerivationContext, now: datetime, on_step: OnStep) -> int:
+def _catch_up(context: DerivationContext, target: DerivationContext, now: datetime, on_progress: OnProgress) -> int:
     """Derive the target until it has reached the derivation in force. Return its number of episodes."""
     for _ in range(_ROUNDS_MAX):
-        derive_everything(target, now=now, on_step=lambda name: on_step(name, 0, 0))
-        on_step("index", 0, 0)
+        derive_everything(target, now=now, on_step=lambda name: on_progress(name, 0, 0))
+        on_progress("index", 0, 0)
         refresh_index(target)
         if not _behind(context, target):
             return target.projections.digest("episodes").rows

@@ -20,7 +20,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.grimoire.entry_columns import micros
 from bardo_pipeline.retrieval.embedder_interface import check_question, text_hash
-from bardo_pipeline.retrieval.hybrid_search import RESULT_SCHEMA, Filters, first_of_each_text, ranked, search_entries
+from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Filters, first_of_each_text, ranked, search_entries
 
 STORES = ("entries", "episodes", "both")
 OF_EPISODES = ("chain", "pair", "regime")
@@ -41,7 +41,7 @@ def search(
     limit: int | None = None,
     decay: bool = True,
 ) -> pa.Table:
-    """Return the best matching texts (RESULT_SCHEMA) as of the newest derived event time.
+    """Return the best matching texts (SEARCH_SCHEMA) as of the newest derived event time.
 
     Raises QueryError for an empty or too long question, a limit out of range, an unknown store or golem, a filter that
     episodes lack with store "episodes", and an embedder without derived tables.
@@ -66,7 +66,7 @@ def search(
     entry_filters = _entry_filters(filters)
     if entry_filters and store == "episodes":
         raise QueryError(f"an episode has no {entry_filters[0]}: only entries are found by it")
-    parts = [RESULT_SCHEMA.empty_table()]
+    parts = [SEARCH_SCHEMA.empty_table()]
     if store != "episodes":
         parts.append(_entries(context, text, golem_id, filters, decay, now))
     if store != "entries" and not entry_filters:
@@ -93,7 +93,7 @@ def _entries(
     if filters.status is not None:
         entries = entries.filter(pc.equal(entries["status"], filters.status))
     if not entries.num_rows:
-        return RESULT_SCHEMA.empty_table()
+        return SEARCH_SCHEMA.empty_table()
     vectors, text_of = text_vectors(context, entries["text"], now)
     (vector,) = context.embedder.embed([question])
     return search_entries(
@@ -115,7 +115,7 @@ def _episodes(
     """Rank the episodes of the texts found by the index by relevance and retention (Ebbinghaus)."""
     table = context.projections.growing("episodes")
     if not table.digest().rows:
-        return RESULT_SCHEMA.empty_table()
+        return SEARCH_SCHEMA.empty_table()
     refresh_index(context)
     golem_ids, candidate_limit = None if golem_id is None else [golem_id], _CANDIDATES
     while True:  # filters apply after the index search

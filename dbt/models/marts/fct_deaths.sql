@@ -9,9 +9,9 @@ select
     deaths.vitality_economic, deaths.vitality_epistemic, deaths.vitality_stochastic,
     deaths.credits_micros, deaths.capital_micros, deaths.earned_micros,
     golem.knowledge_at_birth, golem.knowledge_at_death,
-    told.divergence, told.low_divergence, told.novel_count::bigint as novel_entries,
-    told.invalidated_count::bigint as invalidated_entries, told.forgotten_count::bigint as forgotten_entries,
-    told.gap_count::bigint as gaps, told.question_ratio,
+    testament.divergence, testament.low_divergence, testament.novel_count::bigint as novel_entries,
+    testament.invalidated_count::bigint as invalidated_entries, testament.forgotten_count::bigint as forgotten_entries,
+    testament.gap_count::bigint as gaps, testament.question_ratio,
     bundles.bundle_hash, bundles.passed as bundle_passed,
     bundles.failed_expectations::bigint as bundle_failed_expectations,
     bundles.entry_count as bundle_entries, heirs.successor_id,
@@ -20,6 +20,6 @@ from {{ ref('stg_deaths') }} as deaths
 cross join {{ ref('stg_as_of') }}
 left join (select * exclude (as_of) from {{ ref('dim_golem') }}) as golem using (golem_id)
 left join {{ ref('stg_bundles') }} as bundles using (golem_id)
-left join {{ ref('stg_testaments') }} as told using (golem_id)
+left join {{ ref('stg_testaments') }} as testament using (golem_id)
 left join heirs on heirs.predecessor_id = deaths.golem_id
 order by deaths.died_at, deaths.golem_id

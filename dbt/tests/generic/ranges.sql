@@ -1,7 +1,7 @@
 {# Values outside [low, high], by column; either bound may be null. NULL is in range. #}
 {% test ranges(model, columns) %}
 {% for name, (low, high) in columns.items() %}
-select '{{ name }}' as column_name, {{ name }}::varchar as found from {{ model }}
+select '{{ name }}' as column_name, {{ name }}::varchar as value from {{ model }}
 where false
     {% if low is not none %} or {{ name }} < {{ low }} {% endif %}
     {% if high is not none %} or {{ name }} > {{ high }} {% endif %}
