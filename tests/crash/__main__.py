@@ -1,4 +1,4 @@
-"""`python -m tests.crash`: a thousand kills, at least fifty in each named window; the table, and the seed.
+"""`python -m tests.crash`: a thousand kills in named windows, 200 kills of commands, a thousand power cuts.
 
 A round depends on the seed, its number and the kills before it: `--seed` with the seed that was printed plays the same
 rounds again.
@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.crash.command_kills import CommandKills
 from tests.crash.harness import Round
 from tests.crash.outage import WORKLOADS, lost
 from tests.crash.power import MODES
@@ -28,6 +29,7 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=None, help="the seed that an earlier run printed")
     asked.add_argument("--folder", type=Path, default=None, help="folder of the homes; kept, with evidence of failures")
     asked.add_argument("--cuts", type=int, default=1_000, help="power cuts, simulated")
+    asked.add_argument("--commands", type=int, default=200, help="kills of the commands in command_kills.py")
     given = asked.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     folder = given.folder or Path(tempfile.mkdtemp(prefix="bardo-crash-"))
@@ -46,9 +48,24 @@ def main() -> int:
     if not rounds.tally.clean:
         print(f"evidence of failures: {folder}", file=sys.stderr)
         return 1
-    if given.folder is None:
+    faults = _kill_commands(folder, given.commands, seed)
+    if given.folder is None and not faults:
         shutil.rmtree(folder)
-    return _cut(given.cuts, seed)
+    return max(faults, _cut(given.cuts, seed))
+
+
+def _kill_commands(folder: Path, count: int, seed: int) -> int:
+    """Kill commands that many times. Return 0 if each killed command lost nothing and can be repeated."""
+    if not count:
+        return 0
+    began = time.monotonic()
+    kills = CommandKills(folder, seed)
+    kills.play(count)
+    print(kills.tally.table())
+    print(f"seed {seed}, {time.monotonic() - began:.0f} s")
+    for sentence in kills.tally.messages:
+        print(sentence, file=sys.stderr)
+    return 1 if kills.tally.messages else 0
 
 
 def _cut(count: int, seed: int) -> int:

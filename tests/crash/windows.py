@@ -193,6 +193,11 @@ class Trap:
             return ""
         return os.path.relpath(path, self._root)
 
+    @property
+    def left(self) -> int:
+        """Number of passings until the kill."""
+        return self._left
+
     def _passes(self) -> bool:
         with self._lock:
             self._left -= 1
