@@ -31,7 +31,7 @@ from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
 from tests.support.loopback_provider import Loopback, Reply, loopback
 
-pytestmark = pytest.mark.row("INH-3")
+pytestmark = [pytest.mark.row("INH-3"), pytest.mark.full]
 
 GATEWAY = GatewayPolicy(request_seconds_max=10.0, retries_max=0, corrections_max=0)
 
@@ -213,7 +213,6 @@ def test_no_call_is_made_for_a_golem_without_testament(stores: DerivationContext
     assert not provider.requests
 
 
-@pytest.mark.full
 def test_the_phrase_command_shows_refusals_and_show_commands_the_wording(
     copied_home: Path, provider: Loopback, at_home: Callable[[Path], Path]
 ) -> None:

@@ -35,6 +35,8 @@ from bardo_pipeline.storage.warehouse.build import WarehouseReport, build_wareho
 from tests.conftest import NOW, copy_home
 from tests.contract.test_dbt_project import described, sources
 
+pytestmark = pytest.mark.full
+
 MARTS = (
     "dim_golem",
     "fct_consensus",
@@ -387,7 +389,6 @@ def test_a_build_replaces_the_file_while_open_readers_keep_the_old_file(built: B
     assert new[1] < old[1], "confidence is lower a month later"
 
 
-@pytest.mark.full
 @pytest.mark.row("P-4")
 def test_a_failed_dbt_test_leaves_the_warehouse_unchanged(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "home"
@@ -406,7 +407,6 @@ def test_a_failed_dbt_test_leaves_the_warehouse_unchanged(built: Built, tmp_path
     assert not (root / "warehouse.draft").exists()
 
 
-@pytest.mark.full
 def test_a_dbt_parse_error_is_raised_with_its_message(built: Built, tmp_path: Path) -> None:
     project = tmp_path / "dbt"
     shutil.copytree(DBT_PROJECT, project)

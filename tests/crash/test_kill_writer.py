@@ -23,6 +23,8 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from tests.support.drawn_records import records
 from tests.support.forked_processes import Forked
 
+pytestmark = pytest.mark.full
+
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GOLEMS, TICKS_A_SEGMENT, SEGMENTS = 4, 5, 40
 ORDER = [("golem_id", "ascending"), ("tick", "ascending")]
@@ -66,7 +68,6 @@ def home(tmp_path: Path) -> Home:
     return Home.create(tmp_path / "home", Policy(), NOW)
 
 
-@pytest.mark.full
 @pytest.mark.row("EV-2", "P-1")
 def test_a_repeatedly_killed_writer_stores_each_record_once(home: Home) -> None:
     seed = random.SystemRandom().randrange(2**32)

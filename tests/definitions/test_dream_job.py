@@ -19,7 +19,7 @@ from tests.definitions.running import data_version, materializations, metadata_v
 from tests.support.dreaming_homes import home_of, long_lives, tagged
 from tests.support.memory_fleets import Lived
 
-pytestmark = pytest.mark.row("MEM-16", "MEM-23")
+pytestmark = [pytest.mark.row("MEM-16", "MEM-23"), pytest.mark.full]
 
 DREAMT = ("dreams", "hypotheses", "lessons")
 

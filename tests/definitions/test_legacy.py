@@ -15,6 +15,8 @@ from bardo_pipeline.derivation.legacy.bundle_store import invalid_publications, 
 from tests.conftest import copy_home, home_without_verdicts
 from tests.definitions.running import checks, data_version, materializations, metadata_value, run
 
+pytestmark = pytest.mark.full
+
 BEFORE_VERDICTS = ["episodes", "curation", "cycles", "grimoire", "playbooks", "testaments", "bundle_candidates"]
 
 
@@ -41,7 +43,6 @@ def story(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield Story(stores, heir, run("death_job", instance), instance)
 
 
-@pytest.mark.full
 @pytest.mark.row("P-5", "P-3")
 def test_only_the_altered_candidate_is_refused(story: Story) -> None:
     golems = set(story.stores.projections.read("candidates")["golem_id"].to_pylist())

@@ -53,6 +53,7 @@ def test_the_maintenance_job_reports_its_work_and_a_second_run_does_none(
     assert [c.table for c in rebuild(stores, now=NOW) if not c.equal] == []
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_an_altered_file_is_not_rewritten_and_fails_the_job(root: Path, instance: dg.DagsterInstance) -> None:
     part = sorted((root / "log" / "cycles").glob("part-*.parquet"))[0]
@@ -65,6 +66,7 @@ def test_an_altered_file_is_not_rewritten_and_fails_the_job(root: Path, instance
     assert part.read_bytes() == bytes(content)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_the_oldest_dagster_runs_beyond_the_quota_are_deleted(root: Path, instance: dg.DagsterInstance) -> None:
     @dg.job(executor_def=dg.in_process_executor)

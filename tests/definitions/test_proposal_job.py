@@ -27,7 +27,7 @@ from tests.support.bardo_command import bardo
 from tests.support.loopback_provider import INPUT_TOKENS, Loopback, Reply, loopback, operations
 from tests.support.memory_fleets import lively_market
 
-pytestmark = pytest.mark.row("MEM-4")
+pytestmark = [pytest.mark.row("MEM-4"), pytest.mark.full]
 
 EDIT = {"operation": "EDIT", "entry_id": "a" * 24, "note": "mind the gas", "reason": "so it seems", "evidence": [5]}
 
@@ -103,7 +103,6 @@ def test_a_golem_over_its_cap_does_not_block_other_golems(root: Path, provider: 
     assert asked(other, day_micros_max=1) == [(first, "over_cap")], "the daily cap ends the round"
 
 
-@pytest.mark.full
 @pytest.mark.row("INH-3")
 def test_the_job_phrases_testaments_if_configured(
     copied_home: Path, at_home: Callable[[Path], Path], provider: Loopback
@@ -166,7 +165,6 @@ def test_a_dry_run_prints_the_prompt_and_sends_no_request(root: Path, provider: 
     assert on_record(root) == []
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("answer", "named"),
     [

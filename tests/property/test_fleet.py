@@ -27,6 +27,7 @@ CALM_TICK = 200_000
 # law: a golem is judged alike alone and in a fleet
 
 
+@pytest.mark.full
 @pytest.mark.row("HB-1")
 def test_a_fleet_equals_separate_runs_of_each_lineage() -> None:
     assert len(crowd().births) > 10

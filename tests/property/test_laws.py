@@ -399,6 +399,7 @@ LATE: dict[str, Callable[[SplitLife], list[Parcel]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_late_and_lost_arrivals_yield_the_same_projections(tmp_path: Path) -> None:
     """All stories in one home, one golem each."""
@@ -469,6 +470,7 @@ def test_a_job_that_derives_during_a_fleet_run_equals_the_fleet(tmp_path: Path) 
     assert published_bundles(busy) == published_bundles(undisturbed)
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_curation_commit_holds_the_derivation_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = stores_at(tmp_path / "home", POLICY)

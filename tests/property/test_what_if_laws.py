@@ -32,7 +32,7 @@ from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import LIVELY, NOW, copy_home
 from tests.reference.calibration import sureness
 
-pytestmark = pytest.mark.row("X-3")
+pytestmark = [pytest.mark.row("X-3"), pytest.mark.full]
 
 
 FADES = "decay.tactical_days=0.01"
@@ -81,14 +81,12 @@ def test_an_unchanged_policy_changes_no_rows_and_no_retrievals(stores: Derivatio
     assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
 
 
-@pytest.mark.full
 def test_settings_of_the_gate_change_no_derived_rows(stores: DerivationContext) -> None:
     answer = compared(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
     assert answer.same
     assert [s.name for s in answer.changed] == ["gate.base_threshold", "gate.threshold_max"]
 
 
-@pytest.mark.full
 def test_a_setting_of_votes_changes_only_votes_and_shares_episode_files(stores: DerivationContext) -> None:
     answer = compared(stores, "katabasis.vote_confidence_min=0.3")
     assert {"votes"} <= differing(answer) <= {"votes", "vote_causes", "consensus"}
@@ -100,7 +98,6 @@ def test_a_setting_of_votes_changes_only_votes_and_shares_episode_files(stores: 
     assert [p.stat().st_ino for p in own] == [p.stat().st_ino for p in others] != []
 
 
-@pytest.mark.full
 def test_a_shorter_half_life_changes_entries_and_every_change_is_listed(stores: DerivationContext) -> None:
     answer = compared(stores, FADES)
     assert {"curation", "grimoire"} <= differing(answer) <= set(TABLES) - {"episodes", "facts"}
@@ -124,14 +121,12 @@ def test_a_shorter_half_life_changes_entries_and_every_change_is_listed(stores: 
     assert answer.calibration[0] != answer.calibration[1]
 
 
-@pytest.mark.full
 def test_a_setting_of_episodes_derives_episodes_again(stores: DerivationContext) -> None:
     answer = compared(stores, "episode.importance_balance_share=0.0001")
     assert "episodes" in differing(answer)
     assert not any(t.shared for t in answer.tables)
 
 
-@pytest.mark.full
 def test_a_repeated_comparison_derives_nothing_and_gives_equal_results(stores: DerivationContext) -> None:
     def versions() -> dict[str, int]:
         beside = open_beside(stores, altered(stores.policy, ["curator.upvote=0.2"]))
@@ -156,7 +151,6 @@ def _parts(what_if_result: WhatIf) -> list[Any]:
     ]
 
 
-@pytest.mark.full
 def test_a_comparison_of_some_golems_equals_their_part_of_all(stores: DerivationContext) -> None:
     golems = stores.life("GolemBorn")["golem_id"].to_pylist()
     golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
@@ -172,7 +166,6 @@ def test_a_comparison_of_some_golems_equals_their_part_of_all(stores: Derivation
         compared(stores, *settings, golems=["nobody"])
 
 
-@pytest.mark.full
 def test_the_limit_of_derivations_is_enforced_until_a_drop(stores: DerivationContext) -> None:
     cramped = replace(stores, policy=Policy(care=CarePolicy(derivations_beside_max=1)))
     first = compared(cramped, "katabasis.quorum_votes=1")
@@ -189,7 +182,6 @@ def test_the_limit_of_derivations_is_enforced_until_a_drop(stores: DerivationCon
 
 
 @pytest.mark.row("X-10")
-@pytest.mark.full
 @pytest.mark.parametrize(
     "before",
     [

@@ -44,7 +44,7 @@ from sensors.home_sensors import successions_due
 from tests.conftest import DERIVED, NOW, copy_home, home_without_verdicts
 from tests.support.bardo_command import bardo
 
-pytestmark = pytest.mark.row("INH-18")
+pytestmark = [pytest.mark.row("INH-18"), pytest.mark.full]
 
 EAGER = "[succession]\nauto = true\nbudget_usdc = 40\nstrategy_drift_allowed = 0.0\n"
 
@@ -100,7 +100,6 @@ def test_seven_steps_create_an_heir_funded_by_credit_of_the_owner(stores: Deriva
     assert stores.log.life().num_rows == count
 
 
-@pytest.mark.full
 def test_no_succession_is_due_before_all_four_phases_of_dying(brief_home: Path, tmp_path: Path) -> None:
     home = home_without_verdicts(brief_home, tmp_path / "home")
     stores, known = DerivationContext.open(home), DerivationContext.open(brief_home)
@@ -113,7 +112,6 @@ def test_no_succession_is_due_before_all_four_phases_of_dying(brief_home: Path, 
     assert [succession.golem_id for succession in due_successions(stores, NOW)] == dead_without_heir(stores)
 
 
-@pytest.mark.full
 def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: DerivationContext) -> None:
     dead = dead_without_heir(stores)[0]
     owner = dead_golem(stores, dead).born.owner_id
@@ -140,7 +138,6 @@ def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: 
     assert credit_micros(stores, owner) == 39_999_999, "a manual summon does not use committed credit"
 
 
-@pytest.mark.full
 def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationContext) -> None:
     wanted(stores, EAGER.replace("0.0\n", "0.15\n"))
     dead = dead_without_heir(stores)[0]
@@ -156,7 +153,6 @@ def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationCont
     assert "halted: compared" in bardo("golem", "successions", home=stores.home.root)
 
 
-@pytest.mark.full
 def test_failed_provisioning_is_retried_at_its_recorded_times(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in dead_without_heir(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
@@ -183,7 +179,6 @@ def test_failed_provisioning_is_retried_at_its_recorded_times(stores: Derivation
     assert dead_golem(stores, dead).heir_id in births_of(stores)
 
 
-@pytest.mark.full
 def test_a_failed_registration_is_retried_at_the_next_heartbeat(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in dead_without_heir(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
@@ -234,7 +229,6 @@ def rich(stores: DerivationContext) -> list[str]:
     return dead
 
 
-@pytest.mark.full
 def test_a_registration_of_a_taken_identity_halts_without_retry(stores: DerivationContext) -> None:
     first, second = rich(stores)
     heir = dead_golem(stores, first).heir_id
@@ -253,7 +247,6 @@ def test_a_registration_of_a_taken_identity_halts_without_retry(stores: Derivati
     assert "born, nameless" in bardo("golem", "successions", home=home)
 
 
-@pytest.mark.full
 def test_the_registration_of_a_dead_heir_halts(stores: DerivationContext) -> None:
     dead = rich(stores)[0]
     path = FileRegistry(stores.home).path
@@ -269,7 +262,6 @@ def test_the_registration_of_a_dead_heir_halts(stores: DerivationContext) -> Non
     assert steps(stores, dead)[-1] == ("registered", "halted", 2)
 
 
-@pytest.mark.full
 def test_a_missing_bundle_halts_only_its_own_succession(stores: DerivationContext) -> None:
     first, second = rich(stores)
     shutil.rmtree(stores.home.bundles / (dead_golem(stores, first).bundle_hash or ""))
@@ -282,7 +274,6 @@ def test_a_missing_bundle_halts_only_its_own_succession(stores: DerivationContex
     assert due_successions(stores, NOW + timedelta(days=9)) == []
 
 
-@pytest.mark.full
 def test_a_run_creates_heirs_as_configured(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

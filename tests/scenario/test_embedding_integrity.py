@@ -171,6 +171,7 @@ def test_a_drifted_model_pauses_embedding_until_it_is_restored(waiting: Path, un
     assert verify(mended.home).clean
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_a_slight_drift_warns_without_pausing_embedding(waiting: Path) -> None:
     altered(own_models(waiting), 0.5)
@@ -180,6 +181,7 @@ def test_a_slight_drift_warns_without_pausing_embedding(waiting: Path) -> None:
     assert derive_episodes(stores, now=LATER)[-1].rows_written > 0
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_drift_is_checked_automatically_after_a_week(waiting: Path) -> None:
     altered(own_models(waiting), 1.0)
@@ -310,6 +312,7 @@ def test_the_index_is_switched_only_when_it_holds_every_episode(
 # In Dagster
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12", "P-4")
 def test_the_weekly_drift_job_records_a_verdict_and_fails_if_critical(
     waiting: Path, at_home: Callable[[Path], Path]

@@ -124,6 +124,7 @@ def test_an_heir_inherits_default_thresholds_of_its_line(half_lived: Path, tmp_p
     assert f"default of its line: re-centres {line}" in bardo("golem", "show", "g-heir", home=home)
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-11", "X-4")
 def test_a_strike_withdraws_given_entries_of_the_struck_record(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")

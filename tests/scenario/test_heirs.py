@@ -29,6 +29,8 @@ from bardo_pipeline.storage.journal.leases import Lease
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
 
+pytestmark = pytest.mark.full
+
 RUN = ("run", "--bars", "540", "--golems", "0", "--generations", "1", "--no-marts")
 
 
@@ -46,7 +48,6 @@ def dead_without_heir(stores: DerivationContext) -> str:
     return min(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
 
 
-@pytest.mark.full
 @pytest.mark.row("INH-17")
 def test_a_successor_is_previewed_born_and_lives_in_the_next_run(home: Path) -> None:
     dead = dead_without_heir(DerivationContext.open(home))
@@ -99,7 +100,6 @@ def test_a_successor_is_previewed_born_and_lives_in_the_next_run(home: Path) -> 
     assert "DIFFERENT" not in bardo("rebuild", home=home)
 
 
-@pytest.mark.full
 @pytest.mark.row("INH-17")
 def test_an_invalid_succession_is_refused_before_any_record(home: Path) -> None:
     stores = DerivationContext.open(home)

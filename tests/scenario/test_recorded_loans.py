@@ -22,7 +22,7 @@ from tests.support.loan_markets import done, loan
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 CRASH = (datetime(2023, 8, 17, 21, 40, tzinfo=UTC), datetime(2023, 8, 17, 22, 15, tzinfo=UTC))
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recorded market is not at {DATA}")
+pytestmark = [pytest.mark.skipif(not DATA.is_dir(), reason=f"the recorded market is not at {DATA}"), pytest.mark.full]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,6 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     return stores
 
 
-@pytest.mark.full
 @pytest.mark.row("KAT-1", "KAT-2", "HB-13")
 def test_a_large_loan_is_liquidated_in_the_crash_and_leaves_a_scar(stores: DerivationContext) -> None:
     rows = stores.log.read_cycles(["golem_id", "tick", "observed_at", "actions", "anomalies"]).to_pylist()
@@ -58,7 +57,6 @@ def test_a_large_loan_is_liquidated_in_the_crash_and_leaves_a_scar(stores: Deriv
     assert all("keeping the loan lost 4.8 % at once" in row["causal_narrative"] for row in scars)
 
 
-@pytest.mark.full
 @pytest.mark.row("KAT-2", "KAT-8")
 def test_a_liquidation_before_a_death_becomes_a_bloodstain(stores: DerivationContext) -> None:
     stained = [row for row in failures_with_scars(stores, None) if row["is_scar"] and row["is_bloodstain"]]
@@ -77,7 +75,6 @@ def test_a_loan_is_granted_to_every_golem_and_its_heirs(
     assert {birth["generation"] for birth in births.values()} == {0, 1}
 
 
-@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_rebuild_of_golems_with_loans_is_equal(stores: DerivationContext) -> None:
     assert [table.name for table in rebuild(stores, now=NOW) if not table.equal] == []

@@ -112,6 +112,7 @@ def test_two_effects_of_one_cause_are_not_linked_to_each_other() -> None:
     assert not {(c, e) for c, e, *_ in learned_rows} & {("liquidity", "gas_gwei"), ("gas_gwei", "liquidity")}
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-22")
 def test_noise_yields_no_more_links_than_the_false_discovery_bound() -> None:
     rows = [len(links(records_of(noise(4_000, 50 + seed)))) for seed in range(12)]

@@ -64,6 +64,7 @@ def test_minilm_gives_the_published_vector(minilm: Embedder) -> None:
     np.testing.assert_allclose(vector[:4], PUBLISHED, atol=1e-5)
 
 
+@pytest.mark.full
 def test_vectors_are_float32_rows_of_norm_one_in_the_order_of_the_texts(minilm: Embedder) -> None:
     vectors = minilm.embed(TEXTS)
     assert vectors.shape == (len(TEXTS), minilm.identity.dimension)
@@ -115,6 +116,7 @@ def test_minilm_makes_no_network_connection(minilm: Embedder, cache_dir: Path, m
     np.testing.assert_array_equal(again.embed(TEXTS[:2]), minilm.embed(TEXTS[:2]))
 
 
+@pytest.mark.full
 def test_a_cache_with_a_torn_model_is_built_again(minilm: Embedder, cache_dir: Path, tmp_path: Path) -> None:
     shutil.copytree(model_file(cache_dir).parent, tmp_path / model_file(cache_dir).parent.name)
     whole = model_file(tmp_path).read_bytes()
