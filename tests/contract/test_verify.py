@@ -147,7 +147,7 @@ def test_an_earlier_digest_matches_a_longer_log_but_not_a_truncated_log(home: Ho
         (home.cycles / add["path"]).unlink()
     last.unlink()
     assert named(verify(home), "commit").file == place(home, last), "the list of sums names the removed commit"
-    tampered_homes.whitewash(home)
+    tampered_homes.rewrite_checksums(home)
     assert verify(home).clean, "the log itself no longer names the removed commit"
     assert not verify(home, expect=after).clean
     assert verify(home, expect=before).clean
@@ -359,7 +359,7 @@ def test_two_swapped_files_are_reported(home: Home) -> None:
     report = verify(home)
     assert named(report, "sum").file in {place(home, first), place(home, other)}
     assert report.counts["sum"] == 2
-    tampered_homes.whitewash(home)
+    tampered_homes.rewrite_checksums(home)
     assert named(verify(home), "version"), "rows contain the version of their commit"
 
 
@@ -375,7 +375,7 @@ def test_a_disabled_append_only_flag_and_a_removed_file_are_reported(home: Home)
     first.write_bytes(content)
     gone = orjson.dumps({"remove": {"path": data_files(home)[0].name, "dataChange": True}})
     last.write_bytes(last.read_bytes() + gone + b"\n")
-    tampered_homes.whitewash(home)
+    tampered_homes.rewrite_checksums(home)
     report = verify(home)
     assert named(report, "append-only").file == place(home, first)
     assert named(report, "removed").file == place(home, last)

@@ -204,10 +204,10 @@ def write(home: Home, path: Path, table: pa.Table) -> None:
                 stats = orjson.loads(action["add"]["stats"]) | {"numRecords": len(table)}
                 action["add"] |= {"size": path.stat().st_size, "stats": orjson.dumps(stats).decode()}
         commit.write_bytes(b"".join(orjson.dumps(action) + b"\n" for action in actions))
-    whitewash(home)
+    rewrite_checksums(home)
 
 
-def whitewash(home: Home) -> None:
+def rewrite_checksums(home: Home) -> None:
     """Replace the checksums so that changed files look unchanged."""
     for path in [*(home.cycles / "_delta_log").glob("*checkpoint*"), home.index / "heads.arrow"]:
         path.unlink(missing_ok=True)
