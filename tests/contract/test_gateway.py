@@ -104,7 +104,7 @@ def on_record(stores: DerivationContext) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("protocol", ["settings", "messages"])
 def test_operations_match_the_schema_under_each_protocol(provider: Loopback, protocol: str) -> None:
-    reply = ask(PROMPT, getattr(provider.answers_with(operations(ADD, UPVOTE)), protocol), POLICY)
+    reply = ask(PROMPT, getattr(provider.answering(operations(ADD, UPVOTE)), protocol), POLICY)
     assert (reply.outcome, reply.detail) == ("answered", "")
     add, vote = reply.operations
     assert (add.operation, add.sign, add.confidence, add.evidence) == ("ADD", 1, 0.6, (1, 3))
@@ -117,7 +117,7 @@ def test_operations_match_the_schema_under_each_protocol(provider: Loopback, pro
 
 
 def test_the_provider_is_asked_for_the_schema_with_the_limits_of_the_policy(provider: Loopback) -> None:
-    ask(PROMPT, provider.answers_with(operations()).settings, POLICY)
+    ask(PROMPT, provider.answering(operations()).settings, POLICY)
     (request,) = provider.requests
     assert [m["content"] for m in request["messages"]] == [PROMPT.instructions, PROMPT.question]
     (tool,) = request["tools"]
@@ -127,7 +127,7 @@ def test_the_provider_is_asked_for_the_schema_with_the_limits_of_the_policy(prov
 
 
 def test_a_text_only_answer_counts_if_it_matches_the_schema(provider: Loopback) -> None:
-    reply = ask(PROMPT, provider.answers_with(Reply(text=json.dumps({"operations": [UPVOTE]}))).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(text=json.dumps({"operations": [UPVOTE]}))).settings, POLICY)
     assert [item.operation for item in reply.operations] == ["UPVOTE"]
 
 
@@ -151,7 +151,7 @@ def test_a_text_only_answer_counts_if_it_matches_the_schema(provider: Loopback) 
     ],
 )  # fmt: skip
 def test_an_invalid_answer_is_kept_unchanged_with_its_error(provider: Loopback, answer: Reply, named: str) -> None:
-    reply = ask(PROMPT, provider.answers_with(answer).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(answer).settings, POLICY)
     assert (reply.outcome, reply.operations) == ("malformed", ())
     assert named in reply.detail
     if answer.body is None:
@@ -169,67 +169,67 @@ def test_an_invalid_answer_is_kept_unchanged_with_its_error(provider: Loopback, 
 def test_a_body_without_a_message_is_malformed_and_charged_the_maximum(
     provider: Loopback, protocol: str, body: bytes
 ) -> None:
-    settings = getattr(provider.answers_with(Reply(body=body)), protocol)
+    settings = getattr(provider.answering(Reply(body=body)), protocol)
     reply = ask(PROMPT, settings, POLICY)
     assert (reply.outcome, reply.answer, reply.operations) == ("malformed", None, ())
     assert reply.detail
     most = most_micros(settings, PROMPT.size_bytes, POLICY)
     assert reply.cost_micros == most, "its token counts cannot be read"
-    late = ask(PROMPT, getattr(provider.answers_with(Reply(text="no"), Reply(body=body)), protocol), POLICY)
+    late = ask(PROMPT, getattr(provider.answering(Reply(text="no"), Reply(body=body)), protocol), POLICY)
     assert (late.outcome, late.request_count, late.cost_micros) == ("malformed", 1, most)
 
 
 def test_a_broken_connection_is_charged_the_maximum(provider: Loopback) -> None:
-    settings = provider.answers_with(Reply(text="half an answer", cut=True)).settings
+    settings = provider.answering(Reply(text="half an answer", cut=True)).settings
     reply = ask(PROMPT, settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("failed", 1 + POLICY.retries_max)
     assert reply.cost_micros == most_micros(settings, PROMPT.size_bytes, POLICY)
 
 
 def test_a_malformed_answer_is_sent_back_once_for_correction(provider: Loopback) -> None:
-    provider.answers_with(operations({**ADD, "confidence": 1.7}), operations(ADD))
+    provider.answering(operations({**ADD, "confidence": 1.7}), operations(ADD))
     reply = ask(PROMPT, provider.settings, POLICY)
     assert (reply.outcome, reply.request_count) == ("answered", 2)
     assert "less than or equal to 1" in json.dumps(provider.requests[1]["messages"])
 
 
 def test_a_refusal_keeps_the_message_of_the_provider(provider: Loopback) -> None:
-    reply = ask(PROMPT, provider.answers_with(Reply(refusal="I give no financial advice")).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(refusal="I give no financial advice")).settings, POLICY)
     assert (reply.outcome, reply.answer) == ("refused", "I give no financial advice")
     assert "I give no financial advice" in reply.detail
     assert len(provider.requests) == 1, "a refusal is not retried"
-    reply = ask(PROMPT, provider.answers_with(Reply(finish="content_filter")).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(finish="content_filter")).settings, POLICY)
     assert reply.outcome == "refused"
-    reply = ask(PROMPT, provider.answers_with(Reply(text="That is not for me to say.", finish="refusal")).messages, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(text="That is not for me to say.", finish="refusal")).messages, POLICY)
     assert (reply.outcome, reply.answer) == ("refused", "That is not for me to say.")
 
 
 def test_a_timeout_is_charged_the_maximum(provider: Loopback) -> None:
     swift = POLICY.model_copy(update={"request_seconds_max": 0.3})
-    reply = ask(PROMPT, provider.answers_with(Reply(held=True)).settings, swift)
+    reply = ask(PROMPT, provider.answering(Reply(held=True)).settings, swift)
     assert (reply.outcome, reply.answer, reply.request_count) == ("timed_out", None, 0)
     assert reply.cost_micros == most_micros(provider.settings, PROMPT.size_bytes, swift)
     assert 300 <= reply.latency_ms < 5_000
 
 
 def test_a_server_error_is_retried_and_then_raised(provider: Loopback) -> None:
-    reply = ask(PROMPT, provider.answers_with(Reply(status=503), operations(UPVOTE)).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(status=503), operations(UPVOTE)).settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("answered", 2)
-    reply = ask(PROMPT, provider.answers_with(Reply(status=500)).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(status=500)).settings, POLICY)
     assert (reply.outcome, len(provider.requests), reply.cost_micros) == ("failed", 1 + POLICY.retries_max, 0)
     assert "500" in reply.detail
     assert "a bad day" in reply.detail
-    reply = ask(PROMPT, provider.answers_with(Reply(status=401)).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(status=401)).settings, POLICY)
     assert (reply.outcome, len(provider.requests)) == ("failed", 1), "a wrong key is not tried again"
 
 
 def test_an_api_key_in_an_answer_of_the_provider_is_not_kept(provider: Loopback) -> None:
     body = b'{"error": {"message": "who is a key of no worth?", "type": "auth"}}'
-    reply = ask(PROMPT, provider.answers_with(Reply(status=401, body=body)).settings, POLICY)
+    reply = ask(PROMPT, provider.answering(Reply(status=401, body=body)).settings, POLICY)
     assert reply.outcome == "failed"
     assert "who is (OPENAI_API_KEY)?" in reply.detail.replace("(ANTHROPIC_API_KEY)", "(OPENAI_API_KEY)")
     echo = Reply(text="a key of no worth")
-    assert "no worth" not in (ask(PROMPT, provider.answers_with(echo).settings, POLICY).answer or "")
+    assert "no worth" not in (ask(PROMPT, provider.answering(echo).settings, POLICY).answer or "")
 
 
 def test_an_unreachable_address_is_a_failure() -> None:
@@ -242,10 +242,10 @@ def test_an_unreachable_address_is_a_failure() -> None:
 
 def test_an_answer_without_usage_is_charged_the_maximum(provider: Loopback) -> None:
     settings = provider.settings
-    counted = ask(PROMPT, provider.answers_with(operations()).settings, POLICY)
+    counted = ask(PROMPT, provider.answering(operations()).settings, POLICY)
     assert counted.cost_micros == cost_micros(settings, INPUT_TOKENS, OUTPUT_TOKENS, POLICY) == 7_500
     answer = Reply(arguments=json.dumps({"operations": []}), usage=False)
-    assert ask(PROMPT, provider.answers_with(answer).settings, POLICY).cost_micros == most_micros(
+    assert ask(PROMPT, provider.answering(answer).settings, POLICY).cost_micros == most_micros(
         settings, PROMPT.size_bytes, POLICY
     )
 
@@ -291,7 +291,7 @@ def test_fast_commands_do_not_import_the_model_libraries() -> None:
 def test_an_answer_is_recorded_and_the_same_question_is_asked_once(
     stores: DerivationContext, provider: Loopback
 ) -> None:
-    first = proposed(stores, provider.answers_with(operations(ADD)))
+    first = proposed(stores, provider.answering(operations(ADD)))
     assert (first.cycle, first.known, first.error) == (2, False, None)
     (request,) = on_record(stores)
     assert request["outcome"] == "answered"
@@ -315,7 +315,7 @@ def test_an_answer_is_recorded_and_the_same_question_is_asked_once(
 
 
 def test_another_model_or_cycle_is_a_separate_request(stores: DerivationContext, provider: Loopback) -> None:
-    proposed(stores, provider.answers_with(operations(UPVOTE)))
+    proposed(stores, provider.answering(operations(UPVOTE)))
     other = ModelSettings("openai-chat", "loopback-2", provider.settings.url)
     assert not propose(stores, "g-0", other, clock=lambda: NOW).known
     assert not proposed(stores, provider, cycle=1).known
@@ -339,7 +339,7 @@ def test_a_failure_is_a_typed_error_recorded_with_the_answer(
 ) -> None:
     seconds = 1.0 if answer.held else 10.0
     stores = opened(stores.home.root, request_seconds_max=seconds, retries_max=0, golem_day_micros_max=1_000_000)
-    asking = proposed(stores, provider.answers_with(answer))
+    asking = proposed(stores, provider.answering(answer))
     (request,) = on_record(stores)
     assert (request["outcome"], request["answer"]) == (outcome, answer.arguments or answer.refusal)
     assert type(asking.error) is kind
@@ -349,7 +349,7 @@ def test_a_failure_is_a_typed_error_recorded_with_the_answer(
     before = len(provider.requests)
     assert proposed(stores, provider).known
     assert len(provider.requests) == before, "a failed request is not repeated unless it is asked for"
-    repeated = proposed(stores, provider.answers_with(operations(UPVOTE)), again=True)
+    repeated = proposed(stores, provider.answering(operations(UPVOTE)), again=True)
     assert repeated.known == (outcome in ("malformed", "refused")), (
         "a malformed answer or a refusal counts as an answer"
     )
@@ -357,7 +357,7 @@ def test_a_failure_is_a_typed_error_recorded_with_the_answer(
 
 
 def test_a_reached_cap_is_recorded_and_no_call_is_made(stores: DerivationContext, provider: Loopback) -> None:
-    provider.answers_with(operations(UPVOTE))
+    provider.answering(operations(UPVOTE))
     _, prompt = question(stores, "g-0")
     assert prompt is not None
     most = most_micros(provider.settings, prompt.size_bytes, POLICY)
@@ -381,7 +381,7 @@ def test_a_reached_cap_is_recorded_and_no_call_is_made(stores: DerivationContext
 def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(
     stores: DerivationContext, provider: Loopback
 ) -> None:
-    provider.answers_with(operations(UPVOTE))
+    provider.answering(operations(UPVOTE))
     _, prompt = question(stores, "g-0")
     assert prompt is not None
     most = most_micros(provider.settings, prompt.size_bytes, POLICY)
@@ -402,9 +402,9 @@ def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(
 def test_a_rebuild_makes_no_call_and_derives_equal_tables(
     stores: DerivationContext, provider: Loopback, tmp_path: Path
 ) -> None:
-    proposed(stores, provider.answers_with(operations(ADD, UPVOTE)))
+    proposed(stores, provider.answering(operations(ADD, UPVOTE)))
     derive_all(stores)
-    provider.answers_with(Reply(status=500))
+    provider.answering(Reply(status=500))
     rebuilt = beside(stores, tmp_path / "again")
     derive_all(rebuilt)
     assert fingerprints(rebuilt) == fingerprints(stores)
@@ -412,7 +412,7 @@ def test_a_rebuild_makes_no_call_and_derives_equal_tables(
 
 
 def test_no_call_is_made_for_unknown_golems_or_uncurated_cycles(stores: DerivationContext, provider: Loopback) -> None:
-    provider.answers_with(operations())
+    provider.answering(operations())
     with pytest.raises(QueryError, match="no curated cycle"):
         propose(stores, "nobody", provider.settings, clock=lambda: NOW)
     with pytest.raises(QueryError, match="through cycle 2: cycle 3"):
@@ -425,7 +425,7 @@ def test_no_call_is_made_and_nothing_is_charged_for_a_lost_cycle(stores: Derivat
     gap = Gap(tick_from=9, tick_to=12, why="the disk died")
     stores.log.record([life_event("g-0", START, gap)], NOW)
     derive_curation(stores)
-    provider.answers_with(operations(UPVOTE))
+    provider.answering(operations(UPVOTE))
     assert living_golems(stores) == ["g-0"]
     with pytest.raises(QueryError, match="cycle 3 was lost"):
         proposed(stores, provider, cycle=3)

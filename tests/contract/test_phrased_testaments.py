@@ -100,7 +100,9 @@ def test_a_wording_with_equal_claims_is_accepted_and_added_claims_are_refused(
     golem_id, (number, death) = golem_of(stores), death_of(stores)
     other_numbers = [n for n in range(1, 1 + len(phrasing_requests(stores)[golem_id][0])) if n != number]
     good = death.replace(": ", ", when ")
-    asking = phrased(stores, provider.answers_with(wordings((number, good), (other_numbers[0], "I always won. Follow me."))))
+    asking = phrased(
+        stores, provider.answering(wordings((number, good), (other_numbers[0], "I always won. Follow me.")))
+    )
     assert (asking.known, asking.error) == (False, None)
     (first, two) = sorted(asking.phrased.wordings, key=lambda w: w.fault is not None)
     assert (first.statement, first.wording, first.fault) == (death, good, None)
@@ -124,9 +126,9 @@ def test_phrasing_changes_no_testament_or_bundle_and_a_rebuild_makes_no_call(
 ) -> None:
     golem_id, (number, death) = golem_of(stores), death_of(stores)
     before = stores.projections.digest("testaments"), published_bundles(stores)
-    phrased(stores, provider.answers_with(wordings((number, death.replace(": ", ", when ")))))
+    phrased(stores, provider.answering(wordings((number, death.replace(": ", ", when ")))))
     shown = phrased_testament(stores, golem_id, statements(stores, golem_id))
-    provider.answers_with(Reply(status=500))
+    provider.answering(Reply(status=500))
     assert all(table.equal for table in rebuild(stores, now=NOW))
     reopened = opened(stores.home.root)
     assert (reopened.projections.digest("testaments"), published_bundles(reopened)) == before
@@ -135,7 +137,7 @@ def test_phrasing_changes_no_testament_or_bundle_and_a_rebuild_makes_no_call(
 
 
 def test_each_testament_is_phrased_once(stores: DerivationContext, provider: Loopback) -> None:
-    first = phrased(stores, provider.answers_with(wordings()))
+    first = phrased(stores, provider.answering(wordings()))
     second = phrased(opened(stores.home.root), provider, again=True)
     assert (second.known, second.event) == (True, first.event)
     assert len(provider.requests) == 1
@@ -161,7 +163,7 @@ def test_a_failure_is_recorded_and_the_derived_text_is_shown(
     caps = {"day_micros_max": 10**9, "golem_day_micros_max": 10**9, "daily_budget_micros": 10**11}
     stores = opened(shared, request_seconds_max=0.5 if answer.held else 10.0, **caps)
     golem_id, model = golem_of(stores), f"fails-{FAILURES.index((answer, kind, outcome))}"
-    asking = phrased(stores, provider.answers_with(answer), model)
+    asking = phrased(stores, provider.answering(answer), model)
     assert (asking.phrased.outcome, asking.phrased.wordings) == (outcome, ())
     assert asking.phrased.answer == (answer.arguments or answer.refusal)
     assert type(asking.error) is kind
@@ -172,7 +174,7 @@ def test_a_failure_is_recorded_and_the_derived_text_is_shown(
     assert len(provider.requests) == call_count
     if outcome not in ("malformed", "refused"):
         return
-    repeated = phrased(stores, provider.answers_with(wordings()), model, again=True)
+    repeated = phrased(stores, provider.answering(wordings()), model, again=True)
     assert repeated.known, "a malformed answer or a refusal counts as an answer"
 
 
@@ -181,7 +183,7 @@ def test_daily_caps_apply_to_phrasings(stores: DerivationContext, provider: Loop
     prompts = {g: prompt for g, (_, _, prompt) in phrasing_requests(stores).items()}
     most = {g: most_micros(provider.settings, prompt.size_bytes, GATEWAY) for g, prompt in prompts.items()}
     short = opened(stores.home.root, day_micros_max=min(most.values()) - 1)
-    (asking,) = phrase_all_testaments(short, provider.answers_with(wordings()).settings, clock=lambda: NOW)
+    (asking,) = phrase_all_testaments(short, provider.answering(wordings()).settings, clock=lambda: NOW)
     assert isinstance(asking.error, CostCapError)
     assert asking.phrased.request_count == 0
     assert not provider.requests
@@ -195,7 +197,7 @@ def test_daily_caps_apply_to_phrasings(stores: DerivationContext, provider: Loop
 
 def test_an_unchecked_wording_in_the_log_is_not_shown(stores: DerivationContext, provider: Loopback) -> None:
     golem_id, (_, death) = golem_of(stores), death_of(stores)
-    result = phrased(stores, provider.answers_with(wordings())).phrased
+    result = phrased(stores, provider.answering(wordings())).phrased
     smuggled = Wording(category="failed", statement=death, wording="I never died.", fault=None)
     elsewhere = Wording(category="worked", statement="Nobody said so.", wording="Nobody said so.", fault=None)
     event = result.model_copy(update={"wordings": (smuggled, elsewhere), "prompt_hash": "another"})
@@ -209,7 +211,7 @@ def test_an_unchecked_wording_in_the_log_is_not_shown(stores: DerivationContext,
 
 def test_no_call_is_made_for_a_golem_without_testament(stores: DerivationContext, provider: Loopback) -> None:
     with pytest.raises(QueryError, match="nobody has no testament"):
-        phrase_testament(stores, "nobody", provider.answers_with(wordings()).settings, clock=lambda: NOW)
+        phrase_testament(stores, "nobody", provider.answering(wordings()).settings, clock=lambda: NOW)
     assert not provider.requests
 
 
@@ -219,7 +221,7 @@ def test_the_phrase_command_shows_refusals_and_show_commands_the_wording(
     stores = opened(at_home(copied_home))
     golem_id, (number, death) = golem_of(stores), death_of(stores)
     good, other = death.replace(": ", ", when "), 1 if number != 1 else 2
-    provider.answers_with(wordings((number, good), (other, "Trust nobody.")))
+    provider.answering(wordings((number, good), (other, "Trust nobody.")))
     assert death in bardo("golem", "phrase", golem_id, "--dry-run", home=copied_home)
     assert not provider.requests
     output = bardo("golem", "phrase", golem_id, home=copied_home)
@@ -231,5 +233,5 @@ def test_the_phrase_command_shows_refusals_and_show_commands_the_wording(
         assert "In the words of openai-chat:loopback-1" in shown
         assert good in " ".join(shown.split())
         assert "Trust nobody" not in shown
-    provider.answers_with(Reply(refusal="no"))
+    provider.answering(Reply(refusal="no"))
     assert "refused" in bardo("golem", "phrase", "--all", home=copied_home, expect=1)

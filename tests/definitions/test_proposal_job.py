@@ -74,7 +74,7 @@ def on_record(root: Path) -> list[dict[str, Any]]:
 
 
 def test_the_proposal_job_asks_once_about_every_living_golem(root: Path, provider: Loopback) -> None:
-    provider.answers_with(operations(EDIT))
+    provider.answering(operations(EDIT))
     output = outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))
     assert (output["asked"], output["operations"], output["cost_micros"]) == (2, 2, 15_000)
     assert "answered" in output["what_came"]
@@ -92,7 +92,7 @@ def test_a_golem_over_its_cap_does_not_block_other_golems(root: Path, provider: 
         result = propose_all(DerivationContext.open(root, policy=policy), settings, clock=lambda: NOW)
         return [(a.golem_id, a.event.asked.outcome) for a in result if a.event and a.event.asked]
 
-    provider.answers_with(operations(EDIT))
+    provider.answering(operations(EDIT))
     stores, settings = DerivationContext.open(root), provider.settings
     for name in ("another-1", "another-2", "another-3"):  # spending on any model counts
         propose(stores, first, ModelSettings("openai-chat", name, settings.url), clock=lambda: NOW)
@@ -111,7 +111,7 @@ def test_the_job_phrases_testaments_if_configured(
         return outputs(run("proposal_job", dg.DagsterInstance.ephemeral()), "phrase_testaments")
 
     stores = DerivationContext.open(at_home(copied_home))
-    provider.answers_with(Reply(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
+    provider.answering(Reply(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
     assert phrased() == {"asked": 0, "why": "gateway.phrases_testaments is off"}
     record_configuration(stores, parse("[death]\nphrased_testaments = true", "x"), now=NOW, why="to read better")
     dead, before = len(phrasing_requests(stores)), len(provider.requests)
@@ -143,7 +143,7 @@ def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
 
 
 def test_the_propose_command_shows_operations_and_cost(root: Path, provider: Loopback) -> None:
-    provider.answers_with(operations(EDIT))
+    provider.answering(operations(EDIT))
     golem = living_golems(DerivationContext.open(root))[0]
     output = bardo("propose", golem, home=root)
     assert all(word in output for word in (golem, "answered", "EDIT", "a" * 24, "so it seems", "$0.007500"))
@@ -176,7 +176,7 @@ def test_a_dry_run_prints_the_prompt_and_sends_no_request(root: Path, provider: 
 def test_an_invalid_answer_is_recorded_and_reported_without_traceback(
     root: Path, provider: Loopback, answer: Reply, named: str
 ) -> None:
-    provider.answers_with(answer)
+    provider.answering(answer)
     golem = living_golems(DerivationContext.open(root))[0]
     output = bardo("propose", golem, home=root, expect=2)
     assert named in output

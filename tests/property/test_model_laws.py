@@ -223,7 +223,7 @@ def test_a_fleet_run_and_a_concurrent_job_apply_proposals_equally(
     asked = []
     with loopback() as provider:
         add = operation("ADD", 0, "any", (1, 2)).model_dump(exclude={"entry_id", "note"})
-        provider.answers_with(operations(add))
+        provider.answering(operations(add))
 
         def meanwhile(progress: fleet_run.Progress) -> None:
             if progress.ticks_done % 100 == 0:

@@ -63,7 +63,7 @@ class Loopback:
         """Settings for messages."""
         return ModelSettings("anthropic", "loopback-1", self.url)
 
-    def answers_with(self, *script: Reply) -> Loopback:
+    def answering(self, *script: Reply) -> Loopback:
         """Set the prepared answers, and clear the received requests."""
         self.script, self.requests = list(script), []
         return self
