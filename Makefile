@@ -57,7 +57,7 @@ test-all: venv  ## the same checks with every test and all examples; run it befo
 bench: venv  ## one table, each figure beside a peer measured in the same run
 	$(BIN)/python -m benchmarks
 
-crash: venv  ## a thousand kills at named moments: nothing lost, nothing doubled, everything readable
+crash: venv  ## 1,200 kills and 1,000 power cuts: nothing lost, nothing doubled, everything readable
 	$(BIN)/python -m tests.crash
 
 fuzz: venv  ## 100,000 invalid records: each accepted and read back equal, or in quarantine with a reason
