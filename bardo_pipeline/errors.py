@@ -10,6 +10,8 @@ BardoError
 │   ├── SuccessionError        a successor cannot be created as requested
 │   ├── SignatureError         a record lacks a signature by its golem's key, or has a wrong one
 │   ├── IdentityError          a record claims another golem's identity
+│   ├── AuthorityError         a life event came by a door, or without a proof, that its kind does not allow
+│   ├── ClockError             a record or event was observed later than the clock of the home allows
 │   ├── WaiverError            a waiver names a critical expectation, or one that did not fail
 │   ├── LibraryError           an entry cannot enter or leave a library, or a kit is unavailable
 │   ├── OverrideError          an override is out of range or refers to a past state
@@ -86,6 +88,14 @@ class SignatureError(InputError):
 
 class IdentityError(InputError):
     """A record claims another golem's identity."""
+
+
+class AuthorityError(InputError):
+    """A life event came by a door, or without a proof, that its kind does not allow."""
+
+
+class ClockError(InputError):
+    """A record or event was observed later than the recording clock of the home allows."""
 
 
 class WaiverError(InputError):

@@ -29,17 +29,18 @@ _validate = DecisionCycleRecord.__pydantic_validator__.validate_json
 
 
 class Glance(NamedTuple):
-    """Golem and tick of a record, and whether it has private parts in plain text."""
+    """Golem, tick and time of a record, and whether it has private parts in plain text."""
 
     golem_id: str
     tick: int
+    observed_at: datetime
     is_private: bool
 
 
 def glance(line: bytes) -> Glance:
     """Validate a line of JSON and return what a writer needs. Raises pydantic's ValidationError."""
     record = parse_record(line)
-    return Glance(record.golem_id, record.tick, has_private_parts(record))
+    return Glance(record.golem_id, record.tick, record.observed_at, has_private_parts(record))
 
 
 def parse_record(line: bytes) -> Any:

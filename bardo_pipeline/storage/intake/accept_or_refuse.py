@@ -26,7 +26,8 @@ from bardo_pipeline.errors import (
     SignatureError,
     StreamError,
 )
-from bardo_pipeline.events.custody.hash_chain import Payloads, Signature
+from bardo_pipeline.events.custody.authority import Proof
+from bardo_pipeline.events.custody.hash_chain import Payloads, Signature, content_of
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.validate import Examined, examine
 from bardo_pipeline.storage.intake.json_reader import BadLine, Parsed, sentence_of
@@ -175,35 +176,56 @@ def _refusals(records: pa.Table, places: Int64Array, wrong: Mapping[int, BardoEr
 # life events
 
 
-def record_events(log: EventLog, lines: Sequence[bytes], recorded_at: datetime, *, owner: str | None = None) -> Outcome:
-    """Record the life events of JSON lines; an event without an id gets the id of its content."""
+def record_events(
+    log: EventLog,
+    lines: Sequence[bytes],
+    recorded_at: datetime,
+    *,
+    owner: str | None = None,
+    signatures: Sequence[Signature | SignatureError | None] | None = None,
+) -> Outcome:
+    """Record the life events of JSON lines; an event without an id gets the id of its content.
+
+    Parameters
+    ----------
+    owner : the only golem whose events are accepted; None for any
+    signatures : one per line, or the error of an unreadable signature
+    """
     refused: list[Refusal] = []
     events: list[tuple[int, LifeEvent]] = []
+    proofs: dict[str, Proof] = {}
     for place, line in enumerate(lines):
         try:
-            event = life_event_of(line)
+            event, signature = life_event_of(line), None if signatures is None else signatures[place]
+            if isinstance(signature, SignatureError):
+                raise signature
             if owner is not None and event.golem_id != owner:
                 raise IdentityError(f"golem {event.golem_id}: this came in the folder of golem {owner}")
             events.append((place, event))
+            if signature is not None:
+                proofs[event.event_id] = Proof(signature, content_of(line))
         except InputError as error:
             refused.append(Refusal((place,), None, None, error))
-    written, more = _record(log, events, recorded_at)
+    written, more = _record(log, events, recorded_at, proofs)
     return Outcome(written, len(events) - written - len(more), tuple(refused + more))
 
 
-def _record(log: EventLog, events: Sequence[tuple[int, LifeEvent]], recorded_at: datetime) -> tuple[int, list[Refusal]]:
+def _record(
+    log: EventLog, events: Sequence[tuple[int, LifeEvent]], recorded_at: datetime, proofs: Mapping[str, Proof]
+) -> tuple[int, list[Refusal]]:
     """Record events; if the log refuses them together, split them in halves to isolate the refused ones."""
     if not events:
         return 0, []
     try:
-        return log.record([event for _, event in events], recorded_at), []
+        return log.record([event for _, event in events], recorded_at, door="spool", proofs=proofs), []
     except _DATA_ERRORS as error:
         if len(events) == 1:
             place, event = events[0]
             return 0, [Refusal((place,), event.golem_id, None, error)]
     middle = len(events) // 2
-    before, after = _record(log, events[:middle], recorded_at), _record(log, events[middle:], recorded_at)
-    return before[0] + after[0], before[1] + after[1]
+    before, more = _record(log, events[:middle], recorded_at, proofs)
+    after, further = _record(log, events[middle:], recorded_at, proofs)
+    return before + after, more + further
 
 
 def life_event_of(line: bytes) -> LifeEvent:

@@ -100,10 +100,10 @@ class _Intake:
                 stay[k] = too_long(item.kept.length, self._limits)
         fit = [k for k in range(len(items)) if k not in stay]
         raws, owner = [self._quarantine.raw_of(items[k]) for k in fit], _owner(items[0])
+        signed = [items[k].signature for k in fit]
         if life:
-            outcome = record_events(self._log, raws, self._at, owner=owner)
+            outcome = record_events(self._log, raws, self._at, owner=owner, signatures=signed)
         else:
-            signed = [items[k].signature for k in fit]
             original = Lines.of(raws)
             lines, parsed = self._seals.lines(original, read_lines(original), signed)
             outcome = admit_lines(

@@ -81,7 +81,7 @@ class Spool:
             )
             signatures = _signatures(path)
             if path.name.endswith(LIFE):
-                ingest.life(file)
+                ingest.life(file, signatures)
             elif path.name.endswith(LINES):
                 ingest.lines(file, signatures, self._ahead)
             else:

@@ -92,11 +92,13 @@ class FileIngest:
                 outcome = admit_lines(self._log, examined, self._stamp(), owner=self._owner, signatures=each)
                 self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, each))
 
-    def life(self, file: BufferedIOBase) -> None:
+    def life(self, file: BufferedIOBase, signatures: Path) -> None:
         """Ingest a file of life events as JSON lines."""
-        for block in self._blocks(file):
-            outcome = record_events(self._log, block.lines, self._taken_at, owner=self._owner)
-            self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, None))
+        with closing(LineSignatures(signatures)) as signed:
+            for block in self._blocks(file):
+                each = signed.of(block.numbers)
+                outcome = record_events(self._log, block.lines, self._taken_at, owner=self._owner, signatures=each)
+                self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, each))
 
     def arrow(
         self, source: pa.NativeFile, signatures: Path

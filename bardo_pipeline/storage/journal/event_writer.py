@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -34,9 +34,10 @@ from bardo_pipeline.errors import (
     SealError,
     SignatureError,
 )
+from bardo_pipeline.events.custody.authority import NO_GOLEM, ahead_of_clock
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, content_of, link_of, signed_message
 from bardo_pipeline.events.custody.sealing import SealKey, seal_record
-from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.events import EVERY_GOLEM, LifeEvent
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.record_json import glance
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
@@ -94,6 +95,7 @@ class EventWriter:
         self._public_key = signer.key.public_key().public_bytes_raw().hex() if signer is not None else None
         self._journal, self._clock = session.journal, session.clock
         self._mended = session.journal.mended
+        self._clock_ahead = timedelta(seconds=session.journal.policy.clock_ahead_seconds_max)
         self._mutex = threading.Lock()
         self._encoded = self.golem_id.encode()
         self._head, self._tip, self._accepted_to = Head(), Tip(), 0
@@ -132,9 +134,12 @@ class EventWriter:
 
         Raises
         ------
+        IdentityError : `*` is no golem's id
         LeaseError : another writer holds the golem or the name
         StoreError : the disk refuses a write
         """
+        if golem_id == EVERY_GOLEM:
+            raise IdentityError(NO_GOLEM)
         opened_home = Home.open(home) if isinstance(home, Path) else home
         with writing_to(opened_home.root):
             name = writer or f"process-{os.getpid()}"
@@ -172,6 +177,7 @@ class EventWriter:
         ------
         BackpressureError : the journal is still full
         RecordError, SchemaVersionError : the record is invalid
+        ClockError : the record was observed ahead of the clock
         IdentityError : the record is of another golem
         ForkError, RegressionError, SignatureError : the log would refuse the record
         JournalError : the record could not be made durable
@@ -204,7 +210,7 @@ class EventWriter:
     def record(self, *events: LifeEvent) -> int:
         """Record life events of this golem after all appended records; return the number of new ones.
 
-        Raises the errors of `EventLog.record`, and IdentityError for an event of another golem.
+        Raises the errors of `EventLog.record` by the door `writer`, and IdentityError for an event of another golem.
         """
         for event in events:
             if event.golem_id != self.golem_id:
@@ -214,7 +220,8 @@ class EventWriter:
             self._check_open()
             self._drain()
             try:
-                return self._session.log.record(events, self._clock(), leased_golems=frozenset((self.golem_id,)))
+                leased_golems = frozenset((self.golem_id,))
+                return self._session.log.record(events, self._clock(), leased_golems, door="writer")
             finally:
                 self._refresh()
 
@@ -272,6 +279,9 @@ class EventWriter:
             raise _invalid_record(self.golem_id, error) from None
         if glimpse.golem_id != self.golem_id:
             raise IdentityError(f"golem {glimpse.golem_id}: this is the writer of golem {self.golem_id}")
+        if glimpse.observed_at - self._clock() > self._clock_ahead:
+            subject = f"golem {self.golem_id}: tick {glimpse.tick}"
+            raise ahead_of_clock(subject, glimpse.observed_at, self._clock_ahead)
         if self._seal_key is not None and glimpse.is_private:
             if isinstance(self._seal_key, SealError):
                 raise SealError(*self._seal_key.args)

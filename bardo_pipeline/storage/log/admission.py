@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
+from bardo_pipeline.events.custody.authority import Owners
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, check_rings, rings_after
 from bardo_pipeline.events.custody.sealing import unsealed
 from bardo_pipeline.events.life.events import LifeEvent
@@ -49,6 +50,7 @@ class Known:
     rings: dict[str, KeyRing] = field(default_factory=dict)
     sealing: set[str] = field(default_factory=set)
     overrides: dict[str, set[str]] = field(default_factory=dict)
+    owners: Owners = field(default_factory=Owners)
     _key_events: set[str] = field(default_factory=set)
 
     def ring(self, golem_id: str) -> KeyRing:
@@ -171,6 +173,7 @@ def judge(
     on_record: Callable[[pa.Table], pa.Table],
     unsigned: Callable[[Int64Array], Wrong],
     unsealed_rows: Callable[[set[str]], BoolArray],
+    unfit: Wrong,
 ) -> Verdicts:
     """Compare each row with the log and with the admitted rows of the batch.
 
@@ -180,6 +183,7 @@ def judge(
     on_record : table of golem_id, tick -> their digests (golem_id, tick, content_hash)
     unsigned : rows -> errors of missing or wrong signatures
     unsealed_rows : golems that seal -> mask of the rows with private parts in plain text
+    unfit : errors of rows that no log accepts, unless they are on record from before
     """
     wrong: Wrong = {}
     covered = np.zeros(len(rows.ticks), dtype=np.bool_)
@@ -196,6 +200,9 @@ def judge(
             wrong.setdefault(row, LeaseError(f"golem {golem_id}: tick {rows.ticks[row]} {reasons[golem_id]}"))
     for row in np.flatnonzero(unsealed_rows(known.sealing) & ~covered).tolist() if known.sealing else ():
         wrong.setdefault(row, unsealed(rows.golem_ids[row].as_py(), int(rows.ticks[row])))
+    for row, error in unfit.items():
+        if not covered[row]:
+            wrong.setdefault(row, error)
     wrong |= _conflicts_on_record(rows, np.flatnonzero(covered), on_record)
     open_ = ~covered
     open_[list(wrong)] = False

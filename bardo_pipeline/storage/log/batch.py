@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.errors import IdentityError
+from bardo_pipeline.events.custody.authority import NO_GOLEM, ahead_of_clock
 from bardo_pipeline.events.custody.hash_chain import Payloads
+from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.row_digest import digest_column
 from bardo_pipeline.events.record.validate import Examined
@@ -23,11 +27,16 @@ from bardo_pipeline.storage.log.stream_heads import golem_column
 
 @dataclass(frozen=True)
 class Stamp:
-    """Transaction id and recording time of a batch. Raises RecordError for invalid values."""
+    """Transaction id and recording time of a batch. Raises RecordError for invalid values.
+
+    checks_clock: whether the recording time bounds `observed_at`. Not for simulated time, and not for records of a
+    journal, which were compared with the clock before they were acknowledged.
+    """
 
     writer: str
     segment: int
     recorded_at: datetime
+    checks_clock: bool = True
 
     def __post_init__(self) -> None:
         check_transaction(self.writer, self.segment)
@@ -65,6 +74,21 @@ class Batch:
     def grouped(self) -> BatchRows:
         """The records grouped by golem."""
         return batch_rows(self.records, self.hashes)
+
+    def unfit(self, ahead: timedelta) -> Wrong:
+        """Return the errors of records of golem `*`, and of those observed more than `ahead` of the recording time."""
+        golem_ids, moments = self.grouped.golem_ids, self.records.column("observed_at")
+        wrong: Wrong = {}
+        if EVERY_GOLEM in self.grouped.groups.names:
+            rows = np.flatnonzero(np.asarray(pc.equal(golem_ids, EVERY_GOLEM)))
+            wrong |= {row: IdentityError(NO_GOLEM) for row in rows.tolist()}
+        # In microseconds, because the last moments of a datetime have no later one.
+        limit = pa.scalar(self.stamp.recorded_at, MOMENT).value + ahead // timedelta(microseconds=1)
+        if self.stamp.checks_clock and len(moments) and pc.max(moments).value > limit:
+            for row in np.flatnonzero(moments.to_numpy().astype(np.int64) > limit).tolist():
+                subject = f"golem {golem_ids[row]}: tick {self.grouped.ticks[row]}"
+                wrong[row] = ahead_of_clock(subject, moments[row].as_py(), ahead)
+        return wrong
 
     def rows(self, linked: Linked, bucket_count: int, version: int) -> pa.Table:
         """Return the admitted records as rows of the log (CYCLES_SCHEMA) at this version."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import RLock
@@ -23,6 +23,14 @@ import pyarrow.dataset as ds
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import LeaseError, StoreError
+from bardo_pipeline.events.custody.authority import (
+    OWNER_COLUMNS,
+    OWNER_KINDS,
+    Door,
+    Proof,
+    check_authority,
+    check_clock,
+)
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
 from bardo_pipeline.events.custody.sealing import must_be_sealed
 from bardo_pipeline.events.life.events import LifeEvent
@@ -58,6 +66,7 @@ from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
 
 _LOCK = "log"
 _KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
+_OWNER_KINDS = pa.array(OWNER_KINDS)
 _KEYS = ["golem_id", "tick", "content_hash"]
 _PART_ROWS = 12_000  # smaller parts cost more in calls and files than threads save
 _HEAD_COLUMNS = ["golem_id", "tick", "link"]
@@ -109,6 +118,7 @@ class EventLog:
         segment: int,
         recorded_at: datetime,
         signatures: Mapping[str, Signature] | None = None,
+        simulated: bool = False,
     ) -> Appended:
         """Append a batch (RECORD_SCHEMA) atomically, each (golem, tick) once, with one link per golem.
 
@@ -116,17 +126,20 @@ class EventLog:
         ----------
         writer, segment : transaction id; a writer numbers its segments upwards and retries under the same number
         signatures : golem -> signature of its slice
+        simulated : the records were observed in the time of a simulated market, which may lie in the future
 
         Raises
         ------
         RecordError, SchemaVersionError : a record is invalid
+        IdentityError : a record is of golem `*`
+        ClockError : a record was observed ahead of `recorded_at`
         ForkError : another record of this tick is in the log
         RegressionError : the tick lies in an accepted gap
         LeaseError : a writer holds the lease of the golem
         SignatureError : a signature is missing or wrong
         StoreError : the segment number belongs to other records
         """
-        stamp, examined = Stamp(writer, segment, recorded_at), examine(records)
+        stamp, examined = Stamp(writer, segment, recorded_at, checks_clock=not simulated), examine(records)
         examined.check()
         batch = Batch.of(stamp, examined)
         with self._writing():
@@ -179,6 +192,7 @@ class EventLog:
             on_record=self._on_record,
             unsigned=unsigned,
             unsealed_rows=lambda sealing: must_be_sealed(batch.records, sealing),
+            unfit=batch.unfit(self._clock_ahead),
         )
 
     def _linked_slices(self, batch: Batch, verdicts: Verdicts, signatures: Mapping[str, Signature]) -> Linked:
@@ -356,16 +370,27 @@ class EventLog:
     # life
 
     def record(
-        self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
+        self,
+        events: Sequence[LifeEvent],
+        recorded_at: datetime,
+        leased_golems: frozenset[str] = frozenset(),
+        *,
+        door: Door = "home",
+        proofs: Mapping[str, Proof] | None = None,
     ) -> int:
         """Append the events with new ids; return their number.
 
         Parameters
         ----------
         leased_golems : golems whose lease the caller holds
+        door : way by which the events came; `home` is for commands, the runtime and derivations of this home, whose
+            events may lie in simulated time
+        proofs : event id -> its detached signature
 
         Raises
         ------
+        AuthorityError : the kind of an event does not allow this door, or asks for another proof
+        ClockError : an event from outside the home was observed ahead of the recording clock
         RecordError, SignatureError : an event contradicts the log
         LeaseError : a DECIDING event of a golem whose lease a writer holds, which may have acknowledged records
             that the event would refuse
@@ -378,6 +403,10 @@ class EventLog:
             fresh = self._known.drop_repeated_deaths(fresh)
             if not fresh:
                 return 0
+            if door != "home":
+                check_clock(fresh, recorded_at, self._clock_ahead)
+            owners, ring = self._known.owners, self._known.ring
+            check_authority(fresh, door=door, proofs=proofs or {}, owners=owners, ring=ring)
             deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - leased_golems
             for golem_id, why in leased(self._home, deciding).items():
                 raise LeaseError(f"golem {golem_id} {why}")
@@ -389,6 +418,7 @@ class EventLog:
                 table.append_column(LIFE_LOG_SCHEMA.field("recorded_at"), moments), transactions={}
             )
             self._learn_life(table)
+            self._known.owners.learn(table)
             self._known.learn_keys(fresh)
             if version == self._life_seen + 1:
                 self._life_seen = version
@@ -405,6 +435,10 @@ class EventLog:
         """Newest version of the life events."""
         with self._mutex:
             return self._life.version
+
+    @property
+    def _clock_ahead(self) -> timedelta:
+        return timedelta(seconds=self._policy.writer.clock_ahead_seconds_max)
 
     def _learn_life(self, events: pa.Table) -> None:
         self._event_ids.update(events.column("event_id").to_pylist())
@@ -466,6 +500,8 @@ class EventLog:
             if pc.any(pc.is_in(events.column("kind"), value_set=_KEY_KINDS)).as_py():
                 keys = self._life.load(files, None, pc.field("kind").isin(_KEY_KINDS))
                 self._known.learn_keys(to_models(keys, LifeEvent))
+            if pc.any(pc.is_in(events.column("kind"), value_set=_OWNER_KINDS)).as_py():
+                self._known.owners.learn(self._life.load(files, OWNER_COLUMNS, pc.field("kind").isin(_OWNER_KINDS)))
         self._life_seen = version
         version, files = self._cycles.tail(self._cycles_seen)
         if files:

@@ -1,0 +1,312 @@
+"""Authority: who may record each kind of life event, by which door and with which proof. Pure.
+
+Three doors lead to the log. `spool`: a file from outside, which proves its origin by signatures alone. `writer`: the
+EventWriter of a golem, which holds the golem's lease. `home`: a process of the home's operator, that is a command, the
+runtime or a derivation; who may write the home's files needs no further proof.
+docs/domain/authority.md shows AUTHORITY. Source: issue 22; X-9, EV-4, INH-7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.errors import AuthorityError, ClockError
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, signed_message, verified
+from bardo_pipeline.events.life.events import EVERY_GOLEM, Kind, LifeEvent
+
+Door = Literal["spool", "writer", "home"]
+DOORS: tuple[Door, ...] = get_args(Door)
+Recorder = Literal["golem", "owner", "home", "pipeline"]
+
+
+class Authority(NamedTuple):
+    """Who may record a kind of event, by which doors, and whose key signs it in the spool."""
+
+    recorder: Recorder
+    doors: tuple[Door, ...]
+    signers: tuple[Recorder, ...] = ()
+
+
+_GOLEM = Authority("golem", ("spool", "writer", "home"), ("golem", "owner"))
+_FIRST_KEY = Authority("owner", ("spool", "writer", "home"), ("owner",))
+_OWNER = Authority("owner", ("spool", "home"), ("owner",))
+_OWNER_BY_COMMAND = Authority("owner", ("home",))
+_HOME = Authority("home", ("home",))
+_PIPELINE = Authority("pipeline", ("home",))
+
+AUTHORITY: Mapping[Kind, Authority] = {
+    "DeathDeclared": _GOLEM,
+    "GapAccepted": _GOLEM,
+    "ReorgObserved": _GOLEM,
+    "ModelAsked": _GOLEM,
+    "KeyRotated": _GOLEM,
+    "KeyRevoked": _GOLEM,
+    "KeyRegistered": _FIRST_KEY,
+    "GolemBorn": _OWNER,
+    "OwnerSteered": _OWNER,
+    "RecordStruck": _OWNER,
+    "EntryPinned": _OWNER,
+    "EntryUnpinned": _OWNER,
+    "EntryRetracted": _OWNER,
+    "EntryCorrected": _OWNER,
+    "CreditCommitted": _OWNER,
+    "OwnerKeyRegistered": _OWNER,
+    "OwnerKeyRevoked": _OWNER,
+    "LoanGranted": _OWNER_BY_COMMAND,
+    "BundleSigned": _OWNER_BY_COMMAND,
+    "BundleWaived": _OWNER_BY_COMMAND,
+    "BundlePurchased": _OWNER_BY_COMMAND,
+    "EntryPulled": _OWNER_BY_COMMAND,
+    "EntryExported": _OWNER_BY_COMMAND,
+    "KitOrdered": _OWNER_BY_COMMAND,
+    "BundleImported": _HOME,
+    "SealKeyMade": _HOME,
+    "SealKeyDestroyed": _HOME,
+    "DerivationAdopted": _HOME,
+    "ConfigurationAdopted": _HOME,
+    "BundleJudged": _PIPELINE,
+    "BundlePublished": _PIPELINE,
+    "KnowledgeReceived": _PIPELINE,
+    "KnowledgeWithdrawn": _PIPELINE,
+    "SuccessionAdvanced": _PIPELINE,
+    "GolemTakenUp": _PIPELINE,
+    "DeathAccepted": _PIPELINE,
+    "AffairsSettled": _PIPELINE,
+    "LifeReflected": _PIPELINE,
+    "LegacyLeft": _PIPELINE,
+    "ReplicantSent": _PIPELINE,
+    "DefaultsInherited": _PIPELINE,
+    "TestamentPhrased": _PIPELINE,
+}
+
+OF_THE_HOME = frozenset(
+    {
+        "DerivationAdopted", "ConfigurationAdopted", "OwnerKeyRegistered", "OwnerKeyRevoked", "CreditCommitted",
+        "BundlePurchased", "KitOrdered",
+    }
+)  # fmt: skip
+"""Kinds of events that may concern the whole home (golem `*`)."""
+
+OWNER_KINDS = (
+    "GolemBorn", "BundlePublished", "BundleImported", "BundlePurchased", "OwnerKeyRegistered", "OwnerKeyRevoked",
+    "CreditCommitted",
+)  # fmt: skip
+"""Kinds of events that `Owners` learns from."""
+
+OWNER_COLUMNS = (
+    "kind", "golem_id", "observed_at", "born", "published", "imported", "purchased", "owner_key_registered",
+    "owner_key_revoked", "credited",
+)  # fmt: skip
+"""Columns of LIFE_SCHEMA that `Owners` reads."""
+
+NO_GOLEM = f"`{EVERY_GOLEM}` is no golem's id, but means the whole home: name the golem"
+"""Reason for which a record, an event or a writer of golem `*` is refused."""
+
+_CURE = "docs/domain/authority.md shows who may record it"
+
+
+class Proof(NamedTuple):
+    """A detached signature of an event's line, and the SHA-256 of that line."""
+
+    signature: Signature
+    content: bytes
+
+
+class OwnerKey(NamedTuple):
+    """A registered key of an owner; the newest that was not revoked is in force."""
+
+    since: datetime
+    key_id: str
+    public_key: str
+
+
+@dataclass
+class Owners:
+    """Owners, births and bundles that the log knows.
+
+    Parameters
+    ----------
+    births : golem -> moment and owner of its earliest birth
+    keys, revoked : registered keys by owner, and the revoked ones as (owner, key id)
+    funded : owners with committed credit
+    left : published bundle -> golem that left it
+    given : (owner, bundle) for each bundle that an owner may inherit though no golem of its own left it
+    """
+
+    births: dict[str, tuple[datetime, str]] = field(default_factory=dict)
+    keys: dict[str, set[OwnerKey]] = field(default_factory=dict)
+    revoked: set[tuple[str, str]] = field(default_factory=set)
+    funded: set[str] = field(default_factory=set)
+    left: dict[str, str] = field(default_factory=dict)
+    given: set[tuple[str, str]] = field(default_factory=set)
+
+    def learn(self, events: pa.Table) -> None:
+        """Update from life events (OWNER_COLUMNS); kinds beyond OWNER_KINDS are ignored."""
+        known = events.filter(pc.is_in(events["kind"], value_set=pa.array(OWNER_KINDS)))
+        for row in known.select(OWNER_COLUMNS).to_pylist():
+            match row["kind"]:
+                case "GolemBorn":
+                    birth = (row["observed_at"], row["born"]["owner_id"])
+                    self.births[row["golem_id"]] = min(birth, self.births.get(row["golem_id"], birth))
+                case "OwnerKeyRegistered":
+                    key = row["owner_key_registered"]
+                    own = self.keys.setdefault(key["owner_id"], set())
+                    own.add(OwnerKey(row["observed_at"], key["key_id"], key["public_key"]))
+                case "OwnerKeyRevoked":
+                    self.revoked.add((row["owner_key_revoked"]["owner_id"], row["owner_key_revoked"]["key_id"]))
+                case "CreditCommitted":
+                    self.funded.add(row["credited"]["owner_id"])
+                case "BundlePublished":
+                    self.left[row["published"]["bundle_hash"]] = row["golem_id"]
+            self.given.update(given_bundles(row))
+
+    def owner_of(self, golem_id: str) -> str | None:
+        """Return the owner of a born golem."""
+        birth = self.births.get(golem_id)
+        return None if birth is None else birth[1]
+
+    def is_known(self, owner_id: str) -> bool:
+        """Whether an owner has a golem, a key or credit on record."""
+        return owner_id in self.keys or owner_id in self.funded or owner_id in {o for _, o in self.births.values()}
+
+    def key_in_force(self, owner_id: str | None) -> OwnerKey | None:
+        """Return the newest key of an owner that was not revoked."""
+        own = self.keys.get(owner_id, set()) if owner_id is not None else set()
+        return max((key for key in own if (owner_id, key.key_id) not in self.revoked), default=None)
+
+    def may_inherit(self, owner_id: str, bundle_hash: str) -> bool:
+        """Whether a golem of this owner left the bundle, or the bundle was given to the owner."""
+        return (owner_id, bundle_hash) in self.given or self.owner_of(self.left.get(bundle_hash, "")) == owner_id
+
+
+def given_bundles(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each (owner, bundle hash) that a life event (row of LIFE_SCHEMA) gives: a purchase, an owner's own import."""
+    for name in ("purchased", "imported"):
+        part = event[name]
+        if part is not None and part["owner_id"] is not None:
+            yield part["owner_id"], part["bundle_hash"]
+
+
+def check_authority(
+    events: Sequence[LifeEvent],
+    *,
+    door: Door,
+    proofs: Mapping[str, Proof],
+    owners: Owners,
+    ring: Callable[[str], KeyRing],
+) -> None:
+    """Raise AuthorityError for an event that may not come by this door, or without the proof that it needs.
+
+    Parameters
+    ----------
+    proofs : event id -> its detached signature
+    ring : golem -> its signing keys
+    """
+    for event in events:
+        _check_golem(event)
+        rule, subject = AUTHORITY[event.kind], f"golem {event.golem_id}: {event.kind}"
+        if door not in rule.doors:
+            raise AuthorityError(f"{subject} is recorded by the {rule.recorder}, not by the {door}: {_CURE}")
+        if event.born is not None:
+            _check_birth(event, door, owners)
+        if door == "spool" and not _is_self_signed(event):
+            _check_signature(event, rule, proofs.get(event.event_id), owners, ring(event.golem_id))
+
+
+def check_clock(events: Sequence[LifeEvent], recorded_at: datetime, ahead: timedelta) -> None:
+    """Raise ClockError for an event whose `observed_at` lies more than `ahead` behind the time of recording."""
+    for event in events:
+        if event.observed_at > recorded_at + ahead:
+            raise ahead_of_clock(f"golem {event.golem_id}: {event.kind}", event.observed_at, ahead)
+
+
+def ahead_of_clock(subject: str, observed_at: datetime | str, ahead: timedelta) -> ClockError:
+    """Return the error for a time of observation beyond the recording clock."""
+    return ClockError(
+        f"{subject} was observed at {observed_at}, more than {ahead.total_seconds():.0f} s ahead of the clock of this "
+        "home: set the runtime's clock, then retry"
+    )
+
+
+def unaccepted(events: Sequence[LifeEvent], table: pa.Table) -> Iterator[tuple[LifeEvent, str]]:
+    """Yield each recorded event that would be refused today, with the reason. table: the same events (LIFE_SCHEMA).
+
+    Door and proof of an event are not on record, so only its content decides.
+    """
+    owners = Owners()
+    owners.learn(table)
+    for event in events:
+        try:
+            _check_golem(event)
+            if event.born is not None:
+                _check_birth(event, "home", owners)
+        except AuthorityError as error:
+            yield event, str(error)
+            continue
+        if event.born is not None and owners.births[event.golem_id] != (event.observed_at, event.born.owner_id):
+            yield event, f"golem {event.golem_id}: it was born before; of two births the earlier counts"
+        elif event.key_rotated is not None and event.key_rotated.signature is None:
+            yield event, (
+                f"golem {event.golem_id}: the rotation to key {event.key_rotated.key_id} is not signed by the key "
+                "before; only the command of the operator may record it"
+            )
+
+
+def _check_golem(event: LifeEvent) -> None:
+    if event.golem_id == EVERY_GOLEM and event.kind not in OF_THE_HOME:
+        raise AuthorityError(f"{event.kind}: {NO_GOLEM}")
+
+
+def _check_birth(event: LifeEvent, door: Door, owners: Owners) -> None:
+    birth, subject = event.born, f"golem {event.golem_id}"
+    assert birth is not None, "the caller passes births"
+    if birth.bundle_hash is not None and not owners.may_inherit(birth.owner_id, birth.bundle_hash):
+        raise AuthorityError(
+            f"{subject}: no golem of {birth.owner_id} left bundle {birth.bundle_hash[:12]}, and nobody gave it to "
+            f"{birth.owner_id}: the birth cites a bundle of its own owner, or one that was bought"
+        )
+    if door == "home":
+        return
+    if not owners.is_known(birth.owner_id):
+        raise AuthorityError(f"{subject}: owner {birth.owner_id} is unknown: `bardo golem birth` founds an owner")
+    if event.golem_id in owners.births:
+        raise AuthorityError(f"{subject} was born before: choose another id")
+
+
+def _is_self_signed(event: LifeEvent) -> bool:
+    """Whether the event holds the signature by the key before, which the key ring verifies."""
+    return event.key_rotated is not None and event.key_rotated.signature is not None
+
+
+def _check_signature(event: LifeEvent, rule: Authority, proof: Proof | None, owners: Owners, ring: KeyRing) -> None:
+    subject = f"golem {event.golem_id}: {event.kind}"
+    keys = {who: key for who in rule.signers if (key := _key(who, event, owners, ring)) is not None}
+    if not keys:
+        raise AuthorityError(
+            f"{subject} needs a signature by its {' or its '.join(rule.signers)}, and no such key is in force: "
+            "register it (`bardo keys register`, `bardo keys owner`), or record the event by the command"
+        )
+    needed = " or ".join(f"{key_id} of the {who}" for who, (key_id, _) in keys.items())
+    if proof is None:
+        raise AuthorityError(f"{subject} is not signed: sign its line with {needed}")
+    message = signed_message(event.golem_id, proof.content)
+    for key_id, public_key in keys.values():
+        if key_id == proof.signature.key_id and verified(public_key, proof.signature.value, message):
+            return
+    raise AuthorityError(f"{subject} is signed with {proof.signature.key_id}, but not by {needed}")
+
+
+def _key(who: Recorder, event: LifeEvent, owners: Owners, ring: KeyRing) -> tuple[str, str] | None:
+    """Return id and public key in force of the golem or of the owner of an event."""
+    if who == "golem":
+        newest = ring.keys[-1] if ring.keys else None
+        return None if newest is None or newest.revoked_from is not None else (newest.key_id, newest.public_key)
+    owner_id = getattr(event.payload, "owner_id", None) or owners.owner_of(event.golem_id)
+    key = owners.key_in_force(owner_id)
+    return None if key is None else (key.key_id, key.public_key)
