@@ -23,19 +23,16 @@ from bardo_pipeline.derivation.memory.ask import ask as _ask
 from bardo_pipeline.derivation.memory.ask import golem_moment
 from bardo_pipeline.derivation.memory.search import search as _search
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
-from bardo_pipeline.derivation.succession.birth_events import birth_record
+from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.stream.catalogue import GolemEvent
-from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.retrieve import Answer
 from bardo_pipeline.runtime.run_settings import Ending
 from bardo_pipeline.storage.home import Home
-
-UNKNOWN = "-"
-"""Market and market hash of a golem whose records name no replayable market."""
 
 
 def open_home(path: Path | str, *, policy: Policy | None = None) -> Home:
@@ -94,12 +91,10 @@ def birth(
     now = utc_now()
     founding = Founding((owner,), budget_micros, lifespan_ticks=lifespan_ticks)
     with _opened(home) as context:
-        golem_id, event = born(
-            lineage_id=lineage or f"{owner}/{secrets.token_hex(8)}", generation=0, owner_id=owner, founding=founding,
-            market=market, market_hash=UNKNOWN, derivation_id=context.derivation_id, policy=context.policy,
+        golem_id, _ = record_founder(
+            context, None, owner_id=owner, lineage_id=lineage or f"{owner}/{secrets.token_hex(8)}", founding=founding,
+            market=market, at=at or now, now=now,
         )  # fmt: skip
-        if golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
-            context.log.record(birth_record(context, golem_id, event, at or now).events, now)
     return golem_id
 
 

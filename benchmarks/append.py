@@ -36,7 +36,11 @@ def append_figures(world: World, root: Path) -> list[Figure]:
         for number, batch in enumerate(_batches(world)):
             for name, log in logs.items():
                 spent[name].append(
-                    seconds(lambda b=batch, k=log, n=number: k.append(b, writer="bench", segment=n, recorded_at=NOW))
+                    seconds(
+                        lambda b=batch, k=log, n=number: k.append(
+                            b, writer="bench", segment=n, recorded_at=NOW, simulated=True
+                        )
+                    )
                 )
             path = folder / f"{number}.parquet"
             spent["parquet"].append(
@@ -75,12 +79,12 @@ def tail_figure(world: World, root: Path, commits: int = COMMITS) -> Figure:
     peer_times: list[float] = []
     with EventLog(home, world.policy, durable=False, chained=False) as writer:
         for number in range(commits):
-            writer.append(next(pieces), writer="bench", segment=number, recorded_at=NOW)
+            writer.append(next(pieces), writer="bench", segment=number, recorded_at=NOW, simulated=True)
         reader, peer = EventLog(home, world.policy), DeltaTable(home.cycles)
         for number in range(commits, commits + LOOKS):
             seen = reader.version
             piece = next(pieces)
-            writer.append(piece, writer="bench", segment=number, recorded_at=NOW)
+            writer.append(piece, writer="bench", segment=number, recorded_at=NOW, simulated=True)
             count = len(piece)
             ours.append(seconds(lambda s=seen, n=count: _read(reader, s, n)))
             peer_times.append(seconds(lambda s=seen, n=count: _read_changes(peer, s, n)))

@@ -125,7 +125,7 @@ def _dead(root: Path, golems: int, each: int, rng: np.random.Generator) -> Path:
     world = World(SPAN, golems, curates=False)
     stores = DerivationContext.open(Home.create(root, world.policy, NOW).root)
     stores.log.record([life_event(g, NOW, birth) for g, birth in world.births], NOW)
-    stores.log.append(world.cycles[0], writer="bench", segment=1, recorded_at=NOW)
+    stores.log.append(world.cycles[0], writer="bench", segment=1, recorded_at=NOW, simulated=True)
     stores.log.record([_death(g, world.cycles[0]) for g, _ in world.births], NOW)
     derive_curation(stores)
     grimoire = stores.projections.replaceable("grimoire")

@@ -37,7 +37,7 @@ def derive_figures(world: World, root: Path, on_step: Callable[[str], None] = la
         measured = world if golems == GOLEMS else World(FEW_TICKS, golems)
         stores, cycles = measured.home(root / str(golems)), cycles_for(RECORDS, golems)
         for segment, batch in enumerate(batches(measured, 0, cycles, max(TOGETHER // (golems * SPAN), 1)), 1):
-            stores.log.append(batch, writer="bench", segment=segment, recorded_at=NOW)
+            stores.log.append(batch, writer="bench", segment=segment, recorded_at=NOW, simulated=True)
         rate = cycles * golems * SPAN / seconds(lambda stores=stores: derive(stores))
         for name in ("grimoire", "facts", "votes", "consensus"):
             assert stores.projections.read(name).num_rows, f"{name} of {golems} golems is empty"

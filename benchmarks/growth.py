@@ -58,7 +58,7 @@ class Grower:
             stop = min(self.cycles + DERIVED, cycles)
             for batch in batches(self.world, self.cycles, stop):
                 self._segment += 1
-                self.stores.log.append(batch, writer="bench", segment=self._segment, recorded_at=NOW)
+                self.stores.log.append(batch, writer="bench", segment=self._segment, recorded_at=NOW, simulated=True)
             self.cycles = stop
             if derive:
                 derive_incremental(self.stores)

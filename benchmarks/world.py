@@ -91,4 +91,4 @@ class World:
         each = max(batch // (self.golems * SPAN), 1)
         for segment, at in enumerate(range(0, len(tables), each), 1):
             table = pa.concat_tables(tables[at : at + each]).combine_chunks()
-            stores.log.append(table, writer=writer, segment=segment, recorded_at=NOW)
+            stores.log.append(table, writer=writer, segment=segment, recorded_at=NOW, simulated=True)

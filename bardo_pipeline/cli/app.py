@@ -19,7 +19,7 @@ from bardo_pipeline.cli import library_command
 from bardo_pipeline.cli.bundle import bundle_command, checks_and_give
 from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet import fleet_commands
-from bardo_pipeline.cli.golem import golem_command, succession_command
+from bardo_pipeline.cli.golem import birth_command, golem_command, succession_command
 from bardo_pipeline.cli.memory import (
     ask_and_search,
     conversation_command,
@@ -82,6 +82,7 @@ app.command("drift")(ask_and_search.drift)
 app.command("reembed")(ask_and_search.reembed_everything)
 app.command("propose")(propose_command.propose_operations)
 golem_command.app.command("successor")(succession_command.successor)
+golem_command.app.command("birth")(birth_command.record_birth)
 golem_command.app.command("found")(succession_command.found_golem)
 golem_command.app.command("credit")(succession_command.credit)
 golem_command.app.command("due")(succession_command.due_now)

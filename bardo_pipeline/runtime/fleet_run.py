@@ -205,7 +205,9 @@ class FleetRun(Cohort):
         in_force = _lists("active_interventions", due_rows, chunk.out)
         records = records_of(replace(chunk, mutations=self._mutations(chunk.out), interventions=in_force))
         self.segment += 1
-        self.context.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
+        self.context.log.append(
+            records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock(), simulated=True
+        )
         self.records += records.num_rows
         self._curate(records, dead)
         return dead

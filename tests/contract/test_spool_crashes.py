@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
 from bardo_pipeline.storage.intake.spool_ingest import IngestReport
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW
-from tests.support.spool_homes import PUBLIC, Place, lines, opened
+from tests.support.spool_homes import OWNER_KEY, PUBLIC, Place, found, line_of, lines, opened, signed
 
 pytestmark = pytest.mark.row("EV-4")
 
@@ -127,16 +127,17 @@ class TestCrashesAndConcurrentReaders:
 
 
 class TestLifeEvents:
-    def life(self, event: LifeEvent, **changes: Any) -> bytes:
-        fields = {k: v for k, v in event.model_dump(mode="json").items() if v is not None and k != "event_id"}
-        return json.dumps(fields | changes).encode()
+    def drop(self, place: Place, name: str, sent: list[bytes], golem_id: str) -> None:
+        """Put life events into the spool, signed by the owner of the golem."""
+        place.drop(name, sent, [signed(golem_id, content_of(line), OWNER_KEY) for line in sent])
 
     def test_life_events_are_taken_before_records_with_ids_of_their_content(self, place: Place) -> None:
         event = life_event("keyed", NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))
+        found(place, "keyed")
         place.drop("a.jsonl", lines(1, golem_id="keyed"))
-        place.drop("z.life.jsonl", [self.life(event), self.life(event, event_id=event.event_id)])
+        self.drop(place, "z.life.jsonl", [line_of(event), line_of(event, event_id=event.event_id)], "keyed")
         assert [(taken.written, taken.repeated, taken.quarantined) for taken in place.take()] == [(1, 1, 0), (0, 0, 1)]
-        assert to_models(place.log.life().select(LIFE_SCHEMA.names), LifeEvent) == [event]
+        assert to_models(place.log.life("KeyRegistered").select(LIFE_SCHEMA.names), LifeEvent) == [event]
         assert place.refused()[0].error == "SignatureError"
 
     @pytest.mark.parametrize(
@@ -153,7 +154,8 @@ class TestLifeEvents:
         self, place: Place, line: bytes, word: str
     ) -> None:
         good = life_event("g-1", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
-        place.drop("a.life.jsonl", [line, self.life(good)])
+        found(place, "g-1")
+        self.drop(place, "a.life.jsonl", [line, line_of(good)], "g-1")
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (1, 1)
         assert word in place.refused()[0].reason
@@ -164,13 +166,14 @@ class TestLifeEvents:
         other = life_event("g-2", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
         gap = life_event("g-1", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
         event_lines = [
-            self.life(key),
-            self.life(second),
-            self.life(other),
-            self.life(gap, event_id="mine"),
-            self.life(gap),
+            line_of(key),
+            line_of(second),
+            line_of(other),
+            line_of(gap, event_id="mine"),
+            line_of(gap),
         ]
-        place.drop("g-1/a.life.jsonl", event_lines)
+        found(place, "g-1")
+        self.drop(place, "g-1/a.life.jsonl", event_lines, "g-1")
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (2, 3)
         assert sorted(reason[1:] for reason in place.reasons()) == [

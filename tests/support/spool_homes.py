@@ -16,12 +16,15 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.events.custody.hash_chain import signed_message
-from bardo_pipeline.events.life.events import KeyRegistered, life_event
+from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_event
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import QuarantineItem
 from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.intake.spool_ingest import IngestReport
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests import fuzz
 from tests.conftest import NOW
@@ -30,6 +33,8 @@ from tests.support.drawn_records import records
 SMALL = Policy(writer=WriterPolicy(spool_block_bytes=30_000, record_bytes_max=20_000))
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw().hex()
+OWNER_KEY = key_id_of(PUBLIC)
+"""Id of KEY as an owner's key."""
 
 
 class Place(NamedTuple):
@@ -88,9 +93,9 @@ def lines(*args: Any, **options: Any) -> list[bytes]:
     return [fuzz.dumps(record) for record in some(*args, **options)]
 
 
-def signed(golem_id: str, content: bytes, key_id: str = "key-1") -> bytes:
+def signed(golem_id: str, content: bytes, key_id: str = "key-1", key: Ed25519PrivateKey = KEY) -> bytes:
     """A line of a .sig file."""
-    value = KEY.sign(signed_message(golem_id, content))
+    value = key.sign(signed_message(golem_id, content))
     return f"{key_id} {base64.b64encode(value).decode()}".encode()
 
 
@@ -114,6 +119,22 @@ def take_altered(root: str, count: str) -> None:
         assert taken.records == taken.written + taken.repeated + taken.quarantined
         result["taken" if taken.quarantined == 0 else "in part" if taken.written else "refused"] += 1
     print(json.dumps(result))
+
+
+def found(place: Place, golem_id: str, owner: str = "owner-1") -> None:
+    """Record a golem's birth and the key of its owner, whose private half is KEY."""
+    _, birth = born(
+        lineage_id=golem_id, generation=0, owner_id=owner, founding=Founding(), market="m", market_hash="-",
+        derivation_id="d", policy=SMALL,
+    )  # fmt: skip
+    place.log.record([life_event(golem_id, NOW, birth)], NOW)
+    OwnerKeys(place.home, place.log).register(owner, PUBLIC, NOW)
+
+
+def line_of(event: LifeEvent, **changes: Any) -> bytes:
+    """A life event as a line of a spool file, without its id."""
+    fields = {k: v for k, v in event.model_dump(mode="json").items() if v is not None and k != "event_id"}
+    return json.dumps(fields | changes).encode()
 
 
 def register_key(place: Place, golem_id: str) -> None:

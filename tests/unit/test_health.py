@@ -99,7 +99,7 @@ def test_the_spool_measure_counts_waiting_files_and_the_age_of_the_oldest(home: 
 
 
 def test_the_depth_of_a_journal_counts_acknowledged_undrained_records(home: Home) -> None:
-    moments = iter([NOW, NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)])
+    moments = iter([NOW + timedelta(seconds=10 * number) for number in (0, 0, 1, 1, 2, 2)])  # checked, then accepted
     with EventWriter.open(home, "g-1", clock=lambda: next(moments, NOW), writer="runtime-1", drain="none") as writer:
         assert journals(home, NOW, Policy().writer)[0].depth == Backlog(0, 0, None), (
             "a segment without a record has no depth"

@@ -1,4 +1,4 @@
-"""Makes the events of a birth, equally for runs and successions.
+"""Makes the events of a birth, equally for runs and successions, and records the births of founders.
 
 A kit that the owner ordered from the library is received with the next birth; its entries stay in quarantine until the
 golem's own outcomes confirm them (INH S5.2, S14).
@@ -17,8 +17,12 @@ from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.events import Born, LifeEvent, LoanGranted, Received, life_event
 from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.events.life.succession_events import DefaultsInherited, Instincts
+from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_files import LIBRARIAN, Bundle
 from bardo_pipeline.inheritance.heir_entries import defaults_of, inherited_entries
+
+UNKNOWN = "-"
+"""Market and market hash of a golem whose records name no replayable market."""
 
 
 class BirthRecord(NamedTuple):
@@ -66,6 +70,34 @@ def birth_record(
         events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
         instincts = Instincts({golem_id: [default.model_dump() for default in defaults]})
     return BirthRecord(events, bundle, inherited, instincts, granted)
+
+
+def record_founder(
+    context: DerivationContext,
+    golem_id: str | None,
+    *,
+    owner_id: str,
+    lineage_id: str,
+    founding: Founding,
+    market: str,
+    at: datetime,
+    now: datetime,
+) -> tuple[str, bool]:
+    """Record the birth of a golem of generation 0, which founds its owner if that is unknown.
+
+    Return its id, and True if it was born by this call. Raises ConfigError if the budget does not cover the death
+    reserve. golem_id: None draws the id from the lineage.
+    """
+    name, birth = born(
+        lineage_id=lineage_id, generation=0, owner_id=owner_id, founding=founding, market=market, market_hash=UNKNOWN,
+        derivation_id=context.derivation_id, policy=context.policy,
+    )  # fmt: skip
+    golem_id = golem_id or name
+    with context.home.lock("succession"):
+        if context.life("GolemBorn", [golem_id]).num_rows:
+            return golem_id, False
+        context.log.record(birth_record(context, golem_id, birth, at).events, now)
+    return golem_id, True
 
 
 def loan_of(context: DerivationContext, golem_id: str) -> LoanGranted | None:

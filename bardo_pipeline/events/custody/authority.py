@@ -135,7 +135,7 @@ class Owners:
     births : golem -> moment and owner of its earliest birth
     keys, revoked : registered keys by owner, and the revoked ones as (owner, key id)
     funded : owners with committed credit
-    left : published bundle -> golem that left it
+    left : published or imported bundle -> golem that left it
     given : (owner, bundle) for each bundle that an owner may inherit though no golem of its own left it
     """
 
@@ -164,6 +164,8 @@ class Owners:
                     self.funded.add(row["credited"]["owner_id"])
                 case "BundlePublished":
                     self.left[row["published"]["bundle_hash"]] = row["golem_id"]
+                case "BundleImported":
+                    self.left.setdefault(row["imported"]["bundle_hash"], row["golem_id"])
             self.given.update(given_bundles(row))
 
     def owner_of(self, golem_id: str) -> str | None:
@@ -186,7 +188,7 @@ class Owners:
 
 
 def given_bundles(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each (owner, bundle hash) that a life event (row of LIFE_SCHEMA) gives: a purchase, an owner's own import."""
+    """Yield each (owner, bundle hash) that a life event (row of OWNER_COLUMNS) gives: purchases, imports of the own."""
     for name in ("purchased", "imported"):
         part = event[name]
         if part is not None and part["owner_id"] is not None:
@@ -252,9 +254,12 @@ def unaccepted(events: Sequence[LifeEvent], table: pa.Table) -> Iterator[tuple[L
         if event.born is not None and owners.births[event.golem_id] != (event.observed_at, event.born.owner_id):
             yield event, f"golem {event.golem_id}: it was born before; of two births the earlier counts"
         elif event.key_rotated is not None and event.key_rotated.signature is None:
-            yield event, (
-                f"golem {event.golem_id}: the rotation to key {event.key_rotated.key_id} is not signed by the key "
-                "before; only the command of the operator may record it"
+            yield (
+                event,
+                (
+                    f"golem {event.golem_id}: the rotation to key {event.key_rotated.key_id} is not signed by the key "
+                    "before; only the command of the operator may record it"
+                ),
             )
 
 
@@ -266,10 +271,16 @@ def _check_golem(event: LifeEvent) -> None:
 def _check_birth(event: LifeEvent, door: Door, owners: Owners) -> None:
     birth, subject = event.born, f"golem {event.golem_id}"
     assert birth is not None, "the caller passes births"
-    if birth.bundle_hash is not None and not owners.may_inherit(birth.owner_id, birth.bundle_hash):
+    cited = birth.bundle_hash
+    # A process of the home writes bundles itself, so it may cite one before the log knows it.
+    if cited is not None and (door != "home" or cited in owners.left) and not owners.may_inherit(birth.owner_id, cited):
         raise AuthorityError(
-            f"{subject}: no golem of {birth.owner_id} left bundle {birth.bundle_hash[:12]}, and nobody gave it to "
-            f"{birth.owner_id}: the birth cites a bundle of its own owner, or one that was bought"
+            f"{subject}: no golem of {birth.owner_id} left bundle {cited[:12]}, and it was not given to "
+            f"{birth.owner_id}: cite a bundle of the own owner, or buy it (`bardo library buy`)"
+        )
+    if owners.owner_of(birth.predecessor_id or "") not in (None, birth.owner_id):
+        raise AuthorityError(
+            f"{subject}: its predecessor {birth.predecessor_id} belongs to another owner: name its owner"
         )
     if door == "home":
         return
