@@ -136,15 +136,13 @@ def test_the_spool_refuses_an_event_of_a_stranger_with_a_reason(owned: Place, wh
     owned.log.record([life_event("g-1", NOW, Published(bundle_hash="b" * 64, entry_count=1, derivation_id="d"))], NOW)
     before, event = owned.log.life().num_rows, FORBIDDEN[what]
     (reason,) = send(owned, event)
-    owned.drop(
-        "b.life.jsonl", [line_of(event)], [signed(event.golem_id, content_of(line_of(event)), "key-1", STRANGER)]
-    )
+    forged = signed(event.golem_id, content_of(line_of(event)), "key-1", STRANGER)
+    owned.drop("b.life.jsonl", [line_of(event)], [forged])
     owned.take()
     assert owned.log.life().num_rows == before
     assert [item.raw for item in owned.refused()] == [line_of(event)] * 2
-    assert re.search(
-        "sign its line|docs/domain/authority.md|is unknown|was born before|name the golem|left bundle", reason
-    )
+    cures = ("sign its line", "docs/domain/authority.md", "bardo golem birth", "another id", "name the golem", "buy it")
+    assert any(cure in reason for cure in cures)
 
 
 def test_an_event_that_its_owner_signed_is_taken(owned: Place) -> None:
@@ -208,7 +206,10 @@ def test_a_birth_cites_a_bundle_of_its_owner_or_one_that_was_bought(owned: Place
     with pytest.raises(AuthorityError, match="no golem of owner-2 left bundle bbbbbbbbbbbb"):
         owned.log.record([heir], NOW)
     assert "no golem of owner-2 left bundle" in send(owned, heir, key=KEY)[0]
-    assert "g-1 was born before" in send(owned, birth("g-1", "owner-2"), key=KEY)[1], "both owners have this key"
+    reasons = " ".join(send(owned, birth("g-1", "owner-2"), key=KEY))
+    assert "g-1 was born before" in reasons, "KEY is also the key of owner-2"
+    with pytest.raises(AuthorityError, match="predecessor g-1 is another owner's"):
+        owned.log.record([life_event("g-9", NOW, heir.payload.model_copy(update={"predecessor_id": "g-1"}))], NOW)
     assert owned.log.record([FORBIDDEN["purchase"]], NOW) == 1
     assert owned.log.record([heir], NOW) == 1
     assert owned.log.record([birth("g-8", "owner-1", "b" * 64)], NOW) == 1

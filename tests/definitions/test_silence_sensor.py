@@ -46,7 +46,7 @@ def test_a_silent_golem_is_requested_once_and_declared_dead_by_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "home"
-    ids = settled(root, early=0, later=24.5, far_off=0, last=24)
+    ids = settled(root, early=0, later=24.5, far_off=0, last=24.2)
     evaluation = run_sensor(root)
     assert isinstance(evaluation, dg.RunRequest)
     assert evaluation.tags["bardo/why"] == f"{ids['early']} fell silent"

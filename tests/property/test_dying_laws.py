@@ -134,11 +134,23 @@ minutes = st.integers(0, 300).map(lambda count: START + timedelta(minutes=count)
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 90), minutes, st.booleans()), max_size=8),
     st.sampled_from((0, 1, 60, 200)),
     st.none() | minutes,
+    st.none() | minutes,
 )
-def test_silent_golems_equal_their_twin(rows: list[tuple[Any, ...]], borne: int, at: datetime | None) -> None:
+def test_silent_golems_equal_their_twin(
+    rows: list[tuple[Any, ...]], borne: int, at: datetime | None, now: datetime | None
+) -> None:
     lines = [dict(zip(LAST_TICK_SCHEMA.names, (f"g-{i}", *row), strict=True)) for i, row in enumerate(rows)]
     result = silent_golems(
-        pa.Table.from_pylist(lines, schema=LAST_TICK_SCHEMA), silence=timedelta(minutes=borne), at=at
+        pa.Table.from_pylist(lines, schema=LAST_TICK_SCHEMA), silence=timedelta(minutes=borne), at=at, now=now
     )
     assert result.schema == SILENT_SCHEMA
-    assert result.to_pylist() == silent_by_row(lines, timedelta(minutes=borne), at)
+    assert result.to_pylist() == silent_by_row(lines, timedelta(minutes=borne), at, now)
+
+
+@pytest.mark.row("INH-2")
+def test_one_golem_in_the_far_future_makes_no_other_golem_silent() -> None:
+    lives = [("g-1", 0), ("g-2", 1), ("g-3", 10**6)]
+    rows = [dict(zip(LAST_TICK_SCHEMA.names, (g, "a", 9, START + timedelta(hours=h), True), strict=True)) for g, h in lives]
+    table = pa.Table.from_pylist(rows, schema=LAST_TICK_SCHEMA)
+    assert silent_golems(table, silence=timedelta(hours=2)).num_rows == 0
+    assert silent_golems(table, silence=timedelta(minutes=30))["golem_id"].to_pylist() == ["g-1"]

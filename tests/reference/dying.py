@@ -43,12 +43,19 @@ def costs_by_row(
     return paid[0], paid[1], paid[2], paid[3]
 
 
-def silent_by_row(items: Iterable[Row], silence: timedelta, at: datetime | None) -> list[Row]:
+def silent_by_row(
+    items: Iterable[Row], silence: timedelta, at: datetime | None, now: datetime | None
+) -> list[Row]:
     """Return each living golem that was silent for longer than the limit, by id."""
     rows = list(items)
     lines = []
     for row in sorted(rows, key=lambda r: r["golem_id"]):
-        until = at or max(other["at"] for other in rows if other["market"] == row["market"])
+        until = at
+        if at is None:
+            witnesses = sorted(other["at"] for other in rows if other["market"] == row["market"])
+            if len(witnesses) < 2:
+                continue
+            until = witnesses[-2] if now is None else min(now, witnesses[-2])
         if row["lives"] and until - row["at"] > silence:
             lines.append({**{n: row[n] for n in ("golem_id", "tick", "at")}, "until": until})
     return lines

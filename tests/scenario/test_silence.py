@@ -36,7 +36,10 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(scope="module")
 def gone_silent(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[bytes]]:
-    """Return a home in which one of two golems has no tick after the sixtieth, that golem, and its missing ticks."""
+    """Return a home in which one of three golems has no tick after the sixtieth, that golem, and its missing ticks.
+
+    Two golems witness the silence: one of another run, and a second one with equal records.
+    """
     root = tmp_path_factory.mktemp("silent") / "home"
     known, home = DerivationContext.open(brief_home), Home.create(root, Policy(), NOW)
     shutil.copytree(known.home.vectors, home.vectors)

@@ -1,7 +1,8 @@
 """Declares silent golems dead: their last record becomes their end, and missing ticks before it become gaps.
 
 A declaration is a function of the log, so two observers declare equal events; a recorded death is kept. Gaps let the
-curator close the remaining cycles.
+curator close the remaining cycles. In event time two other golems and the recording clock witness a silence, so that no
+clock of a single golem declares another dead.
 Source: INH-2; architecture ("death (by silence, too)"); MEM ("No golem dies silent").
 """
 
@@ -25,6 +26,7 @@ from bardo_pipeline.events.life.thanatopsis_events import SILENCE
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import PHASES
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
@@ -87,7 +89,7 @@ def declare_silent_golems(
     ----------
     now : datetime, recording time; with the wall clock also the end of the silence
     silence : timedelta, tolerated silence; by default the policy's
-    clock : "market" compares event time with other golems of the same market, "wall" recording time with `now`
+    clock : "market" compares event time with two other golems of the same market, "wall" recording time with `now`
     dry_run : report only; otherwise acknowledged records of dead writers are drained first, and drain errors raise
     """
     rules = context.policy.dying
@@ -96,7 +98,7 @@ def declare_silent_golems(
     by_wall = (clock or rules.silence_clock) == "wall"
     tolerated = timedelta(hours=rules.silence_hours) if silence is None else silence
     rows = silent_golems(
-        last_activity(context, by_wall=by_wall), silence=tolerated, at=now if by_wall else None
+        last_activity(context, by_wall=by_wall), silence=tolerated, at=now if by_wall else None, now=now
     ).to_pylist()
     if not rows:
         return []
@@ -133,18 +135,28 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=LAST_TICK_SCHEMA)
 
 
-def silent_golems(last_ticks: pa.Table, *, silence: timedelta, at: datetime | None = None) -> pa.Table:
+_SECOND_NEWEST = """
+    select market, at from last_ticks qualify row_number() over (partition by market order by at desc, golem_id) = 2
+"""
+
+
+def silent_golems(
+    last_ticks: pa.Table, *, silence: timedelta, at: datetime | None = None, now: datetime | None = None
+) -> pa.Table:
     """Return the living golems that were silent for longer than `silence` (SILENT_SCHEMA).
 
     Parameters
     ----------
     last_ticks : LAST_TICK_SCHEMA, dead golems included, because their last ticks count as events of their market
-    at : end of the silence; None: the newest moment in each golem's market
+    at : end of the silence; None: in each market the second newest moment, so that two golems witness the silence
+    now : the recording clock; a witness ahead of it counts as of now
     """
-    newest = last_ticks.group_by("market", use_threads=False).aggregate([("at", "max")])
-    place = pc.index_in(last_ticks["market"], value_set=newest["market"].combine_chunks())
-    until = newest["at_max"].take(place)
-    if at is not None:
+    if at is None:
+        second = query_tables(_SECOND_NEWEST, last_ticks=last_ticks)
+        place = pc.index_in(last_ticks["market"], value_set=second["market"].combine_chunks())
+        until = second["at"].take(place).cast(MOMENT)
+        until = until if now is None else pc.if_else(pc.is_valid(until), pc.min_element_wise(until, now), until)
+    else:
         until = pa.chunked_array([pa.repeat(pa.scalar(at, MOMENT), last_ticks.num_rows)])
     table = last_ticks.select(["golem_id", "tick", "at"]).append_column("until", until.cast(MOMENT))
     limit = pa.scalar(silence, pa.duration("us"))

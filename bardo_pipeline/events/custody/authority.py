@@ -279,9 +279,7 @@ def _check_birth(event: LifeEvent, door: Door, owners: Owners) -> None:
             f"{birth.owner_id}: cite a bundle of the own owner, or buy it (`bardo library buy`)"
         )
     if owners.owner_of(birth.predecessor_id or "") not in (None, birth.owner_id):
-        raise AuthorityError(
-            f"{subject}: its predecessor {birth.predecessor_id} belongs to another owner: name its owner"
-        )
+        raise AuthorityError(f"{subject}: its predecessor {birth.predecessor_id} is another owner's: name that owner")
     if door == "home":
         return
     if not owners.is_known(birth.owner_id):
