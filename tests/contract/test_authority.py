@@ -202,14 +202,14 @@ def test_a_birth_cites_a_bundle_of_its_owner_or_one_that_was_bought(owned: Place
     found(owned, "g-2", "owner-2")
     left = life_event("g-1", NOW, Published(bundle_hash="b" * 64, entry_count=1, derivation_id="d"))
     owned.log.record([left], NOW)
-    heir = birth("g-9", "owner-2", "b" * 64)
+    heir, founder = birth("g-9", "owner-2", "b" * 64), birth("g-9", "owner-2")
     with pytest.raises(AuthorityError, match="no golem of owner-2 left bundle bbbbbbbbbbbb"):
         owned.log.record([heir], NOW)
     assert "no golem of owner-2 left bundle" in send(owned, heir, key=KEY)[0]
     reasons = " ".join(send(owned, birth("g-1", "owner-2"), key=KEY))
     assert "g-1 was born before" in reasons, "KEY is also the key of owner-2"
     with pytest.raises(AuthorityError, match="predecessor g-1 is another owner's"):
-        owned.log.record([life_event("g-9", NOW, heir.payload.model_copy(update={"predecessor_id": "g-1"}))], NOW)
+        owned.log.record([life_event("g-9", NOW, founder.payload.model_copy(update={"predecessor_id": "g-1"}))], NOW)
     assert owned.log.record([FORBIDDEN["purchase"]], NOW) == 1
     assert owned.log.record([heir], NOW) == 1
     assert owned.log.record([birth("g-8", "owner-1", "b" * 64)], NOW) == 1

@@ -150,7 +150,9 @@ def test_silent_golems_equal_their_twin(
 @pytest.mark.row("INH-2")
 def test_one_golem_in_the_far_future_makes_no_other_golem_silent() -> None:
     lives = [("g-1", 0), ("g-2", 1), ("g-3", 10**6)]
-    rows = [dict(zip(LAST_TICK_SCHEMA.names, (g, "a", 9, START + timedelta(hours=h), True), strict=True)) for g, h in lives]
+    rows = [
+        dict(zip(LAST_TICK_SCHEMA.names, (g, "a", 9, START + timedelta(hours=h), True), strict=True)) for g, h in lives
+    ]
     table = pa.Table.from_pylist(rows, schema=LAST_TICK_SCHEMA)
     assert silent_golems(table, silence=timedelta(hours=2)).num_rows == 0
     assert silent_golems(table, silence=timedelta(minutes=30))["golem_id"].to_pylist() == ["g-1"]

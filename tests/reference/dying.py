@@ -43,9 +43,7 @@ def costs_by_row(
     return paid[0], paid[1], paid[2], paid[3]
 
 
-def silent_by_row(
-    items: Iterable[Row], silence: timedelta, at: datetime | None, now: datetime | None
-) -> list[Row]:
+def silent_by_row(items: Iterable[Row], silence: timedelta, at: datetime | None, now: datetime | None) -> list[Row]:
     """Return each living golem that was silent for longer than the limit, by id."""
     rows = list(items)
     lines = []

@@ -8,6 +8,7 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -33,12 +34,15 @@ LAST = 60
 
 HOUR = timedelta(hours=1)
 
+WITNESS = "g-witness"
+"""A golem with the records of the other one, which witnesses the silence with it."""
+
 
 @pytest.fixture(scope="module")
 def gone_silent(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[bytes]]:
     """Return a home in which one of three golems has no tick after the sixtieth, that golem, and its missing ticks.
 
-    Two golems witness the silence: one of another run, and a second one with equal records.
+    Two dead golems with equal records witness the silence.
     """
     root = tmp_path_factory.mktemp("silent") / "home"
     known, home = DerivationContext.open(brief_home), Home.create(root, Policy(), NOW)
@@ -49,11 +53,16 @@ def gone_silent(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     late = pc.and_(pc.equal(rows["golem_id"], victim), pc.greater(rows["tick"], LAST))
     never = to_models(rows.filter(late).sort_by("tick").select(RECORD_SCHEMA.names), DecisionCycleRecord)
     events = to_models(known.log.life().drop_columns("recorded_at"), LifeEvent)
+    kept = rows.filter(pc.invert(late)).select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+    again = kept.filter(pc.equal(kept["golem_id"], other))
+    again = again.set_column(
+        again.column_names.index("golem_id"), RECORD_SCHEMA.field("golem_id"), pa.array([WITNESS] * len(again))
+    )
+    events += [life_event(WITNESS, e.observed_at, e.payload) for e in events if e.golem_id == other]
     with EventLog(home) as log:
-        log.record([e for e in events if e.kind == "GolemBorn" and e.golem_id in (victim, other)], NOW)
-        kept = rows.filter(pc.invert(late)).select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
-        log.append(kept, writer="copy", segment=1, recorded_at=NOW)
-        log.record([e for e in events if e.kind == "DeathDeclared" and e.golem_id == other], NOW)
+        log.record([e for e in events if e.kind == "GolemBorn" and e.golem_id in (victim, other, WITNESS)], NOW)
+        log.append(pa.concat_tables([kept, again]), writer="copy", segment=1, recorded_at=NOW)
+        log.record([e for e in events if e.kind == "DeathDeclared" and e.golem_id in (other, WITNESS)], NOW)
     return root, victim, [record.model_dump_json().encode() for record in never]
 
 
@@ -129,7 +138,7 @@ def test_two_observers_record_one_death_and_one_legacy(
     published = curate_and_complete_deaths(item, now=NOW)
     assert curate_and_complete_deaths(other, now=NOW + HOUR) == []
     stores = DerivationContext.open(home)
-    assert len(published) == 2
+    assert len(published) == 3
     for kind in ("DeathDeclared", "BundlePublished", "BundleJudged", *PHASES_OF_DYING):
         assert stores.life(kind)["golem_id"].to_pylist().count(victim) == 1, kind
 
@@ -163,7 +172,7 @@ def test_a_killed_process_leaves_a_legacy_with_all_acknowledged_records(
     (result,) = declare_silent_golems(stores, now=NOW + 26 * HOUR, clock="wall")
     assert (result.golem_id, result.tick, result.outcome) == (victim, LAST + 10, "declared")
     assert stores.log.gaps() == ()
-    assert len(curate_and_complete_deaths(stores, now=NOW)) == 2
+    assert len(curate_and_complete_deaths(stores, now=NOW)) == 3
     assert stores.log.cause_of_death(victim) == "silence"
     assert [p.kind for p in phases_of(stores)[victim]] == list(PHASES_OF_DYING)
 

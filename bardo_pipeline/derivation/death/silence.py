@@ -136,7 +136,7 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
 
 
 _SECOND_NEWEST = """
-    select market, at from last_ticks qualify row_number() over (partition by market order by at desc, golem_id) = 2
+    select market, "at" from last_ticks qualify row_number() over (partition by market order by "at" desc, golem_id) = 2
 """
 
 
@@ -155,7 +155,9 @@ def silent_golems(
         second = query_tables(_SECOND_NEWEST, last_ticks=last_ticks)
         place = pc.index_in(last_ticks["market"], value_set=second["market"].combine_chunks())
         until = second["at"].take(place).cast(MOMENT)
-        until = until if now is None else pc.if_else(pc.is_valid(until), pc.min_element_wise(until, now), until)
+        if now is not None:
+            recording = pa.scalar(now, MOMENT)
+            until = pc.if_else(pc.greater(until, recording), recording, until)
     else:
         until = pa.chunked_array([pa.repeat(pa.scalar(at, MOMENT), last_ticks.num_rows)])
     table = last_ticks.select(["golem_id", "tick", "at"]).append_column("until", until.cast(MOMENT))
