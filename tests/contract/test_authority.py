@@ -33,9 +33,12 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.storage.intake.quarantine_retry import retry
 from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.log import event_log
+from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW
+from tests.support.bardo_command import bardo
 from tests.support.log_queries import died
-from tests.support.spool_homes import KEY, OWNER_KEY, PUBLIC, SMALL, Place, found, line_of, lines, signed
+from tests.support.spool_homes import KEY, OWNER_KEY, PUBLIC, SMALL, Place, found, line_of, lines, opened, signed
 
 ROOT = Path(__file__).resolve().parents[2]
 STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
@@ -229,6 +232,28 @@ def test_a_writer_records_events_of_its_golem_but_not_of_its_owner(owned: Place)
         with pytest.raises(AuthorityError, match="RecordStruck is recorded by the owner, not by the writer"):
             writer.record(life_event("g-1", NOW, Struck(tick=1, why="x")))
         assert writer.record(died(1, "g-1")) == 1
+
+
+@pytest.mark.row("X-9")
+def test_verify_lists_the_events_of_an_older_home_that_would_be_refused_today(
+    owned: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(owned, "g-2", "owner-2")
+    left = life_event("g-1", NOW, Published(bundle_hash="b" * 64, entry_count=1, derivation_id="d"))
+    second, heir = birth("g-1", "owner-2"), birth("g-9", "owner-2", "b" * 64)
+    events = [left, revocation(), rotation(None), FORBIDDEN["golem *"], second, heir]
+    with monkeypatch.context() as older:
+        older.setattr(event_log, "check_authority", lambda *_, **__: None)
+        owned.log.record(events, NOW)
+    report = verify(owned.home)
+    assert set(report.counts) == {"bundle"}, "only the files of the bundle are missing"
+    refused = sorted(f"{event.kind} {event.event_id}" for event in events[2:])
+    assert sorted(listed.partition(":")[0] for listed in report.unaccepted) == refused
+    printed = bardo("verify", home=owned.home.root, expect=1)
+    assert printed.count("not accepted today") == len(refused)
+    assert "the rotation to key key-2 is not signed by the key before" in printed
+    owned.log.close()
+    assert send(opened(owned.home.root), CREDIT, key=KEY) == [], "the home stays in use"
 
 
 def test_every_kind_of_life_event_has_a_row_that_the_page_shows() -> None:

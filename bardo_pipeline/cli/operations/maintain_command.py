@@ -141,6 +141,7 @@ def verify_home(
             "files": report.files,
             "facts": report.facts,
             "gaps": [gap._asdict() for gap in report.gaps],
+            "unaccepted": report.unaccepted,
             "digest": report.digest,
         }
         print_json(facts, indent=True)
@@ -158,6 +159,8 @@ def _print(report: Report) -> None:
         say(f"{name:<24} {value:,}")
     for gap in report.gaps:
         say(f"gap                      golem {gap.golem_id}: ticks {gap.tick_from} to {gap.tick_to}")
+    for event in report.unaccepted:
+        say(f"not accepted today       {event}")
     say(f"digest of the fleet      {report.digest}")
     out.print("[bold]clean[/]" if report.clean else "[bold red]broken[/]")
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import AuthorityError, ClockError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, signed_message, verified
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Kind, LifeEvent
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 
 Door = Literal["spool", "writer", "home"]
 DOORS: tuple[Door, ...] = get_args(Door)
@@ -236,13 +237,13 @@ def ahead_of_clock(subject: str, observed_at: datetime | str, ahead: timedelta) 
     )
 
 
-def unaccepted(events: Sequence[LifeEvent], table: pa.Table) -> Iterator[tuple[LifeEvent, str]]:
-    """Yield each recorded event that would be refused today, with the reason. table: the same events (LIFE_SCHEMA).
+def unaccepted(events: Sequence[LifeEvent]) -> Iterator[tuple[LifeEvent, str]]:
+    """Yield each recorded event that would be refused today, with the reason.
 
     Door and proof of an event are not on record, so only its content decides.
     """
     owners = Owners()
-    owners.learn(table)
+    owners.learn(to_table((event for event in events if event.kind in OWNER_KINDS), LIFE_SCHEMA))
     for event in events:
         try:
             _check_golem(event)

@@ -41,6 +41,7 @@ class Report:
     counts : number of breaks by kind
     files : paths below the home of files with a break
     digest : version of the log and hash over all tips
+    unaccepted : recorded life events that the log would refuse today, with the reason; no breaks
     """
 
     breaks: tuple[Break, ...]
@@ -49,6 +50,7 @@ class Report:
     facts: dict[str, int]
     gaps: tuple[TickRange, ...]
     digest: str
+    unaccepted: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -64,6 +66,7 @@ class Findings:
     counts: Counter[str] = field(default_factory=Counter)
     files: set[str] = field(default_factory=set)
     facts: Counter[str] = field(default_factory=Counter)
+    unaccepted: list[str] = field(default_factory=list)
 
     def broken(
         self,
@@ -89,4 +92,4 @@ class Findings:
     def report(self, gaps: Sequence[TickRange], digest: str) -> Report:
         """Return the report, with breaks in the order of discovery."""
         breaks, files = tuple(self.first.values()), tuple(sorted(self.files))
-        return Report(breaks, dict(self.counts), files, dict(self.facts), tuple(gaps), digest)
+        return Report(breaks, dict(self.counts), files, dict(self.facts), tuple(gaps), digest, tuple(self.unaccepted))

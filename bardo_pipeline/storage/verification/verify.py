@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import BardoError, ConfigError, StoreError
+from bardo_pipeline.events.custody.authority import unaccepted
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, rings_after
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_columns import upcast
@@ -80,6 +81,7 @@ def _check_home(home: Home, expected_version: int | None, expected_digest: str |
             pins = pins_of(home)
         files = {pin.path: walk_table(pin, home.cycles.parent, findings) for pin in pins}
         life = _check_life(files.get(home.life, []), findings)
+        findings.unaccepted = [f"{event.kind} {event.event_id}: {reason}" for event, reason in unaccepted(life)]
         struck = frozenset((event.golem_id, event.struck.tick) for event in life if event.struck is not None)
         rows = Rows(findings, home.bucket_count, _check_rings(life, findings), struck)
         check_rows(files.get(home.cycles, []), rows)
