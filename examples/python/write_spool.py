@@ -2,6 +2,7 @@
 
     python write_spool.py SPOOL_FOLDER GOLEM_ID TICKS
 
+The operator records the golem's birth before: bardo golem birth GOLEM_ID --owner OWNER --at 2026-01-01
 docs/writing.md describes the protocol: write the file under a name that begins with a dot, sync it, rename it.
 """
 
@@ -40,20 +41,6 @@ def moment(tick: int) -> str:
     return (START + timedelta(minutes=tick)).isoformat()
 
 
-def birth(golem_id: str) -> dict:
-    """Return the birth of the golem. It has no event_id, because the log computes it."""
-    return {
-        "schema_version": 2, "kind": "GolemBorn", "golem_id": golem_id, "observed_at": moment(0),
-        "born": {
-            "owner_id": "owner-1", "generation": 0, "lineage_id": golem_id, "predecessor_id": None, "bundle_hash": None,
-            "credits_micros": 50_000_000, "reserve_micros": 5_000_000, "capital_micros": 50_000_000,
-            "lifespan_ticks": 5_000, "market": "example", "market_hash": "none", "policy_hash": "none",
-            "derivation_id": "none",
-            "traits": {"rebalance_threshold": 0.5, "range_half_width_ticks": 160, "forecast_memory": 0.9},
-        },
-    }  # fmt: skip
-
-
 def record(golem_id: str, tick: int, price: float, before: float) -> dict:
     """Return the record of a tick on which the golem observed a price and did nothing."""
     calm = {"pleasure": 0.0, "arousal": 0.0, "dominance": 0.0}
@@ -89,11 +76,10 @@ def record(golem_id: str, tick: int, price: float, before: float) -> dict:
 
 
 def main() -> None:
-    """Write the birth of a golem and its records along a random walk of the price."""
+    """Write the records of a golem along a random walk of the price."""
     spool, golem_id, ticks = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     chance = random.Random(golem_id)  # noqa: S311 - no secret depends on it
     price, lines = 2_000.0, []
-    drop(spool, f"{golem_id}.life.jsonl", [json.dumps(birth(golem_id))])
     for tick in range(1, ticks + 1):
         before, price = price, price * (1.0 + chance.gauss(0.0, 0.001))
         lines.append(json.dumps(record(golem_id, tick, price, before), separators=(",", ":")))

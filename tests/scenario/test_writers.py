@@ -24,7 +24,8 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW
 from tests.support.bardo_command import bardo
-from tests.support.spool_homes import KEY, PUBLIC, Place, opened
+from tests.support.log_queries import died
+from tests.support.spool_homes import KEY, PUBLIC, Place, line_of, opened
 
 pytestmark = pytest.mark.row("EV-4")
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,12 +58,12 @@ def built(package: str, target: Path, *options: str) -> Path:
 
 def lived(place: Place, command: list[str | Path]) -> None:
     """Check one life written by a writer: the log has every record in order, and verifies clean."""
+    bardo("golem", "birth", "g-1", "--owner", "me", "--at", "2026-01-01", home=place.home.root)
     done = subprocess.run([*command, place.home.spool, "g-1", str(TICKS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     taken = place.take()
-    assert [file.quarantined for file in taken] == [0, 0, 0, 0], place.refused()
+    assert [file.quarantined for file in taken] == [0, 0, 0], place.refused()
     assert [file.file for file in taken] == [
-        "g-1.life.jsonl",
         "g-1-00000100.jsonl",
         "g-1-00000200.jsonl",
         "g-1-00000230.jsonl",
@@ -98,12 +99,17 @@ def test_the_rust_signer_makes_signatures_that_the_spool_accepts(place: Place, t
     drafts.mkdir()
     writer = EXAMPLES / "python" / "write_spool.py"
     subprocess.run([sys.executable, writer, drafts, "g-1", "120"], check=True)
-    (drafts / "g-1.life.jsonl").unlink()
     for draft in sorted(drafts.iterdir()):
         done = subprocess.run([signer, tmp_path / "key", "key-1", "g-1", draft], capture_output=True, check=True)
         (place.home.spool / f"{draft.name}.sig").write_bytes(done.stdout)
         draft.rename(place.home.spool / draft.name)
     assert [file.written for file in place.take()] == [100, 20], place.refused()
+    death = drafts / "g-1.life.jsonl"
+    death.write_bytes(line_of(died(120, "g-1")) + b"\n")
+    done = subprocess.run([signer, tmp_path / "key", "key-1", "g-1", death], capture_output=True, check=True)
+    (place.home.spool / f"{death.name}.sig").write_bytes(done.stdout)
+    death.rename(place.home.spool / death.name)
+    assert [file.written for file in place.take()] == [1], place.refused()
     assert verify(place.home).clean
 
 

@@ -27,7 +27,7 @@ Recorder = Literal["golem", "owner", "home", "pipeline"]
 
 
 class Authority(NamedTuple):
-    """Who may record a kind of event, by which doors, and whose key signs it in the spool."""
+    """Rule of a kind of event: its recorder, its doors, and the parties whose key may sign it in the spool."""
 
     recorder: Recorder
     doors: tuple[Door, ...]

@@ -1,4 +1,4 @@
-//! Signs a file of records, line by line, with the golem's Ed25519 key.
+//! Signs a file of records or life events, line by line, with the Ed25519 key of the golem or of its owner.
 //!
 //!     sign-spool KEY_FILE KEY_ID GOLEM_ID FILE.jsonl > FILE.jsonl.sig
 //!

@@ -2,6 +2,7 @@
 //!
 //!     write-spool SPOOL_FOLDER GOLEM_ID TICKS
 //!
+//! The operator records the golem's birth before: bardo golem birth GOLEM_ID --owner OWNER --at 2026-01-01
 //! docs/writing.md describes the protocol: write the file under a name that begins with a dot, sync it, rename it.
 
 use std::env;
@@ -49,22 +50,6 @@ fn moment(tick: u64) -> String {
     format!("2026-01-{:02}T{:02}:{:02}:00Z", day + 1, minute / 60, minute % 60)
 }
 
-/// Return the birth of the golem. It has no event_id, because the log computes it.
-fn birth(golem_id: &str) -> String {
-    let (id, at) = (text(golem_id), moment(0));
-    format!(
-        concat!(
-            r#"{{"schema_version":2,"kind":"GolemBorn","golem_id":{id},"observed_at":"{at}","born":{{"owner_id":"owner-1","#,
-            r#""generation":0,"lineage_id":{id},"predecessor_id":null,"bundle_hash":null,"credits_micros":50000000,"#,
-            r#""reserve_micros":5000000,"capital_micros":50000000,"lifespan_ticks":5000,"market":"example","#,
-            r#""market_hash":"none","policy_hash":"none","derivation_id":"none","traits":{{"rebalance_threshold":0.5,"#,
-            r#""range_half_width_ticks":160,"forecast_memory":0.9}}}}}}"#
-        ),
-        id = id,
-        at = at
-    )
-}
-
 /// Return the record of a tick on which the golem observed a price and did nothing.
 fn record(golem_id: &str, tick: u64, price: f64, before: f64) -> String {
     let calm = r#"{"pleasure":0.0,"arousal":0.0,"dominance":0.0}"#;
@@ -108,7 +93,7 @@ fn record(golem_id: &str, tick: u64, price: f64, before: f64) -> String {
     )
 }
 
-/// Write the birth of a golem and its records along a random walk of the price.
+/// Write the records of a golem along a random walk of the price.
 fn main() -> io::Result<()> {
     let words: Vec<String> = env::args().collect();
     let [_, spool, golem_id, ticks] = words.as_slice() else {
@@ -116,7 +101,6 @@ fn main() -> io::Result<()> {
         std::process::exit(2);
     };
     let (spool, ticks) = (PathBuf::from(spool), ticks.parse::<u64>().map_err(io::Error::other)?);
-    drop_file(&spool, &format!("{golem_id}.life.jsonl"), &[birth(golem_id)])?;
     let (mut price, mut chance, mut lines) = (2000.0_f64, 0x9e37_79b9_7f4a_7c15_u64, Vec::new());
     for tick in 1..=ticks {
         chance ^= chance << 13;
