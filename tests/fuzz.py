@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -337,7 +337,8 @@ class Fuzz:
         for line in lines:
             model = verdict(line, self.limit)
             on_record = None if model is None else self.known.get(key(model))
-            if model is None or on_record not in (None, digest(model)):
+            unfit = model is not None and (model.golem_id == "*" or model.observed_at > NOW + timedelta(minutes=5))
+            if model is None or unfit or on_record not in (None, digest(model)):
                 refused[line] += 1
             elif on_record is not None:
                 repeated += 1
