@@ -37,6 +37,7 @@ from bardo_pipeline.cli.operations import (
     status_command,
     what_if_command,
 )
+from bardo_pipeline.cli.options import with_owner_option
 from bardo_pipeline.errors import BardoError, ConfigError
 
 app = Typer(
@@ -107,7 +108,7 @@ app.command()(fleet_commands.ui)
 @cache
 def command() -> Callable[[], object]:
     """Build all commands with their options; cached because it takes 0.1 s."""
-    return get_command(app)
+    return with_owner_option(get_command(app))
 
 
 def main() -> None:

@@ -19,13 +19,10 @@ app = Typer(
     no_args_is_help=True,
 )
 
-Owner = Annotated[str | None, Option(help="Owner of the library (default: the only owner of this home).")]
-
 
 @app.command("list")
 def list_(
     home: opt.Home = None,
-    owner: Owner = None,
     channel: Annotated[str | None, Option(help="Only entries from: death, pull, export, overflow or purchase.")] = None,
     kind: Annotated[str | None, Option(help="Only: insight, heuristic, warning or causal_link.")] = None,
     text: Annotated[str | None, Option(help="Only entries that contain this text.")] = None,
@@ -35,7 +32,7 @@ def list_(
 ) -> None:
     """List a library by confidence, with its seed kits and the playbooks of dead golems."""
     stores = open_context(home, embedder)
-    owner_id = queries.resolve_owner(stores, owner)
+    owner_id = queries.resolve_owner(stores)
     queries.refresh_library(stores)
     rows = queries.filter_library(queries.library_of(stores, owner_id), channel=channel, kind=kind, text=text)
     entries = (rows if limit is None else rows.slice(0, limit)).to_pylist()
@@ -65,13 +62,12 @@ def list_(
 def show(
     entry: opt.Entry,
     home: opt.Home = None,
-    owner: Owner = None,
     format: opt.Format = "table",
     embedder: opt.Embedder = None,
 ) -> None:
     """Show an entry, a seed kit or a dead golem's playbook, with its source and confirming golems."""
     stores = open_context(home, embedder)
-    owner_id = queries.resolve_owner(stores, owner)
+    owner_id = queries.resolve_owner(stores)
     queries.refresh_library(stores)
     kit = next((k for k in queries.kits_of(stores, owner_id) if entry and k["kit_id"].startswith(entry)), None)
     playbook = next((b for b in queries.playbooks_of(stores, owner_id) if b["golem_id"] == entry), None)
@@ -115,12 +111,11 @@ def buy(
     bundle: Annotated[str, Argument(help="Hash of an imported bundle, or a unique prefix.")],
     why: opt.Why,
     home: opt.Home = None,
-    owner: Owner = None,
     embedder: opt.Embedder = None,
 ) -> None:
     """Add the entries of an imported bundle at 30 % confidence, until the owner's golems confirm them."""
     stores = open_context(home, embedder)
-    _print_acquired(acquisitions.buy_bundle(stores, bundle, owner, why, now=now()), "bundle", "bought")
+    _print_acquired(acquisitions.buy_bundle(stores, bundle, why, now=now()), "bundle", "bought")
 
 
 @app.command()
@@ -129,7 +124,6 @@ def equip(
     entries: Annotated[list[str] | None, Argument(help="Entry ids, or unique prefixes.")] = None,
     kit: Annotated[str | None, Option(help="Published seed kit.")] = None,
     home: opt.Home = None,
-    owner: Owner = None,
     embedder: opt.Embedder = None,
 ) -> None:
     """Order entries or a seed kit, plus the library's default entries, for the owner's next golem.
@@ -137,7 +131,7 @@ def equip(
     The golem receives them at birth, in quarantine until its own outcomes confirm them.
     """
     stores = open_context(home, embedder)
-    order = acquisitions.order_kit(stores, entries or [], kit, owner, why, now=now())
+    order = acquisitions.order_kit(stores, entries or [], kit, why, now=now())
     say(
         f"order {order.number} of {order.owner_id}: {len(order.entries)} entries "
         f"in kit {order.bundle_hash[:16]} wait for the owner's next golem ({order.event_id})"

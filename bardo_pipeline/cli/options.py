@@ -1,15 +1,21 @@
-"""Options and arguments that commands share, imported as `opt`; the wall clock, and how a command opens its home."""
+"""Options and arguments that commands share, imported as `opt`; the wall clock, and how a command opens its home.
+
+Every command has --owner (`with_owner_option`). `open_context` and `open_log` open the home for the named owner. A
+command that acts on the whole home opens it by `root_of` or `open_whole`, which refuse a named owner.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Option, Typer
+from typer.main import get_command
 from typer.models import OptionInfo
 
 from bardo_pipeline.clock import utc_now
@@ -19,6 +25,7 @@ from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.storage import home as home_folder
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.owner_log import LogOfOwner, require_visible
 
 Home = Annotated[Path | None, Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")]
 
@@ -55,12 +62,66 @@ Entry = Annotated[str, Argument(help="Entry id, or a unique prefix.")]
 
 Why = Annotated[str, Option(help="Reason; recorded.")]
 
+OWNER = "BARDO_OWNER"
+"""Environment variable that names the owner for whom a command works, unless --owner does."""
+
+_given_owner: ContextVar[str | None] = ContextVar("given_owner", default=None)
+
+
+def with_owner_option(command: Any) -> Any:
+    """Add the option --owner to a command, or to all commands of a group, unless the command has one of its own."""
+    for inside in getattr(command, "commands", {}).values():
+        with_owner_option(inside)
+    if not hasattr(command, "commands") and all("--owner" not in parameter.opts for parameter in command.params):
+        command.params.extend(p for p in get_command(_owner_app).params if "--owner" in p.opts)
+    return command
+
+
+def _give_owner(value: str | None) -> str | None:
+    _given_owner.set(value)
+    return value
+
+
+_owner_app = Typer(add_completion=False)
+
+
+@_owner_app.command()
+def _work_for(
+    owner: Annotated[
+        str | None,
+        Option(
+            callback=_give_owner,
+            expose_value=False,
+            help=f"Work for this owner only (default: {OWNER}, else the whole home).",
+        ),
+    ] = None,
+) -> None:
+    """Declare the option that `with_owner_option` adds to all commands."""
+
+
+def named_owner() -> str | None:
+    """Return the owner for whom the command works: the option, else BARDO_OWNER; None for the whole home."""
+    return _given_owner.get() or os.environ.get(OWNER) or None
+
+
+def require_named(owner: str) -> None:
+    """Raise ConfigError if the command works for another owner."""
+    named = named_owner()
+    if named not in (None, owner):
+        raise ConfigError(f"owner {owner!r}: this command works for {named!r}: change --owner or {OWNER}")
+
+
 now = utc_now
 """The clock of all commands; a moment is only stored as the moment of recording."""
 
 
 def open_context(home: Path | None, embedder: str | None = None) -> DerivationContext:
-    """Open the active derivation of a home, or the one by `embedder`."""
+    """Open the active derivation of a home, or the one by `embedder`, for the named owner."""
+    return DerivationContext.open(root_for_owner(home), embedder=embedder, owner=named_owner())
+
+
+def open_whole(home: Path | None, embedder: str | None = None) -> DerivationContext:
+    """Open the active derivation of a whole home, or the one by `embedder`. Raises ConfigError for a named owner."""
     return DerivationContext.open(root_of(home), embedder=embedder)
 
 
@@ -73,9 +134,12 @@ def context_or_none(home: Path | None) -> DerivationContext | None:
 
 
 @contextmanager
-def open_log(home: Path | None) -> Iterator[EventLog]:
-    """Open the log of a home, and close it at the end."""
-    with EventLog(home_folder.Home.open(root_of(home))) as log:
+def open_log(home: Path | None, golem: str | None = None) -> Iterator[EventLog]:
+    """Open the log of a home for the named owner, and close it at the end. Raises QueryError for another's golem."""
+    opened, owner = home_folder.Home.open(root_for_owner(home)), named_owner()
+    with EventLog(opened) if owner is None else LogOfOwner(opened, owner=owner) as log:
+        if golem is not None:
+            require_visible(log, golem)
         yield log
 
 
@@ -105,5 +169,15 @@ def bounds_of(text: str | None) -> tuple[int, int]:
 
 
 def root_of(home: Path | None) -> Path:
-    """Return the home's folder: the option, else BARDO_HOME, else ./.bardo."""
+    """Return the folder of a home on which the whole command acts. Raises ConfigError for a named owner."""
+    owner = named_owner()
+    if owner is not None:
+        raise ConfigError(
+            f"this command acts on the whole home, not on owner {owner!r} alone: run it without --owner and {OWNER}"
+        )
+    return root_for_owner(home)
+
+
+def root_for_owner(home: Path | None) -> Path:
+    """Return a home's folder: option, BARDO_HOME or ./.bardo. The caller shows only the named owner's part."""
     return home.absolute() if home is not None else home_folder.home_root(os.environ)

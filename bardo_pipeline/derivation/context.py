@@ -27,8 +27,10 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.configuration_events import with_recorded_operations
 from bardo_pipeline.storage.log.embedding_table import EmbeddingLog
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.owner_log import LogOfOwner
 from bardo_pipeline.storage.log.snapshot import LogAsOf, LogOfGolems
 from bardo_pipeline.storage.projections.derivation_folders import Description, describe
+from bardo_pipeline.storage.projections.owner_projections import ProjectionsOfOwner
 from bardo_pipeline.storage.projections.projections import Projections
 
 DEFAULT_EMBEDDER = FIRST_EMBEDDER
@@ -46,6 +48,7 @@ class DerivationContext:
     as_of : view of the log to read; None for the whole log
     frozen : reason for which nothing may be derived; None if it may
     beside : a side derivation, not in force
+    owner : the owner to whom log and projections are limited; None for the whole home
     """
 
     home: Home
@@ -57,6 +60,7 @@ class DerivationContext:
     as_of: LogAsOf | LogOfGolems | None = None
     frozen: str | None = None
     beside: bool = False
+    owner: str | None = None
     _life: pa.Table | None = field(default=None, init=False)
     _life_seen: int | None = field(default=None, init=False)
     _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
@@ -65,20 +69,28 @@ class DerivationContext:
 
     @classmethod
     def open(
-        cls, root: Path, *, policy: Policy | None = None, embedder: str | None = None, beside: Path | None = None
+        cls,
+        root: Path,
+        *,
+        policy: Policy | None = None,
+        embedder: str | None = None,
+        beside: Path | None = None,
+        owner: str | None = None,
     ) -> Self:
         """Open a home with the derivation in force.
 
-        Raises NoHomeError without a home, EmbedderMismatch for the target embedder of an unfinished migration.
+        Raises NoHomeError without a home, QueryError for an unknown owner, EmbedderMismatch for the target embedder of
+        an unfinished migration.
 
         Parameters
         ----------
         policy : use this policy instead of the adopted one
         embedder : open the derivation of this embedder
         beside : folder of the projections, instead of the derivation's folder
+        owner : limit log and projections to this owner
         """
         home = Home.open(root)
-        log = EventLog(home, policy)
+        log = EventLog(home, policy) if owner is None else LogOfOwner(home, policy, owner=owner)
         seen, events = log.life_version, log.life()
         if policy is None:
             adopted, configured = (_of_kind(events, k) for k in ("DerivationAdopted", "ConfigurationAdopted"))
@@ -89,11 +101,20 @@ class DerivationContext:
             current = InForce(derivation_id(policy, embedder_version(name)), policy, name)
         _refuse_unfinished_migration(home, _of_kind(events, "DerivationAdopted"), embedder)
         folder = beside if beside is not None else home.derivation(current.derivation_id)
-        projections = Projections(folder, home.bucket_count, current.policy)
+        projections = _projections(folder, log, home.bucket_count, current.policy)
         identity = (current.policy, current.embedder, current.derivation_id)
-        context = cls(home, log, projections, *identity, frozen=current.frozen)
+        context = cls(home, log, projections, *identity, frozen=current.frozen, owner=owner)
         context._life, context._life_seen = events, seen
         return context
+
+    @cached_property
+    def whole(self) -> DerivationContext:
+        """The same derivation of the whole home. Only a view of the whole home is derived into."""
+        if self.owner is None:
+            return self
+        root, count = self.projections.root, self.home.bucket_count
+        log, projections = EventLog(self.home, self.policy), Projections(root, count, self.policy)
+        return replace(self, log=log, projections=projections, owner=None)
 
     @cached_property
     def embedding_log(self) -> EmbeddingLog:
@@ -174,6 +195,7 @@ class DerivationContext:
     @contextmanager
     def deriving(self) -> Iterator[None]:
         """Hold the lock for deriving into these projections. Raises DerivationError if they are frozen."""
+        assert self.owner is None, "a view of one owner is read, never derived into: use `whole`"
         if self.frozen is not None:
             raise DerivationError(self.frozen)
         self.projections.root.mkdir(parents=True, exist_ok=True)
@@ -188,6 +210,12 @@ class DerivationContext:
         golems = self.as_of.golems if isinstance(self.as_of, LogOfGolems) else None
         policy, name = self.policy, self.embedder_name
         return Description(self.derivation_id, policy.content, policy.hash, PASSES_EDITION, name, golems)
+
+
+def _projections(folder: Path, log: EventLog, bucket_count: int, policy: Policy) -> Projections:
+    if isinstance(log, LogOfOwner):
+        return ProjectionsOfOwner(folder, bucket_count, policy, owner=log.owner, golems=lambda: log.golems)
+    return Projections(folder, bucket_count, policy)
 
 
 def _of_kind(life: pa.Table, kind: str) -> pa.Table:

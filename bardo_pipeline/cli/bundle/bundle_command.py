@@ -16,14 +16,14 @@ from typer import Argument, Exit, Option, Typer
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.golem.golem_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
-from bardo_pipeline.cli.options import context_or_none, now, open_context
+from bardo_pipeline.cli.options import context_or_none, named_owner, now, open_context, open_whole, root_for_owner
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
-from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, bundle_folders, published_bundles
 from bardo_pipeline.errors import BundleError, ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance import bundle_files as parts
@@ -150,7 +150,7 @@ def import_(
     """Import a bundle from another home; check it completely before writing anything."""
     if (public is None and file is None) == (not unsigned):
         raise ConfigError("import needs a public key of the owner (--public HEX or --file PEM), or --unsigned")
-    stores = open_context(home)
+    stores = open_whole(home)
     public_key = None if unsigned else public_key_given(public, file)
     bundle, new = import_bundle(stores, read_bundle_files(source), public_key=public_key, now=now())
     outcome = "is imported" if new else "was here already"
@@ -159,15 +159,15 @@ def import_(
 
 @app.command()
 def sign(
-    owner: Annotated[str | None, Option(help="Owner of the key in --key.")] = None,
     key: Annotated[
-        Path | None, Option(help="PEM file with the owner's private key, if this home does not hold it.")
+        Path | None, Option(help="PEM file with the private key of --owner, if this home does not hold it.")
     ] = None,
     home: opt.Home = None,
 ) -> None:
     """Sign every published bundle that lacks a signature by its owner's current key, if that key is available."""
-    if (owner is None) != (key is None):
-        raise ConfigError("--owner and --key must be given together")
+    owner = named_owner()
+    if owner is None and key is not None:
+        raise ConfigError("--key is the key of one owner: give --owner too")
     keys = {owner: private_key_in(key)} if owner is not None and key is not None else {}
     signed = sign_all_bundles(open_context(home), keys, now=now())
     for bundle_hash, key_id in sorted(signed.items()):
@@ -191,10 +191,10 @@ def _policy(home: Path | None) -> Policy:
 def files_of(target: str, home: Path | None) -> dict[str, bytes]:
     """Read the files of the bundle at a path, or of a bundle of this home."""
     path = Path(target)
-    if path.exists():
+    if path.exists() and (named_owner() is None or not path.resolve().is_relative_to(root_for_owner(home).resolve())):
         return read_bundle_files(path)
     stores = open_context(home)
-    return bundle_files(stores.home.bundles / hash_of(stores, target))
+    return bundle_files(stores.home.bundles / hash_of(stores, path.name if path.exists() else target))
 
 
 def hash_of(stores: DerivationContext, target: str) -> str:
@@ -202,7 +202,7 @@ def hash_of(stores: DerivationContext, target: str) -> str:
     published = published_bundles(stores, [target])
     if target in published:
         return published[target]
-    matches = sorted(p.name for p in stores.home.bundles.glob("[!.]*") if p.is_dir() and p.name.startswith(target))
+    matches = [path.name for path in bundle_folders(stores) if path.name.startswith(target)]
     if len(matches) != 1 or not target:
         fact = f"{len(matches)} bundles match" if matches else "no bundle matches"
         raise QueryError(f"{target!r}: {fact}: `bardo bundle show` lists them")
@@ -248,7 +248,7 @@ def _histogram(counts: dict[int, int]) -> list[tuple[str, int, str]]:
 def _list(stores: DerivationContext, format: str) -> None:
     rows: list[tuple[Any, ...]] = []
     published = published_bundles(stores)
-    for path in sorted(p for p in stores.home.bundles.glob("[!.]*") if p.is_dir()):
+    for path in bundle_folders(stores):
         try:
             bundle = inspected(bundle_files(path), stores.policy.inheritance)
         except BundleError as error:

@@ -27,12 +27,11 @@ knowledge, share removed by inherited knowledge, rules per golem, bits removed p
 
 def negentropy(
     home: opt.Home = None,
-    owner: Annotated[str | None, Option(help="Only the clade of this owner.")] = None,
     folder: Annotated[Path, Option("--out", help="Output folder.")] = Path("eval") / "negentropy",
     json: opt.Json = False,
 ) -> None:
     """Measure the share of uncertainty about outcomes that a clade's knowledge removes, by generation."""
-    order = order_of_home(open_context(home), owner)
+    order = order_of_home(open_context(home))
     if not order.golems.num_rows:
         raise QueryError("no decision was judged yet: run a fleet for more ticks (`bardo run`)")
     trends = {clade: {**vars(trend), "verdict": trend.verdict} for clade, trend in order.trends.items()}

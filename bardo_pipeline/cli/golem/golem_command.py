@@ -12,7 +12,7 @@ from rich.panel import Panel
 from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import moment_of, now, open_context
+from bardo_pipeline.cli.options import moment_of, now, open_context, open_whole
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table, say
 from bardo_pipeline.derivation.death import testament_phrasing as phrasing
 from bardo_pipeline.derivation.death.death_queries import standing_of
@@ -52,7 +52,7 @@ def observe_golems(
         raise ConfigError(f"--clock {clock} is unknown: use market or wall")
     if at is not None and clock != "wall":
         raise ConfigError("--at needs --clock wall")
-    stores = open_context(home, embedder)
+    stores = open_whole(home, embedder)
     moment = now() if at is None else moment_of(at, "--at")
     silence_min = None if silence is None else timedelta(hours=silence)
     which = cast("Literal['market', 'wall'] | None", clock)
@@ -137,14 +137,13 @@ _SHOWN_ITEMS = 4
 
 def graveyard(
     home: opt.Home = None,
-    owner: Annotated[str | None, Option(help="Only golems of this owner.")] = None,
     lineage: Annotated[str | None, Option(help="Only golems in this golem's line of descent.")] = None,
     limit: Annotated[int, Option(min=1, help="Maximum number of deaths, latest first.")] = 20,
     json: opt.Json = False,
     embedder: opt.Embedder = None,
 ) -> None:
     """List dead golems: cause of death, earnings, entries left, bundle, heir, last words."""
-    dead_golems = graves(open_context(home, embedder), owner=owner, lineage=lineage)
+    dead_golems = graves(open_context(home, embedder), lineage=lineage)
     if json:
         print_json([asdict(grave) for grave in dead_golems])
         return

@@ -11,7 +11,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import bounds_of, now, open_context, root_of
+from bardo_pipeline.cli.options import bounds_of, now, open_context, require_named, root_for_owner
 from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
@@ -119,9 +119,9 @@ def credit(
     home: opt.Home = None,
 ) -> None:
     """Commit credit of an owner for automatic heirs; create the home if missing."""
-    root = root_of(home)
-    Home.create(root, Policy(), now())
-    balance = deaths.commit_credit(DerivationContext.open(root), owner, round(usdc * 1e6), why, now=now())
+    require_named(owner)
+    Home.create(root_for_owner(home), Policy(), now())
+    balance = deaths.commit_credit(open_context(home), owner, round(usdc * 1e6), why, now=now())
     out.print(f"owner {escape(owner)}: ${balance / 1e6:,.2f} of credit is committed to heirs")
 
 

@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import moment_of, now, open_context, require_born
+from bardo_pipeline.cli.options import moment_of, now, open_context, open_whole, require_born
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, progress_bar, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.ask import GolemMoment, ask, golem_moment
@@ -170,7 +170,7 @@ def similar(
     stores = open_context(home, embedder)
     require_born(stores, golem)
     episodes = stores.projections.growing("episodes")
-    if not episodes.digest().rows:
+    if not episodes.row_count:
         raise QueryError(
             f"there are no episodes of {stores.embedder_name} yet: `bardo run` or the curator job derives them"
         )
@@ -195,7 +195,7 @@ def drift(
     embedder: opt.Embedder = None,
 ) -> None:
     """Show checks of the embedding model against its recorded vectors; exit 1 if the newest is critical."""
-    stores = open_context(home, embedder)
+    stores = open_whole(home, embedder)
     if check:
         with spinner("embedding the reference texts", quiet=format == "json"):
             check_drift(stores, now=now())
@@ -253,7 +253,7 @@ def reembed_everything(
 
     If interrupted, the old model stays active; running the command again continues.
     """
-    stores = open_context(home)
+    stores = open_whole(home)
     with progress_bar(out, MofNCompleteColumn()) as progress:
         task = progress.add_task("opening the model", total=None)
 

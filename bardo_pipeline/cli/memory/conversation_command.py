@@ -9,11 +9,10 @@ from typing import Annotated
 from typer import Argument, Option, Typer, echo
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, now, open_log, root_of
+from bardo_pipeline.cli.options import format_option, now, open_log
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.storage.conversations.conversations import DEFAULT_SESSION, Conversations, conversation_tail
-from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.owner_log import golems_in_view
 
 app = Typer(help="Conversations of owners and golems, stored next to the log as JSON lines.")
 
@@ -30,7 +29,7 @@ def append(
 ) -> None:
     """Append a message to the active branch of a session; print its id when it is durable."""
     text = sys.stdin.read() if content == "-" else content
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         message = Conversations(log.home, log).append(golem, role, text, now(), session=session)
     echo(message.message_id)
 
@@ -48,12 +47,11 @@ def show(
     home: opt.Home = None,
 ) -> None:
     """Show the messages of a branch, with summaries instead of the messages they replace."""
-    place = Home.open(root_of(home))
-    if tail is not None and branch is None and not whole:
-        messages = list(conversation_tail(place, golem, tail, session=session))
-        torn = b""
-    else:
-        with EventLog(place) as log:
+    with open_log(home, golem) as log:
+        if tail is not None and branch is None and not whole:
+            messages = list(conversation_tail(log.home, golem, tail, session=session))
+            torn = b""
+        else:
             conversations = Conversations(log.home, log)
             messages = conversations.view(golem, session, branch=branch, whole=whole)[-(tail or 0) :]
             torn = conversations.session(golem, session).torn
@@ -84,7 +82,7 @@ def branch(
     home: opt.Home = None,
 ) -> None:
     """Start a branch after a message, or switch to a branch."""
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         Conversations(log.home, log).branch(golem, name, now(), behind=behind, session=session)
     echo(f"golem {golem}: session {session} continues in branch {name}")
 
@@ -98,7 +96,7 @@ def compact(
     home: opt.Home = None,
 ) -> None:
     """Replace older messages by a summary; move them to an archive file."""
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         covered = Conversations(log.home, log).compact(golem, summary, now(), keep=keep, session=session)
     echo(f"golem {golem}: a summary replaces {covered} messages of session {session}")
 
@@ -107,10 +105,10 @@ def compact(
 def list_(home: opt.Home = None) -> None:
     """List sessions with message count, branches and time of the last message."""
     with open_log(home) as log:
-        sessions = Conversations(log.home, log).sessions()
+        stored, visible = Conversations(log.home, log).sessions(), golems_in_view(log, None)
     rows = [
         (s.golem_id, s.name, s.count, ", ".join(f"{name}*" if name == s.active else name for name in s.heads),
          f"{s.last_at:%Y-%m-%d %H:%M}")
-        for s in sessions
+        for s in stored if visible is None or s.golem_id in visible
     ]  # fmt: skip
     print_table("Conversations", ["golem", "session", "lines", "branches", "last"], rows)

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option, Typer, echo
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import context_or_none, now, require_born, root_of
+from bardo_pipeline.cli.options import context_or_none, now, require_born, root_for_owner, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
@@ -30,7 +30,7 @@ def show(
     json: opt.Json = False,
 ) -> None:
     """Show every key: its active value, its value in the file, and the component that reads it."""
-    stated = stated_in(root_of(home), config)
+    stated = stated_in(root_for_owner(home), config)
     active, recorded = _active(context_or_none(home), golem)
     values, in_file = flat(active), stated.values
     if as_toml:
@@ -54,7 +54,7 @@ def show(
 @app.command()
 def check(config: opt.Config = None, home: opt.Home = None, json: opt.Json = False) -> None:
     """Validate the file and show its changes; exit 2 with file, key, value and cure if it is invalid."""
-    stated, stores = stated_in(root_of(home), config), context_or_none(home)
+    stated, stores = stated_in(root_for_owner(home), config), context_or_none(home)
     policy = Policy() if stores is None else stores.policy
     wanted, active = stated.complete(policy), _active(stores, None)[0]
     stated.policy(policy)

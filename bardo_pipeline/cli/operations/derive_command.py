@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, moment_of, now, open_context, root_of
+from bardo_pipeline.cli.options import format_option, moment_of, now, open_context, open_whole, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
@@ -18,6 +18,7 @@ from bardo_pipeline.derivation.versions import rebuild as versions
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log.owner_log import golems_in_view, require_visible
 from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
 
@@ -28,7 +29,7 @@ def derive(
     embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
-    context = open_context(home, embedder)
+    context = open_whole(home, embedder)
     with spinner("deriving") as on_step:
         derive_home(context, clock=now, marts=marts, on_step=on_step)
     cycles, version = context.projections.digest("cycles").rows, context.log.version
@@ -43,7 +44,7 @@ def rebuild(
     embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table again from the log, in a separate folder, and compare fingerprints; exit 1 on a difference."""
-    stores, moment = open_context(home, embedder), None if as_of is None else moment_of(as_of, "--as-of")
+    stores, moment = open_whole(home, embedder), None if as_of is None else moment_of(as_of, "--as-of")
     with spinner("deriving again") as on_step:
         comparisons = versions.rebuild(stores, now=now(), moment=moment, version=as_of_version, on_step=on_step)
     rows = [
@@ -100,8 +101,9 @@ def strike_record(
     A running fleet applies it from the golem's next cycle on.
     """
     stores = open_context(home, embedder)
-    _print_recorded(strike(stores, golem, tick, why, now=now()))
-    _derive_if(derive, stores)
+    require_visible(stores.log, golem)
+    _print_recorded(strike(stores.whole, golem, tick, why, now=now()), stores)
+    _derive_if(derive, stores.whole)
 
 
 def reorg_blocks(
@@ -121,13 +123,14 @@ def reorg_blocks(
     at its next tick.
     """
     stores = open_context(home, embedder)
+    require_visible(stores.log, golem)
     blocks = _bounds("--block-from", block_from, "--block-to", block_to)
     ticks = _bounds("--tick-from", tick_from, "--tick-to", tick_to)
-    _print_recorded(reorg(stores, golem, chain, blocks=blocks, ticks=ticks, now=now()))
-    depth, count = depth_after(stores, chain, golem)
+    _print_recorded(reorg(stores.whole, golem, chain, blocks=blocks, ticks=ticks, now=now()), stores)
+    depth, count = depth_after(stores.whole, chain, golem)
     window = stores.policy.reorg.window_blocks
     out.print(f"{chain}: reorgs in the last {window:,} blocks: {count}; an action counts from {depth} confirmations on")
-    _derive_if(derive, stores)
+    _derive_if(derive, stores.whole)
 
 
 def _bounds(first_name: str, first: int | None, last_name: str, last: int | None) -> tuple[int, int] | None:
@@ -138,13 +141,14 @@ def _bounds(first_name: str, first: int | None, last_name: str, last: int | None
     return first, last
 
 
-def _print_recorded(recorded: Recorded) -> None:
+def _print_recorded(recorded: Recorded, stores: DerivationContext) -> None:
     ticks = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in recorded.ticks)
     if not recorded.event_ids:
         out.print(f"golem {recorded.golem_id}: tick {ticks} is already left out; nothing is recorded")
     else:
         out.print(f"golem {recorded.golem_id}: tick {ticks} is left out ({', '.join(recorded.event_ids)})")
-    for event in recorded.heirs:
+    visible = golems_in_view(stores.log, None)
+    for event in (event for event in recorded.heirs if visible is None or event.golem_id in visible):
         assert event.withdrawn is not None, "a withdrawal event has its payload"
         entries = event.withdrawn.entry_ids
         out.print(f"heir {event.golem_id} loses {len(entries)} entries: {', '.join(entries)}")

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from typer import Argument, Option, Typer, echo
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import now, open_log
+from bardo_pipeline.cli.options import now, open_log, require_named
 from bardo_pipeline.cli.output.tables import day, out, print_json, print_rows, print_table, say
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
@@ -49,7 +49,7 @@ def register(
 ) -> None:
     """Register a golem's first key: from that tick on, only records signed by it are accepted."""
     public_key = public_key_given(public, file)
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         tick = _next_tick(log, golem, from_tick)
         new_id = key_id or key_id_of(public_key)
         _record(log, golem, KeyRegistered, key_id=new_id, public_key=public_key, tick_from=tick)
@@ -74,7 +74,7 @@ def rotate(
 ) -> None:
     """Replace the signing key from a tick on. The current key signs the change unless it is revoked."""
     public_key = public_key_given(public, file)
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         last = _newest(log.ring_of(golem))
         tick, new_id = _next_tick(log, golem, from_tick), key_id or key_id_of(public_key)
         message = rotation_message(golem, new_id, public_key, tick)
@@ -107,7 +107,7 @@ def revoke(
     home: opt.Home = None,
 ) -> None:
     """Revoke a key: from a tick on, records signed by it are refused."""
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         head = log.head_of(golem)
         tick, revoked = from_tick or head.highest + 1, key_id or _newest(log.ring_of(golem)).key_id
         _record(log, golem, KeyRevoked, key_id=revoked, tick_from=tick, why=why)
@@ -119,6 +119,7 @@ def revoke(
 @app.command("owner")
 def owner(owner: opt.Owner, public: Public = None, file: File = None, home: opt.Home = None) -> None:
     """Make or register the key that signs bundles of an owner's golems: made here, or a public key made elsewhere."""
+    require_named(owner)
     with open_log(home) as log:
         keys = OwnerKeys(log.home, log)
         if public is None and file is None:
@@ -133,6 +134,7 @@ def owner(owner: opt.Owner, public: Public = None, file: File = None, home: opt.
 @app.command("revoke-owner")
 def revoke_owner(owner: opt.Owner, why: opt.Why, home: opt.Home = None) -> None:
     """Revoke an owner's key; bundles that it signed need a new signature (`bardo bundle sign`)."""
+    require_named(owner)
     with open_log(home) as log:
         key = OwnerKeys(log.home, log).revoke(owner, why, now())
     say(f"owner {owner}: {key.key_id} is revoked")
@@ -145,7 +147,7 @@ def list_(
     format: opt.Format = "table",
 ) -> None:
     """List the recorded keys of golems."""
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         golems = [golem] if golem is not None else sorted(set(log.life("KeyRegistered")["golem_id"].to_pylist()))
         keys = [
             (name, key.key_id, key.public_key, key.tick_from, key.revoked_from)
@@ -228,7 +230,7 @@ seal_app = Typer(help="Sealed parts of records: one key per golem; destroying it
 @seal_app.command()
 def make(golem: opt.Golem, home: opt.Home = None) -> None:
     """Make a golem's key: from now on its reasoning and positions are accepted only sealed."""
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         key = SealKeys(log.home).make(log, golem, secrets.token_bytes(SECRET_BYTES), now())
     out.print(f"golem {golem}: sealed under {key.key_id} from now on")
     say(f"the key is in {SealKeys(log.home).path(golem)}; no backup holds it")
@@ -237,7 +239,7 @@ def make(golem: opt.Golem, home: opt.Home = None) -> None:
 @seal_app.command()
 def destroy(golem: opt.Golem, why: opt.Why, home: opt.Home = None) -> None:
     """Record the destruction of a golem's key and delete it: its sealed parts become unreadable."""
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         SealKeys(log.home).destroy(log, golem, why, now())
     out.print(f"golem {golem}: its key is destroyed; its sealed parts are unreadable")
 
@@ -249,7 +251,7 @@ def open_sealed(
     home: opt.Home = None,
 ) -> None:
     """Print the sealed parts of a record as JSON; needs the key."""
-    with open_log(home) as log:
+    with open_log(home, golem) as log:
         cycles = log.read_cycles(["tick", "sealed"], golems=[golem])
         rows = cycles.filter(pc.equal(cycles.column("tick"), tick)).to_pylist()
         if not rows:

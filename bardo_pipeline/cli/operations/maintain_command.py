@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, now, root_of
+from bardo_pipeline.cli.options import format_option, now, open_log, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
@@ -17,6 +17,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.owner_log import golems_in_view
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport
 from bardo_pipeline.storage.operations.retention import disk_bytes
@@ -39,15 +40,14 @@ def ticks(
     format: opt.Format = "table",
 ) -> None:
     """Query the tick index, cold tier included: newest ticks by golem, tier, regime, phase or outcome."""
-    opened = Home.open(root_of(home))
-    with EventLog(opened) as log:
-        index = TickIndex.open(opened, log)
+    with open_log(home) as log, EventLog(log.home) as whole:
+        golems, index = golems_in_view(log, golem), TickIndex.open(log.home, whole)
         if phases:
-            rows = index.phases(golems=golem, struck=struck)
+            rows = index.phases(golems=golems, struck=struck)
         else:
             required = True if acted else None
             rows = index.ticks(
-                golems=golem, tier=tier, regime=regime, phase=phase,
+                golems=golems, tier=tier, regime=regime, phase=phase,
                 has_action=required, has_outcome=required, limit=last, struck=struck,
             )  # fmt: skip
     records = rows.to_pylist()

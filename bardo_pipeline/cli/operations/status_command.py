@@ -15,7 +15,7 @@ from rich.table import Table
 from typer import Exit, Option, echo
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, now, open_context, root_of
+from bardo_pipeline.cli.options import format_option, named_owner, now, open_context, root_for_owner
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -36,7 +36,7 @@ def status(
     embedder: opt.Embedder = None,
 ) -> None:
     """Show the state of a home: log, lag, journals, spool, quarantine, verdicts, tables, exceeded thresholds."""
-    root, stores = root_of(home), open_context(home, embedder)
+    root, stores = root_for_owner(home), open_context(home, embedder)
     if stores.frozen is not None and format == "table":
         out.print(stores.frozen, style="yellow", soft_wrap=True)
     health = health_of(stores, now())
@@ -193,8 +193,9 @@ def watch(
 
     async def print_events() -> None:
         events = watched(
-            root_of(home), wanted, golems=golem, replay=replay, since=since, follow=follow, embedder=embedder
-        )
+            root_for_owner(home), wanted, golems=golem, replay=replay, since=since, follow=follow, embedder=embedder,
+            owner=named_owner(),
+        )  # fmt: skip
         async for event in events:
             echo(event.model_dump_json() if format == "json" else _line(event))
 

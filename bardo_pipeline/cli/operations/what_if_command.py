@@ -12,7 +12,7 @@ import orjson
 from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import now, open_context, root_of
+from bardo_pipeline.cli.options import now, open_whole, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions import side_derivations as derivations
@@ -71,7 +71,7 @@ def ask_what_if(
     if not hours <= _HOURS_MAX:
         raise ConfigError(f"--hours {hours:g} is invalid: give at most {_HOURS_MAX:,}")
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
-    stores = open_context(home)
+    stores = open_whole(home)
     if listed:
         _list(derivations.stored_derivations(stores), json)
         return

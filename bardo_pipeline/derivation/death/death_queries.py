@@ -207,7 +207,7 @@ def commit_credit(context: DerivationContext, owner_id: str, amount_micros: int,
     if amount_micros <= 0 or not why.strip():
         raise ConfigError("committed credit must be positive and have a reason: add --why")
     with context.home.lock("succession"):
-        number = 1 + context.life("CreditCommitted").num_rows
+        number = 1 + context.whole.life("CreditCommitted").num_rows
         credited = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
         moment = last_event_time(context) or datetime(1970, 1, 1, tzinfo=UTC)
         context.log.record([life_event(EVERY_GOLEM, moment, credited)], now)

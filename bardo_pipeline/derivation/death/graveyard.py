@@ -102,8 +102,8 @@ class GolemReport:
     succession: list[dict[str, Any]]
 
 
-def graves(context: DerivationContext, *, owner: str | None = None, lineage: str | None = None) -> list[Grave]:
-    """Return the dead golems, latest death first, of one owner or of the lineage of a golem if given.
+def graves(context: DerivationContext, *, lineage: str | None = None) -> list[Grave]:
+    """Return the dead golems, latest death first, only those of the lineage of a golem if given.
 
     Raises QueryError if the golem `lineage` is unknown.
     """
@@ -111,11 +111,7 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
     if lineage is not None:
         require_born(context, lineage, SHOW_THE_DEAD)
     lineage_id = births[lineage][0].lineage_id if lineage is not None else None
-    chosen = [
-        g
-        for g in deaths.keys() & births.keys()
-        if owner in (None, births[g][0].owner_id) and lineage_id in (None, births[g][0].lineage_id)
-    ]
+    chosen = [g for g in deaths.keys() & births.keys() if lineage_id in (None, births[g][0].lineage_id)]
     heirs = {birth.predecessor_id: g for g, (birth, _) in sorted(births.items())}
     published, testaments = published_bundles(context), _testaments(context, chosen)
     successions = standings(succession_steps(context, chosen))

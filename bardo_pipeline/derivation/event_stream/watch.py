@@ -45,6 +45,7 @@ from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log.owner_log import golems_in_view
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 
 _CHUNK = 1_000  # events built at a time
@@ -69,7 +70,7 @@ class Fabric:
         self._names = frozenset(
             n for n, family in EVENTS.items() if categories is None or family.category in categories
         )
-        self._golems = None if golems is None else frozenset(golems)
+        self.golems = golems
         self._neighbours, self._across = Neighbours(context.log), GapSteps(context)
         self._sources = {
             "life": Source("life", TableCommits(tuple(LIFE_LOG_SCHEMA.names), lambda: _open_life(context.home.life))),
@@ -132,7 +133,7 @@ class Fabric:
     def _matching(self, commit: Commit, emitted: Emitted, skipped: int) -> Iterator[GolemEvent]:
         """Yield the matching events of a commit after the first `skipped`."""
         for first in range(skipped, len(emitted), _CHUNK):
-            for place, event in emitted.events(first, first + _CHUNK, names=self._names, golems=self._golems):
+            for place, event in emitted.events(first, first + _CHUNK, names=self._names, golems=self.golems):
                 self._mark(commit.source, Mark(commit.version, place + 1))
                 yield event.model_copy(update={"position": str(self.place)})
         self._mark(commit.source, Mark(commit.version + 1))
@@ -188,6 +189,7 @@ async def watch(
     poll_seconds: float | None = None,
     policy: Policy | None = None,
     embedder: str | None = None,
+    owner: str | None = None,
 ) -> AsyncIterator[GolemEvent]:
     """Yield the events of a home: a replay of the newest, then new ones as they are written, each once.
 
@@ -199,11 +201,12 @@ async def watch(
     replay : number of newest events of all categories to search first (policy.fabric.replay_events)
     since : position of an event, to continue after it instead of a replay
     follow : wait for new events, polling the log every poll_seconds
+    owner : return only events of this owner's golems
     """
     root = home if isinstance(home, Path) else home.root
-    context = await asyncio.to_thread(DerivationContext.open, root, policy=policy, embedder=embedder)
+    context = await asyncio.to_thread(DerivationContext.open, root, policy=policy, embedder=embedder, owner=owner)
     rules = context.policy
-    fabric = Fabric(context, categories, golems)
+    fabric = Fabric(context.whole, categories, golems_in_view(context.log, golems))
     count = rules.fabric.replay_events if replay is None else replay
     events = fabric.newest(count) if since is None else fabric.behind(Place.parse(since))
     while True:
@@ -216,6 +219,7 @@ async def watch(
             return
         if waited:
             await asyncio.sleep(rules.fabric.poll_seconds if poll_seconds is None else poll_seconds)
+        fabric.golems = golems_in_view(context.log, golems)  # the owner may have more golems by now
         events = fabric.fresh()
 
 

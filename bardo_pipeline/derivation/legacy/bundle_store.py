@@ -16,6 +16,7 @@ from bardo_pipeline.errors import BundleError
 from bardo_pipeline.inheritance.bundle_files import FILE_BYTES_MAX, Bundle, read_bundle
 from bardo_pipeline.inheritance.bundle_inspection import is_hash
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log.owner_log import LogOfOwner
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> Path:
@@ -56,6 +57,14 @@ def bundle_files(folder: Path) -> dict[str, bytes]:
             raise BundleError(f"{path.name}: larger than {FILE_BYTES_MAX:,} bytes, which no bundle needs")
         files[path.name] = path.read_bytes()
     return files
+
+
+def bundle_folders(context: DerivationContext) -> list[Path]:
+    """Return the folders of the home's bundles by hash; in a view of one owner, those that the owner may see."""
+    folders, log = sorted(p for p in context.home.bundles.glob("[!.]*") if p.is_dir()), context.log
+    if not isinstance(log, LogOfOwner):
+        return folders
+    return [folder for folder in folders if log.ownership.sees_bundle(log.owner, folder.name)]
 
 
 def load_bundle(home: Home, bundle_hash: str) -> Bundle:

@@ -103,12 +103,12 @@ def export_entry(context: DerivationContext, golem_id: str, entry: str, why: str
     return Acquisition(event.event_id, owners_of(context)[golem_id], row["entry_id"])
 
 
-def buy_bundle(context: DerivationContext, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquisition:
+def buy_bundle(context: DerivationContext, bundle: str, why: str, *, now: datetime) -> Acquisition:
     """Record the purchase of an imported bundle, given by its hash or a prefix.
 
     Raises LibraryError for a bundle that was not imported or was left by a golem of the same owner.
     """
-    owner_id = resolve_owner(context, owner)
+    owner_id = resolve_owner(context)
     imports = context.life_fields("BundleImported", "bundle_hash", "from_golem_id").to_pylist()
     imported = {e["bundle_hash"]: e["from_golem_id"] for e in imports}
     hits = sorted(h for h in imported if bundle and h.startswith(bundle))
@@ -142,14 +142,14 @@ class KitOrder:
 
 
 def order_kit(
-    context: DerivationContext, entries: Sequence[str], kit: str | None, owner: str | None, why: str, *, now: datetime
+    context: DerivationContext, entries: Sequence[str], kit: str | None, why: str, *, now: datetime
 ) -> KitOrder:
     """Order library entries for the owner's next golem, together with the defaults of their archetypes.
 
     Entries and the seed kit are given by ids or prefixes; without either only the defaults are ordered. Raises
     LibraryError for an empty order and an unpublished kit, QueryError for unknown ids.
     """
-    owner_id = resolve_owner(context, owner)
+    owner_id = resolve_owner(context)
     refresh_library(context)
     rows = library_of(context, owner_id)
     entry_ids = {find_library_row(rows, owner_id, entry)["entry_id"] for entry in entries}

@@ -18,23 +18,19 @@ from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.inheritance.library.kits import as_entries
 
 
-def resolve_owner(context: DerivationContext, owner: str | None) -> str:
-    """Return the owner, by default the home's only one. Raises QueryError if unknown or ambiguous."""
+def resolve_owner(context: DerivationContext) -> str:
+    """Return the owner of the view, or the home's only one. Raises QueryError if there are several."""
     owners = sorted(set(owners_of(context).values()))
-    if owner is None and len(owners) == 1:
-        return owners[0]
-    if owner is None:
+    if context.owner is None and len(owners) != 1:
         raise QueryError(f"this home has {len(owners)} owners ({', '.join(owners[:4]) or 'none'}): give --owner")
-    if owner not in owners:
-        raise QueryError(f"no golem here belongs to owner {owner!r}; owners: {', '.join(owners[:4]) or 'none yet'}")
-    return owner
+    return context.owner or owners[0]
 
 
 def refresh_library(context: DerivationContext) -> None:
     """Derive grimoires and libraries up to the log, unless the derivation is frozen."""
     if context.frozen is None:
-        derive_curation(context)
-        derive_library(context)
+        derive_curation(context.whole)
+        derive_library(context.whole)
 
 
 def library_of(context: DerivationContext, owner: str) -> pa.Table:

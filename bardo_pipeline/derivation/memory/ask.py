@@ -89,7 +89,7 @@ def golem_moment(
 def check_derived(context: DerivationContext) -> None:
     """Raise QueryError if the embedder is not in force and has no derived tables."""
     current = in_force(context.life("DerivationAdopted")).embedder
-    if context.embedder_name != current and not context.projections.digest("cycles").rows:
+    if context.embedder_name != current and not context.projections.growing("cycles").row_count:
         raise QueryError(
             f"nothing is derived by {context.embedder_name} here: {current} is in force, and `bardo reembed` goes from "
             "one to the other"

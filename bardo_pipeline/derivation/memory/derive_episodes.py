@@ -24,6 +24,7 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.index.episode_index import EpisodeIndex
+from bardo_pipeline.storage.log.owner_log import golems_in_view
 
 _LIMIT_GROWTH = 8  # factor of the search limit when too few matches remain, because many episodes share a text
 
@@ -76,6 +77,7 @@ def _with_vectors(context: DerivationContext, episodes: pa.Table, now: datetime)
 
 def refresh_index(context: DerivationContext) -> int:
     """Add new episodes to the vector index, under a lock. Return the number of added rows."""
+    context = context.whole
     with context.home.lock(f"index-{context.projections.root.name}"):
         return episode_index(context).refresh(context.projections.growing("episodes"))
 
@@ -101,7 +103,7 @@ def similar_episodes(
     """
     text = check_question(text, context.policy.retrieval.question_bytes_max)
     (vector,) = context.embedder.embed([text])
-    index, golems, search_limit = episode_index(context), None if golem_ids is None else set(golem_ids), limit
+    index, golems, search_limit = episode_index(context), golems_in_view(context.log, golem_ids), limit
     left_out = context.left_out()
     while True:  # the index contains retracted and deletable episodes, so they are filtered after the search
         matches = index.search(vector, text=text, golem_ids=golems, limit=search_limit)

@@ -114,7 +114,7 @@ def _episodes(
 ) -> pa.Table:
     """Rank the episodes of the texts found by the index by relevance and retention (Ebbinghaus)."""
     table = context.projections.growing("episodes")
-    if not table.digest().rows:
+    if not table.row_count:
         return SEARCH_SCHEMA.empty_table()
     refresh_index(context)
     golem_ids, candidate_limit = None if golem_id is None else [golem_id], _CANDIDATES

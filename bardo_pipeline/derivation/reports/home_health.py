@@ -188,7 +188,7 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         silent_seconds=None if received.recorded_at is None else (now - received.recorded_at).total_seconds(),
         curation=_lag(context, "curation", lambda golem_id: curated_through(context, golem_id), curated_at, now),
         episodes=_lag(context, "episodes", episodes.done, committed_at(episodes.table), now),
-        journals=tuple(journals(context.home, now, context.policy.writer)),
+        journals=() if context.owner else tuple(journals(context.home, now, context.policy.writer)),
         leases=leases(context.home),
         spool=spool(context.home, now),
         quarantine=quarantined(context.home, received.day, now),

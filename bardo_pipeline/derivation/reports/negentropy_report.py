@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.derivation.incremental.record_queries import birth_rows
-from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.negentropy import Trend, order_of_golems, order_of_groups, trend
 
 
@@ -34,13 +33,9 @@ class Order:
     trends: dict[str, Trend]
 
 
-def order_of_home(context: DerivationContext, owner: str | None = None) -> Order:
-    """Measure order by golem, lineage and clade, of all owners or of one. Raises QueryError for an unknown owner."""
-    births = birth_rows(context)
-    wanted = {golem_id: born for golem_id, born in births.items() if owner in (None, born["owner_id"])}
-    if owner is not None and not wanted:
-        owners = ", ".join(sorted({born["owner_id"] for born in births.values()})) or "nobody"
-        raise QueryError(f"owner {owner}: no golem was born to it; owners here are {owners}")
+def order_of_home(context: DerivationContext) -> Order:
+    """Measure order by golem, lineage and clade."""
+    wanted = birth_rows(context)
     decisions = context.projections.growing("curation").read(golems=list(wanted))
     orders = order_of_golems(decisions, judged_outcomes(context, list(wanted)), context.policy)
     names = orders["golem_id"].to_pylist()

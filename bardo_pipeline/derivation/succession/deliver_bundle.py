@@ -38,7 +38,7 @@ class ChainOfLog:
 
     def known(self, tx_hashes: Collection[str]) -> set[str]:
         """Return those of these transactions that a record contains."""
-        actions = self._context.log.read_cycles(["actions"])["actions"].combine_chunks()
+        actions = self._context.whole.log.read_cycles(["actions"])["actions"].combine_chunks()
         recorded = pc.struct_field(pc.list_flatten(actions), "tx_hash")
         return set(pc.utf8_lower(recorded.drop_null()).unique().to_pylist()) & set(tx_hashes)
 
@@ -136,6 +136,6 @@ def give_bundle(context: DerivationContext, golem_id: str, bundle_hash: str, *, 
             if attempt + 1 == _ATTEMPTS:
                 raise
             continue
-        withdraw(context, now=now)  # its sources may have been retracted since the bundle was made
+        withdraw(context.whole, now=now)  # its sources may have been retracted since the bundle was made
         return offer, event.event_id
     raise AssertionError("the last attempt raises")

@@ -1,6 +1,6 @@
-"""Events about bundles and an owner's library: signing keys, waived warnings, imports, purchases, kit orders.
+"""Events about bundles and an owner's library: signing keys, waived warnings, imports, purchases, consents, kit orders.
 
-Events of owners' keys, purchases and kit orders concern the whole home (golem `*`). Source: INH-7, INH S14.
+Events of owners' keys, purchases, consents and kit orders concern the whole home (golem `*`). Source: INH-7, INH S14.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bardo_pipeline.events.life.override_events import Statement
-from bardo_pipeline.events.record.model import Name, Part, Text, Whole
+from bardo_pipeline.events.record.model import Name, Part, Spent, Text, Whole
 
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """An Ed25519 public key: 32 bytes in hex."""
@@ -85,6 +85,16 @@ class BundlePurchased(Part):
     bundle_hash: Name
     from_golem_id: Name
     entry_count: Whole
+    why: Statement
+
+
+class BundleConsented(Part):
+    """The owner of a bundle sells it to another owner of this home, whose golems may then receive or inherit it."""
+
+    owner_id: Name
+    bundle_hash: Name
+    to_owner_id: Name
+    price_micros: Spent
     why: Statement
 
 

@@ -54,6 +54,7 @@ Kind = Literal[
     "EntryPulled", "EntryExported", "BundlePurchased", "KitOrdered",
     "TestamentPhrased",
     "LoanGranted",
+    "BundleConsented",
 ]  # fmt: skip
 
 
@@ -136,9 +137,12 @@ class Published(Part):
 
 
 class Received(Part):
-    """Received knowledge by content hash: at birth, or later (then `Quarantined` has the details)."""
+    """Received knowledge by content hash: at birth, or later (then `Quarantined` has the details).
 
-    source: Literal["succession", "import", "replicant"]
+    source: purchase for a bundle of another owner of this home, at birth or later.
+    """
+
+    source: Literal["succession", "import", "replicant", "purchase"]
     from_golem_id: Name
     content_hash: Name
     entry_count: Whole
@@ -315,6 +319,7 @@ class LifeEvent(Part):
     instincts: Annotated[DefaultsInherited, PayloadOf("DefaultsInherited")] | None = None
     phrased: Annotated[Phrased, PayloadOf("TestamentPhrased")] | None = None
     granted: Annotated[LoanGranted, PayloadOf("LoanGranted")] | None = None
+    consented: Annotated[bundles.BundleConsented, PayloadOf("BundleConsented")] | None = None
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:
@@ -322,7 +327,8 @@ class LifeEvent(Part):
         present = [name for name in ATTRIBUTE_OF.values() if getattr(self, name) is not None]
         if present != [expected]:
             raise ValueError(f"{self.kind} carries {expected} and nothing else, not {', '.join(present) or 'nothing'}")
-        if (self.quarantined is not None) != (self.received is not None and self.received.source != "succession"):
+        source = "succession" if self.received is None else self.received.source
+        if source != "purchase" and (self.quarantined is not None) != (source != "succession"):
             raise ValueError("knowledge by import or from a replicant is quarantined, and no other knowledge is")
         return self
 

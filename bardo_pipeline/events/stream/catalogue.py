@@ -125,6 +125,7 @@ EVENTS: dict[str, Family] = {
     "EntryPulled": Family("memory", bundle_events.EntryPulled),
     "EntryExported": Family("memory", bundle_events.EntryExported),
     "BundlePurchased": Family("social", bundle_events.BundlePurchased),
+    "BundleConsented": Family("social", bundle_events.BundleConsented),
     "KitOrdered": Family("social", bundle_events.KitOrdered),
     "TestamentPhrased": Family("mortality", proposal_events.Phrased),
 }

@@ -100,6 +100,11 @@ class GrowingTable:
         text = self.table.facts().get("digest")
         return Digest(*orjson.loads(text)) if text else EMPTY
 
+    @property
+    def row_count(self) -> int:
+        """Number of valid rows."""
+        return self.digest().rows
+
     def _turn(self) -> int:
         """Return the number of repairs of the table."""
         return int(self.table.facts().get("turn", 0))

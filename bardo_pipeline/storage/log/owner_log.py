@@ -1,0 +1,156 @@
+"""The log as one owner sees it: its golems' records and life events, its own events, and those of the home.
+
+The life events that it records are limited likewise; records come by writers and the spool. Vectors are shared: they
+are keyed by the hash of a text, so only a reader who has the text gets its vector. Source: X-12; ADR 0065.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip
+from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.ownership import DECIDING_OWNERS, Ownership, is_of_owner, visible_events
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.append_only_table import Part
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.stream_heads import Head, TickRange
+
+
+def require_visible(log: EventLog, golem_id: str) -> None:
+    """Raise QueryError for a golem of another owner than that of the log's view."""
+    if isinstance(log, LogOfOwner) and golem_id not in log.golems:
+        raise QueryError(f"golem {golem_id}: owner {log.owner!r} has no golem of this name: `bardo graveyard` and "
+                         '`bardo sql "from dim_golem"` list its golems')  # fmt: skip
+
+
+def golems_in_view(log: EventLog, golem_ids: Iterable[str] | None) -> Collection[str] | None:
+    """Return these golems without those of other owners; all of the view for None; None for the whole log."""
+    if not isinstance(log, LogOfOwner):
+        return None if golem_ids is None else set(golem_ids)
+    return log.golems if golem_ids is None else log.golems.intersection(golem_ids)
+
+
+class LogOfOwner(EventLog):
+    """The log of a home, limited to one owner. Golems of other owners look as if they were never born.
+
+    Raises QueryError for an owner without golem, key and credit.
+    """
+
+    def __init__(self, home: Home, policy: Policy | None = None, *, owner: str) -> None:
+        super().__init__(home, policy)
+        self.owner = owner
+        self._seen: tuple[int, Ownership, frozenset[str]] | None = None
+        if owner not in self.ownership.owners:
+            raise QueryError(
+                f"no owner of this home is called {owner!r}: the operator lists the owners by "
+                '`bardo sql "from dim_golem"`'
+            )
+
+    @property
+    def ownership(self) -> Ownership:
+        """The owners of golems and bundles, up to the newest life event."""
+        return self._current()[1]
+
+    @property
+    def golems(self) -> frozenset[str]:
+        """The golems of the owner."""
+        return self._current()[2]
+
+    def _current(self) -> tuple[int, Ownership, frozenset[str]]:
+        version = super().life_version
+        if self._seen is None or self._seen[0] != version:
+            read = super().life
+            ownership = Ownership.of(pa.concat_tables([read(kind) for kind in DECIDING_OWNERS]))
+            self._seen = version, ownership, ownership.golems_of(self.owner)
+        return self._seen
+
+    def _visible(self, golems: Collection[str] | None) -> list[str]:
+        return sorted(self.golems if golems is None else self.golems.intersection(golems))
+
+    # reading
+
+    def read_cycles(
+        self,
+        columns: Sequence[str] | None = None,
+        since_version: int | None = None,
+        golems: Sequence[str] | None = None,
+        *,
+        until_version: int | None = None,
+    ) -> pa.Table:
+        """Read cycles of the owner's golems, or of some of them."""
+        return super().read_cycles(columns, since_version, self._visible(golems), until_version=until_version)
+
+    def cycles_in_parts(
+        self,
+        columns: Sequence[str],
+        since_version: int | None = None,
+        until_version: int | None = None,
+        golems: Sequence[str] | None = None,
+    ) -> Iterator[Part]:
+        """Read the cycles of `read_cycles` in parts by tick."""
+        return super().cycles_in_parts(columns, since_version, until_version, self._visible(golems))
+
+    def read_stretch(self, columns: Sequence[str], golems: Sequence[str], tick_from: int, tick_to: int) -> pa.Table:
+        """Read cycles of these golems between two ticks, without those of other owners."""
+        return super().read_stretch(columns, self._visible(golems), tick_from, tick_to)
+
+    def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
+        """Read the life events that the owner may see."""
+        golem_ids = pa.array(self._visible(None), pa.string())
+        return visible_events(super().life(kind, since_version), self.owner, golem_ids)
+
+    def heads(self) -> pa.Table:
+        """Return the heads of the owner's golems."""
+        rows = super().heads()
+        return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self._visible(None), pa.string())))
+
+    def gaps(self) -> tuple[TickRange, ...]:
+        """Return the missing ticks of the owner's golems."""
+        return tuple(gap for gap in super().gaps() if gap.golem_id in self.golems)
+
+    def head_of(self, golem_id: str) -> Head:
+        """Return the head of a golem's stream; an empty one for another owner's golem."""
+        return super().head_of(golem_id) if golem_id in self.golems else Head()
+
+    def tip(self, golem_id: str) -> Tip:
+        """Return the newest link of a golem's chain; the first one for another owner's golem."""
+        return super().tip(golem_id) if golem_id in self.golems else Tip()
+
+    def death_of(self, golem_id: str) -> int | None:
+        """Return the tick of the recorded death of one of the owner's golems."""
+        return super().death_of(golem_id) if golem_id in self.golems else None
+
+    def cause_of_death(self, golem_id: str) -> str | None:
+        """Return the cause of the recorded death of one of the owner's golems."""
+        return super().cause_of_death(golem_id) if golem_id in self.golems else None
+
+    def sealing(self) -> frozenset[str]:
+        """Return the owner's golems whose private parts must be sealed."""
+        return super().sealing() & self.golems
+
+    def ring_of(self, golem_id: str) -> KeyRing:
+        """Return the signing keys of a golem; none for another owner's golem."""
+        return super().ring_of(golem_id) if golem_id in self.golems else KeyRing(golem_id)
+
+    # writing
+
+    def record(
+        self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
+    ) -> int:
+        """Append events about the owner and its golems. Raises QueryError for any other event."""
+        born = {event.golem_id for event in events if event.born is not None} - self.ownership.golems.keys()
+        visible = self.golems | born
+        for event in events:
+            if not is_of_owner(event, self.owner, visible):
+                raise QueryError(
+                    f"golem {event.golem_id}: {event.kind} does not concern owner {self.owner!r} or a golem of that "
+                    "owner: record it without --owner and BARDO_OWNER"
+                )
+        return super().record(events, recorded_at, leased_golems)

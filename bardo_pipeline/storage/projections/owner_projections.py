@@ -1,0 +1,115 @@
+"""Projections as one owner sees them: each read returns the owner's rows only.
+
+The anonymous consensus is the same for all owners; single votes are visible to the owner whose golem cast them. The
+tables of a view are read, never derived into. Source: X-12; KAT (Lethe); ADR 0065.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
+from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
+from bardo_pipeline.storage.projections.table_specs import TABLES, TableSpec
+
+Keys = Callable[[], Collection[str]]
+"""The values of a column whose rows an owner may see, now."""
+
+
+class _GrowingOfOwner(GrowingTable):
+    def __init__(self, name: str, path: Path, spec: TableSpec, policy: Policy, column: str, keys: Keys) -> None:
+        super().__init__(name, path, spec, policy)
+        self._column, self._keys = column, keys
+        self._digest: tuple[int, Digest] | None = None
+
+    def _limited(self, only: ds.Expression | None) -> ds.Expression:
+        is_own = pc.field(self._column).isin(pa.array(sorted(self._keys()), pa.string()))
+        return is_own if only is None else is_own & only
+
+    def read(
+        self,
+        columns: list[str] | None = None,
+        since_version: int | None = None,
+        golems: Iterable[str] | None = None,
+        *,
+        only: ds.Expression | None = None,
+        hidden: bool = False,
+    ) -> pa.Table:
+        """Read the owner's valid rows; see GrowingTable."""
+        return super().read(columns, since_version, golems, only=self._limited(only), hidden=hidden)
+
+    def taken_back(
+        self,
+        columns: list[str] | None = None,
+        since_version: int | None = None,
+        golems: Iterable[str] | None = None,
+        *,
+        only: ds.Expression | None = None,
+    ) -> pa.Table:
+        """Read the owner's retracted rows; see GrowingTable."""
+        return super().taken_back(columns, since_version, golems, only=self._limited(only))
+
+    @property
+    def row_count(self) -> int:
+        """Number of the owner's valid rows."""
+        return self.read([self._column]).num_rows
+
+    def digest(self) -> Digest:
+        """Return the digest of the owner's valid rows."""
+        version = self.table.version
+        if self._digest is None or self._digest[0] != version:
+            self._digest = version, Digest.of(self.read())
+        return self._digest[1]
+
+
+class _ReplaceableOfOwner(ReplaceableTable):
+    def __init__(self, name: str, path: Path, spec: TableSpec, bucket_count: int, keys: Keys) -> None:
+        super().__init__(name, path, spec, bucket_count)
+        self._keys = keys
+
+    def read(self, buckets: Iterable[int] | None = None, *, only: Iterable[str] | None = None) -> pa.Table:
+        """Read the owner's rows; see ReplaceableTable."""
+        keys = set(self._keys())
+        return super().read(buckets, only=keys if only is None else keys.intersection(only))
+
+    def digest(self) -> Digest:
+        """Return the digest of the owner's rows."""
+        return Digest.of(self.read())
+
+
+class ProjectionsOfOwner(Projections):
+    """The tables of one derivation, limited to one owner.
+
+    Parameters
+    ----------
+    golems : returns the golems of the owner
+    """
+
+    def __init__(self, root: Path, bucket_count: int, policy: Policy, *, owner: str, golems: Keys) -> None:
+        super().__init__(root, bucket_count, policy)
+        self._owner, self._golems = owner, golems
+
+    def _table(self, name: str) -> GrowingTable | ReplaceableTable:
+        spec, path = TABLES[name], self.root / name
+        if name in self._open or spec.key[0] == "proposition_id":
+            return super()._table(name)
+        if spec.grows:
+            column = "golem_id" if "golem_id" in spec.schema.names else "vote_id"
+            keys = self._golems if column == "golem_id" else self._votes
+            self._open[name] = _GrowingOfOwner(name, path, spec, self._policy, column, keys)
+        else:
+            keys = self._golems if spec.key[0] == "golem_id" else lambda: (self._owner,)
+            self._open[name] = _ReplaceableOfOwner(name, path, spec, self.bucket_count, keys)
+        return self._open[name]
+
+    def _votes(self) -> Collection[str]:
+        causes = self.growing("vote_causes").read(["vote_id"])
+        votes: list[str] = causes["vote_id"].to_pylist()
+        return votes
