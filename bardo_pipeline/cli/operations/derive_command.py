@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, moment_of, now, open_context, open_whole, root_of
+from bardo_pipeline.cli.options import format_option, moment_of, named_owner, now, open_context, open_whole, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
@@ -21,6 +21,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.owner_log import golems_in_view, require_visible
 from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
+from bardo_pipeline.storage.warehouse.owner_database import query_of_owner
 
 
 def derive(
@@ -80,8 +81,14 @@ def sql(
     format: Annotated[str, format_option("table", "csv", "json", help="table, csv or json.")] = "table",
     limit: Annotated[int | None, Option(min=1, help="Maximum number of rows.")] = None,
 ) -> None:
-    """Query the DuckDB warehouse."""
-    names, rows = build.query(Home.open(root_of(home)), query, limit)
+    """Query the DuckDB warehouse; for a named owner, a database of that owner's rows."""
+    owner = named_owner()
+    if owner is None:
+        names, rows = build.query(Home.open(root_of(home)), query, limit)
+    else:
+        stores = open_context(home)
+        propositions = stores.projections.read("consensus")["proposition_id"].to_pylist()
+        names, rows = query_of_owner(stores.home, owner, propositions, query, limit)
     print_rows(None, names, rows, format)
 
 

@@ -1,7 +1,8 @@
 """Projections as one owner sees them: each read returns the owner's rows only.
 
-The anonymous consensus is the same for all owners; single votes are visible to the owner whose golem cast them. The
-tables of a view are read, never derived into. Source: X-12; KAT (Lethe); ADR 0065.
+Votes are visible to the owner whose golem cast them. The consensus on a proposition is visible to an owner whose golems
+voted on it, and to all once golems of two owners did: one voice alone is not anonymous. The tables of a view are read,
+never derived into. Source: X-12; KAT (Lethe); ADR 0065.
 """
 
 from __future__ import annotations
@@ -98,18 +99,31 @@ class ProjectionsOfOwner(Projections):
 
     def _table(self, name: str) -> GrowingTable | ReplaceableTable:
         spec, path = TABLES[name], self.root / name
-        if name in self._open or spec.key[0] == "proposition_id":
-            return super()._table(name)
+        if name in self._open:
+            return self._open[name]
         if spec.grows:
             column = "golem_id" if "golem_id" in spec.schema.names else "vote_id"
             keys = self._golems if column == "golem_id" else self._votes
             self._open[name] = _GrowingOfOwner(name, path, spec, self._policy, column, keys)
         else:
-            keys = self._golems if spec.key[0] == "golem_id" else lambda: (self._owner,)
-            self._open[name] = _ReplaceableOfOwner(name, path, spec, self.bucket_count, keys)
+            of_key: dict[str, Keys] = {
+                "golem_id": self._golems,
+                "owner_id": lambda: (self._owner,),
+                "proposition_id": self._propositions,
+            }
+            self._open[name] = _ReplaceableOfOwner(name, path, spec, self.bucket_count, of_key[spec.key[0]])
         return self._open[name]
 
     def _votes(self) -> Collection[str]:
         causes = self.growing("vote_causes").read(["vote_id"])
         votes: list[str] = causes["vote_id"].to_pylist()
         return votes
+
+    def _propositions(self) -> Collection[str]:
+        whole = Projections(self.root, self.bucket_count, self._policy)
+        causes = whole.growing("vote_causes").read(["vote_id", "owner_id"])
+        cast = whole.growing("votes").read(["vote_id", "proposition_id"]).join(causes, "vote_id", join_type="inner")
+        voters: dict[str, set[str]] = {}
+        for proposition, owner in zip(cast["proposition_id"].to_pylist(), cast["owner_id"].to_pylist(), strict=True):
+            voters.setdefault(proposition, set()).add(owner)
+        return [name for name, owners in voters.items() if self._owner in owners or len(owners) > 1]

@@ -143,13 +143,14 @@ def _checkpointed(draft: Path) -> tuple[dict[str, int], datetime | None]:
         assert not views, f"the warehouse would read outside itself: {views}"
         rows: dict[str, int] = {}
         moments: list[datetime] = []
-        for name in _tables(connection):
+        for name in marts_of(connection):
             ((rows[name], as_of),) = connection.execute(f'select count(*), max(as_of) from "{name}"').fetchall()  # noqa: S608
             moments += [] if as_of is None else [as_of.replace(tzinfo=UTC)]
     return rows, max(moments, default=None)
 
 
-def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+def marts_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the names of all marts in the connection's databases."""
     rows = connection.execute("select table_name from duckdb_tables() where not internal order by all").fetchall()
     return [name for (name,) in rows]
 
@@ -171,24 +172,32 @@ def query(home: Home, sql: str, limit: int | None = None) -> tuple[list[str], li
 
     limit: maximum number of rows. Raises QueryError if there is no warehouse or DuckDB rejects the SQL.
     """
-    if not home.warehouse.exists():
-        raise QueryError(f"there is no warehouse in {home.root} yet: run `bardo run` or `bardo demo`")
-    # `duckdb.connect(path)` would return the process's open database of that path, even after the file was replaced.
     with duckdb.connect(":memory:") as connection:
-        try:
-            connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
-        except duckdb.Error as error:
-            raise QueryError(f"{home.warehouse} cannot be read; `bardo run` builds it again: {error}") from error
+        attach(connection, home)
         connection.execute("use warehouse")
         connection.execute("set enable_external_access = false")
         connection.execute("set python_enable_replacements = false")
-        return _answer(connection, sql, limit)
+        return answer(connection, sql, limit)
 
 
-def _answer(
+def attach(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Attach the warehouse read-only. Raises QueryError if there is none, or if it cannot be read.
+
+    `duckdb.connect(path)` would return the process's open database of that path, even after the file was replaced.
+    """
+    if not home.warehouse.exists():
+        raise QueryError(f"there is no warehouse in {home.root} yet: run `bardo run` or `bardo demo`")
+    try:
+        connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
+    except duckdb.Error as error:
+        raise QueryError(f"{home.warehouse} cannot be read; `bardo run` builds it again: {error}") from error
+
+
+def answer(
     connection: duckdb.DuckDBPyConnection, sql: str, limit: int | None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    tables = _tables(connection)
+    """Run SQL and return column names and rows. Raises QueryError if DuckDB rejects it."""
+    tables = marts_of(connection)
     try:
         cursor = connection.execute(sql)
         if cursor is None:

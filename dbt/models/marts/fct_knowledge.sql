@@ -35,7 +35,7 @@ faded as (
     from aged
 )
 select
-    golem_id, entry_id, kind, source, category, domain, text,
+    golem_id, owner_id, entry_id, kind, source, category, domain, text,
     chain, protocol, pair, action_type, regime, anomaly_band, gas_band, metric,
     cause, effect, lag_ticks,
     provenance, origin_golem_id, generation, is_anti_knowledge, is_bloodstain,
@@ -52,5 +52,5 @@ select
     end as effect_unit,
     evidence_count, own_count, validations, contradictions, created_cycle, created_at, validated_at,
     as_of
-from faded
+from faded left join {{ ref('stg_owners') }} using (golem_id)
 order by golem_id, entry_id

@@ -1,7 +1,7 @@
 with counted as (
     -- A suppressed tick is counted with T0 (canon 28).
     select
-        golem_id, observed_at::date as day, if(tier = 'suppress', 'T0', tier) as tier,
+        golem_id, owner_id, observed_at::date as day, if(tier = 'suppress', 'T0', tier) as tier,
         count(*) as ticks,
         count(*) filter (tier = 'suppress') as ticks_suppressed,
         sum(inference_micros)::bigint as inference_micros,
@@ -11,7 +11,7 @@ with counted as (
     group by all
 )
 select
-    golem_id, day, tier, ticks, ticks_suppressed,
+    golem_id, owner_id, day, tier, ticks, ticks_suppressed,
     ticks / sum(ticks) over (partition by golem_id, day) as tick_share,
     inference_micros, gas_micros, total_cost_micros, as_of
 from counted cross join {{ ref('stg_as_of') }}

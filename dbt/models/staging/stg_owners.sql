@@ -1,0 +1,1 @@
+select golem_id, owner_id from {{ ref('stg_births') }}
