@@ -17,6 +17,7 @@ from bardo_pipeline.derivation.active_derivation import FIRST_EMBEDDER, InForce,
 from bardo_pipeline.errors import DerivationError, EmbedderMismatch
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF
 from bardo_pipeline.events.life.override_events import OVERRIDES, Overrides
+from bardo_pipeline.events.life.ownership import DECIDING_OWNERS, Ownership
 from bardo_pipeline.events.life.proposal_events import Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrivals
 from bardo_pipeline.events.life.retractions import WITHDRAWALS, LeftOut
@@ -163,6 +164,10 @@ class DerivationContext:
     def left_out(self) -> LeftOut:
         """Return all retractions of the log, also for a view of an earlier time."""
         return self._fold(WITHDRAWALS, LeftOut.of, self.log)
+
+    def ownership(self) -> Ownership:
+        """Return the owners of all golems and bundles, also for a view of one owner."""
+        return self.whole._fold(DECIDING_OWNERS, Ownership.of, self.whole.log)
 
     def overrides(self) -> Overrides:
         """Return the overrides. They are recorded before their cycle closes, so read the closed cycles first."""

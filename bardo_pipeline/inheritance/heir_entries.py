@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.playbook import entry_ids, threshold_rules, thresholds
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
 from bardo_pipeline.curator.state.grimoire_state import from_table
@@ -19,25 +20,44 @@ from bardo_pipeline.events.life.succession_events import Default
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import attenuated, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import int_column, with_columns
 from bardo_pipeline.inheritance.bundle_files import Bundle
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, with_fade_time
 from bardo_pipeline.policy import Policy
 
 
 def inherited_entries(
-    bundle: Bundle, heir_id: str, policy: Policy, withdrawn: frozenset[str] = frozenset()
+    bundle: Bundle,
+    heir_id: str,
+    policy: Policy,
+    withdrawn: frozenset[str] = frozenset(),
+    *,
+    bought: bool = False,
 ) -> pa.Table:
     """Return the heir's entries at birth: ENTRY_SCHEMA sorted by entry. BundleError if the entries cannot be read.
 
-    The entries of a bundle are attenuated already. withdrawn: ids of entries in the bundle that the heir does not get
-    (canon 20).
+    The entries of a bundle are attenuated already.
+
+    Parameters
+    ----------
+    withdrawn : ids of entries in the bundle that the heir does not get (canon 20)
+    bought : the bundle is another owner's: no entry exceeds the confidence of a purchase (canon 3)
     """
     crossed = bundle.entries()
     if withdrawn:
         is_withdrawn = pc.is_in(crossed["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string()))
         crossed = crossed.filter(pc.invert(is_withdrawn))
+    if bought:
+        crossed = with_columns(crossed, confidence_ppm=purchased_ppm(crossed, policy))
     named = crossed.append_column("golem_id", pa.repeat(heir_id, crossed.num_rows))
     return as_inherited(named, policy)
+
+
+def purchased_ppm(crossed: pa.Table, policy: Policy) -> Int64Array:
+    """Return the confidence of bought entries in ppm: 0.3 x 0.85^(crossings - 1), at most the entry's own."""
+    crossings = np.maximum(int_column(crossed, "generation"), 1)
+    limit = ppm(policy.library.purchase_confidence) * policy.inheritance.attenuation ** (crossings - 1)
+    return np.minimum(np.rint(limit).astype(np.int64), int_column(crossed, "confidence_ppm"))
 
 
 def as_inherited(crossed: pa.Table, policy: Policy) -> pa.Table:

@@ -1,4 +1,4 @@
-"""`bardo bundle checks | waive | rank | give`: failed expectations and waivers; a bundle for a living golem."""
+"""`bardo bundle checks | waive | rank | give | consent`: expectations and waivers; a bundle for a living golem."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, pr
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.legacy.bundle_sales import consent
 from bardo_pipeline.derivation.legacy.warning_waivers import BundleFailure, bundle_failures, record_waiver
 from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give_bundle, preview_offer
 from bardo_pipeline.errors import ConfigError, QueryError
@@ -138,6 +139,22 @@ def give_(
     title = f"{offer.received.from_golem_id} to {to} as of tick {offer.way.tick_seen}"
     print_table(title, ["turn", "verdict", "surprise", "enters_at", "entry", "why", "text"], cells)
     _print_offer(offer, event_id, cycle, cycle * stores.policy.curator.cycle_ticks)
+
+
+def consent_to_sale(
+    target: Annotated[str, Argument(help="Bundle hash of this home (or a unique prefix) or dead golem.")],
+    to: Annotated[str, Option("--to", help="Owner who may receive it.")],
+    why: opt.Why,
+    price: Annotated[float, Option(min=0.0, help="Price in dollars; recorded.")] = 0.0,
+    home: opt.Home = None,
+) -> None:
+    """Consent to sell a bundle to another owner, whose golems may then receive or inherit it at 30 % confidence."""
+    stores = open_context(home)
+    sale, is_new = consent(stores, hash_of(stores, target), to, round(price * 1e6), why, now=now())
+    known = "" if is_new else "; this is on record already"
+    say(
+        f"owner {sale.owner_id} sells bundle {sale.bundle_hash[:16]} to {to} for ${sale.price_micros / 1e6:,.2f}{known}"
+    )
 
 
 def _print_offer(offer: Offer, event_id: str | None, cycle: int, closes: int) -> None:

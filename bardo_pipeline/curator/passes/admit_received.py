@@ -129,7 +129,8 @@ def _as_entries(chosen: pa.Table, arrival: Arrival) -> pa.Table:
     """Convert entries of a bundle to rows of the golem's grimoire (ENTRY_SCHEMA)."""
     count = chosen.num_rows
     columns = {name: chosen[name] for name in ENTRY_SCHEMA.names if name in chosen.column_names}
-    constants = {"golem_id": arrival.golem_id, "status": "candidate", "provenance": arrival.source}
+    provenance = "import" if arrival.source == "purchase" else arrival.source
+    constants = {"golem_id": arrival.golem_id, "status": "candidate", "provenance": provenance}
     columns |= {name: pa.array([value] * count, pa.string()) for name, value in constants.items()}
     missing = [f for f in ENTRY_SCHEMA if f.name not in columns]
     columns |= {f.name: pa.nulls(count, f.type) if f.nullable else pa.array([0] * count, f.type) for f in missing}

@@ -65,7 +65,7 @@ def verdicts(
     arriving : pa.Table, CROSSING_SCHEMA, one row per entry of the bundle
     held : pa.Table, ENTRY_SCHEMA, the recipient's grimoire; quarantined entries count as held
     at_us : int, time of comparison, UTC microseconds
-    source : "import" or "replicant"; a replicant is expected to deviate, so its entries are never anomalous (INH S7.6)
+    source : "import", "purchase" (another owner's bundle, canon 3) or "replicant"; a replicant is expected to deviate, so its entries are never anomalous (INH S7.6)
     unproven : ids of entries with refuted claims about the chain
     """
     known = comparable_entries(held)
@@ -116,7 +116,9 @@ def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) ->
     crossings: the number of inheritances of an entry, at least 1 (canon 2).
     """
     rules = policy.reception
-    base = rules.replicant_confidence if source == "replicant" else rules.import_confidence
+    base = {"replicant": rules.replicant_confidence, "purchase": policy.library.purchase_confidence}.get(
+        source, rules.import_confidence
+    )
     crossings = np.maximum(int_column(arriving, "generation"), 1)
     confidence_max = np.rint(ppm(base) * policy.inheritance.attenuation ** (crossings - 1)).astype(np.int64)
     zeros = pa.array(np.zeros(arriving.num_rows, np.int64))

@@ -28,6 +28,7 @@ from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, without_retracted
+from bardo_pipeline.derivation.legacy.bundle_sales import bought_at_birth
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.override_events import Overrides
 from bardo_pipeline.events.life.proposal_events import Proposed
@@ -215,6 +216,7 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
     births = queries.rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
     births_by_golem = {row["golem_id"]: row for row in births.to_pylist()}
     instincts = Instincts.of(context.life("DefaultsInherited"))
+    bought = bought_at_birth(context, [golem_id for golem_id in golem_ids if golem_id not in state.done])
     for golem_id in sorted(golem_ids):
         birth = births_by_golem.get(golem_id)
         base = birth["born"]["traits"]["rebalance_threshold"] if birth else context.policy.playbook.rebalance_threshold
@@ -224,7 +226,8 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
             if bundle_hash is not None:
                 withdrawn = state.left_out.entries(golem_id)
                 bundle = load_bundle(context.home, bundle_hash)
-                inherited = inherited_entries(bundle, golem_id, context.policy, withdrawn)
+                is_bought = golem_id in bought
+                inherited = inherited_entries(bundle, golem_id, context.policy, withdrawn, bought=is_bought)
             state.begin_life(
                 golem_id, at=birth["observed_at"], base_threshold=base, inherited=inherited, bundle_hash=bundle_hash,
                 instincts=instincts,

@@ -323,12 +323,16 @@ def _withdrawn_already(context: DerivationContext) -> defaultdict[str, dict[str,
 
 
 def _heirs(context: DerivationContext, births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """Return by golem the receivers of its knowledge, with bundle hashes: heirs, golems that were given its bundle, and
-    golems equipped with a kit that contains rules it left to the library."""
+    """Return by golem the receivers of its knowledge, with bundle hashes: heirs, buyers, golems that were given its bundle,
+    and golems equipped with a kit that contains rules it left to the library."""
     receivers: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for golem_id, birth in births.items():
         if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
             receivers[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
+    sales = context.life_fields("KnowledgeReceived", "source", "from_golem_id", "content_hash").to_pylist()
+    for sale in sales:
+        if sale["source"] == "purchase":
+            receivers[sale["from_golem_id"]].append((sale["golem_id"], sale["content_hash"]))
     kits = set(context.life_fields("KitOrdered", "bundle_hash")["bundle_hash"].to_pylist())
     for delivery in context.arrivals().events:
         is_kit = delivery.content_hash in kits

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.bundle_sales import is_sale
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.events import Born, LifeEvent, LoanGranted, Received, life_event
 from bardo_pipeline.events.life.received_knowledge import Quarantined
@@ -41,7 +42,8 @@ def birth_record(
 ) -> BirthRecord:  # fmt: skip
     """Return the birth of a golem with everything it inherits or receives as a kit.
 
-    Raises BundleError for a missing or altered bundle. A golem that was born before receives no kit.
+    Raises BundleError for a missing or altered bundle, and for another owner's without consent. A golem that was born
+    before receives no kit.
 
     Parameters
     ----------
@@ -55,9 +57,10 @@ def birth_record(
     if birth.bundle_hash is None:
         return BirthRecord(events, None, None, loan=granted)
     bundle = load_bundle(context.home, birth.bundle_hash)
-    inherited = inherited_entries(bundle, golem_id, context.policy)
+    bought = is_sale(context, bundle, birth.owner_id)
+    inherited = inherited_entries(bundle, golem_id, context.policy, bought=bought)
     received = Received(
-        source="succession",
+        source="purchase" if bought else "succession",
         from_golem_id=bundle.golem_id,
         content_hash=birth.bundle_hash,
         entry_count=inherited.num_rows,

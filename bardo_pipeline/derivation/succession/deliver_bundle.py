@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, grimoire_of
+from bardo_pipeline.derivation.death.death_queries import owners_of
+from bardo_pipeline.derivation.legacy.bundle_sales import is_sale
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.errors import QueryError, RegressionError
@@ -66,9 +68,10 @@ class Offer:
 
 
 def preview_offer(context: DerivationContext, golem_id: str, bundle_hash: str) -> Offer:
-    """Judge a bundle of this home for a golem. Raises QueryError for an unknown or dead golem.
+    """Judge a bundle of this home for a golem.
 
-    A bundle left by a replicant of this golem is received as its report, any other as an import.
+    A bundle left by a replicant of this golem is received as its report, another owner's as a purchase, any other as an
+    import. Raises QueryError for an unknown or dead golem, BundleError for another owner's bundle without consent.
     """
     grimoire, bundle = grimoire_of(context, golem_id), load_bundle(context.home, bundle_hash)
     if grimoire.died_at_tick is not None:
@@ -89,7 +92,7 @@ def _delivery(
 ) -> tuple[Received, Quarantined, tuple[Claim, ...]]:
     """The content of a delivery event after `tick_seen`, and the bundle's claims on the chain.
 
-    hypothesis is the one a replicant tested, None for an import.
+    hypothesis is the one a replicant tested, None for an import or a purchase.
     """
     entries = bundle.entries()
     claims = claims_of(entries)
@@ -97,7 +100,9 @@ def _delivery(
         "replicant_id": bundle.golem_id, "parent_id": golem_id, "hypothesis": hypothesis,
     }  # fmt: skip
     way = Quarantined(tick_seen=tick_seen, unproven=unproven(claims, ChainOfLog(context)), **replicant_fields)
-    source: Literal["import", "replicant"] = "import" if hypothesis is None else "replicant"
+    is_bought = hypothesis is None and is_sale(context, bundle, owners_of(context.whole)[golem_id])
+    source: Literal["import", "replicant", "purchase"] = "replicant" if hypothesis is not None else "import"
+    source = "purchase" if is_bought else source
     received = Received(
         source=source, from_golem_id=bundle.golem_id, content_hash=bundle.bundle_hash, entry_count=entries.num_rows
     )

@@ -41,7 +41,7 @@ class Replicant(Part):
 
 
 class Arrival(NamedTuple):
-    """A delivery of knowledge with its event. source: import or replicant."""
+    """A delivery of knowledge with its event. source: import, purchase or replicant."""
 
     golem_id: str
     tick_seen: int
