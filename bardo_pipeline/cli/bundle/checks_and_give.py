@@ -151,10 +151,8 @@ def consent_to_sale(
     """Consent to sell a bundle to another owner, whose golems may then receive or inherit it at 30 % confidence."""
     stores = open_context(home)
     sale, is_new = consent(stores, hash_of(stores, target), to, round(price * 1e6), why, now=now())
-    known = "" if is_new else "; this is on record already"
-    say(
-        f"owner {sale.owner_id} sells bundle {sale.bundle_hash[:16]} to {to} for ${sale.price_micros / 1e6:,.2f}{known}"
-    )
+    terms = f"to {to} for ${sale.price_micros / 1e6:,.2f}{'' if is_new else '; this was on record'}"
+    say(f"owner {sale.owner_id} sells bundle {sale.bundle_hash[:16]} {terms}")
 
 
 def _print_offer(offer: Offer, event_id: str | None, cycle: int, closes: int) -> None:

@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find_e
 from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import curated_through, log_moment
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
+from bardo_pipeline.derivation.legacy.bundle_sales import is_sale
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.derivation.library.library_queries import (
     find_library_row,
@@ -104,20 +105,23 @@ def export_entry(context: DerivationContext, golem_id: str, entry: str, why: str
 
 
 def buy_bundle(context: DerivationContext, bundle: str, why: str, *, now: datetime) -> Acquisition:
-    """Record the purchase of an imported bundle, given by its hash or a prefix.
+    """Record the purchase of an imported or sold bundle, given by its hash or a prefix.
 
-    Raises LibraryError for a bundle that was not imported or was left by a golem of the same owner.
+    Raises LibraryError for any other bundle and one left by a golem of the same owner, BundleError for another owner's
+    bundle without consent.
     """
-    owner_id = resolve_owner(context)
-    imports = context.life_fields("BundleImported", "bundle_hash", "from_golem_id").to_pylist()
-    imported = {e["bundle_hash"]: e["from_golem_id"] for e in imports}
-    hits = sorted(h for h in imported if bundle and h.startswith(bundle))
+    owner_id, ownership = resolve_owner(context), context.ownership()
+    imported = context.whole.life_fields("BundleImported", "bundle_hash")["bundle_hash"].to_pylist()
+    offered = {*imported, *(name for buyer, name in ownership.given if buyer == owner_id)}
+    hits = sorted(h for h in offered if bundle and h.startswith(bundle) and ownership.sees_bundle(owner_id, h))
     if len(hits) != 1:
         problem = f"{len(hits)} imported bundles begin with {bundle!r}" if hits else f"no imported bundle is {bundle!r}"
         raise LibraryError(f"{problem}: `bardo bundle import` takes one in, `bardo bundle show` lists all")
-    content, seller = load_bundle(context.home, hits[0]), imported[hits[0]]
+    content = load_bundle(context.home, hits[0])
+    seller = content.golem_id
     if owners_of(context).get(seller) == owner_id:
         raise LibraryError(f"golem {seller} belonged to {owner_id}, whose library receives its legacy automatically")
+    is_sale(context, content, owner_id)
     purchases = context.life_fields("BundlePurchased", "owner_id", "bundle_hash").to_pylist()
     if any((e["owner_id"], e["bundle_hash"]) == (owner_id, hits[0]) for e in purchases):
         return Acquisition(None, owner_id, hits[0])

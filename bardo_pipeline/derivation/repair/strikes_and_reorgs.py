@@ -323,8 +323,8 @@ def _withdrawn_already(context: DerivationContext) -> defaultdict[str, dict[str,
 
 
 def _heirs(context: DerivationContext, births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """Return by golem the receivers of its knowledge, with bundle hashes: heirs, buyers, golems that were given its bundle,
-    and golems equipped with a kit that contains rules it left to the library."""
+    """Return by golem the receivers of its knowledge, with bundle hashes: heirs, buyers, golems that were given its
+    bundle, and golems equipped with a kit that contains rules it left to the library."""
     receivers: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for golem_id, birth in births.items():
         if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
