@@ -1,6 +1,11 @@
-"""The only wiring: assets, checks, jobs, schedules, sensors and the one resource. Nothing imports it."""
+"""The only wiring: assets, checks, jobs, schedules, sensors and the one resource. Nothing imports it.
+
+With BARDO_OWNER set, the code location has only the views of that owner: its assets show rows, and derive nothing.
+"""
 
 from __future__ import annotations
+
+import os
 
 import dagster as dg
 
@@ -11,8 +16,10 @@ from assets import (
     log,
     marts,
     memory,
+    owner_views,
 )
 from assets.resources import home
+from bardo_pipeline.storage.home import owner_of_environment
 from jobs.home_jobs import (
     curator_job,
     death_job,
@@ -37,7 +44,7 @@ from sensors.home_sensors import (
     writers_outrun_the_drainer,
 )
 
-defs = dg.Definitions(
+whole_home = dg.Definitions(
     assets=[
         log.log,
         log.quarantine,
@@ -89,3 +96,12 @@ defs = dg.Definitions(
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
 )
+
+one_owner = dg.Definitions(
+    assets=owner_views.VIEWS,
+    jobs=[owner_views.show_job],
+    resources={"home": home},
+    executor=dg.in_process_executor,
+)
+
+defs = whole_home if owner_of_environment(os.environ) is None else one_owner

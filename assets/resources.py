@@ -11,21 +11,21 @@ import dagster as dg
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.storage.home import home_root
+from bardo_pipeline.storage.home import home_root, owner_of_environment
 
 
 class LazyStores:
-    """Derivation context of the home under `root`, for one run or one sensor tick."""
+    """Derivation context of the home under `root`, for one run or one sensor tick. owner: limits it to this owner."""
 
     now = staticmethod(utc_now)
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, owner: str | None = None) -> None:
+        self.root, self.owner = root, owner
 
     @cached_property
     def stores(self) -> DerivationContext:
         """Open the derivation context on first access. Raises NoHomeError if there is no home."""
-        return DerivationContext.open(self.root)
+        return DerivationContext.open(self.root, owner=self.owner)
 
     def close(self) -> None:
         """Close the log, which saves its caches."""
@@ -36,7 +36,7 @@ class LazyStores:
 @dg.resource(description="The home at BARDO_HOME, default ./.bardo: opened on first use, closed after the run.")
 def home(_context: dg.InitResourceContext) -> Iterator[LazyStores]:
     """Yield the home of one run."""
-    lazy = LazyStores(home_root(os.environ))
+    lazy = LazyStores(home_root(os.environ), owner_of_environment(os.environ))
     try:
         yield lazy
     finally:

@@ -62,17 +62,15 @@ Entry = Annotated[str, Argument(help="Entry id, or a unique prefix.")]
 
 Why = Annotated[str, Option(help="Reason; recorded.")]
 
-OWNER = "BARDO_OWNER"
-"""Environment variable that names the owner for whom a command works, unless --owner does."""
-
 _given_owner: ContextVar[str | None] = ContextVar("given_owner", default=None)
 
 
 def with_owner_option(command: Any) -> Any:
-    """Add the option --owner to a command, or to all commands of a group, unless the command has one of its own."""
+    """Add the option --owner to a command with --home, or to all of a group, unless a command has one of its own."""
     for inside in getattr(command, "commands", {}).values():
         with_owner_option(inside)
-    if not hasattr(command, "commands") and all("--owner" not in parameter.opts for parameter in command.params):
+    options = {option for parameter in command.params for option in parameter.opts}
+    if "--home" in options and "--owner" not in options:
         command.params.extend(p for p in get_command(_owner_app).params if "--owner" in p.opts)
     return command
 
@@ -92,7 +90,7 @@ def _work_for(
         Option(
             callback=_give_owner,
             expose_value=False,
-            help=f"Work for this owner only (default: {OWNER}, else the whole home).",
+            help="Work for this owner only (default: BARDO_OWNER, else the whole home).",
         ),
     ] = None,
 ) -> None:
@@ -101,14 +99,14 @@ def _work_for(
 
 def named_owner() -> str | None:
     """Return the owner for whom the command works: the option, else BARDO_OWNER; None for the whole home."""
-    return _given_owner.get() or os.environ.get(OWNER) or None
+    return _given_owner.get() or home_folder.owner_of_environment(os.environ)
 
 
 def require_named(owner: str) -> None:
     """Raise ConfigError if the command works for another owner."""
     named = named_owner()
     if named not in (None, owner):
-        raise ConfigError(f"owner {owner!r}: this command works for {named!r}: change --owner or {OWNER}")
+        raise ConfigError(f"owner {owner!r}: this command works for {named!r}: change --owner or BARDO_OWNER")
 
 
 now = utc_now
@@ -173,7 +171,7 @@ def root_of(home: Path | None) -> Path:
     owner = named_owner()
     if owner is not None:
         raise ConfigError(
-            f"this command acts on the whole home, not on owner {owner!r} alone: run it without --owner and {OWNER}"
+            f"this command acts on the whole home, not on owner {owner!r} alone: run it without --owner and BARDO_OWNER"
         )
     return root_for_owner(home)
 

@@ -46,6 +46,11 @@ def home_root(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("BARDO_HOME") or ".bardo").absolute()
 
 
+def owner_of_environment(environ: Mapping[str, str]) -> str | None:
+    """Return the owner named by BARDO_OWNER, for whom commands and assets work; None for the whole home."""
+    return environ.get("BARDO_OWNER") or None
+
+
 def bucket_of(golem_id: str, count: int) -> int:
     """Return the golem's hash bucket in [0, count): SHA-256 of its id, as a big-endian number, modulo the count."""
     return int.from_bytes(hashlib.sha256(golem_id.encode()).digest(), "big") % count

@@ -166,7 +166,8 @@ def live(
             golem_id="g-before", learning=None, manifest={"died_at": START.isoformat()}
         ),
         "waiting_orders": lambda *_: [],
-        "inherited_entries": lambda _, heir, __: _owned(inherited, heir),
+        "is_sale": lambda *_: False,
+        "inherited_entries": lambda _, heir, __, bought: _owned(inherited, heir),
     }
     with (
         patch.object(fleet_run, "commit_curation", lambda _, mind: mind.pending.clear()),

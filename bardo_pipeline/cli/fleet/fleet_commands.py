@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
-from bardo_pipeline.cli.options import bounds_of, now, root_of
+from bardo_pipeline.cli.options import bounds_of, named_owner, now, open_log, root_for_owner, root_of
 from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.project_files import checkout
@@ -167,12 +168,14 @@ def ui(
     port: Annotated[int, Option(min=1, max=65_535, help="Port of Dagster's UI.")] = 3000,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
-    """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks."""
-    project = _project_root()
+    """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks; for a named owner, views of its rows."""
+    project, root, owner = _project_root(), root_for_owner(home), named_owner()
+    with open_log(home):
+        pass  # the owner is known
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
     command = [str(_TOOLS / "dagster"), "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     try:
-        ended = subprocess.run(command, cwd=project, env=_environment(root_of(home)), check=False)
+        ended = subprocess.run(command, cwd=project, env=_environment(root, owner), check=False)
     except KeyboardInterrupt:
         return
     raise Exit(ended.returncode)
@@ -186,21 +189,24 @@ def _project_root() -> Path:
     return root
 
 
-def prepare_dagster_home(home: Home) -> Path:
-    """Return the folder for DAGSTER_HOME; write its dagster.yaml if it is missing."""
-    home.dagster.mkdir(parents=True, exist_ok=True)
-    settings = home.dagster / "dagster.yaml"
+def prepare_dagster_home(home: Home, owner: str | None = None) -> Path:
+    """Return the folder for DAGSTER_HOME, one for each owner's views; write its dagster.yaml if it is missing."""
+    name = "" if owner is None else f"owners/{hashlib.sha256(owner.encode()).hexdigest()[:40]}"
+    folder = home.dagster / name
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = folder / "dagster.yaml"
     if not settings.exists():
         replace_file(settings, DAGSTER_SETTINGS.encode())
-    return home.dagster
+    return folder
 
 
-def _environment(root: Path) -> dict[str, str]:
+def _environment(root: Path, owner: str | None = None) -> dict[str, str]:
     """Return the environment of Dagster's command: the home, its instance, this Python's scripts first on PATH."""
     return {
         **os.environ,
         "BARDO_HOME": str(root),
-        "DAGSTER_HOME": str(prepare_dagster_home(Home.open(root))),
+        "BARDO_OWNER": owner or "",
+        "DAGSTER_HOME": str(prepare_dagster_home(Home.open(root), owner)),
         "PATH": f"{_TOOLS}{os.pathsep}{os.environ.get('PATH', '')}",
         "DAGSTER_DISABLE_TELEMETRY": "yes",
     }

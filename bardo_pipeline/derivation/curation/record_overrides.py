@@ -53,7 +53,7 @@ def grimoire_of(context: DerivationContext, golem_id: str) -> Grimoire:
     require_born(context, golem_id)
     born = context.life("GolemBorn", [golem_id])["observed_at"]
     if context.frozen is None:
-        derive_curation(context)
+        derive_curation(context.whole)
     tick, died = context.log.head_of(golem_id).contiguous, context.log.death_of(golem_id)
     at = _time_of(context, golem_id, tick) or born[0].as_py()
     table = context.projections.replaceable("grimoire")

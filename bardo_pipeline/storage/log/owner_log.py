@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip
 from bardo_pipeline.events.life.events import LifeEvent
-from bardo_pipeline.events.life.ownership import DECIDING_OWNERS, Ownership, is_of_owner, visible_events
+from bardo_pipeline.events.life.ownership import Ownership, is_of_owner, visible_events
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import Part
 from bardo_pipeline.storage.home import Home
@@ -66,8 +66,7 @@ class LogOfOwner(EventLog):
     def _current(self) -> tuple[int, Ownership, frozenset[str]]:
         version = super().life_version
         if self._seen is None or self._seen[0] != version:
-            read = super().life
-            ownership = Ownership.of(pa.concat_tables([read(kind) for kind in DECIDING_OWNERS]))
+            ownership = Ownership.of(super().life())
             self._seen = version, ownership, ownership.golems_of(self.owner)
         return self._seen
 
