@@ -204,3 +204,19 @@ def lively_home(session_folder: Path) -> Path:
             derive_everything(stores, now=NOW)
             (root / "done").touch()
     return root
+
+
+@pytest.fixture(scope="session")
+def two_owners_home(session_folder: Path) -> Path:
+    """A home of two owners whose texts carry canaries (tests/support/two_owners.py), with a small warehouse.
+
+    Copy before writing.
+    """
+    from tests.support.two_owners import two_owners, write_small_warehouse
+
+    root = session_folder / "two_owners"
+    with one_at_a_time(session_folder / "two_owners.lock"):
+        if not (root / "done").exists():
+            write_small_warehouse(two_owners(root))
+            (root / "done").touch()
+    return root

@@ -16,8 +16,8 @@ from bardo_pipeline.cli.output import tables
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.storage.warehouse.build import build_warehouse
-from tests.conftest import copy_home, one_at_a_time
-from tests.support.two_owners import CORAL, PEARL, Belongings, belongings, two_owners, write_small_warehouse
+from tests.conftest import copy_home
+from tests.support.two_owners import CORAL, PEARL, Belongings, belongings
 
 WHY = "--why test"
 ENDS = "--no-follow"
@@ -99,8 +99,9 @@ ACTS = {
 WHOLE_HOME = {
     "adopt": "", "backup": "{out}/backup", "bundle import": "{out}/b.tar.gz --unsigned", "config adopt": WHY,
     "demo": "", "derive": "", "drain": "", "drift": "", "golem observe": "", "maintain": "",
-    "quarantine drop": "x " + WHY, "quarantine list": "", "quarantine retry": "x", "quarantine show": "x", "rebuild": "", "reembed": "",
-    "restore": "{out}/backup", "run": "", "spool take": "", "spool watch": "", "verify": "", "whatif": "--list",
+    "quarantine drop": "x " + WHY, "quarantine list": "", "quarantine retry": "x", "quarantine show": "x",
+    "rebuild": "", "reembed": "", "restore": "{out}/backup", "run": "", "spool take": "", "spool watch": "",
+    "verify": "", "whatif": "--list",
 }  # fmt: skip
 """Commands that act on the whole home: they refuse to work for one owner."""
 
@@ -124,17 +125,6 @@ def commands(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(part, f"{name} {word}".strip())
     if not inside:
         yield name, group
-
-
-@pytest.fixture(scope="module")
-def apart(session_folder: Path) -> Path:
-    """The home of two owners with a small warehouse. Copy it before writing."""
-    root = session_folder / "two_owners"
-    with one_at_a_time(session_folder / "two_owners.lock"):
-        if not (root / "done").exists():
-            write_small_warehouse(two_owners(root))
-            (root / "done").touch()
-    return root
 
 
 def words(door: str, arguments: str, own: Belongings, out: Path) -> list[str]:
@@ -192,8 +182,8 @@ def test_every_command_has_a_case() -> None:
 
 
 @pytest.mark.row("X-12")
-def test_a_door_shows_its_owner_and_nothing_of_another(apart: Path, doors: Doors, tmp_path: Path) -> None:
-    home = copy_home(apart, tmp_path / "home")
+def test_a_door_shows_its_owner_and_nothing_of_another(two_owners_home: Path, doors: Doors, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
     coral, pearl = belongings(home, CORAL), belongings(home, PEARL)
     for door in QUICK:
         _enter_apart(doors, home, door, words(door, (SHOWS | ACTS)[door], coral, tmp_path), coral, pearl)
@@ -203,9 +193,9 @@ def test_a_door_shows_its_owner_and_nothing_of_another(apart: Path, doors: Doors
 @pytest.mark.row("X-12")
 @pytest.mark.parametrize("door", [door for door in (SHOWS | ACTS) if door not in QUICK])
 def test_every_other_door_shows_its_owner_and_nothing_of_another(
-    door: str, apart: Path, doors: Doors, tmp_path: Path
+    door: str, two_owners_home: Path, doors: Doors, tmp_path: Path
 ) -> None:
-    home = copy_home(apart, tmp_path / "home")
+    home = copy_home(two_owners_home, tmp_path / "home")
     coral, pearl = belongings(home, CORAL), belongings(home, PEARL)
     _enter_apart(doors, home, door, words(door, (SHOWS | ACTS)[door], coral, tmp_path), coral, pearl)
 
@@ -221,13 +211,17 @@ def _enter_apart(doors: Doors, home: Path, door: str, line: list[str], coral: Be
 @pytest.mark.full
 @pytest.mark.row("X-12")
 @pytest.mark.parametrize("door", [door for door, given in (SHOWS | ACTS).items() if "{" in given.replace("{out}", "")])
-def test_no_door_takes_the_belongings_of_another_owner(door: str, apart: Path, doors: Doors, tmp_path: Path) -> None:
-    home = copy_home(apart, tmp_path / "home")
+def test_no_door_takes_the_belongings_of_another_owner(
+    door: str, two_owners_home: Path, doors: Doors, tmp_path: Path
+) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
     _enter_with_anothers(doors, home, door, tmp_path)
 
 
-def test_a_door_refuses_the_golem_and_the_bundle_of_another_owner(apart: Path, doors: Doors, tmp_path: Path) -> None:
-    home = copy_home(apart, tmp_path / "home")
+def test_a_door_refuses_the_golem_and_the_bundle_of_another_owner(
+    two_owners_home: Path, doors: Doors, tmp_path: Path
+) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
     for door in ("ask", "bundle show", "seal destroy", "grimoire pin"):
         _enter_with_anothers(doors, home, door, tmp_path)
 
@@ -243,29 +237,34 @@ def _enter_with_anothers(doors: Doors, home: Path, door: str, folder: Path) -> N
 
 @pytest.mark.parametrize("door", ["maintain", "verify", "quarantine list"])
 def test_a_command_of_the_whole_home_refuses_to_work_for_one_owner(
-    door: str, apart: Path, doors: Doors, tmp_path: Path
+    door: str, two_owners_home: Path, doors: Doors, tmp_path: Path
 ) -> None:
-    line = words(door, WHOLE_HOME[door], belongings(apart, CORAL), tmp_path)
-    for done in (doors.enter(apart, line, CORAL), doors.enter(apart, [*line, "--owner", CORAL], None)):
+    line = words(door, WHOLE_HOME[door], belongings(two_owners_home, CORAL), tmp_path)
+    for done in (
+        doors.enter(two_owners_home, line, CORAL),
+        doors.enter(two_owners_home, [*line, "--owner", CORAL], None),
+    ):
         assert (done.code, done.out) == (2, "")
         assert "acts on the whole home" in done.err
 
 
 @pytest.mark.full
 def test_every_command_of_the_whole_home_refuses_to_work_for_one_owner(
-    apart: Path, doors: Doors, tmp_path: Path
+    two_owners_home: Path, doors: Doors, tmp_path: Path
 ) -> None:
     for door, arguments in WHOLE_HOME.items():
-        done = doors.enter(apart, words(door, arguments, belongings(apart, CORAL), tmp_path), CORAL)
+        done = doors.enter(two_owners_home, words(door, arguments, belongings(two_owners_home, CORAL), tmp_path), CORAL)
         assert (done.code, done.out) == (2, ""), (door, done)
         assert "acts on the whole home" in done.err, (door, done)
 
 
-def test_the_option_overrides_the_environment_and_an_unknown_owner_learns_no_name(apart: Path, doors: Doors) -> None:
-    done = doors.enter(apart, ["graveyard", "--owner", PEARL], CORAL)
-    assert belongings(apart, PEARL).golem in done.out
-    assert belongings(apart, CORAL).traces(done.out) == []
-    unknown = doors.enter(apart, ["search", "pool"], "amber")
+def test_the_option_overrides_the_environment_and_an_unknown_owner_learns_no_name(
+    two_owners_home: Path, doors: Doors
+) -> None:
+    done = doors.enter(two_owners_home, ["graveyard", "--owner", PEARL], CORAL)
+    assert belongings(two_owners_home, PEARL).golem in done.out
+    assert belongings(two_owners_home, CORAL).traces(done.out) == []
+    unknown = doors.enter(two_owners_home, ["search", "pool"], "amber")
     assert unknown.code == 2
     assert "no owner of this home is called 'amber'" in unknown.err
     assert not re.search("coral|pearl", unknown.err)
@@ -297,27 +296,27 @@ LISTS = ("from duckdb_databases()", "from duckdb_tables()", "from information_sc
 
 
 @pytest.mark.row("X-12")
-def test_sql_for_an_owner_reaches_only_the_rows_of_that_owner(apart: Path) -> None:
+def test_sql_for_an_owner_reaches_only_the_rows_of_that_owner(two_owners_home: Path) -> None:
     from bardo_pipeline.storage.warehouse.owner_database import query_of_owner
 
-    stores, pearl = DerivationContext.open(apart, owner=CORAL), belongings(apart, PEARL)
+    stores, pearl = DerivationContext.open(two_owners_home, owner=CORAL), belongings(two_owners_home, PEARL)
     propositions = stores.projections.read("consensus")["proposition_id"].to_pylist()
     for escape in ESCAPES:
         with pytest.raises(QueryError):
-            query_of_owner(stores.home, CORAL, propositions, escape.format(home=apart))
+            query_of_owner(stores.home, CORAL, propositions, escape.format(home=two_owners_home))
     for sql in LISTS:
         names, rows = query_of_owner(stores.home, CORAL, propositions, sql)
         assert names
         assert pearl.traces(repr(rows)) == [], sql
-    assert not (apart / "stolen.csv").exists()
+    assert not (two_owners_home / "stolen.csv").exists()
     _, rows = query_of_owner(stores.home, CORAL, propositions, "select owner_id, text from fct_knowledge")
     assert rows == [(CORAL, "coral text")]
 
 
 @pytest.mark.full
 @pytest.mark.row("X-12")
-def test_every_mart_names_the_owner_of_its_rows(apart: Path, doors: Doors, tmp_path: Path) -> None:
-    home = copy_home(apart, tmp_path / "home")
+def test_every_mart_names_the_owner_of_its_rows(two_owners_home: Path, doors: Doors, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
     stores, pearl = DerivationContext.open(home), belongings(home, PEARL)
     marts = build_warehouse(stores.home, stores.derivation_id, stores.policy).rows
     for mart in marts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +38,15 @@ def golems_in_view(log: EventLog, golem_ids: Iterable[str] | None) -> Collection
     return log.golems if golem_ids is None else log.golems.intersection(golem_ids)
 
 
+class _Seen(NamedTuple):
+    """The owners, the owner's golems and the life events that the owner may see, at a version of the life events."""
+
+    version: int
+    ownership: Ownership
+    golems: frozenset[str]
+    events: pa.Table
+
+
 class LogOfOwner(EventLog):
     """The log of a home, limited to one owner. Golems of other owners look as if they were never born.
 
@@ -46,7 +56,7 @@ class LogOfOwner(EventLog):
     def __init__(self, home: Home, policy: Policy | None = None, *, owner: str) -> None:
         super().__init__(home, policy)
         self.owner = owner
-        self._seen: tuple[int, Ownership, frozenset[str]] | None = None
+        self._seen: _Seen | None = None
         if owner not in self.ownership.owners:
             raise QueryError(
                 f"no owner of this home is called {owner!r}: the operator lists the owners by "
@@ -56,18 +66,21 @@ class LogOfOwner(EventLog):
     @property
     def ownership(self) -> Ownership:
         """The owners of golems and bundles, up to the newest life event."""
-        return self._current()[1]
+        return self._current().ownership
 
     @property
     def golems(self) -> frozenset[str]:
         """The golems of the owner."""
-        return self._current()[2]
+        return self._current().golems
 
-    def _current(self) -> tuple[int, Ownership, frozenset[str]]:
+    def _current(self) -> _Seen:
         version = super().life_version
-        if self._seen is None or self._seen[0] != version:
-            ownership = Ownership.of(super().life())
-            self._seen = version, ownership, ownership.golems_of(self.owner)
+        if self._seen is None or self._seen.version != version:
+            events = super().life()
+            ownership = Ownership.of(events)
+            golems = ownership.golems_of(self.owner)
+            visible = visible_events(events, self.owner, pa.array(sorted(golems), pa.string()))
+            self._seen = _Seen(version, ownership, golems, visible)
         return self._seen
 
     def _visible(self, golems: Collection[str] | None) -> list[str]:
@@ -102,7 +115,10 @@ class LogOfOwner(EventLog):
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Read the life events that the owner may see."""
-        golem_ids = pa.array(self._visible(None), pa.string())
+        seen = self._current()
+        if since_version is None:
+            return seen.events if kind is None else seen.events.filter(pc.equal(seen.events["kind"], kind))
+        golem_ids = pa.array(sorted(seen.golems), pa.string())
         return visible_events(super().life(kind, since_version), self.owner, golem_ids)
 
     def heads(self) -> pa.Table:
