@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.memory.ask import golem_moment
 from bardo_pipeline.derivation.memory.search import search as _search
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.stream.catalogue import GolemEvent
@@ -35,13 +36,16 @@ from bardo_pipeline.runtime.run_settings import Ending
 from bardo_pipeline.storage.home import Home
 
 
-def open_home(path: Path | str, *, policy: Policy | None = None) -> Home:
+def open_home(path: Path | str, *, policy: Policy | None = None, owner: str | None = None) -> Home:
     """Open the home in a folder; create it if missing.
+
+    With an owner, the functions of this module return what that owner may see, and act for that owner only.
 
     Parameters
     ----------
     path : folder of the home
     policy : sets the bucket count of a new home; an existing home keeps its own
+    owner : owner of golems, of a key or of credit; its first golem (`birth`) makes an owner known
 
     Raises
     ------
@@ -54,13 +58,15 @@ def open_home(path: Path | str, *, policy: Policy | None = None) -> Home:
     >>> home.bucket_count
     16
     """
-    return Home.create(Path(path), policy or Policy(), utc_now())
+    home = Home.create(Path(path), policy or Policy(), utc_now())
+    home.owner = owner
+    return home
 
 
 def birth(
     home: Home | Path | str,
     *,
-    owner: str = "me",
+    owner: str | None = None,
     lineage: str | None = None,
     market: str = UNKNOWN,
     budget_micros: int = 50_000_000,
@@ -73,6 +79,7 @@ def birth(
 
     Parameters
     ----------
+    owner : by default the owner for whom the home was opened, else "me"
     lineage : name of the line of descent; random by default, so each call founds another golem
     budget_micros : capital and credits at birth, in micro-dollars
     lifespan_ticks : bounds between which the lifespan is drawn
@@ -80,7 +87,7 @@ def birth(
 
     Raises
     ------
-    ConfigError : the budget does not cover the death reserve
+    ConfigError : the budget does not cover the death reserve, or the home was opened for another owner
 
     Examples
     --------
@@ -88,9 +95,12 @@ def birth(
     >>> birth(home, lineage="mine/1")
     'g-202940c9'
     """
-    now = utc_now()
+    now, opened_for = utc_now(), _owner(home)
+    owner = owner or opened_for or "me"
+    if opened_for not in (None, owner):
+        raise ConfigError(f"owner {owner!r}: the home was opened for {opened_for!r}: open it for that owner")
     founding = Founding((owner,), budget_micros, lifespan_ticks=lifespan_ticks)
-    with _opened(home) as context:
+    with _opened(_root(home)) as context:
         golem_id, _ = record_founder(
             context, None, owner_id=owner, lineage_id=lineage or f"{owner}/{secrets.token_hex(8)}", founding=founding,
             market=market, at=at or now, now=now,
@@ -122,11 +132,13 @@ def derive(home: Home | Path | str, *, marts: bool = False) -> None:
     Raises
     ------
     DerivationError : a table cannot be derived, or a model or test of dbt failed
+    ConfigError : the home was opened for one owner
 
     Examples
     --------
     >>> derive(home)
     """
+    _require_whole(home)
     with _opened(home) as context:
         derive_home(context, clock=utc_now, marts=marts)
 
@@ -258,7 +270,7 @@ def watch(
     >>> len(asyncio.run(names()))
     3
     """
-    return _watch(_root(home), categories, golems=golems, replay=replay, since=since, follow=follow)
+    return _watch(_root(home), categories, golems=golems, replay=replay, since=since, follow=follow, owner=_owner(home))
 
 
 def run_fleet(
@@ -288,7 +300,7 @@ def run_fleet(
 
     Raises
     ------
-    TraceError, ConfigError : the recorded market or a parameter is invalid
+    TraceError, ConfigError : the recorded market or a parameter is invalid, or the home was opened for one owner
 
     Examples
     --------
@@ -296,6 +308,7 @@ def run_fleet(
     >>> ending.births, ending.deaths
     (1, 1)
     """
+    _require_whole(home)
     settings = RunSettings(
         golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=lifespan_ticks, owners=owners,
         trace=trace,
@@ -307,10 +320,20 @@ def _root(home: Home | Path | str) -> Path:
     return home.root if isinstance(home, Home) else Path(home)
 
 
+def _owner(home: Home | Path | str) -> str | None:
+    return home.owner if isinstance(home, Home) else None
+
+
+def _require_whole(home: Home | Path | str) -> None:
+    """Raise ConfigError for a home that was opened for one owner."""
+    if (owner := _owner(home)) is not None:
+        raise ConfigError(f"this acts on the whole home, not on owner {owner!r} alone: open the home without an owner")
+
+
 @contextmanager
 def _opened(home: Home | Path | str) -> Iterator[DerivationContext]:
-    """Open the active derivation of a home; close its log afterwards."""
-    context = DerivationContext.open(_root(home))
+    """Open the active derivation of a home for its owner; close its log afterwards."""
+    context = DerivationContext.open(_root(home), owner=_owner(home))
     try:
         yield context
     finally:

@@ -57,7 +57,12 @@ def bucket_of(golem_id: str, count: int) -> int:
 
 
 class Home:
-    """Paths and locks under one root folder; obtained from `create` or `open`, which both read home.json."""
+    """Paths and locks under one root folder; obtained from `create` or `open`, which both read home.json.
+
+    owner: for whom the functions of the public API work; None for the whole home.
+    """
+
+    owner: str | None = None
 
     def __init__(self, root: Path, *, bucket_count: int, schema_version: int, created_at: datetime) -> None:
         self.root = root

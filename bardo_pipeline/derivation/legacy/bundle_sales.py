@@ -33,7 +33,7 @@ def consent(
     if owner is None:
         raise QueryError(f"bundle {bundle_hash} belongs to no owner of this home: every owner may receive it")
     if to_owner == owner:
-        raise ConfigError(f"bundle {bundle_hash} is {owner!r}'s own: name another owner by --to")
+        raise ConfigError(f"bundle {bundle_hash} belongs to {owner!r} already: name another owner by --to")
     if to_owner not in ownership.owners:
         raise QueryError(f"no owner of this home is called {to_owner!r}: a golem, a key or credit makes an owner known")
     try:
