@@ -123,6 +123,8 @@ def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
         founder = birth["born"] | {"generation": 0, "predecessor_id": None, "bundle_hash": None}
         context.log.record([life_event("g-new", birth["observed_at"], Born.model_validate(founder))], NOW)
         words[4] = "g-new"
+    if words[1] == "consent":
+        bardo("golem", "credit", "owner-2", "1", "--why", "it is known then", home=home)
     if words[1] == "waive":
         warning = bundle_failures(DerivationContext.open(home))[0]
         words[2:4] = [warning.golem_id, warning.expectation]

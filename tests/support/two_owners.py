@@ -1,4 +1,4 @@
-"""A home of two owners whose texts carry canaries: each owner's golems trade a pair that nobody else trades."""
+"""A home of two owners whose texts carry canaries: each owner has a pair of its own to trade."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CORAL, PEARL = "coral", "pearl"
 
 @dataclass(frozen=True)
 class Belongings:
-    """What the home holds of an owner, to name it on a command line; and all its names, to find them in an output."""
+    """Things of an owner, to name on a command line, and all their names, to find in an output."""
 
     owner: str
     golem: str
