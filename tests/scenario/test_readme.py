@@ -19,6 +19,7 @@ import pytest
 
 import bardo_pipeline
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.life.events import Born, life_event
 from tests.conftest import NOW, copy_home
@@ -119,12 +120,13 @@ def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
     words = [next(golems) if re.fullmatch(r"g-[0-9a-f]{8}", w) else w for w in words]
     if words[1] == "give":  # to a living golem
         context = DerivationContext.open(home)
-        birth = context.life("GolemBorn").to_pylist()[0]
+        birth = context.life("GolemBorn", [words[2]]).to_pylist()[0]
         founder = birth["born"] | {"generation": 0, "predecessor_id": None, "bundle_hash": None}
         context.log.record([life_event("g-new", birth["observed_at"], Born.model_validate(founder))], NOW)
         words[4] = "g-new"
     if words[1] == "consent":
-        bardo("golem", "credit", "owner-2", "1", "--why", "it is known then", home=home)
+        owners = owners_of(DerivationContext.open(home))
+        words[2] = next(golem for golem in dead if owners[golem] == "owner-1")
     if words[1] == "waive":
         warning = bundle_failures(DerivationContext.open(home))[0]
         words[2:4] = [warning.golem_id, warning.expectation]
