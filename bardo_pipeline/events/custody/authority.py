@@ -63,6 +63,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "BundleSigned": _OWNER_BY_COMMAND,
     "BundleWaived": _OWNER_BY_COMMAND,
     "BundlePurchased": _OWNER_BY_COMMAND,
+    "BundleConsented": _OWNER_BY_COMMAND,
     "EntryPulled": _OWNER_BY_COMMAND,
     "EntryExported": _OWNER_BY_COMMAND,
     "KitOrdered": _OWNER_BY_COMMAND,
@@ -89,19 +90,19 @@ AUTHORITY: Mapping[Kind, Authority] = {
 OF_THE_HOME = frozenset(
     {
         "DerivationAdopted", "ConfigurationAdopted", "OwnerKeyRegistered", "OwnerKeyRevoked", "CreditCommitted",
-        "BundlePurchased", "KitOrdered",
+        "BundlePurchased", "BundleConsented", "KitOrdered",
     }
 )  # fmt: skip
 """Kinds of events that may concern the whole home (golem `*`)."""
 
 OWNER_KINDS = (
-    "GolemBorn", "BundlePublished", "BundleImported", "BundlePurchased", "OwnerKeyRegistered", "OwnerKeyRevoked",
-    "CreditCommitted",
+    "GolemBorn", "BundlePublished", "BundleImported", "BundlePurchased", "BundleConsented", "OwnerKeyRegistered",
+    "OwnerKeyRevoked", "CreditCommitted",
 )  # fmt: skip
 """Kinds of events that `Owners` learns from."""
 
 OWNER_COLUMNS = (
-    "kind", "golem_id", "observed_at", "born", "published", "imported", "purchased", "owner_key_registered",
+    "kind", "golem_id", "observed_at", "born", "published", "imported", "purchased", "consented", "owner_key_registered",
     "owner_key_revoked", "credited",
 )  # fmt: skip
 """Columns of LIFE_SCHEMA that `Owners` reads."""
@@ -189,11 +190,14 @@ class Owners:
 
 
 def given_bundles(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each (owner, bundle hash) that a life event (row of OWNER_COLUMNS) gives: purchases, imports of the own."""
-    for name in ("purchased", "imported"):
+    """Yield each (owner, bundle hash) that a life event (row of OWNER_COLUMNS) gives.
+
+    A purchase gives, an import of a bundle that the owner signed, and the consent of another owner.
+    """
+    for name, field_name in (("purchased", "owner_id"), ("imported", "owner_id"), ("consented", "to_owner_id")):
         part = event[name]
-        if part is not None and part["owner_id"] is not None:
-            yield part["owner_id"], part["bundle_hash"]
+        if part is not None and part[field_name] is not None:
+            yield part[field_name], part["bundle_hash"]
 
 
 def check_authority(
