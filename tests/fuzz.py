@@ -1,8 +1,8 @@
 """Structure-aware fuzzer of the spool: `python -m tests.fuzz --records 100000`.
 
 Every line is either accepted, and reads back equal through pyarrow and DuckDB, or quarantined with a reason and its
-original bytes. The oracle is pydantic, applied to each line alone. If several lines hold records of the same golem and
-tick, the first one counts. A failure prints the seed that replays it.
+original bytes. The oracle is pydantic, applied to each line alone, and Python's parser, which sees repeated keys. If
+several lines hold records of the same golem and tick, the first one counts. A failure prints the seed that replays it.
 """
 
 from __future__ import annotations
@@ -186,9 +186,15 @@ class Mutator:
         return dumps(record)
 
     def twice(self, record: dict[str, Any]) -> bytes:
-        name = self._random.choice(list(record))
-        other = self._random.choice([record[name], None, 1, self._random.choice(list(record.values()))])
-        return dumps(record)[:-1] + b"," + dumps(name) + b":" + dumps(other) + b"}"
+        inner = self._random.choice(
+            [(), *(p for p in self.places(record) if _at(record, p) and isinstance(p[-1], str))]
+        )
+        part = record if not isinstance(_at(record, inner), dict) else _at(record, inner)
+        name = self._random.choice(list(part))
+        other = self._random.choice([part[name], None, 1, self._random.choice(list(record.values()))])
+        space = self._random.choice([b"", b" ", b"\t "])
+        again = b"," + dumps(name) + space + b":" + dumps(other) + b"}"
+        return dumps(record).replace(dumps(part), dumps(part)[:-1] + again, 1)
 
     def truncated(self, record: dict[str, Any]) -> bytes:
         line = dumps(record)
@@ -263,9 +269,16 @@ def verdict(line: bytes, limit: int) -> DecisionCycleRecord | None:
     if len(line) > limit:
         return None
     try:
-        return DecisionCycleRecord.model_validate_json(line, strict=True)
-    except ValidationError:
+        record = DecisionCycleRecord.model_validate_json(line, strict=True)
+        json.loads(line, object_pairs_hook=_different_keys)
+    except (ValidationError, KeyError):
         return None
+    return record
+
+
+def _different_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise KeyError(pairs)
 
 
 def key(model: DecisionCycleRecord) -> tuple[str, int]:

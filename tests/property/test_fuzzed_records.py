@@ -48,14 +48,10 @@ def in_bulk(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int
 
 
 def one_by_one(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int]]:
-    """Return the result of pydantic alone."""
-    good = {}
-    for at, line in enumerate(lines):
-        try:
-            good[at] = DecisionCycleRecord.model_validate_json(line, strict=True)
-        except ValidationError:
-            continue
-    return good, set(range(len(lines))) - set(good)
+    """Return the result of the oracle, line by line."""
+    verdicts = {at: fuzz.verdict(line, 2**30) for at, line in enumerate(lines)}
+    good = {at: record for at, record in verdicts.items() if record is not None}
+    return good, set(verdicts) - set(good)
 
 
 class TestBulkEqualsPydantic:

@@ -17,10 +17,12 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.custody.sealing import has_private_parts
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF, LifeEvent
 from bardo_pipeline.events.record.arrow_schema import field_annotation, split_constraints
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord, Moment
+from bardo_pipeline.events.record.repeated_keys import repeated_record_key
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -38,19 +40,25 @@ class Glance(NamedTuple):
 
 
 def glance(line: bytes) -> Glance:
-    """Validate a line of JSON and return what a writer needs. Raises pydantic's ValidationError."""
+    """Validate a line of JSON and return what a writer needs. Raises the errors of `parse_record`."""
     record = parse_record(line)
     return Glance(record.golem_id, record.tick, record.observed_at, has_private_parts(record))
 
 
 def parse_record(line: bytes) -> Any:
-    """Return an object with the fields of a record from a line of JSON. Raises pydantic's ValidationError."""
+    """Return an object with the fields of a record from a line of JSON.
+
+    Raises pydantic's ValidationError, and RecordError if an object has a key twice.
+    """
     try:
         record = _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         record = None
     if record is None or record.observed_at.tzinfo is not UTC:
         record = _validate(line, strict=True)
+    if (key := repeated_record_key(line, record)) is not None:
+        subject = f"golem {record.golem_id}, tick {record.tick}"
+        raise RecordError(f"{subject}: an object has the key {key!r} twice: send each key once")
     return record
 
 

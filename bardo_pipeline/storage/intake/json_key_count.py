@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel
 
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.repeated_keys import OPTIONAL, field_names
 
 _KEY = re.compile(rb'"([^"\\]*)":')
 _ESCAPE, _END_OF_KEY = ord("\\"), int.from_bytes(b'":', "little")
@@ -67,34 +67,11 @@ def _keys_of(array: pa.Array, objects: _Objects) -> tuple[int, int]:
     return keys, needed
 
 
-def _names(model: type[BaseModel], *, absent: bool) -> Iterator[str]:
-    """Yield the names of all fields at any depth, or only of optional ones."""
-    for name, info in model.model_fields.items():
-        if not absent or (not info.is_required() and info.default is None):
-            yield name
-        for inner in _models_in(info.annotation):
-            yield from _names(inner, absent=absent)
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models_in(inner)
-
-
-_NAMES = frozenset(name.encode() for name in _names(DecisionCycleRecord, absent=False))
+_NAMES = frozenset(name.encode() for name in field_names(DecisionCycleRecord))
 """Names of all fields at any depth, as bytes."""
-
-OPTIONAL = frozenset(_names(DecisionCycleRecord, absent=True))
-"""Names of optional fields at any depth; an absent one is null."""
 
 _NEEDED = frozenset(name.encode() for name in set(RECORD_SCHEMA.names) - OPTIONAL)
 """Required keys of a record."""
-
-assert all(list(_names(DecisionCycleRecord, absent=False)).count(name) == 1 for name in OPTIONAL), (
-    "an optional name belongs to one kind of object; else counting keys would be ambiguous"
-)
 
 
 class _Objects(NamedTuple):

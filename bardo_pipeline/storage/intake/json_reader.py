@@ -175,13 +175,11 @@ def _read_single(lines: Lines, which: Sequence[int]) -> _Part:
             good.append(at)
         except ValidationError as error:
             bad.append(_bad_line(at, lines[at], error))
+        except RecordError as error:
+            bad.append(BadLine(at, *_claims(lines[at])[:2], error))
     if not good:
         return _NOTHING._replace(bad=bad)
-    try:
-        rows = _read_block(b"\n".join(lines[at] for at in good))
-    except pa.ArrowInvalid:  # a repeated key: pydantic keeps the last value, so write the model anew
-        read = [_model_of(lines[at]) for at in good]
-        rows = _read_block(b"\n".join(model.model_dump_json().encode() for model in read))
+    rows = _read_block(b"\n".join(lines[at] for at in good))
     assert len(rows) == len(good), "Arrow reads a row from every valid line"
     versions = pa.array([record.schema_version for record in read], pa.int64())
     usual = _has_usual_format(rows.column("observed_at")).tolist()

@@ -1,0 +1,94 @@
+"""Find a repeated key in JSON. Parsers hide it, and keep the first value or the last. Pure.
+
+The colons of a record's line are compared with those that its parsed fields need, which takes 4 µs. Only a line whose
+counts differ is parsed again, key by key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, get_args
+
+import pyarrow as pa
+from pydantic import BaseModel
+
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+
+
+def repeated_key(text: bytes) -> str | None:
+    """Return a key that an object of this valid JSON has twice; None if it has each key once."""
+    repeated: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            names = [name for name, _ in pairs]
+            repeated.append(next(name for name in names if names.count(name) > 1))
+
+    json.loads(text, object_pairs_hook=note)
+    return repeated[0] if repeated else None
+
+
+def repeated_record_key(line: bytes, record: Any) -> str | None:
+    """Return a key that a line has twice; None without one. record: the fields of DecisionCycleRecord in this line.
+
+    The time of the record has its colons (HH:MM:SS), as msgspec requires.
+    """
+    # Numpy counts faster, but it releases the GIL, which costs more than the count when many threads append.
+    surplus = line.count(b":") - _colons_needed(line, record)
+    if surplus and b"\\" not in line:  # an escape could hide the colon of a text
+        texts = [probe.detail for probe in record.probe_results if probe.detail]
+        if record.deliberation is not None:
+            texts.append(record.deliberation.reasoning_summary)
+        surplus -= "".join([record.gating_reason, *texts]).count(":")
+    return repeated_key(line) if surplus else None
+
+
+def field_names(model: type[BaseModel], *, optional: bool = False) -> Iterator[str]:
+    """Yield the names of all fields at any depth, or only of optional ones."""
+    for name, info in model.model_fields.items():
+        if not optional or (not info.is_required() and info.default is None):
+            yield name
+        for inner in _models_in(info.annotation):
+            yield from field_names(inner, optional=optional)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
+
+
+OPTIONAL = frozenset(field_names(DecisionCycleRecord, optional=True))
+"""Names of optional fields at any depth; an absent one is null."""
+
+assert all(list(field_names(DecisionCycleRecord)).count(name) == 1 for name in OPTIONAL), (
+    "an optional name belongs to one kind of object; else counting keys would be ambiguous"
+)
+
+
+def _key_count(fields: Iterable[pa.Field], value: str) -> str:
+    """Return an expression for the number of keys of an object at any depth, of which each counts once.
+
+    A key whose value is null counts if it must be there or is there: no text holds `"key":`, because it escapes quotes.
+    """
+    parts = []
+    for field in fields:
+        inner, own = f"{value}.{field.name}", "1"
+        if pa.types.is_struct(field.type):
+            own = f"(1 + {_key_count(field.type, inner)})"
+        elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+            own = f"(1 + {_key_count(field.type.value_type, '')} * len({inner}))"
+        if field.name in OPTIONAL:
+            own = f"({own} if {inner} is not None else line.rfind(b'\"{field.name}\":') >= 0)"
+        elif field.nullable and own != "1":
+            own = f"({own} if {inner} is not None else 1)"
+        parts.append(own)
+    plain = parts.count("1")
+    return f"({' + '.join([str(plain), *(part for part in parts if part != '1')])})"
+
+
+_colons_needed: Callable[[bytes, Any], int] = eval(f"lambda line, record: 2 + {_key_count(RECORD_SCHEMA, 'record')}")
+"""Compiled from the schema, because a loop over the fields takes as long as parsing the line."""
