@@ -43,7 +43,7 @@ LIBRARIAN = "library"
 SIGNATURE = "signature.json"
 """The owner's signature over the bundle's hash; the manifest does not list it, because it is made later."""
 
-FILE_BYTES_MAX = 32 * 1024 * 1024
+FILE_BYTES_MAX = 8 * 1024 * 1024
 """Maximal size of a bundle's file; 2,048 entries and 64 episodes take about 2 MB."""
 
 CROSSING_COLUMNS = (

@@ -62,6 +62,8 @@ _ABOUT = (
     (layout.PROCEDURES, layout.PROCEDURE_COLUMNS, ("entry_id",)),
 )
 
+_PARTS_MAX = 250_000  # a bundle of 2,048 entries and 64 episodes has about 10,000
+
 
 class _Head(BaseModel):
     """Manifest fields about the dead golem, validated as events require them."""
@@ -90,13 +92,14 @@ def faults_of(files: Mapping[str, bytes], policy: InheritancePolicy) -> list[str
 
     Checks sizes, then hashes, then contents, and stops at the first group with faults. The signature is not checked.
     """
-    large = [name for name, data in files.items() if len(data) > layout.FILE_BYTES_MAX]
-    if large:
-        return [f"{name}: larger than {layout.FILE_BYTES_MAX:,} bytes, which no bundle needs" for name in sorted(large)]
+    if large := [fault for name in sorted(files) if (fault := _size_fault(name, files[name]))]:
+        return large
     bundle = layout.open_bundle(files)
     altered = layout.mismatches(files, bundle.manifest)
     if altered:
         return altered
+    if unreadable := [fault for name in sorted(files) if (fault := _text_fault(name, files[name]))]:
+        return unreadable
     try:
         head = _Head.model_validate_json(files[MANIFEST], strict=True)
     except ValidationError as error:
@@ -106,6 +109,23 @@ def faults_of(files: Mapping[str, bytes], policy: InheritancePolicy) -> list[str
         return [*_entry_faults(entries, head.died_at, policy), *_faults_of_other_files(bundle, entries, policy)]
     except BundleError as error:
         return [str(error)]
+
+
+def _size_fault(name: str, data: bytes) -> str | None:
+    """Return why a file may not be parsed, which would take memory in proportion to its size and to its parts."""
+    if len(data) > layout.FILE_BYTES_MAX:
+        return f"{name}: larger than {layout.FILE_BYTES_MAX:,} bytes, which no bundle needs"
+    if sum(map(data.count, (b"[", b"{", b"\n", b"\r"))) > _PARTS_MAX:
+        return f"{name}: more than {_PARTS_MAX:,} lines, lists and objects, which no bundle needs"
+    return None
+
+
+def _text_fault(name: str, data: bytes) -> str | None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"{name}: not UTF-8 (byte {error.start})"
+    return None
 
 
 def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolicy) -> list[str]:

@@ -45,24 +45,28 @@ def unpack_archive(content: bytes) -> dict[str, bytes]:
     """Return name -> content of an archive's files, not inspected yet.
 
     Raises BundleError unless it is an archive within the size limit that contains only files of a bundle, each once
-    and without a path.
+    and without a path. Only plain headers are read, so no extended header can name a larger, sparse or linked file.
     """
     files: dict[str, bytes] = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(_decompress(content)), mode="r:") as tar:
-            for entry in tar:
-                if not entry.isreg():
-                    raise BundleError(f"{entry.name!r}: no plain file, and a bundle holds nothing else")
-                if entry.name not in FILE_NAMES:
-                    raise BundleError(f"{entry.name!r}: no file of a bundle")
-                if entry.name in files:
-                    raise BundleError(f"{entry.name}: in the archive twice")
-                source = tar.extractfile(entry)
-                assert source is not None, "a plain file has content"
-                files[entry.name] = source.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise BundleError(f"this is no whole archive of a bundle ({error}): export it again") from None
-    return files
+    tar, at = memoryview(_decompress(content)), 0
+    while True:
+        try:
+            entry = tarfile.TarInfo.frombuf(bytes(tar[at : at + tarfile.BLOCKSIZE]), "utf-8", "surrogateescape")
+        except tarfile.TarError as error:
+            if not files or any(tar[at:]):
+                raise BundleError(f"this is no whole archive of a bundle ({error}): export it again") from None
+            return files
+        if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            raise BundleError(f"{entry.name!r}: no plain file, and a bundle holds nothing else")
+        if entry.name not in FILE_NAMES:
+            raise BundleError(f"{entry.name!r}: no file of a bundle")
+        if entry.name in files:
+            raise BundleError(f"{entry.name}: in the archive twice")
+        begin = at + tarfile.BLOCKSIZE
+        files[entry.name] = bytes(tar[begin : begin + entry.size])
+        if not 0 <= entry.size == len(files[entry.name]):
+            raise BundleError(f"{entry.name}: {entry.size:,} bytes are not in the archive: export it again")
+        at = begin + -(-entry.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
 
 def read_bundle_files(path: Path) -> dict[str, bytes]:
@@ -70,6 +74,8 @@ def read_bundle_files(path: Path) -> dict[str, bytes]:
     if path.is_dir():
         return bundle_files(path)
     try:
+        if not path.is_file() and path.exists():
+            raise BundleError(f"{path}: no plain file: name a folder, or an archive that was exported")
         if path.stat().st_size > ARCHIVE_BYTES_MAX:
             raise BundleError(f"{path}: larger than {ARCHIVE_BYTES_MAX:,} bytes, which no bundle needs")
         return unpack_archive(path.read_bytes())

@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.inheritance.bundle_files import FILE_BYTES_MAX, Bundle, read_bundle
-from bardo_pipeline.inheritance.bundle_inspection import is_hash
+from bardo_pipeline.inheritance.bundle_inspection import FILE_NAMES, is_hash
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.owner_log import LogOfOwner
 
@@ -53,6 +53,8 @@ def bundle_files(folder: Path) -> dict[str, bytes]:
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_file():
             raise BundleError(f"{path.name}: no plain file, and a bundle holds nothing else")
+        if path.name not in FILE_NAMES:
+            raise BundleError(f"{path.name}: no file of a bundle")
         if path.stat().st_size > FILE_BYTES_MAX:
             raise BundleError(f"{path.name}: larger than {FILE_BYTES_MAX:,} bytes, which no bundle needs")
         files[path.name] = path.read_bytes()

@@ -90,5 +90,5 @@ def _key_count(fields: Iterable[pa.Field], value: str) -> str:
     return f"({' + '.join([str(plain), *(part for part in parts if part != '1')])})"
 
 
-_colons_needed: Callable[[bytes, Any], int] = eval(f"lambda line, record: 2 + {_key_count(RECORD_SCHEMA, 'record')}")
+_colons_needed: Callable[[bytes, Any], int] = eval(f"lambda line, record: 2 + {_key_count(RECORD_SCHEMA, 'record')}")  # noqa: S307
 """Compiled from the schema, because a loop over the fields takes as long as parsing the line."""
