@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from io import TextIOWrapper
 
-from rich.console import Console
 from rich.markup import escape
 from typer import Typer
 from typer.main import get_command
@@ -38,6 +37,7 @@ from bardo_pipeline.cli.operations import (
     what_if_command,
 )
 from bardo_pipeline.cli.options import with_owner_option
+from bardo_pipeline.cli.output.tables import err
 from bardo_pipeline.errors import BardoError, ConfigError
 
 app = Typer(
@@ -46,7 +46,6 @@ app = Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-err = Console(stderr=True)
 
 app.add_typer(config_command.app, name="config")
 app.add_typer(golem_command.app, name="golem")

@@ -147,7 +147,7 @@ def _print_acquired(acquired: acquisitions.Acquisition, kind: str, verb: str) ->
 
 def _print_kit(kit: dict[str, Any]) -> None:
     state = "published" if kit["is_published"] else "proposed: waiting for golems to confirm it"
-    out.print(f"[bold]{kit['kit_id']}[/] {escape(kit['name'])}, {state}", soft_wrap=True)
+    out.print(f"[bold]{escape(kit['kit_id'])}[/] {escape(kit['name'])}, {state}", soft_wrap=True)
     say(f"learned independently by {', '.join(kit['golem_ids'])}")
     for word, names in (("entries", "entry_ids"), ("waiting", "proposed_ids")):
         say(f"{word}: {', '.join(e[:12] for e in kit[names]) or 'none'}")

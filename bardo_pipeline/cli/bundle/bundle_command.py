@@ -171,7 +171,7 @@ def sign(
     keys = {owner: private_key_in(key)} if owner is not None and key is not None else {}
     signed = sign_all_bundles(open_context(home), keys, now=now())
     for bundle_hash, key_id in sorted(signed.items()):
-        out.print(f"bundle {bundle_hash[:16]} signed with {key_id}")
+        say(f"bundle {bundle_hash[:16]} signed with {key_id}")
     if not signed:
         out.print(
             "nothing to sign: every bundle is signed, or its owner's key is not in this home (`bardo keys owner`)"

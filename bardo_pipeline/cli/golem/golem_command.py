@@ -189,7 +189,7 @@ def show_golem(
     print_nonempty("What it knows", ["kind", "status", "entries"], rows)
     if report.testament is not None:
         parts = [_category(name, report.testament[name], testament) for name in CATEGORIES if report.testament[name]]
-        out.print(Panel("\n".join(parts), title=f"Testament of {golem}"))
+        out.print(Panel("\n".join(parts), title=escape(f"Testament of {golem}")))
     show_words(words)
     standing = standing_of(stores, golem)
     if standing is not None:
@@ -203,7 +203,7 @@ def show_golem(
 def _show_life(report: GolemReport) -> None:
     birth = report.born
     lines = [
-        f"[bold]{report.golem_id}[/] of {escape(birth.owner_id)}, "
+        f"[bold]{escape(report.golem_id)}[/] of {escape(birth.owner_id)}, "
         f"generation {birth.generation}, {escape(birth.market)}",
         f"born {report.born_at:%Y-%m-%d %H:%M}, " + (
             f"died {report.died_at:%Y-%m-%d %H:%M} at tick {report.tick:,} ({report.died.cause})"
@@ -218,7 +218,7 @@ def _show_life(report: GolemReport) -> None:
     if report.divergence_ppm is not None:
         lines.append(f"divergence from its inheritance: {report.divergence_ppm / PPM:.0%}")
     lines += [f"default of its line: re-centres {line}" for line in report.defaults]
-    lines.append(f"line: {' > '.join(report.lineage)}; heirs: {', '.join(report.heirs) or 'none'}")
+    lines.append(escape(f"line: {' > '.join(report.lineage)}; heirs: {', '.join(report.heirs) or 'none'}"))
     if report.died is not None:
         lines.append(f"bundle: {report.bundle_hash or 'none was published'}" + _verdict(report))
     for line in lines:

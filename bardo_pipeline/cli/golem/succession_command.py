@@ -85,11 +85,11 @@ def successor(
 
 def _outcome(predecessor: deaths.DeadGolem, request: deaths.HeirRequest, *, dry_run: bool, existed: bool) -> str:
     if dry_run:
-        return f"nothing was recorded; the heir would be {predecessor.heir_id}"
+        return f"nothing was recorded; the heir would be {escape(predecessor.heir_id)}"
     if existed:
-        return f"{predecessor.heir_id} is already the heir of {predecessor.golem_id}: nothing was changed"
+        return escape(f"{predecessor.heir_id} is already the heir of {predecessor.golem_id}: nothing was changed")
     return (
-        f"[bold]{predecessor.heir_id}[/] is born, generation {predecessor.born.generation + 1}, with "
+        f"[bold]{escape(predecessor.heir_id)}[/] is born, generation {predecessor.born.generation + 1}, with "
         f"${request.budget_micros / 1e6:,.2f}; the next run of {escape(predecessor.born.market)} runs it"
     )
 
@@ -107,9 +107,9 @@ def found_golem(
     example = deaths.dead_golem(stores, like)
     golem_id, is_new = found_new_lineage(stores, example, request, number=number, now=now())
     if is_new:
-        out.print(f"[bold]{golem_id}[/] is founded; the next run of {escape(example.born.market)} runs it")
+        out.print(f"[bold]{escape(golem_id)}[/] is founded; the next run of {escape(example.born.market)} runs it")
     else:
-        out.print(f"{golem_id} exists already: nothing was changed; --number {number + 1} founds another")
+        say(f"{golem_id} exists already: nothing was changed; --number {number + 1} founds another")
 
 
 def credit(
@@ -186,7 +186,7 @@ def _show_advice(stores: DerivationContext, predecessor: deaths.DeadGolem) -> No
     ]
     panels = Table.grid(expand=True, padding=(0, 1))
     panels.add_row(
-        Panel(escape(sections), title=f"How {predecessor.golem_id} was configured"),
+        Panel(escape(sections), title=escape(f"How {predecessor.golem_id} was configured")),
         Panel("\n\n".join(advice) or "It gives no advice.", title="Advice to its successor"),
     )
     out.print(panels)

@@ -6,11 +6,11 @@ import sys
 from dataclasses import asdict
 from typing import Annotated
 
-from typer import Argument, Option, Typer, echo
+from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, now, open_log
-from bardo_pipeline.cli.output.tables import print_json, print_table
+from bardo_pipeline.cli.output.tables import print_json, print_line, print_table
 from bardo_pipeline.storage.conversations.conversations import DEFAULT_SESSION, Conversations, conversation_tail
 from bardo_pipeline.storage.log.owner_log import golems_in_view
 
@@ -31,7 +31,7 @@ def append(
     text = sys.stdin.read() if content == "-" else content
     with open_log(home, golem) as log:
         message = Conversations(log.home, log).append(golem, role, text, now(), session=session)
-    echo(message.message_id)
+    print_line(message.message_id)
 
 
 @app.command()
@@ -70,7 +70,7 @@ def show(
         ]
         print_table(None, ["id", "at", "role", "content"], rows)
     if torn:
-        echo(f"the unfinished last line is left out ({len(torn)} bytes)", err=True)
+        print_line(f"the unfinished last line is left out ({len(torn)} bytes)", to=sys.stderr)
 
 
 @app.command()
@@ -84,7 +84,7 @@ def branch(
     """Start a branch after a message, or switch to a branch."""
     with open_log(home, golem) as log:
         Conversations(log.home, log).branch(golem, name, now(), behind=behind, session=session)
-    echo(f"golem {golem}: session {session} continues in branch {name}")
+    print_line(f"golem {golem}: session {session} continues in branch {name}")
 
 
 @app.command()
@@ -98,7 +98,7 @@ def compact(
     """Replace older messages by a summary; move them to an archive file."""
     with open_log(home, golem) as log:
         covered = Conversations(log.home, log).compact(golem, summary, now(), keep=keep, session=session)
-    echo(f"golem {golem}: a summary replaces {covered} messages of session {session}")
+    print_line(f"golem {golem}: a summary replaces {covered} messages of session {session}")
 
 
 @app.command("list")

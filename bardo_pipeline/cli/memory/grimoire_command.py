@@ -126,7 +126,7 @@ def _print_links(grimoire: record_overrides.Grimoire, row: dict[str, Any], store
         if gate["entry_id"] == entry_id:
             parts = ", ".join(f"{part} {gate[f'{part}_ppm'] / PPM:.2f}" for part in PARTS)
             verdict = "shared with other golems" if gate["crosses"] else "not shared"
-            out.print(f"{verdict}: {gate['reason']}; admission {gate['admission_ppm'] / PPM:.2f} ({parts})")
+            say(f"{verdict}: {gate['reason']}; admission {gate['admission_ppm'] / PPM:.2f} ({parts})")
 
 
 @app.command()

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Annotated
 
-from typer import Argument, Exit, Option, echo
+from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, open_context
-from bardo_pipeline.cli.output.tables import out, print_nonempty, print_table
+from bardo_pipeline.cli.output.tables import out, print_line, print_nonempty, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import request_proposals as proposals
 from bardo_pipeline.derivation.curation.request_proposals import memory_budget
@@ -57,13 +57,15 @@ def propose_operations(
 def _show_question(stores: DerivationContext, golem_id: str, cycle: int | None) -> None:
     asked_cycle, prompt = proposals.question(stores, golem_id, cycle)
     if prompt is None:
-        out.print(f"golem {golem_id}: it has learned nothing after cycle {asked_cycle}: nothing to send")
+        say(f"golem {golem_id}: it has learned nothing after cycle {asked_cycle}: nothing to send")
     else:
         budget = memory_budget(stores, golem_id, now())
         spent, cap = f"${budget.spent_micros / 1e6:.4f}", f"${budget.cap_micros / 1e6:.4f}"
         share = f"at most {budget.share:.0%} of its daily budget of ${budget.daily_budget_micros / 1e6:.2f}"
-        echo(f"# golem {golem_id}, cycle {asked_cycle}, prompt {prompt.hash}; {spent} of {cap} spent today ({share})")
-        echo(f"{prompt.instructions}\n{prompt.question}")
+        print_line(
+            f"# golem {golem_id}, cycle {asked_cycle}, prompt {prompt.hash}; {spent} of {cap} spent today ({share})"
+        )
+        print_line(f"{prompt.instructions}\n{prompt.question}")
 
 
 def _show(results: list[proposals.ProposalRequest]) -> None:
@@ -120,7 +122,7 @@ def phrase_testaments(
     stores = open_context(home, embedder)
     if dry_run:
         for golem_id, (_, _, prompt) in phrasing.phrasing_requests(stores, None if golem is None else [golem]).items():
-            echo(f"# golem {golem_id}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
+            print_line(f"# golem {golem_id}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
         return
     settings = ModelSettings.wanted(os.environ)
     with out.status(f"asking {settings.provider}:{settings.model}"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Option, Typer, echo
+from typer import Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import context_or_none, now, require_born, root_for_owner, root_of
-from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
+from bardo_pipeline.cli.output.tables import out, print_json, print_line, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.side_derivations import settle
@@ -34,7 +34,7 @@ def show(
     active, recorded = _active(context_or_none(home), golem)
     values, in_file = flat(active), stated.values
     if as_toml:
-        echo(to_toml(active), nl=False)
+        print_line(to_toml(active).rstrip("\n"))
     elif json:
         rows = [
             {"key": key, "in_force": values[key], "stated": in_file.get(key), "read_by": reader_of(key)}

@@ -8,7 +8,7 @@ from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, moment_of, named_owner, now, open_context, open_whole, root_of
-from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, spinner
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.legacy.bundle_store import stale_bundles
@@ -72,7 +72,7 @@ def accept_gap(
             f"golem {golem}: ticks {tick_from} to {tick_to} are not all missing: `bardo status` lists the gaps"
         )
     log.record([life_event(golem, moment, Gap(tick_from=tick_from, tick_to=tick_to, why=why))], moment)
-    out.print(f"golem {golem}: ticks {tick_from} to {tick_to} are accepted as lost")
+    say(f"golem {golem}: ticks {tick_from} to {tick_to} are accepted as lost")
 
 
 def sql(
@@ -136,7 +136,7 @@ def reorg_blocks(
     _print_recorded(reorg(stores.whole, golem, chain, blocks=blocks, ticks=ticks, now=now()), stores)
     depth, count = depth_after(stores.whole, chain, golem)
     window = stores.policy.reorg.window_blocks
-    out.print(f"{chain}: reorgs in the last {window:,} blocks: {count}; an action counts from {depth} confirmations on")
+    say(f"{chain}: reorgs in the last {window:,} blocks: {count}; an action counts from {depth} confirmations on")
     _derive_if(derive, stores.whole)
 
 
@@ -151,14 +151,14 @@ def _bounds(first_name: str, first: int | None, last_name: str, last: int | None
 def _print_recorded(recorded: Recorded, stores: DerivationContext) -> None:
     ticks = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in recorded.ticks)
     if not recorded.event_ids:
-        out.print(f"golem {recorded.golem_id}: tick {ticks} is already left out; nothing is recorded")
+        say(f"golem {recorded.golem_id}: tick {ticks} is already left out; nothing is recorded")
     else:
-        out.print(f"golem {recorded.golem_id}: tick {ticks} is left out ({', '.join(recorded.event_ids)})")
+        say(f"golem {recorded.golem_id}: tick {ticks} is left out ({', '.join(recorded.event_ids)})")
     visible = golems_in_view(stores.log, None)
     for event in (event for event in recorded.heirs if visible is None or event.golem_id in visible):
         assert event.withdrawn is not None, "a withdrawal event has its payload"
         entries = event.withdrawn.entry_ids
-        out.print(f"heir {event.golem_id} loses {len(entries)} entries: {', '.join(entries)}")
+        say(f"heir {event.golem_id} loses {len(entries)} entries: {', '.join(entries)}")
 
 
 def _derive_if(derive: bool, stores: DerivationContext) -> None:

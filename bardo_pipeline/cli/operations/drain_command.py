@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
+from rich.markup import escape
 from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
@@ -57,7 +58,7 @@ def _print_report(report: DrainReport) -> None:
     if report.refused:
         out.print(f"[bold red]{report.refused:,}[/] in quarantine: `bardo quarantine list`")
     for writer, error in report.faults:
-        out.print(f"[bold red]{writer}:[/] {error}", soft_wrap=True)
+        out.print(f"[bold red]{escape(writer)}:[/] {escape(str(error))}", soft_wrap=True)
 
 
 if __name__ == "__main__":

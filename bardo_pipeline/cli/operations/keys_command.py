@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +13,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from pydantic import ValidationError
-from typer import Argument, Option, Typer, echo
+from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, open_log, require_named
-from bardo_pipeline.cli.output.tables import day, out, print_json, print_rows, print_table, say
+from bardo_pipeline.cli.output.tables import day, print_json, print_line, print_rows, print_table, say
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
 from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
@@ -232,7 +233,7 @@ def make(golem: opt.Golem, home: opt.Home = None) -> None:
     """Make a golem's key: from now on its reasoning and positions are accepted only sealed."""
     with open_log(home, golem) as log:
         key = SealKeys(log.home).make(log, golem, secrets.token_bytes(SECRET_BYTES), now())
-    out.print(f"golem {golem}: sealed under {key.key_id} from now on")
+    say(f"golem {golem}: sealed under {key.key_id} from now on")
     say(f"the key is in {SealKeys(log.home).path(golem)}; no backup holds it")
 
 
@@ -241,7 +242,7 @@ def destroy(golem: opt.Golem, why: opt.Why, home: opt.Home = None) -> None:
     """Record the destruction of a golem's key and delete it: its sealed parts become unreadable."""
     with open_log(home, golem) as log:
         SealKeys(log.home).destroy(log, golem, why, now())
-    out.print(f"golem {golem}: its key is destroyed; its sealed parts are unreadable")
+    say(f"golem {golem}: its key is destroyed; its sealed parts are unreadable")
 
 
 @seal_app.command("open")
@@ -273,4 +274,4 @@ def list_seal_keys(home: opt.Home = None) -> None:
     for state in states:
         if state.present == (state.destroyed_at is not None):
             fault = "file still exists: destroy it again" if state.present else "file is missing: restore it"
-            echo(f"golem {state.golem_id}: {state.key_id}: {fault}", err=True)
+            print_line(f"golem {state.golem_id}: {state.key_id}: {fault}", to=sys.stderr)

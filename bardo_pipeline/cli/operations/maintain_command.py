@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich.markup import escape
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
@@ -154,7 +155,7 @@ def verify_home(
 def _print(report: Report) -> None:
     for broken in report.breaks:
         more = f" (and {count - 1} more)" if (count := report.counts[broken.kind]) > 1 else ""
-        out.print(f"[bold red]broken[/] {broken.kind}: ", broken.sentence(), more, sep="", soft_wrap=True)
+        out.print(f"[bold red]broken[/] {broken.kind}: ", escape(broken.sentence()), more, sep="", soft_wrap=True)
     for name, value in report.facts.items():
         say(f"{name:<24} {value:,}")
     for gap in report.gaps:

@@ -103,6 +103,8 @@ def show(
     item_id = held.find(item)
     entry = held.show(item_id)
     if raw:
+        if sys.stdout.isatty():
+            raise ConfigError("--raw writes the bytes as they came, and a terminal obeys them: send them to a file")
         sys.stdout.buffer.write(held.raw_of(entry))
         return
     ruling = held.ruling_of(item_id)

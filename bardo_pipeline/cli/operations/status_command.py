@@ -12,11 +12,11 @@ import orjson
 import pyarrow.compute as pc
 from rich.markup import escape
 from rich.table import Table
-from typer import Exit, Option, echo
+from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, named_owner, now, open_context, root_for_owner
-from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table
+from bardo_pipeline.cli.output.tables import escaped, out, print_json, print_line, print_nonempty, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.event_stream.watch import watch as watched
@@ -197,7 +197,7 @@ def watch(
             owner=named_owner(),
         )  # fmt: skip
         async for event in events:
-            echo(event.model_dump_json() if format == "json" else _line(event))
+            print_line(escaped(event.model_dump_json()) if format == "json" else _line(event))
 
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(print_events())

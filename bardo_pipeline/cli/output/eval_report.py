@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from rich.console import Console
-from typer import echo
 
-from bardo_pipeline.cli.output.tables import out, print_table, progress_bar, say
+from bardo_pipeline.cli.output.tables import err, out, print_json, print_table, progress_bar, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import WorthPolicy
@@ -307,7 +305,7 @@ def write_report(target: Path, page: str, report: dict[str, Any], show: Callable
     (target / "index.html").write_text(page, "utf-8")
     (target / "report.json").write_bytes(content)
     if json:
-        echo(content.decode())
+        print_json(report, indent=True)
         return
     show()
     say(f"Page: {target / 'index.html'}")
@@ -322,7 +320,7 @@ def print_bounds(bounds: tuple[Bound, ...]) -> None:
 @contextmanager
 def report_progress(*, quiet: bool) -> Iterator[OnProgress]:
     """Show one progress bar per stage; on standard error if `quiet`, so that standard output has only JSON."""
-    with progress_bar(Console(stderr=True) if quiet else out) as progress:
+    with progress_bar(err if quiet else out) as progress:
         tasks: dict[str, Any] = {}
 
         def on_progress(stage: str, share: float) -> None:

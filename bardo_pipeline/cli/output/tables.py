@@ -1,24 +1,57 @@
-"""The terminal of all commands: lines, rows as table, CSV or JSON, and progress bars."""
+"""The terminal of all commands: lines, rows as table, CSV or JSON, and progress bars.
+
+All text that a command prints passes `visible`, or `escaped` in JSON, because names and texts come from other programs
+and a terminal obeys control characters. No other module of the command writes to the standard streams.
+"""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 
 SHORT_CELL = 34
 
-out = Console(soft_wrap=False, highlight=False)
+_BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Characters that reorder the text around them."""
+
+_CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *_BIDI) if code not in (0x09, 0x0A)]
+_VISIBLE = dict.fromkeys(_CONTROLS)
+_ESCAPED = {code: f"\\u{code:04x}" for code in _CONTROLS}
+
+
+def visible(text: str) -> str:
+    """Return a text without control characters: C0 except tab and newline, DEL, C1, separators, marks of direction."""
+    return text if text.isprintable() else text.translate(_VISIBLE)
+
+
+def escaped(json: str) -> str:
+    """Return a JSON text with the control characters of its strings escaped; JSON itself escapes C0 only."""
+    return json if json.isprintable() else json.translate(_ESCAPED)
+
+
+class Terminal(Console):
+    """A console that prints the visible characters of texts, and only its own control sequences."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render an object as segments; the removed characters have no width, so that columns stay aligned."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+out = Terminal(soft_wrap=False, highlight=False)
+err = Terminal(stderr=True)
 
 
 def say(text: str) -> None:
@@ -42,7 +75,8 @@ def print_rows(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any
     if format == "json":
         print_json([dict(zip(names, row, strict=True)) for row in rows])
     elif format == "csv":
-        csv.writer(sys.stdout).writerows([names, *rows])
+        cells = [[visible(value) if isinstance(value, str) else value for value in row] for row in rows]
+        csv.writer(sys.stdout).writerows([names, *cells])
     else:
         print_table(title, names, rows)
 
@@ -89,7 +123,12 @@ def print_json(value: Any, *, indent: bool = False) -> None:
     """Print a value as JSON, on one line unless `indent`; types that JSON lacks become strings."""
     kinds = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
     kinds |= orjson.OPT_INDENT_2 if indent else 0
-    sys.stdout.buffer.write(orjson.dumps(value, option=kinds, default=str))
+    sys.stdout.buffer.write(escaped(orjson.dumps(value, option=kinds, default=str).decode()).encode())
+
+
+def print_line(text: str, *, to: TextIO | None = None) -> None:
+    """Print a line at once and without wrapping, for programs that read it; to standard output unless `to` is given."""
+    print(visible(text), file=to, flush=True)
 
 
 def percent(ppm: int) -> str:
