@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.active_derivation import derivation_id, in_force
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedding.embedders import EMBEDDERS, embedder_version
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, children
 from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, Step, maintain
@@ -51,7 +51,7 @@ def _lighten(home: Home, log: EventLog, policy: Policy, kept: Collection[str], *
     """Drop expired episodes from the indexes."""
     at = pc.max(log.read_cycles(["observed_at"])["observed_at"]).as_py()
     steps: list[Step] = []
-    for folder in sorted((home.index / "episodes").glob("*/*")):
+    for folder in [path for owner in children(home.index / "episodes") for path in children(owner)]:
         name, mark = folder.parent.name, folder / "watermark.json"
         if at is None or name not in kept or not mark.exists():
             continue

@@ -9,12 +9,14 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from stat import S_ISREG
+from typing import Any, Self
 
 import orjson
 
@@ -220,6 +222,53 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def statuses(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield each path that exists with its status; links are not followed.
+
+    A home lives while it is walked: a file whose name was listed may be gone when it is looked at.
+    """
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            yield path, path.lstat()
+
+
+def children(folder: Path) -> list[Path]:
+    """Return what a folder holds, sorted; nothing if it is missing or no folder."""
+    try:
+        return sorted(folder / name for name in os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def all_below(folder: Path) -> list[Path]:
+    """Return all files and folders below a folder, sorted; those that vanish meanwhile are left out."""
+
+    def fail(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise error
+
+    walk = os.walk(folder, onerror=fail)
+    return sorted(Path(parent, name) for parent, folders, files in walk for name in (*folders, *files))
+
+
+def files_below(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    """Return the files below a folder with their status, sorted; those that vanish meanwhile are left out."""
+    return [(path, status) for path, status in statuses(all_below(folder)) if S_ISREG(status.st_mode)]
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, or a folder with all that is below it, parts of which may vanish meanwhile."""
+
+    def fail(function: object, name: str, failure: Any) -> None:
+        if not isinstance(failure[1], FileNotFoundError):
+            raise failure[1]
+
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, onerror=fail)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write_first(path: Path, content: bytes) -> None:

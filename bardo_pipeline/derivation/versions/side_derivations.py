@@ -33,6 +33,7 @@ from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedding.embedders import embedder_version
+from bardo_pipeline.storage.home import files_below, statuses
 from bardo_pipeline.storage.log.snapshot import LogOfGolems
 from bardo_pipeline.storage.projections.derivation_folders import derivation_folders, description, link_tree, take_out
 from bardo_pipeline.storage.projections.projections import Projections
@@ -174,7 +175,7 @@ def stored_derivations(context: DerivationContext) -> list[StoredDerivation]:
     for folder in derivation_folders(context.home):
         content = description(folder)
         policy = None if content is None else understood(content.policy, folder.name)
-        newest = max(path.stat().st_mtime for path in (folder, *folder.glob("*/_delta_log")))
+        newest = max((s.st_mtime for _, s in statuses([folder, *folder.glob("*/_delta_log")])), default=0.0)
         stored.append(
             StoredDerivation(
                 name=folder.name,
@@ -194,8 +195,7 @@ _DESCRIBED = ("policy_hash", "passes_edition", "embedder", "golems")
 
 def _own_bytes(folder: Path) -> int:
     """Return the size of files that no other folder links."""
-    files = (path.stat() for path in folder.rglob("*") if path.is_file())
-    return sum(s.st_size for s in files if s.st_nlink == 1)
+    return sum(status.st_size for _, status in files_below(folder) if status.st_nlink == 1)
 
 
 def unfit(context: DerivationContext, name: str) -> str | None:

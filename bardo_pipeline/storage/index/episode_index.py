@@ -13,7 +13,6 @@ Source: architecture ("The episodes table holds text and vector; LanceDB is its 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -33,7 +32,7 @@ from bardo_pipeline.policy import GrowthPolicy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.files_by_version import DataFile
 from bardo_pipeline.storage.delta.parquet_io import portions
-from bardo_pipeline.storage.home import replace_file
+from bardo_pipeline.storage.home import children, remove_tree, replace_file
 from bardo_pipeline.storage.index.ivf_tuning import Approximate, learned
 from bardo_pipeline.storage.index.lance_tables import (
     EPISODES,
@@ -212,9 +211,9 @@ class EpisodeIndex:
     def _keep(self, mark: Watermark) -> None:
         """Make the merged rows visible by replacing the watermark, then delete the tables of other builds."""
         replace_file(self.folder / "watermark.json", orjson.dumps(asdict(mark)))
-        for table in self.folder.glob("*.lance"):
-            if table.stem not in table_names(mark.build):
-                shutil.rmtree(table)
+        for table in children(self.folder):
+            if table.suffix == ".lance" and table.stem not in table_names(mark.build):
+                remove_tree(table)
 
     def _intact_watermark(self, table: AppendOnlyTable) -> Watermark | None:
         """Return the watermark if the index is of this table and has the row counts that it states."""

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.home import Home, make_folder
+from bardo_pipeline.storage.home import Home, children, make_folder
 from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.intake.spool_ingest import FileIngest, IngestReport
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -103,7 +103,8 @@ def waiting(home: Home) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    paths = [path for pattern in ("*", "*/*") for path in folder.glob(pattern)]
+    top = children(folder)
+    paths = [*top, *(path for golem in top for path in children(golem))]
     plain = (path.relative_to(folder) for path in paths if path.is_file() and not path.is_symlink())
     return sorted(filter(_is_offered, plain), key=lambda name: (not name.name.endswith(LIFE), name))
 

@@ -31,7 +31,7 @@ from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.durable_commits import stored_files
-from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
+from bardo_pipeline.storage.home import Home, children, files_below, make_folder, remove_tree, replace_file, sync_folder
 from bardo_pipeline.storage.journal.frames import written_bytes
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -140,7 +140,7 @@ def _check_chains_extended(before: Manifest | None, tips: Mapping[str, Tip]) -> 
 def _staging(home: Home) -> Iterator[Path]:
     """Yield a temporary folder in the home for hard links. The caller holds the lock `backup`."""
     for leftover in home.root.glob(".backup-*"):
-        shutil.rmtree(leftover)
+        remove_tree(leftover)
     with tempfile.TemporaryDirectory(dir=home.root, prefix=".backup-") as folder:
         yield Path(folder)
 
@@ -156,10 +156,11 @@ def _link_mutable_files(home: Home, pins: Iterable[Pin], staging: Path) -> Itera
         files.append(pin.path / "_delta_log" / "_last_checkpoint")
         if pin.sums_length:
             yield _Source(pin.sums.relative_to(home.root).as_posix(), pin.sums, pin.sums_length)
-    files += sorted(home.journal.glob("*/*.seg")) + sorted(home.leases.glob("*.lease"))
+    files += [path for folder in children(home.journal) for path in children(folder) if path.suffix == ".seg"]
+    files += [path for path in children(home.leases) if path.suffix == ".lease"]
     for folder, later in ((home.spool, ".taking"), (home.conversations, ".archive-")):
-        files += [path for path in sorted(folder.rglob("*")) if path.is_file() and later not in path.as_posix()]
-        files += [path for path in sorted(folder.rglob("*")) if path.is_file() and later in path.as_posix()]
+        files += [path for path, _ in files_below(folder) if later not in path.as_posix()]
+        files += [path for path, _ in files_below(folder) if later in path.as_posix()]
     for number, path in enumerate(files):
         linked = staging / str(number)
         try:
@@ -179,7 +180,7 @@ def _immutable_files(home: Home, pins: Iterable[Pin]) -> Iterator[_Source]:
             yield _Source(
                 path.relative_to(home.root).as_posix(), path, None, sums.get(path.relative_to(log).as_posix())
             )
-    bundle_files = [path for folder in home.bundles.glob("[!.]*") for path in folder.iterdir()]
+    bundle_files = [path for folder in home.bundles.glob("[!.]*") for path, _ in files_below(folder)]
     for path in sorted([*bundle_files, *(home.quarantine / "raw").glob("[!.]*")]):
         yield _Source(path.relative_to(home.root).as_posix(), path)
 
@@ -261,9 +262,9 @@ def _object(folder: Path, name: str) -> Path:
 def _prune(folder: Path, manifest: Manifest) -> None:
     """Delete the objects that the manifest does not name."""
     hashes = {file.hash for file in manifest.files}
-    for path in (folder / _OBJECTS).rglob("*"):
-        if path.is_file() and path.name not in hashes:
-            path.unlink()
+    for path, _ in files_below(folder / _OBJECTS):
+        if path.name not in hashes:
+            path.unlink(missing_ok=True)
 
 
 # the manifest

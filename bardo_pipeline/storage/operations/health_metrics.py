@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from stat import S_ISREG
 
 import orjson
 import pyarrow as pa
@@ -18,7 +19,7 @@ from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, statuses
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import TAKING, waiting
 from bardo_pipeline.storage.journal.leases import stale_leases
@@ -102,14 +103,11 @@ def spool(home: Home, now: datetime) -> Backlog:
 
 def backlog(paths: Iterable[Path], now: datetime) -> Backlog:
     """Sum up those of these paths that are existing files."""
-    files = []
-    for path in paths:
-        try:
-            status = path.stat()
-        except FileNotFoundError:  # taken in meanwhile
-            continue
-        if path.is_file():
-            files.append((status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
+    files = [
+        (status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+        for _, status in statuses(paths)
+        if S_ISREG(status.st_mode)
+    ]
     oldest_at = min((modified_at for _, modified_at in files), default=None)
     return Backlog(len(files), sum(size for size, _ in files), _age(oldest_at, now))
 

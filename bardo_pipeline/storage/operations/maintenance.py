@@ -27,7 +27,7 @@ from bardo_pipeline.storage.delta.durable_commits import (
     put_checkpoint,
     stored_files,
 )
-from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.home import Home, children, sync_folder
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA
 from bardo_pipeline.storage.log.checksum_manifest import Sums
@@ -193,12 +193,11 @@ class _Run:
             home.derivations, in_force, superseded=superseded, abandoned=abandoned, dry_run=dry_run
         )
         self._note(f"derivations {', '.join(names)}", "dropped", gone)
-        present = home.derivations.iterdir() if home.derivations.exists() else ()
-        owners = {path.name for path in present} - set(names)
+        owners = {path.name for path in children(home.derivations)} - set(names)
         indexes = home.index / "episodes"
         self._note("index/episodes", "dropped", retention.drop_orphans(indexes, owners, dry_run=dry_run))
         kept = timedelta(seconds=care.grace_seconds)
-        for index in sorted(indexes.glob("*/*")):
+        for index in [path for owner in children(indexes) for path in children(owner)]:
             if (index / "watermark.json").exists():
                 with home.lock(f"index-{index.parent.name}"):
                     gone = retention.prune_versions(
@@ -207,8 +206,8 @@ class _Run:
                 self._note(self._place(index), "pruned", gone)
         drafts = [
             home.root / "warehouse.draft",
-            *home.index.glob(".heads.*"),
-            *(home.index / "ticks").glob(".*"),
+            *(path for path in children(home.index) if path.name.startswith(".heads.")),
+            *(path for path in children(home.index / "ticks") if path.name.startswith(".")),
             *(path for folder in derivation_folders(home) for path in retention.drafts_of_readers(folder)),
             *home.root.glob(".*.json.*"),
         ]

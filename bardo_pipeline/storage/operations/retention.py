@@ -8,7 +8,6 @@ Source: X-13 (quotas: CarePolicy); facts ("kill -9 leaves `*.parquet#1` files").
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,7 +16,7 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.storage.delta.durable_commits import commit_path, newest_checkpoint
-from bardo_pipeline.storage.home import sync_folder
+from bardo_pipeline.storage.home import all_below, children, files_below, remove_tree, statuses, sync_folder
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.projections.derivation_folders import DROPPED, REBUILD
 
@@ -41,9 +40,10 @@ def sweep(table: Path, active: Collection[str], *, before: datetime, dry_run: bo
     active: paths, relative to the table, of the files that its newest version names. The caller holds the table's lock.
     """
     log = table / "_delta_log"
-    data = [path for path in _files(table) if log not in path.parents and ".parquet" in path.name]
+    files = [path for path, _ in files_below(table)]
+    data = [path for path in files if log not in path.parents and ".parquet" in path.name]
     unnamed = [path for path in data if path.relative_to(table).as_posix() not in active]
-    drafts = [path for path in _files(log) if path.name.endswith(".tmp")] if log.exists() else []
+    drafts = [path for path in files if log in path.parents and path.name.endswith(".tmp")]
     abandoned = [*unnamed, *drafts, *table.glob(".checkpoint-*"), *table.parent.glob(f".{table.name}-*")]
     return drop_drafts(abandoned, before=before, dry_run=dry_run)
 
@@ -83,32 +83,31 @@ def drop_derivations(
     Returns the deleted files and the names of the derivations.
     """
     going = []
-    for path in sorted(folder.iterdir()) if folder.exists() else []:
+    for path in children(folder):
         limit = abandoned if path.suffix in (REBUILD, DROPPED) else superseded
-        if path.is_dir() and path.name not in in_force and _last_written(path) < limit.timestamp():
+        if path.is_dir() and path.name not in in_force and last_written(path) < limit.timestamp():
             going.append(path)
     return _delete(going, dry_run), [path.name for path in going]
 
 
 def drop_orphans(folder: Path, owners: Collection[str], *, dry_run: bool) -> Gone:
     """Delete the subfolders that are not named after one of these owners."""
-    subfolders = sorted(folder.iterdir()) if folder.exists() else []
-    return _delete([path for path in subfolders if path.is_dir() and path.name not in owners], dry_run)
+    return _delete([path for path in children(folder) if path.is_dir() and path.name not in owners], dry_run)
 
 
 def drop_drafts(paths: Iterable[Path], *, before: datetime, dry_run: bool) -> Gone:
     """Delete the files and folders that were last modified before a time."""
-    return _delete([path for path in paths if _modified_before(path, before)], dry_run)
+    return _delete([path for path, status in statuses(paths) if status.st_mtime < before.timestamp()], dry_run)
 
 
 def drafts_of_readers(derivation: Path) -> Iterator[Path]:
     """Yield the unused files of log readers: drafts, and parts that no place.json names."""
-    for folder in sorted((derivation / "readers").glob("*")):
+    for folder in children(derivation / "readers"):
         try:
             named = set(orjson.loads((folder / "place.json").read_bytes()).values())
-        except (FileNotFoundError, orjson.JSONDecodeError):
+        except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
             named = set()
-        yield from (path for path in folder.iterdir() if path.name not in {*named, "place.json"})
+        yield from (path for path in children(folder) if path.name not in {*named, "place.json"})
 
 
 def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: bool) -> Gone:
@@ -132,28 +131,18 @@ def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: 
 
 
 def _total(path: Path) -> Gone:
-    files = _files(path) if path.is_dir() else [path]
-    return Gone(len(files), sum(path.stat().st_size for path in files))
+    sizes = [status.st_size for _, status in (files_below(path) if path.is_dir() else statuses([path]))]
+    return Gone(len(sizes), sum(sizes))
 
 
 def disk_bytes(folder: Path) -> int:
     """Return the bytes that a folder occupies on disk (allocated blocks)."""
-    return sum(path.lstat().st_blocks * 512 for path in [folder, *folder.rglob("*")])
+    return sum(status.st_blocks * 512 for _, status in statuses([folder, *all_below(folder)]))
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def _modified_before(path: Path, before: datetime) -> bool:
-    try:
-        return path.stat().st_mtime < before.timestamp()
-    except FileNotFoundError:
-        return False
-
-
-def _last_written(folder: Path) -> float:
-    return max((path.stat().st_mtime for path in [folder, *folder.rglob("*")]), default=0.0)
+def last_written(folder: Path) -> float:
+    """Return the time of the newest change of a folder or of anything below it; 0 if it is gone."""
+    return max((status.st_mtime for _, status in statuses([folder, *all_below(folder)])), default=0.0)
 
 
 def _delete(paths: Iterable[Path], dry_run: bool) -> Gone:
@@ -161,5 +150,5 @@ def _delete(paths: Iterable[Path], dry_run: bool) -> Gone:
     for path in paths:
         gone += _total(path)
         if not dry_run:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove_tree(path)
     return gone

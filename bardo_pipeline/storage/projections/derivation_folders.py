@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from bardo_pipeline.storage.home import Home, replace_file
+from bardo_pipeline.storage.home import Home, children, remove_tree, replace_file
 
 _NAME = "derivation.json"
 _PASSING = frozenset({".tmp"})
@@ -51,7 +51,7 @@ def description(folder: Path) -> Description | None:
 
 def derivation_folders(home: Home) -> list[Path]:
     """Return the folders of all derivations of a home by name."""
-    paths = sorted(home.derivations.iterdir()) if home.derivations.exists() else []
+    paths = children(home.derivations)
     return [path for path in paths if path.is_dir() and path.suffix not in (REBUILD, DROPPED)]
 
 
@@ -98,4 +98,4 @@ def take_out(folder: Path) -> None:
     dropped = folder.with_name(folder.name + DROPPED)
     shutil.rmtree(dropped, ignore_errors=True)
     folder.rename(dropped)
-    shutil.rmtree(dropped)
+    remove_tree(dropped)
