@@ -82,7 +82,7 @@ class HealthPolicy(Operational):
     undrained_flushes_max: Positive = setting(
         4.0, "age of undrained records, in flush_seconds: the drainer missed three turns (ours)"
     )
-    spool_seconds_max: Positive = setting(300.0, "age of a file in the spool (ours)")
+    spool_seconds_max: Positive = setting(300.0, "age of a file in the spool, also of one that is never taken (ours)")
     quarantine_share_max: Unit = setting(0.01, "share of a day's records in quarantine (ours)")
     refused_bundles_max: Count = setting(0, "bundles refused within a day (ours)")
 

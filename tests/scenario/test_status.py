@@ -46,7 +46,7 @@ def test_the_json_document_keeps_its_keys(home: Home) -> None:
     }  # fmt: skip
     assert set(printed["health"]) == {
         "at", "golems", "intake", "silent_seconds", "curation", "episodes", "journals", "leases", "spool",
-        "quarantine", "judgements", "successions", "marts", "embedder",
+        "untaken", "quarantine", "judgements", "successions", "marts", "embedder",
     }  # fmt: skip
     assert set(printed["health"]["curation"]) == {
         "ticks", "golem_max", "ticks_max", "cycles", "waiting_seconds", "derived_at",

@@ -98,6 +98,34 @@ def test_the_spool_measure_counts_waiting_files_and_the_age_of_the_oldest(home: 
     assert backlog([home.spool / "gone.jsonl"], NOW).files == 0, "a file taken meanwhile is not counted"
 
 
+UNTAKEN = ("notes.txt", "d.json", "g-1/deep/f.jsonl", ".half.jsonl", "lone.jsonl.sig", ".drafts/e.jsonl", "link.jsonl")
+
+
+@pytest.mark.row("X-11")
+@pytest.mark.parametrize("name", UNTAKEN)
+def test_a_file_that_is_never_taken_from_the_spool_is_a_fault(home: Home, name: str) -> None:
+    path = home.spool / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if name == "link.jsonl":
+        path.symlink_to(home.root / "home.json")
+        os.utime(path, ((NOW - timedelta(minutes=7)).timestamp(),) * 2, follow_symlinks=False)
+    else:
+        aged(path, timedelta(minutes=7))
+    assert spool(home, NOW).files == 0
+    health = health_of(DerivationContext.open(home.root), NOW)
+    (fault,) = faults(health, Policy())
+    assert (fault.measure, health.untaken.files, health.untaken.oldest) == ("spool.untaken", 1, name)
+    assert f"such as {name}: only *.jsonl and *.arrow" in fault.says
+    assert measures(DerivationContext.open(home.root), NOW - timedelta(minutes=4)) == set()
+
+
+def test_a_file_that_is_being_taken_with_its_signatures_is_no_fault(home: Home) -> None:
+    for name in ("a.jsonl", "a.jsonl.sig", ".taking/g-1/b.arrow", ".taking/g-1/b.arrow.sig"):
+        (home.spool / name).parent.mkdir(parents=True, exist_ok=True)
+        aged(home.spool / name, timedelta(minutes=7))
+    assert measures(DerivationContext.open(home.root), NOW) == {"spool.age"}
+
+
 def test_the_depth_of_a_journal_counts_acknowledged_undrained_records(home: Home) -> None:
     moments = iter([NOW + timedelta(seconds=10 * number) for number in (0, 0, 1, 1, 2, 2)])  # checked, then accepted
     with EventWriter.open(home, "g-1", clock=lambda: next(moments, NOW), writer="runtime-1", drain="none") as writer:

@@ -88,7 +88,7 @@ def _print(root: Path, stores: DerivationContext, health: Health, exceeded: list
         ("embedder", _embedder(health)),
         ("index of episodes", _index(health)),
         ("leases", f"{health.leases.held} held, {health.leases.stale} of dead writers"),
-        ("spool", _backlog(health.spool)),
+        ("spool", _backlog(health.spool) + _untaken(health)),
         ("quarantine", f"{health.quarantine.open:,} wait for a ruling, {health.quarantine.day:,} of them from the last "
                        f"day ({health.quarantine.day_share:.2%} of its records)"),
         ("verdicts", f"{health.judgements.refused} bundles refused, {health.judgements.unjudged} not judged yet; "
@@ -149,6 +149,11 @@ def _backlog(backlog: Backlog) -> str:
     if not backlog.files:
         return "empty"
     return f"{backlog.files:,} files wait, {backlog.bytes:,} bytes, the oldest for {_age(backlog.oldest_seconds)}"
+
+
+def _untaken(health: Health) -> str:
+    count = health.untaken.files
+    return f"; {count:,} files are never taken, such as {health.untaken.oldest}" if count else ""
 
 
 def _age(seconds: float | None) -> str:

@@ -34,6 +34,7 @@ from bardo_pipeline.storage.operations.health_metrics import (
     Intake,
     Journal,
     Leases,
+    NeverTaken,
     Quarantined,
     committed_at,
     intake,
@@ -41,6 +42,7 @@ from bardo_pipeline.storage.operations.health_metrics import (
     leases,
     quarantined,
     spool,
+    untaken,
 )
 
 Done = Callable[[str], int | None]
@@ -150,6 +152,7 @@ class Health:
     journals: tuple[Journal, ...]
     leases: Leases
     spool: Backlog
+    untaken: NeverTaken
     quarantine: Quarantined
     judgements: Judgements
     successions: Successions
@@ -191,6 +194,7 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         journals=() if context.owner else tuple(journals(context.home, now, context.policy.writer)),
         leases=leases(context.home),
         spool=spool(context.home, now),
+        untaken=untaken(context.home, now),
         quarantine=quarantined(context.home, received.day, now),
         judgements=_judgements(context, now),
         successions=_successions(context),
@@ -314,6 +318,11 @@ def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     yield from _above(
         "spool.age", health.spool.oldest_seconds or 0, limits.spool_seconds_max,
         f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool take`",
+    )  # fmt: skip
+    yield from _above(
+        "spool.untaken", health.untaken.oldest_seconds or 0, limits.spool_seconds_max,
+        f"{health.untaken.files} files in the spool are never taken, such as {health.untaken.oldest}: only *.jsonl and "
+        "*.arrow in spool/ or spool/GOLEM/ are; give it such a name, or remove it",
     )  # fmt: skip
     yield from _above(
         "quarantine.share", health.quarantine.day_share, limits.quarantine_share_max,

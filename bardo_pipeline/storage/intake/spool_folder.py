@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISDIR
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.home import Home, children, make_folder
+from bardo_pipeline.storage.home import Home, all_below, children, make_folder, statuses
 from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.intake.spool_ingest import FileIngest, IngestReport
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -100,6 +101,14 @@ def waiting(home: Home) -> list[Path]:
     """Return the waiting files as paths below the spool: files left by a crash, life events, records; each by name."""
     interrupted, fresh = _files(home.spool / TAKING), _files(home.spool)
     return interrupted + [name for name in fresh if name not in interrupted]
+
+
+def never_taken(home: Home) -> list[Path]:
+    """Return what lies in the spool and no ingestion takes: other names, links, deeper folders, lone signatures."""
+    taken = {folder / name for name in waiting(home) for folder in (home.spool, home.spool / TAKING)}
+    taken |= {_signatures(path) for path in taken}
+    files = [path for path, status in statuses(all_below(home.spool)) if not S_ISDIR(status.st_mode)]
+    return [path for path in files if path not in taken]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home, statuses
 from bardo_pipeline.storage.intake.quarantine import Quarantine
-from bardo_pipeline.storage.intake.spool_folder import TAKING, waiting
+from bardo_pipeline.storage.intake.spool_folder import TAKING, never_taken, shown, waiting
 from bardo_pipeline.storage.journal.leases import stale_leases
 from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, read_limits
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -35,6 +35,15 @@ class Backlog:
 
     files: int
     bytes: int
+    oldest_seconds: float | None
+
+
+@dataclass(frozen=True)
+class NeverTaken:
+    """Files in the spool that no ingestion takes: their number, the oldest (below the spool) and its age."""
+
+    files: int
+    oldest: str | None
     oldest_seconds: float | None
 
 
@@ -99,6 +108,13 @@ def _age(oldest_at: datetime | None, now: datetime) -> float | None:
 def spool(home: Home, now: datetime) -> Backlog:
     """Return the files in the spool, including those being taken in."""
     return backlog([folder / name for name in waiting(home) for folder in (home.spool, home.spool / TAKING)], now)
+
+
+def untaken(home: Home, now: datetime) -> NeverTaken:
+    """Return the files in the spool that no ingestion takes."""
+    aged = [(_age(datetime.fromtimestamp(s.st_mtime, UTC), now), path) for path, s in statuses(never_taken(home))]
+    seconds, oldest = max(aged, default=(None, None))
+    return NeverTaken(len(aged), None if oldest is None else shown(oldest.relative_to(home.spool)), seconds)
 
 
 def backlog(paths: Iterable[Path], now: datetime) -> Backlog:
