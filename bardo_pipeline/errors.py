@@ -24,6 +24,8 @@ BardoError
 ├── BackpressureError          the journal is full and the caller set no wait
 ├── StoreError                 a table or index on disk is missing, damaged or inconsistent
 │   ├── NoHomeError            the folder holds no home
+│   ├── DiskFullError          no space is left on a disk; nothing acknowledged is lost
+│   ├── ReadOnlyError          a home that this user cannot write is asked to change
 │   ├── SchemaVersionError     a newer version wrote this record or table
 │   ├── JournalError           a journal segment is torn or altered
 │   ├── EmbedderMismatch       vectors of the wrong embedder, or an unfinished migration
@@ -156,6 +158,14 @@ class StoreError(BardoError):
 
 class NoHomeError(StoreError):
     """The folder holds no home."""
+
+
+class DiskFullError(StoreError):
+    """No space, or no quota, is left on a disk. What was acknowledged before is durable."""
+
+
+class ReadOnlyError(StoreError):
+    """A home that this user cannot write, or a backup, is asked to change."""
 
 
 class SchemaVersionError(StoreError):

@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.incremental import record_queries
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.storage import home as home_folder
+from bardo_pipeline.storage.inspected_home import inspected_home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.owner_log import LogOfOwner, require_visible
 
@@ -129,6 +130,11 @@ def context_or_none(home: Path | None) -> DerivationContext | None:
         return open_context(home)
     except NoHomeError:
         return None
+
+
+def inspected(home: Path | None, embedder: str | None = None) -> DerivationContext:
+    """Open the active derivation as `open_context`, also of a backup or of a home that this user cannot write."""
+    return DerivationContext.open(inspected_home(root_for_owner(home)), embedder=embedder, owner=named_owner())
 
 
 @contextmanager

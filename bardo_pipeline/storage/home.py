@@ -20,7 +20,14 @@ from typing import Any, Self
 
 import orjson
 
-from bardo_pipeline.errors import ConfigError, NoHomeError, SchemaVersionError, StoreError
+from bardo_pipeline.errors import (
+    ConfigError,
+    DiskFullError,
+    NoHomeError,
+    ReadOnlyError,
+    SchemaVersionError,
+    StoreError,
+)
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, parse
@@ -28,6 +35,9 @@ from bardo_pipeline.storage import locks
 
 CONFIGURATION = "bardo.toml"
 """In the home's own folder, unless --config names another."""
+
+MANIFEST = "MANIFEST.json"
+"""In the folder of a backup, in place of home.json."""
 
 _BYTES_MAX = 1_000_000
 _MARK = "home.json"
@@ -41,6 +51,7 @@ _REMEDIES = {
     errno.EPERM: "let this user write there",
     errno.EROFS: "mount its disk for writing",
 }
+_FULL, _READ_ONLY = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def home_root(environ: Mapping[str, str]) -> Path:
@@ -125,6 +136,11 @@ class Home:
             bucket_count, schema_version = int(facts["bucket_count"]), int(facts["schema_version"])
             created_at = datetime.fromisoformat(facts["created_at"])
         except FileNotFoundError:
+            if (root / MANIFEST).exists():
+                raise ReadOnlyError(
+                    f"{root} is a backup, which status, ask, search, lineage, verify and sql can read: "
+                    "`bardo restore` makes a home of it"
+                ) from None
             raise NoHomeError(f"there is no home in {root}: run `bardo demo` or `bardo run` first") from None
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise StoreError(
@@ -174,12 +190,28 @@ class Home:
 
 @contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Raise StoreError, naming the path, for any OSError in the block."""
+    """Raise StoreError (DiskFullError, ReadOnlyError), naming the path, for any OSError in the block."""
     try:
         yield
     except OSError as error:
+        kind = DiskFullError if error.errno in _FULL else ReadOnlyError if error.errno in _READ_ONLY else StoreError
         remedy = _REMEDIES.get(error.errno or 0, "look at its disk")
-        raise StoreError(f"{path} cannot be written ({error}): {remedy}, then try again") from error
+        raise kind(f"{path} cannot be written ({error}): {remedy}, then try again") from error
+
+
+def disk_error(error: BaseException) -> StoreError | None:
+    """Return the typed error if a full or read-only disk is behind an error of any library; None if not.
+
+    Libraries in other languages raise errors of their own, which have the system's words and no number.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        for kind, numbers in ((DiskFullError, _FULL), (ReadOnlyError, _READ_ONLY)):
+            for number in numbers:
+                if getattr(cause, "errno", None) == number or os.strerror(number) in str(cause):
+                    return kind(f"{str(cause).rstrip('.')}: {_REMEDIES[number]}, then try again")
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -6,6 +6,7 @@ it would keep a dead parent's lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -28,8 +29,16 @@ _open: set[Handle] = set()
 
 
 def open_lock_file(path: Path, *, create: bool = True) -> Handle:
-    """Open a lock file; create it if `create`. Raises FileNotFoundError if it or its folder is missing."""
-    handle = Handle(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
+    """Open a lock file; create it if `create`. Raises FileNotFoundError if it or its folder is missing.
+
+    A user who may not write it can lock it too.
+    """
+    try:
+        handle = Handle(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or not path.exists():
+            raise
+        handle = Handle(os.open(path, os.O_RDONLY))  # enough for flock
     _open.add(handle)
     return handle
 

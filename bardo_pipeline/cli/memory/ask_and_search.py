@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import moment_of, now, open_context, open_whole, require_born
+from bardo_pipeline.cli.options import moment_of, now, open_context, open_whole, require_born, inspected
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, progress_bar, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.ask import GolemMoment, ask, golem_moment
@@ -46,7 +46,7 @@ def ask_golem(
     """Ask a golem: print its highest-scoring entries for a question, with each factor of the score."""
     if at is not None and tick is not None:
         raise ConfigError("--at and --tick exclude each other: give one of them")
-    stores = open_context(home, embedder)
+    stores = inspected(home, embedder)
     moment = golem_moment(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
     moment = moment if regime is None else moment.in_regime(regime)
     answer = ask(stores, moment, question, now=now(), k=k, clade=clade, may_skip=may_skip)
@@ -134,7 +134,7 @@ def search_all(
         kind=kind, category=category, domain=domain, regime=regime, status=None if status == "any" else status,
         chain=chain, pair=pair, tool=tool, confidence_min=min_confidence,
     )  # fmt: skip
-    stores = open_context(home, embedder)
+    stores = inspected(home, embedder)
     hits = search(
         stores, words, now=now(), store=store, golem_id=golem, filters=filters, limit=limit, decay=decay
     ).to_pylist()

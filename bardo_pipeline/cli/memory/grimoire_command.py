@@ -13,7 +13,7 @@ from rich.tree import Tree
 from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, now, open_context
+from bardo_pipeline.cli.options import format_option, inspected, now, open_context
 from bardo_pipeline.cli.output.tables import day, out, percent, print_json, print_nonempty, print_table, say
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of, links_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -243,7 +243,7 @@ def lineage(
     embedder: opt.Embedder = None,
 ) -> None:
     """Trace an entry through generations to the ticks that it was derived from."""
-    holdings = lineage_of(open_context(home, embedder), entry, golem)
+    holdings = lineage_of(inspected(home, embedder), entry, golem)
     if format == "json":
         print_json([asdict(h) for h in holdings])
         return

@@ -19,6 +19,7 @@ from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.owner_log import golems_in_view, require_visible
+from bardo_pipeline.storage.inspected_home import inspected_home
 from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
 from bardo_pipeline.storage.warehouse.owner_database import query_of_owner
@@ -84,9 +85,9 @@ def sql(
     """Query the DuckDB warehouse; for a named owner, a database of that owner's rows."""
     owner = named_owner()
     if owner is None:
-        names, rows = build.query(Home.open(root_of(home)), query, limit)
+        names, rows = build.query(Home.open(inspected_home(root_of(home))), query, limit)
     else:
-        stores = open_context(home)
+        stores = inspected(home)
         propositions = stores.projections.read("consensus")["proposition_id"].to_pylist()
         names, rows = query_of_owner(stores.home, owner, propositions, query, limit)
     print_rows(None, names, rows, format)

@@ -16,6 +16,7 @@ from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
+from bardo_pipeline.storage.inspected_home import inspected_home
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.owner_log import golems_in_view
@@ -134,7 +135,7 @@ def verify_home(
     format: Annotated[str, format_option("text", "json", help="Output format: text or json.")] = "text",
 ) -> None:
     """Verify hash chains, signatures and files of the whole log; list breaks and exit 1."""
-    report = verify(Home.open(root_of(home)), expect=expect)
+    report = verify(Home.open(inspected_home(root_of(home))), expect=expect)
     if format == "json":
         facts = {
             "clean": report.clean,

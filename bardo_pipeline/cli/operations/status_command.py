@@ -15,7 +15,7 @@ from rich.table import Table
 from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, named_owner, now, open_context, root_for_owner
+from bardo_pipeline.cli.options import format_option, named_owner, now, open_context, root_for_owner, inspected, root_of
 from bardo_pipeline.cli.output.tables import escaped, out, print_json, print_line, print_nonempty, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -36,7 +36,7 @@ def status(
     embedder: opt.Embedder = None,
 ) -> None:
     """Show the state of a home: log, lag, journals, spool, quarantine, verdicts, tables, exceeded thresholds."""
-    root, stores = root_for_owner(home), open_context(home, embedder)
+    root, stores = root_for_owner(home), inspected(home, embedder)
     if stores.frozen is not None and format == "table":
         out.print(stores.frozen, style="yellow", soft_wrap=True)
     health = health_of(stores, now())
@@ -66,7 +66,7 @@ def _document(root: Path, stores: DerivationContext, health: Health, exceeded: l
         "health": asdict(health),
         "faults": [asdict(fault) for fault in exceeded],
         "projections": {n: {"rows": d.rows, "fingerprint": d.fingerprint} for n, d in digests.items()},
-        "warehouse": _as_of(root),
+        "warehouse": _as_of(stores.home),
     }
 
 
@@ -95,7 +95,7 @@ def _print(root: Path, stores: DerivationContext, health: Health, exceeded: list
                      f"{health.judgements.warnings} warnings, {health.judgements.waived} of them waived"),
         ("successions", f"{health.successions.halted} halted without an heir, {health.successions.waiting} are "
                         f"retried; {health.successions.unregistered} heirs are not registered"),
-        ("warehouse", _as_of(root)),
+        ("warehouse", _as_of(stores.home)),
     ]  # fmt: skip
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
@@ -165,8 +165,7 @@ def _age(seconds: float | None) -> str:
     return f"{seconds:,.0f} s"
 
 
-def _as_of(root: Path) -> str:
-    home = Home.open(root)
+def _as_of(home: Home) -> str:
     if not home.warehouse.exists():
         return "none yet: `bardo run` or the curator job builds it"
     try:

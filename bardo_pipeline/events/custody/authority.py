@@ -102,8 +102,8 @@ OWNER_KINDS = (
 """Kinds of events that `Owners` learns from."""
 
 OWNER_COLUMNS = (
-    "kind", "golem_id", "observed_at", "born", "published", "imported", "purchased", "consented", "owner_key_registered",
-    "owner_key_revoked", "credited",
+    "kind", "golem_id", "observed_at", "born", "published", "imported", "purchased", "consented",
+    "owner_key_registered", "owner_key_revoked", "credited",
 )  # fmt: skip
 """Columns of LIFE_SCHEMA that `Owners` reads."""
 

@@ -31,14 +31,22 @@ from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.durable_commits import stored_files
-from bardo_pipeline.storage.home import Home, children, files_below, make_folder, remove_tree, replace_file, sync_folder
+from bardo_pipeline.storage.home import (
+    MANIFEST,
+    Home,
+    children,
+    files_below,
+    make_folder,
+    remove_tree,
+    replace_file,
+    sync_folder,
+)
 from bardo_pipeline.storage.journal.frames import written_bytes
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.check_delta_files import Pin
 from bardo_pipeline.storage.verification.verify import commits_paused, fleet_digest, pins_of
 
-MANIFEST = "MANIFEST.json"
 _OBJECTS = "objects"
 _FORMAT = 1
 _BLOCK_BYTES = 2**20
@@ -218,7 +226,7 @@ def _copy(sources: Iterable[_Source], folder: Path) -> tuple[list[Stored], list[
 
 def _has(folder: Path, file_sum: Sum) -> bool:
     try:
-        return _object(folder, file_sum.hash).stat().st_size == file_sum.size
+        return object_path(folder, file_sum.hash).stat().st_size == file_sum.size
     except FileNotFoundError:
         return False
 
@@ -238,7 +246,7 @@ def _store(source: _Source, folder: Path) -> tuple[Sum, bool]:
             raise CustodyError(f"{source.name} was altered since it was committed: run `bardo verify`")
         if _has(folder, file_sum):
             return file_sum, False
-        target = _object(folder, file_sum.hash)
+        target = object_path(folder, file_sum.hash)
         target.parent.mkdir(exist_ok=True)
         os.replace(draft, target)
         return file_sum, True
@@ -255,7 +263,8 @@ def _copy_bytes(original: BinaryIO, out: BinaryIO, length: int | None) -> Sum:
     return Sum(hasher.hexdigest(), size)
 
 
-def _object(folder: Path, name: str) -> Path:
+def object_path(folder: Path, name: str) -> Path:
+    """Return the file of a backup that holds the bytes with this SHA-256."""
     return folder / _OBJECTS / name[:2] / name
 
 
@@ -351,7 +360,7 @@ def _checked(path: str) -> PurePosixPath:
 
 
 def _fetch(folder: Path, file: Stored, target: Path) -> None:
-    path = _object(folder, file.hash)
+    path = object_path(folder, file.hash)
     try:
         with path.open("rb") as original, target.open("wb") as out:
             file_sum = _copy_bytes(original, out, None)
