@@ -45,7 +45,7 @@ def _home_of_backup(folder: Path) -> Path:
     for file in read_manifest(folder).files:
         path = draft / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(object_path(folder, file.hash))
+        _put(object_path(folder, file.hash), path)
     for name in ("bundles", "derivations", "index", "journal", "leases", "spool"):
         (draft / name).mkdir(exist_ok=True)
     return draft
@@ -57,7 +57,12 @@ def _link_files(folder: Path, target: Path) -> None:
         if path.is_dir() and not path.is_symlink():
             (target / path.relative_to(folder)).mkdir(exist_ok=True)
         else:
-            (target / path.relative_to(folder)).symlink_to(path)
+            _put(path, target / path.relative_to(folder))
+
+
+def _put(path: Path, place: Path) -> None:
+    """Link a file, or copy a checksum manifest, to which the log appends."""
+    shutil.copyfile(path, place) if place.parent.name == "sums" else place.symlink_to(path)
 
 
 def _temporary() -> Path:
