@@ -16,9 +16,9 @@ from pathlib import Path
 from bardo_pipeline.storage.home import MANIFEST, Home, all_below, children
 from bardo_pipeline.storage.operations.backup import object_path, read_manifest
 
-_OWN = ("locks", "index", "models", "log", "derivations")
+_OWN = ("locks", "leases", "journal", "index", "log", "derivations")
 """Folders of the temporary home itself: their files are links, so that locks, caches and drafts do not reach the real
-home. Models are built once if the home has none."""
+home."""
 
 
 def inspected_home(root: Path) -> Path:
