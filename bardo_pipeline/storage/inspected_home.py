@@ -29,7 +29,8 @@ def inspected_home(root: Path) -> Path:
     if (root / MANIFEST).exists():
         return _home_of_backup(root)
     home = Home.open(root)
-    if all(os.access(path, os.W_OK, effective_ids=True) for path in (root, home.locks, home.index) if path.exists()):
+    written = [path for path in (root, home.locks, home.index, home.cycles, home.life) if path.exists()]
+    if all(os.access(path, os.W_OK, effective_ids=True) for path in written):
         return root
     draft = _temporary()
     for path in children(root):

@@ -52,7 +52,7 @@ WRITING = (
     "spool take", "derive", "derive --no-marts", "rebuild", "maintain", "backup {disk}/backup",
     "bundle export {golem} {disk}/one.tar.gz", "bundle import {archive} --unsigned",
     "golem successor {golem}", "golem found --like {golem}", "golem credit owner-9 5 --why test", "keys owner owner-1",
-    "quarantine drop --all --why test", "quarantine retry --all", "conversation append g-1 user hello",
+    "quarantine drop --all --why test", "quarantine retry --all", "conversation append {golem} hello",
     "accept-gap {golem} 1 2 --why test", "strike {golem} 5 --why test", "grimoire list {golem}", "status",
 )  # fmt: skip
 
