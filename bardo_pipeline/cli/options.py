@@ -24,9 +24,9 @@ from bardo_pipeline.derivation.incremental import record_queries
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.storage import home as home_folder
-from bardo_pipeline.storage.inspected_home import inspected_home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.owner_log import LogOfOwner, require_visible
+from bardo_pipeline.storage.operations.inspected_home import inspected_home
 
 Home = Annotated[Path | None, Option("--home", help="Folder of the home (default: BARDO_HOME, else ./.bardo).")]
 

@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import moment_of, now, open_context, open_whole, require_born, inspected
+from bardo_pipeline.cli.options import inspected, moment_of, now, open_context, open_whole, require_born
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, progress_bar, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.ask import GolemMoment, ask, golem_moment

@@ -19,7 +19,7 @@ from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.owner_log import golems_in_view, require_visible
-from bardo_pipeline.storage.inspected_home import inspected_home
+from bardo_pipeline.storage.operations.inspected_home import inspected_home
 from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
 from bardo_pipeline.storage.warehouse.owner_database import query_of_owner

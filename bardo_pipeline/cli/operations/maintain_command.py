@@ -16,11 +16,11 @@ from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
-from bardo_pipeline.storage.inspected_home import inspected_home
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.owner_log import golems_in_view
 from bardo_pipeline.storage.operations.backup import back_up, restore
+from bardo_pipeline.storage.operations.inspected_home import inspected_home
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport
 from bardo_pipeline.storage.operations.retention import disk_bytes
 from bardo_pipeline.storage.verification.report import Report

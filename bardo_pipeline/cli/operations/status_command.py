@@ -15,7 +15,7 @@ from rich.table import Table
 from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, named_owner, now, open_context, root_for_owner, inspected, root_of
+from bardo_pipeline.cli.options import format_option, inspected, named_owner, now, root_for_owner
 from bardo_pipeline.cli.output.tables import escaped, out, print_json, print_line, print_nonempty, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
