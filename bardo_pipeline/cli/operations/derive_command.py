@@ -7,7 +7,16 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import format_option, moment_of, named_owner, now, open_context, open_whole, root_of
+from bardo_pipeline.cli.options import (
+    format_option,
+    inspected,
+    moment_of,
+    named_owner,
+    now,
+    open_context,
+    open_whole,
+    root_of,
+)
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
