@@ -6,7 +6,7 @@ are keyed by the hash of a text, so only a reader who has the text gets its vect
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.custody.authority import Door, Proof
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.ownership import Ownership, is_of_owner, visible_events
@@ -157,7 +158,13 @@ class LogOfOwner(EventLog):
     # writing
 
     def record(
-        self, events: Sequence[LifeEvent], recorded_at: datetime, leased_golems: frozenset[str] = frozenset()
+        self,
+        events: Sequence[LifeEvent],
+        recorded_at: datetime,
+        leased_golems: frozenset[str] = frozenset(),
+        *,
+        door: Door = "home",
+        proofs: Mapping[str, Proof] | None = None,
     ) -> int:
         """Append events about the owner and its golems. Raises QueryError for any other event."""
         born = {event.golem_id for event in events if event.born is not None} - self.ownership.golems.keys()
@@ -168,4 +175,4 @@ class LogOfOwner(EventLog):
                     f"golem {event.golem_id}: {event.kind} does not concern owner {self.owner!r} or a golem of that "
                     "owner: record it without --owner and BARDO_OWNER"
                 )
-        return super().record(events, recorded_at, leased_golems)
+        return super().record(events, recorded_at, leased_golems, door=door, proofs=proofs)
