@@ -20,7 +20,7 @@ export UV_NO_PROGRESS := 1
 # Use this project's environment even inside another active one, and keep compiled modules, which saves start time.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test test-all bench crash fuzz ui docs lock clean
+.PHONY: help venv demo test test-all bench crash fuzz bits ui docs lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/'
@@ -62,6 +62,9 @@ crash: venv  ## 1,200 kills and 1,000 power cuts: nothing lost, nothing doubled,
 
 fuzz: venv  ## 100,000 invalid records: each accepted and read back equal, or in quarantine with a reason
 	$(BIN)/python -m tests.fuzz
+
+bits: venv  ## a thousand flipped bits and cut files: no command answers wrongly, none with a traceback
+	$(BIN)/python -m tests.bits
 
 ui: venv  ## Dagster's own interface over this project
 	$(BIN)/bardo ui

@@ -11,7 +11,6 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from assets.legacy import docs_facts, standing_verdicts
 from assets.log import CYCLES, VECTORS, standing
@@ -23,8 +22,10 @@ from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.derivation.reports.home_health import Health, faults, health_of
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.durable_commits import opened
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.verification.check_projections import damaged_tables
 
 
 def _warning(passed: bool, **metadata: Any) -> dg.AssetCheckResult:
@@ -45,6 +46,18 @@ def only_passed_bundles_are_published(home: dg.ResourceParam[LazyStores]) -> dg.
         passed=not wrong,
         metadata={"published_count": published_count, "wrong": dg.MetadataValue.json(wrong)},
         description=f"not passed or altered: {', '.join(wrong)}" if wrong else None,
+    )
+
+
+@dg.asset_check(asset="curation")
+def derived_tables_are_whole(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """The files of every derived table match their checksums, row counts and newest commits.
+
+    Cure: `bardo derive` makes the tables again. `bardo verify` also compares every row with the newest digest.
+    """
+    damaged = [str(error) for error in damaged_tables(home.stores.projections)]
+    return dg.AssetCheckResult(
+        passed=not damaged, metadata={"damaged": dg.MetadataValue.json(damaged)}, description="; ".join(damaged) or None
     )
 
 
@@ -92,7 +105,7 @@ def every_warning_is_waived(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheck
 def confidence_is_a_probability(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
     """The confidence of every entry is between 0 and 1,000,000 ppm."""
     path, schema = home.stores.projections.replaceable("grimoire").path, TABLES["grimoire"].schema
-    confidence = scan(DeltaTable(path).file_uris(), schema, ["confidence_ppm"])["confidence_ppm"]
+    confidence = scan(opened(path).file_uris(), schema, ["confidence_ppm"])["confidence_ppm"]
     wrong = pc.sum(pc.or_(pc.less(confidence, 0), pc.greater(confidence, PPM))).as_py() or 0
     ends = pc.min_max(confidence).as_py() if len(confidence) else {"min": None, "max": None}
     return _warning(

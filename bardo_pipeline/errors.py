@@ -28,6 +28,7 @@ BardoError
 │   ├── ReadOnlyError          a home that this user cannot write is asked to change
 │   ├── SchemaVersionError     a newer version wrote this record or table
 │   ├── JournalError           a journal segment is torn or altered
+│   ├── DamagedError           a file of the home is altered, cut short or missing
 │   ├── EmbedderMismatch       vectors of the wrong embedder, or an unfinished migration
 │   └── CustodyError           a chain of records, a signature on record or a stored file is broken
 ├── ProvisioningError          an heir has no runtime yet; retried
@@ -174,6 +175,24 @@ class SchemaVersionError(StoreError):
 
 class JournalError(StoreError):
     """A journal segment is torn or altered."""
+
+
+class DamagedError(StoreError):
+    """A file of the home is altered, cut short or missing; the message names it and the cure for its kind."""
+
+    def __init__(self, path: object, fact: str) -> None:
+        self.path = str(path)
+        folders = reversed(self.path.split("/"))
+        cure = next((_CURES[folder] for folder in folders if folder in _CURES), "restore it from a backup of the home")
+        super().__init__(f"{path} is damaged ({fact}): {cure}")
+
+
+_CURES = {
+    "derivations": "`bardo derive` makes the derived tables again",
+    "index": "`bardo derive` makes the index again",
+    "log": "restore the home from a backup; `bardo verify` lists every damaged file",
+}
+"""Folder of a home -> what to do about a damaged file below it."""
 
 
 class EmbedderMismatch(StoreError):

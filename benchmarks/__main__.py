@@ -13,6 +13,7 @@ from rich.table import Table
 
 from benchmarks.ack import ack_figures
 from benchmarks.append import append_figures, tail_figure
+from benchmarks.checksums import checksum_figures
 from benchmarks.curves import growth_figures, plot
 from benchmarks.deaths import death_figures
 from benchmarks.derive import curator_figures, derive_figures
@@ -46,6 +47,8 @@ def main() -> None:
             figures.extend((fleet_figure(world), probes_figure(world.policy)))
             status.update("appending to the log, against raw Parquet")
             figures.extend(append_figures(world, root / "append"))
+            status.update("checksums, against files without")
+            figures.extend(checksum_figures(world, root / "checksums"))
             status.update("reading the newest commit of a log of 10,000")
             figures.append(tail_figure(world, root / "tail"))
             status.update("ingesting spool files, clean and damaged")

@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, 
 from bardo_pipeline.derivation.legacy.publish_legacies import judge_candidates, publish_candidates
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.versions.rebuild import derive_everything
+from bardo_pipeline.derivation.versions.rebuild import derive_everything, remake_damaged
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 
@@ -29,12 +29,16 @@ def derive_home(
 ) -> None:
     """Update all derived tables to the log, as Dagster's curator and death jobs do. A second call changes nothing.
 
+    Damaged tables are made again first.
+
     Parameters
     ----------
     clock : current moment, UTC; recorded with verdicts, publications and vectors
     marts : build the warehouse with dbt
     on_step : receives the name of each step when it begins
     """
+    on_step("damaged tables")
+    remake_damaged(context, now=clock(), on_step=on_step)
     on_step("retractions")
     withdraw(context, now=clock())
     derive_everything(context, now=clock(), on_step=on_step)

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Collection
 from datetime import datetime
 
-import orjson
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.active_derivation import derivation_id, in_force
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.checksums import checked_json
 from bardo_pipeline.storage.embedding.embedders import EMBEDDERS, embedder_version
 from bardo_pipeline.storage.home import Home, children
 from bardo_pipeline.storage.index.episode_index import EpisodeIndex
@@ -55,7 +55,7 @@ def _lighten(home: Home, log: EventLog, policy: Policy, kept: Collection[str], *
         name, mark = folder.parent.name, folder / "watermark.json"
         if at is None or name not in kept or not mark.exists():
             continue
-        watermark = orjson.loads(mark.read_bytes())
+        watermark = checked_json(mark)
         index = EpisodeIndex(folder.parent, watermark["embedder"], watermark["dimension"], policy.growth)
         episodes = Projections(home.derivation(name), home.bucket_count, policy).growing("episodes")
         with home.lock(f"index-{name}"):

@@ -32,6 +32,7 @@ from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, parse
 from bardo_pipeline.storage import locks
+from bardo_pipeline.storage.checksums import MARK, checked_json, json_with_checksum
 
 CONFIGURATION = "bardo.toml"
 """In the home's own folder, unless --config names another."""
@@ -132,7 +133,7 @@ class Home:
         """
         mark = root / _MARK
         try:
-            facts = orjson.loads(mark.read_bytes())
+            facts = checked_json(mark)
             bucket_count, schema_version = int(facts["bucket_count"]), int(facts["schema_version"])
             created_at = datetime.fromisoformat(facts["created_at"])
         except FileNotFoundError:
@@ -142,7 +143,7 @@ class Home:
                     "`bardo restore` makes a home of it"
                 ) from None
             raise NoHomeError(f"there is no home in {root}: run `bardo demo` or `bardo run` first") from None
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{mark} is not a valid description of a home ({error!r}): restore it from a copy of the home"
             ) from error
@@ -154,8 +155,8 @@ class Home:
         """Raise home.json's schema version to today's, so that older code refuses to open the home."""
         if self.schema_version >= SCHEMA_VERSION:
             return
-        facts = orjson.loads((self.root / _MARK).read_bytes()) | {"schema_version": SCHEMA_VERSION}
-        replace_file(self.root / _MARK, orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        facts = checked_json(self.root / _MARK) | {"schema_version": SCHEMA_VERSION, "checksum": MARK}
+        replace_file(self.root / _MARK, _described(facts))
         self.schema_version = SCHEMA_VERSION
 
     @classmethod
@@ -170,7 +171,7 @@ class Home:
                 "schema_version": SCHEMA_VERSION,
                 "created_at": now.astimezone(UTC).isoformat(),
             }
-            _write_first(root / _MARK, orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+            _write_first(root / _MARK, _described(facts))
         home = cls.open(root)
         for folder in (
             home.cycles.parent,
@@ -186,6 +187,10 @@ class Home:
             folder.mkdir(parents=True, exist_ok=True)
         sync_folder(root)  # includes the name home.json
         return home
+
+
+def _described(facts: Mapping[str, object]) -> bytes:
+    return json_with_checksum(facts, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 @contextmanager

@@ -22,10 +22,13 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bardo_pipeline.derivation.legacy.bundle_store import is_whole, write_bundle
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.conversations.conversations import Conversations
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import Quarantine
@@ -37,14 +40,18 @@ from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.operations.maintenance import maintain
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse import build
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of
 from tests.support.drawn_records import records
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import entry
 
 POLICY = Policy(
     writer=WriterPolicy(batch_records=3, record_bytes_max=64 * 1024, drain_records_max=4, segment_bytes_max=16 * 1024),
@@ -103,6 +110,18 @@ class Built(NamedTuple):
     """The warehouse in force has this content, or a newer one."""
 
     content: bytes
+
+
+class Projected(NamedTuple):
+    """A projection has this row, or a newer one."""
+
+    number: int
+
+
+class Kept(NamedTuple):
+    """The home has this bundle, complete."""
+
+    bundle_hash: str
 
 
 class Evidence(NamedTuple):
@@ -346,6 +365,27 @@ def _build(life: Life) -> None:
         life.disk.acknowledge(Built(content))
 
 
+def _links(root: Path) -> ReplaceableTable:
+    return ReplaceableTable("links", root / "derivations" / "some" / "links", TABLES["links"], 4)
+
+
+def _project(life: Life) -> None:
+    """Replace the row of a projection twice."""
+    table = _links(life.root)
+    first = table.read()["strength_ppm"].to_pylist() or [0]
+    for number in (first[0] + 1, first[0] + 2):
+        row = dict.fromkeys(("golem_id", "entry_id", "other_id", "relation", "across"), "some")
+        rows = pa.Table.from_pylist([{**row, "strength_ppm": number}], schema=TABLES["links"].schema)
+        table.replace(rows, set(range(4)))
+        life.disk.acknowledge(Projected(number))
+
+
+def _keep_bundle(life: Life) -> None:
+    bundle = bundle_of(entry(about="h", kind="heuristic", validations=3, confidence_ppm=900_000))
+    write_bundle(Home.open(life.root).bundles, bundle)
+    life.disk.acknowledge(Kept(bundle.bundle_hash))
+
+
 def _from_nothing(_: Life) -> None:
     pass
 
@@ -386,6 +426,8 @@ def _with_a_damaged_file(life: Life) -> None:
     _create_home(life)
     _append_batches(life)
     _append_batches(life)
+    with EventLog(Home.open(life.root), POLICY) as log:
+        log.heads()  # the heads are kept at the end, so that appends need not read the damaged file
     first = min(Home.open(life.root).cycles.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     rows = pq.read_table(first)
     place = rows.schema.get_field_index("cycle_seen")
@@ -468,6 +510,7 @@ WORKLOADS = (
             _drain,
         ),
     ),
+    Workload("derived home", _from_nothing, (_create_home, _project, _keep_bundle, *[_project] * 10)),
     Workload("tended home", _from_nothing, (_create_home, _spool, _care)),
     Workload("full home", _with_many_ticks, (_index,)),
     Workload("empty home", _from_nothing, (_make_and_drop,)),
@@ -577,8 +620,9 @@ def _suspects(life: Life, site: str) -> Iterator[tuple[int, Mode]]:
 
 def _missing_records(root: Path, rows: Sequence[object]) -> Iterator[str]:
     """Return acknowledged records that are missing from a home with a damaged file."""
-    with EventLog(Home.open(root), POLICY) as log:
-        there = {(row["golem_id"], row["tick"]) for row in log.read_cycles(["golem_id", "tick"]).to_pylist()}
+    cycles = AppendOnlyTable(Home.open(root).cycles, CYCLES_SCHEMA, ["golem_id", "tick"], policy=POLICY)
+    tables = (pq.read_table(file.path, columns=["golem_id", "tick"]) for file in cycles.tail()[1])
+    there = {(row["golem_id"], row["tick"]) for table in tables for row in table.to_pylist()}
     yield from (f"{each} is gone" for each in rows if isinstance(each, Record) and each[:2] not in there)
 
 
@@ -610,6 +654,12 @@ def _faults_after(
                 SealKeys(home).in_force(log, each.golem_id)
             elif isinstance(each, Key) and SealKeys(home).key(each.golem_id) is not None:
                 yield f"the destroyed key of {each.golem_id} is there"
+            elif isinstance(each, Projected):
+                if _links(root).read()["strength_ppm"][0].as_py() < each.number:
+                    yield f"row {each.number} of a projection is gone"
+            elif isinstance(each, Kept):
+                if not is_whole(home.bundles / each.bundle_hash):
+                    yield f"bundle {each.bundle_hash} is gone"
             elif isinstance(each, SentMessage):
                 contents = [message.content for message in Conversations(home, log).view(each.golem_id)]
                 if each.content not in contents:

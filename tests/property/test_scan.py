@@ -58,9 +58,8 @@ fresh = itertools.count()
 def test_scan_equals_an_arrow_dataset(
     tmp_path: Path, groups: list[list[dict[str, Any]]], columns: list[str] | None, only: ds.Expression | None
 ) -> None:
-    paths = [str(tmp_path / f"{next(fresh)}.parquet") for _ in groups]
-    for path, bounds in zip(paths, groups, strict=True):
-        write_parquet(Path(path), pa.Table.from_pylist(bounds, schema=SCHEMA), SCHEMA, stats=["tick"])
+    tables = (pa.Table.from_pylist(bounds, schema=SCHEMA) for bounds in groups)
+    paths = [str(write_parquet(tmp_path / f"{next(fresh)}.parquet", rows, SCHEMA, stats=["tick"])) for rows in tables]
     wanted = {name: ds.field(*name.split(".")) for name in columns or SCHEMA.names}
     plain = ds.dataset(paths, schema=SCHEMA, format="parquet").to_table(columns=wanted, filter=only)
     for _ in range(2):
@@ -72,11 +71,9 @@ def test_scan_equals_an_arrow_dataset(
 
 def test_scan_reads_a_rewritten_file_and_fails_on_a_deleted_file(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    write_parquet(path, pa.Table.from_pylist([{"tick": 1}], schema=SCHEMA), SCHEMA, stats=["tick"])
+    pq.write_table(pa.Table.from_pylist([{"tick": 1}], schema=SCHEMA), path)
     assert scan([str(path)], SCHEMA, ["word"])["word"].to_pylist() == [None]
-    write_parquet(
-        path, pa.Table.from_pylist([{"tick": 1, "word": "a longer word"}], schema=SCHEMA), SCHEMA, stats=["tick"]
-    )
+    pq.write_table(pa.Table.from_pylist([{"tick": 1, "word": "a longer word"}], schema=SCHEMA), path)
     assert scan([str(path)], SCHEMA, ["word"])["word"].to_pylist() == ["a longer word"]
     path.unlink()
     with pytest.raises(FileNotFoundError):
@@ -84,9 +81,9 @@ def test_scan_reads_a_rewritten_file_and_fails_on_a_deleted_file(tmp_path: Path)
 
 
 def test_a_parquet_file_has_statistics_of_the_given_columns_only(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
     rows = [{"tick": tick, "word": "ab"[tick], "part": {"always": tick, "perhaps": "ab"[tick]}} for tick in range(2)]
-    write_parquet(path, pa.Table.from_pylist(rows, schema=SCHEMA), SCHEMA, stats=["tick", "word"])
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    path = write_parquet(tmp_path / "a.parquet", table, SCHEMA, stats=["tick", "word"])
     footer = pq.read_metadata(path).row_group(0)
     columns = {column.path_in_schema: column for column in map(footer.column, range(footer.num_columns))}
     statistics = {name: column.statistics for name, column in columns.items() if column.statistics}

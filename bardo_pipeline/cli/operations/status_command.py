@@ -26,17 +26,26 @@ from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.health_metrics import Backlog
 from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.verification.check_projections import damaged_tables
 from bardo_pipeline.storage.warehouse.build import query
 
 
 def status(
     home: opt.Home = None,
     format: opt.Format = "table",
-    check: Annotated[bool, Option("--check", help="Exit 1 if a threshold of the policy is exceeded.")] = False,
+    check: Annotated[
+        bool,
+        Option(
+            "--check",
+            help="Exit 1 if a threshold of the policy is exceeded; 2 if a derived table is damaged.",
+        ),
+    ] = False,
     embedder: opt.Embedder = None,
 ) -> None:
     """Show the state of a home: log, lag, journals, spool, quarantine, verdicts, tables, exceeded thresholds."""
     root, stores = root_for_owner(home), inspected(home, embedder)
+    for error in damaged_tables(stores.whole.projections) if check else ():
+        raise error
     if stores.frozen is not None and format == "table":
         out.print(stores.frozen, style="yellow", soft_wrap=True)
     health = health_of(stores, now())

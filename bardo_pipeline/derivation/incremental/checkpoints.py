@@ -1,24 +1,29 @@
 """Checkpoint files: the table version up to which a consumer has read, and rows that it saved for its next run.
 
 Each consumer has a folder `readers/<consumer>` in its derivation. The files are not synced: without a readable
-checkpoint a consumer starts again from the first version, which only costs time.
+checkpoint a consumer starts again from the first version, which only costs time. Each file has a checksum, so that an
+altered one counts as unreadable.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-import orjson
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.errors import DamagedError
+from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
 
 _NAME = "place.json"
-_UNREADABLE = (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError, pa.ArrowInvalid)
-"""Errors of a file that is missing, or that a power cut truncated."""
+_UNREADABLE = (FileNotFoundError, DamagedError, KeyError, TypeError)
+"""Errors of a file that is missing, altered or truncated."""
+
+_PREFIX_BYTES = 64  # Arrow's alignment
 
 
 class SavedRows(NamedTuple):
@@ -38,14 +43,14 @@ class Checkpoint:
     def version(self) -> int | None:
         """The version up to which the consumer has read; None without a readable checkpoint."""
         try:
-            return int(orjson.loads((self._folder / _NAME).read_bytes())["version"])
+            return int(checked_json(self._folder / _NAME)["version"])
         except _UNREADABLE:
             return None
 
     def load(self, name: str) -> SavedRows | None:
         """Return the rows saved under a name, with their version; None if either cannot be read."""
         try:
-            saved = orjson.loads((self._folder / _NAME).read_bytes())
+            saved = checked_json(self._folder / _NAME)
             return SavedRows(int(saved["version"]), read_arrow(self._folder / saved[name]))
         except _UNREADABLE:
             return None
@@ -57,7 +62,7 @@ class Checkpoint:
         for name, rows in rows_by_name.items():
             write_arrow(self._folder / file_names[name], rows)
         draft = self._folder / f".{_NAME}"
-        draft.write_bytes(orjson.dumps({"version": version, **file_names}))
+        draft.write_bytes(json_with_checksum({"version": version, **file_names}))
         os.replace(draft, self._folder / _NAME)
         for name, file_name in file_names.items():
             for path in self._folder.glob(f"{name}-*.arrow"):
@@ -80,14 +85,28 @@ def consumer_folder(context: DerivationContext, consumer: str) -> Path:
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """Read an Arrow file. Raises FileNotFoundError, or ArrowInvalid for a truncated file."""
-    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+    """Read a file of `write_arrow`. Raises FileNotFoundError, or DamagedError for an altered or truncated file."""
+    with pa.memory_map(str(path)) as source:
+        whole = source.read_buffer()
+    content = whole.slice(min(_PREFIX_BYTES, len(whole)))
+    if whole.slice(0, len(whole) - len(content)).to_pybytes() != _prefix(content):
+        raise DamagedError(path, "its checksum does not match")
+    with pa.ipc.open_file(pa.BufferReader(content)) as file:
         return file.read_all()
 
 
 def write_arrow(path: Path, rows: pa.Table) -> None:
-    """Write an Arrow file atomically, without a sync."""
-    draft = path.with_name(f".{path.name}")
-    with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
+    """Write rows as an Arrow file behind its checksum, atomically and without a sync."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as out:
         out.write_table(rows)
+    content = sink.getvalue()
+    draft = path.with_name(f".{path.name}")
+    with draft.open("wb") as file:
+        file.write(_prefix(content))
+        file.write(content)
     os.replace(draft, path)
+
+
+def _prefix(content: pa.Buffer) -> bytes:
+    return f"crc32:{zlib.crc32(content):08x}".encode().ljust(_PREFIX_BYTES)

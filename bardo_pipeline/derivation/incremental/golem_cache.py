@@ -16,6 +16,7 @@ import pyarrow as pa
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import consumer_folder, read_arrow, write_arrow
 from bardo_pipeline.derivation.incremental.record_queries import rows_of_golems, rows_of_other_golems
+from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.storage.home import bucket_of
 
 
@@ -52,7 +53,7 @@ class GolemCache:
     def _load(self, bucket: int) -> pa.Table:
         try:
             rows = read_arrow(self._path(bucket))
-        except (FileNotFoundError, pa.ArrowInvalid):
+        except (FileNotFoundError, DamagedError):
             return self.schema.empty_table()
         return rows if rows.schema.equals(self.schema) else self.schema.empty_table()
 

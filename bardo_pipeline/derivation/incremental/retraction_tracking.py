@@ -13,15 +13,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import consumer_folder
+from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
 
 
 class RetractionCursor:
@@ -34,8 +35,9 @@ class RetractionCursor:
     def handled_ids(self) -> set[str]:
         """Return the handled event ids; none if the file is missing or unreadable, so all are handled again."""
         try:
-            return set(orjson.loads(self._file.read_bytes()))
-        except (FileNotFoundError, orjson.JSONDecodeError):
+            handled = checked_json(self._file)
+            return set(handled["event_ids"] if isinstance(handled, dict) else handled)  # earlier versions: a list
+        except (FileNotFoundError, DamagedError):
             return set()
 
     def pending(self, left_out: LeftOut, after: Sequence[str] = ()) -> tuple[Cause, ...]:
@@ -50,7 +52,7 @@ class RetractionCursor:
         if event_ids:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             draft = self._file.with_name(f".{self._file.name}")
-            draft.write_bytes(orjson.dumps(sorted(self.handled_ids() | event_ids)))
+            draft.write_bytes(json_with_checksum({"event_ids": sorted(self.handled_ids() | event_ids)}))
             os.replace(draft, self._file)
 
 

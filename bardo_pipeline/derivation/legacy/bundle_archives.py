@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, load_bundle, write_bundle
+from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, is_whole, load_bundle, write_bundle
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.bundle_events import BundleImported
 from bardo_pipeline.events.life.events import life_event
@@ -93,8 +93,9 @@ def export_bundle(context: DerivationContext, bundle_hash: str, target: Path) ->
 def import_bundle(
     context: DerivationContext, files: dict[str, bytes], *, public_key: str | None, now: datetime
 ) -> tuple[Bundle, bool]:
-    """Inspect a bundle and import it into this home. Return it, and True if the home did not have it.
+    """Inspect a bundle and import it into this home. Return it, and True if the home did not have its files.
 
+    The files are durable before the event. Importing a recorded bundle again restores missing or damaged files.
     public_key is the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature of any owner.
     Raises BundleError listing all faults.
     """
@@ -103,10 +104,11 @@ def import_bundle(
     signature = signature_of(bundle)
     if fault is not None and (public_key is not None or signature is not None):
         raise BundleError(fault)
+    was_whole = is_whole(context.home.bundles / bundle.bundle_hash)
+    write_bundle(context.home.bundles, bundle)
     for kind in ("BundleImported", "BundlePublished"):
         if bundle.bundle_hash in context.life_fields(kind, "bundle_hash")["bundle_hash"].to_pylist():
-            return bundle, False
-    write_bundle(context.home.bundles, bundle)
+            return bundle, not was_whole
     payload = BundleImported(
         bundle_hash=bundle.bundle_hash,
         from_golem_id=bundle.golem_id,

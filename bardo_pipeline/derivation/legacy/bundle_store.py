@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -15,26 +16,45 @@ from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.inheritance.bundle_files import FILE_BYTES_MAX, Bundle, read_bundle
 from bardo_pipeline.inheritance.bundle_inspection import FILE_NAMES, is_hash
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, make_folder, sync_file, sync_folder
 from bardo_pipeline.storage.log.owner_log import LogOfOwner
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> Path:
-    """Write a bundle to the folder named by its hash, atomically; an existing one is kept."""
+    """Write a bundle durably to the folder named by its hash; a whole one is kept, a damaged one is replaced."""
     target = folder / bundle.bundle_hash
-    if target.exists():
+    if is_whole(target):
         return target
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     draft = Path(tempfile.mkdtemp(dir=folder, prefix=".draft-"))
     try:
-        for name, content in bundle.files.items():
-            (draft / name).write_bytes(content)
+        paths = [draft / name for name in bundle.files]
+        with ThreadPoolExecutor(len(paths)) as threads:  # a disk syncs several files as fast as one
+            list(threads.map(_write, paths, bundle.files.values()))
+        sync_folder(draft)
+        if target.exists() and not is_whole(target):
+            target.rename(draft / ".damaged")
         os.replace(draft, target)
+        shutil.rmtree(target / ".damaged", ignore_errors=True)
+        sync_folder(folder)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
-        if not target.exists():
+        if not is_whole(target):
             raise
     return target
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    sync_file(path)
+
+
+def is_whole(folder: Path) -> bool:
+    """Return whether a folder holds the bundle of its name, unaltered."""
+    try:
+        return folder.exists() and read_bundle_folder(folder).bundle_hash == folder.name
+    except BundleError:
+        return False
 
 
 def read_bundle_folder(folder: Path) -> Bundle:

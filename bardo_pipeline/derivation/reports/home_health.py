@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +27,7 @@ from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import PPM
+from bardo_pipeline.storage.checksums import checked_json
 from bardo_pipeline.storage.home import Home, statuses
 from bardo_pipeline.storage.operations.health_metrics import (
     Backlog,
@@ -274,10 +274,10 @@ def _embedding(context: DerivationContext) -> Embedding:
 def _indexed(context: DerivationContext) -> Indexed | None:
     """Read the newest watermark of the index, without opening a model."""
     folder = context.home.index / "episodes" / context.projections.root.name
-    marks = sorted(statuses(folder.glob("*/watermark.json")), key=lambda found: found[1].st_mtime)
+    marks = sorted(statuses(folder.glob("*/watermark.json")), key=lambda mark: mark[1].st_mtime)
     if not marks:
         return None
-    watermark = orjson.loads(marks[-1][0].read_bytes())
+    watermark = checked_json(marks[-1][0])
     search = watermark.get("approximate")
     looked_at = None if search is None or not search["looked_at"] else search["looked_at"]
     recall = None if looked_at is None else search["recall_ppm"] / PPM

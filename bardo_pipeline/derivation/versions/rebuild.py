@@ -32,14 +32,16 @@ from bardo_pipeline.derivation.library.derive_library import derive_library, mak
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.dreams.lessons import lessons_of
-from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.errors import DamagedError, DerivationError
 from bardo_pipeline.katabasis.anonymous_votes import backed_votes
 from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.log.snapshot import LogAsOf
+from bardo_pipeline.storage.projections.derivation_folders import REBUILD, put_in_place
 from bardo_pipeline.storage.projections.projections import Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.verification.check_projections import damaged_tables
 
 BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams", "failures")
 """Tables whose rows depend on one golem and have a cycle."""
@@ -84,6 +86,31 @@ def derive_everything(
         derive()
 
 
+def remake_damaged(
+    context: DerivationContext, *, now: datetime, on_step: Callable[[str], None] = lambda _: None
+) -> list[DamagedError]:
+    """Derive all tables again if one of them is damaged, and put them in the place of the damaged ones.
+
+    Returns the damage. Until then readers refuse the damaged tables. Raises DerivationError if this version cannot
+    update the derivation.
+    """
+    damaged, root = list(damaged_tables(context.projections)), context.projections.root
+    if damaged:
+        beside = replace(context, projections=_beside(context))
+        derive_everything(beside, now=now, on_step=on_step)
+        with context.deriving():
+            put_in_place(beside.projections.root, root)
+            context.projections = Projections(root, context.home.bucket_count, context.policy)
+    return damaged
+
+
+def _beside(context: DerivationContext) -> Projections:
+    """Return empty projections in the folder for rebuilt tables."""
+    folder = context.projections.root.with_name(context.projections.root.name + REBUILD)
+    shutil.rmtree(folder, ignore_errors=True)
+    return Projections(folder, context.home.bucket_count, context.policy)
+
+
 def rebuild(
     context: DerivationContext,
     *,
@@ -103,11 +130,9 @@ def rebuild(
     is_earlier = version is not None or moment is not None
     derive_everything(context, now=now)
     seen = (context.log.version, context.log.life_version)
-    folder = context.home.derivations / f"{context.derivation_id}.rebuild"
-    shutil.rmtree(folder, ignore_errors=True)
     beside = replace(
         context,
-        projections=Projections(folder, context.home.bucket_count, context.policy),
+        projections=_beside(context),
         as_of=LogAsOf(context.log, version=version, moment=moment) if is_earlier else None,
     )
     try:
@@ -117,7 +142,7 @@ def rebuild(
         if not is_earlier:
             compared.append(_compare_bundles(context, beside))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(beside.projections.root, ignore_errors=True)
     if (context.log.version, context.log.life_version) != seen:
         raise DerivationError("the log grew while it was rebuilt: run it again, or as of a version (--as-of-version)")
     return compared

@@ -21,7 +21,8 @@ from typing import Any
 
 import orjson
 
-from bardo_pipeline.errors import RecordError, SchemaVersionError, StoreError
+from bardo_pipeline.errors import DamagedError, RecordError, SchemaVersionError, StoreError
+from bardo_pipeline.storage.checksums import json_with_checksum, matches
 from bardo_pipeline.storage.home import Home
 
 Line = dict[str, Any]
@@ -150,14 +151,11 @@ def read_session(path: Path) -> Session | None:
     done = 0
     for number, text in enumerate(whole, 1):
         try:
-            line = orjson.loads(text)
+            line = _parsed(path, number, text)
             if session is None:
-                if line["version"] > VERSION:
-                    fact = f"was written by version {line['version']}: upgrade bardo-pipeline"
-                    raise SchemaVersionError(f"{path} {fact}")
                 session = Session(line["golem_id"], line["session"])
             session.take(line)
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
             if number == len(whole) and not torn and session is not None:
                 torn = text
                 break
@@ -182,7 +180,7 @@ def archived_lines(path: Path, number: int) -> list[Line]:
     """Read the messages of an archive. Raises StoreError if it is missing or unreadable."""
     archive = archive_file(path, number)
     try:
-        return [orjson.loads(text) for text in archive.read_bytes().splitlines()]
+        return [_parsed(archive, number, text) for number, text in enumerate(archive.read_bytes().splitlines(True), 1)]
     except (FileNotFoundError, orjson.JSONDecodeError) as error:
         raise StoreError(f"{archive} cannot be read ({error!r}): restore the file from a copy") from None
 
@@ -205,5 +203,19 @@ def append_lines(path: Path, lines: Iterable[Line]) -> None:
 
 
 def packed(lines: Iterable[Line]) -> bytes:
-    """Serialise lines."""
-    return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+    """Serialise lines, each with its checksum."""
+    return b"".join(json_with_checksum(line, orjson.OPT_APPEND_NEWLINE) for line in lines)
+
+
+def _parsed(path: Path, number: int, text: bytes) -> Line:
+    """Parse a line; lines of earlier versions have no checksum.
+
+    Raises SchemaVersionError for a newer version's header, DamagedError for a wrong checksum.
+    """
+    line: Line = orjson.loads(text)
+    if line.get("version", 0) > VERSION:
+        raise SchemaVersionError(f"{path} was written by version {line['version']}: upgrade bardo-pipeline")
+    if not matches(text):
+        raise DamagedError(path, f"the checksum of line {number} does not match")
+    line.pop("checksum", None)
+    return line

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from bardo_pipeline.errors import SchemaVersionError, StoreError
+from bardo_pipeline.errors import DamagedError, SchemaVersionError, StoreError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import durable_commits as commits
 from bardo_pipeline.storage.delta.durable_commits import Added, Commits, StoredFile
@@ -72,17 +72,22 @@ class AppendOnlyTable:
         self._checkpoint: int | None = None
         self._stats_columns = tuple(stats_columns)
         try:
-            self._handle = DeltaTable(path)
+            self._handle = commits.opened(path)
         except TableNotFoundError:
             configuration = {"delta.appendOnly": "true", "delta.dataSkippingStatsColumns": ",".join(stats_columns)}
             with writing_to(path):
                 commits.make_table(path, schema, configuration, durable=durable)
-            self._handle = DeltaTable(path)
+            self._handle = commits.opened(path)
         self._opened_at = int(self._handle.version())
         self._commits = Commits(path, self._opened_at)
         if sums is not None:
             sums.follow(self._opened_at)  # add lines that a killed process did not write
         self._lacks = self._missing_columns()
+
+    def opened_state(self) -> tuple[dict[str, object], int]:
+        """Return the facts of the commit at which the table was opened, and the rows of its files there."""
+        facts = commits.facts_of(commits.commit_path(self.path, self._opened_at))
+        return facts, sum(file.rows for file in commits.stored_files(self._handle))
 
     def _missing_columns(self) -> list[pa.Field]:
         """Return the columns that the table lacks; the first append adds them."""
@@ -109,8 +114,10 @@ class AppendOnlyTable:
         """Return a Delta handle at the newest version, reopened at times because handles slow down with each commit."""
         newest = self.version
         if newest - self._opened_at >= self._reopen_commits:
-            self._handle, self._opened_at = DeltaTable(self.path), newest
+            self._handle, self._opened_at = commits.opened(self.path), newest
         elif newest > int(self._handle.version()):
+            for version in range(int(self._handle.version()) + 1, newest + 1):
+                commits.actions_of(commits.commit_path(self.path, version))
             self._handle.update_incremental()
         self._commits.at = max(newest, int(self._handle.version()))
         return self._handle
@@ -142,18 +149,18 @@ class AppendOnlyTable:
         pyarrow writes the file because Delta checks NOT NULL in every leaf again, which doubles the time.
         """
         assert rows.schema.equals(self.schema), f"{self.path}: the rows have other columns than the table"
-        name = f"part-00000-{uuid4()}-c000.parquet"
+        path = self.path / f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
-                write_parquet(self.path / name, rows, self.schema, stats=self._stats_columns)
-                if (count := pq.read_metadata(self.path / name).num_rows) != rows.num_rows:
+                path = write_parquet(path, rows, self.schema, stats=self._stats_columns)
+                if (count := pq.read_metadata(path).num_rows) != rows.num_rows:
                     raise StoreError(f"{self.path}: only {count} of {rows.num_rows} rows were written")
                 if self._durable:
-                    sync_file(self.path / name)
+                    sync_file(path)
         except BaseException:
-            (self.path / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
-        return self.described(name, rows)
+        return self.described(path.name, rows)
 
     def described(self, name: str, rows: pa.Table) -> Added:
         """Describe a file with these rows for a commit."""
@@ -163,7 +170,7 @@ class AppendOnlyTable:
         """Delete files, unless a commit names them: a failed write may have created the commit."""
         try:
             committed = {file.path for file in self.stored()}
-        except (OSError, DeltaError):
+        except (OSError, DeltaError, DamagedError):
             return  # maintenance deletes them later
         for add in adds:
             if add.path not in committed:
@@ -328,8 +335,8 @@ class AppendOnlyTable:
             if files is not None:
                 return files
         elif version < newest:
-            with suppress(TableNotFoundError, DeltaError):  # maintenance removed the commit
-                files = self._active(DeltaTable(self.path, version=version))
+            with suppress(TableNotFoundError, DamagedError):  # maintenance removed the commit
+                files = self._active(commits.opened(self.path, version))
                 if all(file.exists for file in files):
                     return files
         only = within(since, version) if self.by_version and (since is not None or version < newest) else None
@@ -377,6 +384,8 @@ class AppendOnlyTable:
                 assert len(spans) == 1, "all files come from one call of `tail`"
                 (since, until), *_ = (span for span in spans if span is not None)
                 files = self.tail(since, until)[1]
+        if missing := [file for file in files if not file.exists]:
+            raise DamagedError(missing[0].path, "it is missing")
         raise StoreError(
             f"{self.path} is compacted faster than it can be read: increase the grace period of maintenance"
         )
@@ -388,7 +397,7 @@ class AppendOnlyTable:
         rows = scan([file.path for file in plain if file.rows], self.schema, columns, filter)
         expected = sum(file.rows for file in plain)
         if filter is None and rows.num_rows != expected:
-            raise StoreError(f"{self.path}: read {rows.num_rows} of {expected} rows")
+            raise DamagedError(self.path, f"it holds {rows.num_rows} of {expected} rows")
         parts = [rows]
         for file in files:
             if file.only is not None:

@@ -25,16 +25,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bardo_pipeline.errors import CustodyError
+from bardo_pipeline.errors import CustodyError, DamagedError, StoreError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import CarePolicy
+from bardo_pipeline.storage.checksums import named_by_checksum
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
-from bardo_pipeline.storage.delta.durable_commits import Added, StoredFile, commit_path
+from bardo_pipeline.storage.delta.durable_commits import Added, StoredFile, actions_of, commit_path
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import leaves_of, scan
 from bardo_pipeline.storage.home import sync_file, sync_folder
-from bardo_pipeline.storage.log.checksum_manifest import adds_of
 
 Tier = Literal["fresh", "warm", "cold"]
 
@@ -127,7 +127,11 @@ class Compaction:
         if self.layout.cold is None:
             return 0
         if file.path not in self._cold_rows:
-            rows = scan([absolute(self.table.path, file.path)], self.table.schema, ("golem_id", "tick"))
+            try:
+                rows = scan([absolute(self.table.path, file.path)], self.table.schema, ("golem_id", "tick"))
+            except DamagedError as error:
+                self.damaged[file.path] = str(error)
+                return 0
             self._cold_rows[file.path] = int(self.layout.cold(rows).sum())
         return self._cold_rows[file.path]
 
@@ -142,7 +146,7 @@ class Compaction:
             try:
                 parts.append(self._checked_rows(file, versions.get(file.path)))
                 read.append(file)
-            except (CustodyError, pa.ArrowException, OSError) as error:
+            except (StoreError, OSError) as error:
                 self.damaged[file.path] = str(error).splitlines()[0]
         if not read:
             return None
@@ -165,7 +169,7 @@ class Compaction:
         versions: dict[str, int] = {}
         for version in range(self.table.version + 1):
             with suppress(FileNotFoundError):
-                adds = adds_of(commit_path(self.table.path, version).read_bytes())
+                adds = (a["add"] for a in actions_of(commit_path(self.table.path, version)) if a.get("add"))
                 versions |= {add["path"]: version for add in adds if add["dataChange"] and add["path"] in paths}
         return versions
 
@@ -226,11 +230,12 @@ class Compaction:
                 write_page_checksum=True,
             ) as out:
                 out.write_table(rows, row_group_size=_GROUP_ROWS)
+            path = named_by_checksum(path)
             sync_file(path)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        return self.table.described(name, rows)
+        return self.table.described(f"{tier}/{path.name}", rows)
 
 
 def _is_unique(kind: pa.DataType) -> bool:

@@ -10,19 +10,24 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from bardo_pipeline.errors import DamagedError
+from bardo_pipeline.storage.checksums import MARK, checked_content, checksum, filled
 from bardo_pipeline.storage.delta.parquet_io import bounds_of
 from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
-from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT
+from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints; each commit since the last one slows an open by 0.05 ms (measured)."""
@@ -109,7 +114,7 @@ def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]]
     draft = log / f"_commit_{uuid4()}.json.tmp"  # readers of Delta ignore this name
     try:
         with draft.open("wb") as out:
-            out.write(b"".join(orjson.dumps(action) + b"\n" for action in actions))
+            out.write(filled(b"".join(orjson.dumps(action) + b"\n" for action in actions)))
             if durable:
                 out.flush()
                 os.fsync(out.fileno())
@@ -156,7 +161,7 @@ def _info(
     moment_ms: int, operation: str, parameters: Mapping[str, str], facts: Mapping[str, object]
 ) -> dict[str, object]:
     standard = {"timestamp": moment_ms, "operation": operation, "operationParameters": parameters}
-    return {"commitInfo": {**standard, "engineInfo": "bardo-pipeline", **facts}}
+    return {"commitInfo": {**standard, "engineInfo": f"bardo-pipeline {MARK}", **facts}}
 
 
 def metadata_as(handle: DeltaTable, schema: Schema) -> dict[str, object]:
@@ -218,14 +223,92 @@ def _add(add: Added, *, data_change: bool) -> dict[str, object]:
 
 def facts_of(commit: Path) -> dict[str, object]:
     """Return the texts that this package stored in a commit."""
-    for line in commit.read_bytes().splitlines():
-        if info := orjson.loads(line).get("commitInfo"):
+    for action in actions_of(commit):
+        if info := action.get("commitInfo"):
             return {key: value for key, value in info.items() if key not in _STANDARD_FIELDS}
     return {}
 
 
+def actions_of(commit: Path) -> list[dict[str, Any]]:
+    """Return the actions of a commit. Raises DamagedError if they cannot be read or differ from its checksum."""
+    try:
+        actions = [orjson.loads(line) for line in checked_content(commit).splitlines()]
+    except orjson.JSONDecodeError as error:
+        raise DamagedError(commit, f"it is no JSON: {error}") from error
+    if not actions or not all(isinstance(action, dict) for action in actions):
+        raise DamagedError(commit, "it holds no actions")
+    return actions
+
+
+def opened(path: Path, version: int | None = None) -> DeltaTable:
+    """Open a table whose newest commits and checkpoint match their checksums.
+
+    Raises TableNotFoundError without a table, DamagedError for an altered commit or checkpoint.
+    """
+    log = path / "_delta_log"
+    if log.is_dir():
+        _check_log(path, version)
+    try:
+        return DeltaTable(path, version=version)
+    except TableNotFoundError:
+        raise
+    except (DeltaError, OSError, ValueError) as error:
+        raise DamagedError(log, str(error).splitlines()[0]) from error
+
+
+def _check_log(path: Path, until: int | None) -> None:
+    """Check the newest checkpoint up to a version, the commits after it, and the pointer to the checkpoint."""
+    versions = [int(match.group(1)) for name in os.listdir(path / "_delta_log") if (match := COMMIT.fullmatch(name))]
+    commits = sorted(version for version in versions if until is None or version <= until)
+    newest = newest_checkpoint(path, commits[-1]) if commits else None
+    with suppress(FileNotFoundError):  # maintenance deletes what a newer checkpoint contains
+        if newest is not None:
+            _check_checkpoint(path, newest)
+        for version in commits:
+            if newest is None or version > newest:
+                actions_of(commit_path(path, version))
+    _check_pointer(path)
+
+
+def _check_checkpoint(path: Path, version: int) -> None:
+    if not checkpoint_matches(path, version):
+        raise DamagedError(_checkpoint_path(path, version), "its checksum does not match")
+
+
+def checkpoint_matches(path: Path, version: int) -> bool:
+    """Return whether a checkpoint has the checksum beside it. One of an earlier version has none, and matches."""
+    try:
+        recorded = checksum_path(path, version).read_bytes()
+    except FileNotFoundError:
+        return True
+    return recorded == _checksum_line(_checkpoint_path(path, version))
+
+
+def _check_pointer(path: Path) -> None:
+    """Delete an unusable pointer to a checkpoint: readers of Delta refuse it, and without one they list the log."""
+    hint = path / "_delta_log" / _HINT
+    try:
+        is_usable = _checkpoint_path(path, int(orjson.loads(hint.read_bytes())["version"])).exists()
+    except FileNotFoundError:
+        return
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        is_usable = False
+    if not is_usable:
+        with suppress(OSError):
+            hint.unlink()
+
+
 def _checkpoint_path(path: Path, version: int) -> Path:
     return path / "_delta_log" / f"{version:020}.checkpoint.parquet"
+
+
+def checksum_path(path: Path, version: int) -> Path:
+    """Return the path of the checksum of a checkpoint."""
+    return path / "_delta_log" / f"_checkpoint-{version:020}.crc32"  # readers of Delta ignore this name
+
+
+def _checksum_line(path: Path) -> bytes:
+    return f"{checksum(path):08x}\n".encode()
 
 
 def put_checkpoint(path: Path, version: int, *, durable: bool) -> None:
@@ -233,6 +316,7 @@ def put_checkpoint(path: Path, version: int, *, durable: bool) -> None:
 
     Its name becomes durable with the next commit; only then may `point_to` refer to it.
     """
+    _check_log(path, version)
     log = path / "_delta_log"
     name = f"{version:020}.checkpoint.parquet"
     with tempfile.TemporaryDirectory(dir=path, prefix=".checkpoint-") as folder:
@@ -246,6 +330,9 @@ def put_checkpoint(path: Path, version: int, *, durable: bool) -> None:
         DeltaTable(folder, version=version).create_checkpoint()
         if durable:
             sync_file(draft / name)
+        checksum_path(path, version).write_bytes(_checksum_line(draft / name))
+        if durable:
+            sync_file(checksum_path(path, version))
         os.replace(draft / name, log / name)
 
 
@@ -288,7 +375,7 @@ class Commits:
         while has_commit(self._table, self.at + 1):
             self.at += 1
         if not has_commit(self._table, self.at):  # maintenance removed it and there are newer commits
-            self.at = int(DeltaTable(self._table).version())
+            self.at = int(opened(self._table).version())
         return self.at
 
     def transaction(self, app: str) -> int | None:
@@ -303,14 +390,15 @@ class Commits:
 
     def _read_transactions(self, newest: int) -> None:
         for version in range(self._transactions_at + 1, newest + 1):
-            for line in commit_path(self._table, version).read_bytes().splitlines():
-                if txn := orjson.loads(line).get("txn"):
+            for action in actions_of(commit_path(self._table, version)):
+                if txn := action.get("txn"):
                     self._transactions[txn["appId"]] = int(txn["version"])
             self._transactions_at = version
 
     def _load_transactions(self, newest: int) -> None:
         checkpoint = newest_checkpoint(self._table, newest)
         assert checkpoint is not None, f"{self._table}: commits are missing, and no checkpoint contains them"
+        _check_log(self._table, newest)
         rows = pq.read_table(_checkpoint_path(self._table, checkpoint), columns=["txn.appId", "txn.version"])
         apps, numbers = (column.drop_null().to_pylist() for column in rows.flatten())
         self._transactions, self._transactions_at = dict(zip(apps, map(int, numbers), strict=True)), checkpoint

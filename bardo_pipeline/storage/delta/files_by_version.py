@@ -12,8 +12,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow.dataset as ds
 
-from bardo_pipeline.storage.delta.durable_commits import commit_path
-from bardo_pipeline.storage.log.checksum_manifest import adds_of
+from bardo_pipeline.storage.delta.durable_commits import actions_of, commit_path
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,10 @@ def absolute(table: Path, path: str) -> str:
 def files_added(table: Path, since: int, until: int) -> list[DataFile] | None:
     """Return the files that the commits after `since` up to `until` added; None if a commit or a file is missing."""
     try:
-        commits = [commit_path(table, version).read_bytes() for version in range(since + 1, until + 1)]
+        commits = [actions_of(commit_path(table, version)) for version in range(since + 1, until + 1)]
     except FileNotFoundError:
         return None
-    adds = [add for commit in commits for add in adds_of(commit) if add["dataChange"]]
+    adds = [add for actions in commits for a in actions if (add := a.get("add")) and add["dataChange"]]
     files = [DataFile(absolute(table, add["path"]), int(orjson.loads(add["stats"])["numRecords"])) for add in adds]
     return files if all(file.exists for file in files) else None
 

@@ -15,15 +15,17 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.events.record.arrow_columns import absent
+from bardo_pipeline.storage.checksums import check_files, named_by_checksum
 
 T = TypeVar("T")
 
 
 def write_parquet(
     path: Path, rows: pa.Table, schema: pa.Schema, *, stats: Sequence[str], row_group_rows: int | None = None
-) -> None:
-    """Write rows to a Parquet file with ZSTD level 1.
+) -> Path:
+    """Write rows to a Parquet file with ZSTD level 1; return its path, to whose name the file's checksum is added.
 
     Strings are dictionary-encoded because they repeat; numbers seldom do. Min/max statistics are limited to the
     columns by which readers prune, because each further column costs writing time.
@@ -35,9 +37,16 @@ def write_parquet(
     """
     strings = [leaf for column in schema for leaf, kind in leaves_of(column) if pa.types.is_string(kind)]
     with pq.ParquetWriter(
-        path, schema, compression="zstd", compression_level=1, use_dictionary=strings, write_statistics=list(stats)
+        path,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=strings,
+        write_statistics=list(stats),
+        write_page_checksum=True,
     ) as out:
         out.write_table(rows, row_group_rows)
+    return named_by_checksum(path)
 
 
 def bounds_of(rows: pa.Table, columns: Sequence[str]) -> dict[str, dict[str, object]]:
@@ -66,18 +75,32 @@ def leaves_of(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
 def scan(
     paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None, filter: ds.Expression | None = None
 ) -> pa.Table:
-    """Read rows of Parquet files, in the order of the paths. Raises FileNotFoundError for a missing file.
+    """Read rows of Parquet files, in the order of the paths, and verify checksums of files and pages.
+
+    Raises FileNotFoundError for a missing file, DamagedError for an altered one.
 
     Parameters
     ----------
     columns : names or dotted paths into structs ("observation.price"), which name the resulting columns; None for all
     """
     projection = {name: ds.field(*name.split(".")) for name in (schema.names if columns is None else columns)}
+    check_files(paths)
     files = [_FORMAT.make_fragment(path, _DISK) for path in paths]
-    return _filled(ds.FileSystemDataset(files, schema, _FORMAT, _DISK).to_table(columns=projection, filter=filter))
+    try:
+        return _filled(ds.FileSystemDataset(files, schema, _FORMAT, _DISK).to_table(columns=projection, filter=filter))
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        where = (
+            paths[0] if len(paths) == 1 else next((path for path in paths if path in str(error)), Path(paths[0]).parent)
+        )
+        raise DamagedError(where, str(error).splitlines()[0]) from error
 
 
-_FORMAT, _DISK = ds.ParquetFileFormat(), fs.LocalFileSystem()
+_FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
+_DISK = fs.LocalFileSystem()
 
 
 def _filled(table: pa.Table) -> pa.Table:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import numpy as np
@@ -22,16 +23,16 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.errors import SchemaVersionError, StoreError
+from bardo_pipeline.errors import DamagedError, SchemaVersionError, StoreError
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import durable_commits as commits
-from bardo_pipeline.storage.delta.durable_commits import Commits
+from bardo_pipeline.storage.delta.durable_commits import Added, Commits
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import portions, scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
-from bardo_pipeline.storage.home import bucket_of, writing_to
+from bardo_pipeline.storage.home import bucket_of, sync_file, sync_folder, writing_to
 from bardo_pipeline.storage.projections.table_specs import TableSpec
 
 GATHERED_ROWS = 4_096
@@ -75,15 +76,25 @@ class ReplaceableTable:
         self.name, self.spec, self.path, self.bucket_count = name, spec, path, bucket_count
         self._part_rows = part_rows or Policy().growth.partition_rows
         try:
-            handle = DeltaTable(path)
+            handle = commits.opened(path)
         except TableNotFoundError:
             configuration = {"delta.dataSkippingStatsColumns": ",".join(spec.stats)}
-            commits.make_table(path, spec.schema, configuration, durable=False)
-            handle = DeltaTable(path)
+            commits.make_table(path, spec.schema, configuration, durable=True)
+            handle = commits.opened(path)
         self._partitioned = handle.metadata().partition_columns == [_PARTITION]
         self._check_schema(handle)
         self._commits = Commits(path, int(handle.version()))
         self._newest_state: _State | None = None
+        if not self._partitioned:
+            self._check_files(handle)
+
+    def _check_files(self, handle: DeltaTable) -> None:
+        """Compare the table's files and their rows with the files and digests in its newest commit."""
+        state = self._read_state(int(handle.version()))
+        stored = {unquote(file.path): file.rows for file in commits.stored_files(handle)}
+        rows = sum(digest.rows for digest in state.digests.values())
+        if stored.keys() != state.files.keys() or sum(stored.values()) != rows:
+            raise DamagedError(self.path, f"it holds {sum(stored.values())} of {rows} rows")
 
     def _check_schema(self, handle: DeltaTable) -> None:
         partition = [pa.field(_PARTITION, pa.int32(), nullable=False)] if self._partitioned else []
@@ -119,9 +130,15 @@ class ReplaceableTable:
         wanted = None if buckets is None else set(buckets)
         paths = sorted(state.files if wanted is None else state.files_with(wanted))
         condition = None if keys is None else ds.field(first).isin(keys)
-        rows = scan([absolute(self.path, path) for path in paths], self.spec.schema, filter=condition)
+        try:
+            rows = scan([absolute(self.path, path) for path in paths], self.spec.schema, filter=condition)
+        except FileNotFoundError as error:
+            raise DamagedError(self.path, f"its newest commit names a missing file: {error}") from error
+        expected = sum(digest.rows for bucket, digest in state.digests.items() if wanted is None or bucket in wanted)
         if wanted is not None and not state.buckets_in(paths) <= wanted:
             rows = self._in_buckets(rows, wanted)
+        if condition is None and rows.num_rows != expected:
+            raise DamagedError(self.path, f"it holds {rows.num_rows} of {expected} rows")
         return sorted_by(rows, self.spec.key)
 
     def done(self, app: str) -> int | None:
@@ -151,8 +168,10 @@ class ReplaceableTable:
     def _read_state(self, version: int) -> _State:
         facts = commits.facts_of(commits.commit_path(self.path, version))
         digests, files, note = (orjson.loads(str(facts.get(n, "{}"))) for n in ("digests", "files", "note"))
+        if version and not self._partitioned and not {"files", "digests"} <= facts.keys():
+            raise DamagedError(commits.commit_path(self.path, version), "it names no files")
         if self._partitioned and "files" not in facts:
-            actions = pa.table(DeltaTable(self.path, version=version).get_add_actions(flatten=True))
+            actions = pa.table(commits.opened(self.path, version).get_add_actions(flatten=True))
             buckets = zip(actions["path"].to_pylist(), actions[f"partition.{_PARTITION}"].to_pylist(), strict=True)
             files = {path: [bucket] for path, bucket in buckets}
         return _State(version, files, {int(b): Digest(*d) for b, d in digests.items()}, note)
@@ -217,9 +236,7 @@ class ReplaceableTable:
         rows = self.read(buckets)
         digests = Digest.of_each(rows, self._bucket_column(rows))
         if any(digests.get(b, EMPTY) != state.digests.get(b, EMPTY) for b in buckets):
-            raise StoreError(
-                f"{self.path} has other rows than its newest commit says: `bardo rebuild` compares it with the log"
-            )
+            raise DamagedError(self.path, "it has other rows than its newest commit says")
         return rows
 
     def _replace(
@@ -240,17 +257,42 @@ class ReplaceableTable:
         if neighbours := rewritten - buckets:
             rows = sorted_by(pa.concat_tables([rows, self._read_checked(state, neighbours)]), self.spec.key)
         filled = sorted(b for b in rewritten if digests[b].rows)
-        groups = portions(filled, lambda b: digests[b].rows, GATHERED_ROWS)
-        new_files = {f"part-00000-{uuid4()}-c000.parquet": group for group in groups}
+        groups = list(portions(filled, lambda b: digests[b].rows, GATHERED_ROWS))
         bucket = self._bucket_column(rows)
-        rows_of = {path: rows.filter(pa.array(np.isin(bucket, group))) for path, group in new_files.items()}
-        facts = {
-            "digests": {str(b): d.listed for b, d in sorted(digests.items())},
-            "files": {path: group for path, group in state.files.items() if path not in removed} | new_files,
-            "note": note or {},
-        }
-        self._commit(state.version + 1, sorted(removed), rows_of, upto or {}, facts)
+        rows_of = [rows.filter(pa.array(np.isin(bucket, group))) for group in groups]
+        new_paths: list[Path] = []
+        try:
+            with writing_to(self.path):
+                new_paths.extend(map(self._write, rows_of))
+                facts = {
+                    "digests": {str(b): d.listed for b, d in sorted(digests.items())},
+                    "files": {path: group for path, group in state.files.items() if path not in removed}
+                    | {path.name: group for path, group in zip(new_paths, groups, strict=True)},
+                    "note": note or {},
+                }
+                added = [
+                    commits.described(self.path, path.name, part, self.spec.stats)
+                    for path, part in zip(new_paths, rows_of, strict=True)
+                ]
+                self._commit(state.version + 1, sorted(removed), added, upto or {}, facts)
+        except BaseException:
+            if not commits.has_commit(self.path, state.version + 1):
+                for path in new_paths:
+                    path.unlink(missing_ok=True)
+            raise
+        self._partitioned = False
         return state.version + 1
+
+    def _write(self, rows: pa.Table) -> Path:
+        """Write and sync a new file; return its path."""
+        draft = self.path / f"part-00000-{uuid4()}-c000.parquet"
+        try:
+            path = write_parquet(draft, rows, self.spec.schema, stats=self.spec.stats, row_group_rows=self._part_rows)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        sync_file(path)
+        return path
 
     def _written(self, rows: int, version: int) -> Written:
         total = self.digest()
@@ -260,44 +302,30 @@ class ReplaceableTable:
         self,
         version: int,
         removed: Sequence[str],
-        rows_of: Mapping[str, pa.Table],
+        added: Sequence[Added],
         upto: Mapping[str, int],
         facts: Mapping[str, object],
     ) -> None:
-        """Write new files and commit them in place of others. Deletes the new files where the commit fails.
-
-        Parameters
-        ----------
-        rows_of : path of each new file -> its rows
-        """
-        try:
-            with writing_to(self.path):
-                for path, rows in rows_of.items():
-                    write_parquet(
-                        self.path / path, rows, self.spec.schema, stats=self.spec.stats, row_group_rows=self._part_rows
-                    )
-                self._commits.checkpoint_if_due(durable=False)
-                schema = Schema.from_arrow(self.spec.schema)
-                log = self.path / "_delta_log"
-                os.utime(log)  # use the clock of the file system, as for modification times of files
-                actions = commits.write_actions(
-                    "Overwrite",
-                    log.stat().st_mtime_ns // 1_000_000,
-                    {name: orjson.dumps(fact).decode() for name, fact in facts.items()},
-                    added=[commits.described(self.path, path, rows, self.spec.stats) for path, rows in rows_of.items()],
-                    removed=removed,
-                    transactions=upto,
-                    metadata=commits.metadata_as(DeltaTable(self.path), schema) if self._partitioned else None,
-                )
-                is_committed = commits.put_commit(self.path, version, actions, durable=False)
-        except BaseException:
-            if not commits.has_commit(self.path, version):
-                for path in rows_of:
-                    (self.path / path).unlink(missing_ok=True)
-            raise
-        if not is_committed:  # maintenance deletes files that no commit names
+        """Commit new files in place of others, durably. Raises StoreError if another process took the version."""
+        if added:
+            sync_folder(self.path)
+        self._commits.checkpoint_if_due(durable=True)
+        schema = Schema.from_arrow(self.spec.schema)
+        log = self.path / "_delta_log"
+        os.utime(log)  # use the clock of the file system, as for modification times of files
+        actions = commits.write_actions(
+            "Overwrite",
+            log.stat().st_mtime_ns // 1_000_000,
+            {name: orjson.dumps(fact).decode() for name, fact in facts.items()},
+            added=added,
+            removed=removed,
+            transactions=upto,
+            metadata=commits.metadata_as(commits.opened(self.path), schema) if self._partitioned else None,
+        )
+        if not commits.put_commit(self.path, version, actions, durable=True):
+            # maintenance deletes files that no commit names
             raise StoreError(f"{self.path}: version {version} was taken meanwhile: derive again")
-        self._partitioned = False
+        sync_folder(log)
 
 
 def _joined(rows: pa.Table, columns: Sequence[str]) -> pa.Array:

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float32Array
-from bardo_pipeline.errors import ConfigError, EmbedderMismatch, QueryError, StoreError
+from bardo_pipeline.errors import ConfigError, DamagedError, EmbedderMismatch, QueryError, StoreError
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import GrowthPolicy
+from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.files_by_version import DataFile
 from bardo_pipeline.storage.delta.parquet_io import portions
@@ -38,9 +38,11 @@ from bardo_pipeline.storage.index.lance_tables import (
     EPISODES,
     Opened,
     among,
+    check_index_files,
     fold,
     missing_texts,
     opened_build,
+    record_checksums,
     remove_episodes,
     rows_of,
     table_names,
@@ -106,13 +108,12 @@ class EpisodeIndex:
     def watermark(self) -> Watermark | None:
         """Read the visible state; None if there is no index. Raises StoreError for another embedder's index."""
         try:
-            facts = orjson.loads((self.folder / "watermark.json").read_bytes())
+            facts = checked_json(self.folder / "watermark.json")
         except FileNotFoundError:
             return None
-        except orjson.JSONDecodeError as error:
-            raise StoreError(f"{self.folder / 'watermark.json'} is damaged: delete {self.folder}") from error
         if facts.get("format") != _FORMAT:
             return None
+        facts.pop("checksum", None)
         approximate = facts.pop("approximate")
         mark = Watermark(**facts, approximate=None if approximate is None else Approximate(**approximate))
         if (mark.embedder, mark.dimension) != (self.embedder_key, self.dimension):
@@ -210,14 +211,18 @@ class EpisodeIndex:
 
     def _keep(self, mark: Watermark) -> None:
         """Make the merged rows visible by replacing the watermark, then delete the tables of other builds."""
-        replace_file(self.folder / "watermark.json", orjson.dumps(asdict(mark)))
+        record_checksums(self.folder)
+        replace_file(self.folder / "watermark.json", json_with_checksum(asdict(mark)))
         for table in children(self.folder):
             if table.suffix == ".lance" and table.stem not in table_names(mark.build):
                 remove_tree(table)
 
     def _intact_watermark(self, table: AppendOnlyTable) -> Watermark | None:
         """Return the watermark if the index is of this table and has the row counts that it states."""
-        mark = self.watermark()
+        try:
+            mark = self.watermark()
+        except DamagedError:
+            return None
         if mark is None or mark.table_id != table.table_id or mark.version > table.version:
             return None
         try:
@@ -229,6 +234,8 @@ class EpisodeIndex:
 
     def _open(self, build: str, *, create: bool = False) -> Opened:
         if self._held is None or self._held[0] != build:
+            if not create:
+                check_index_files(self.folder, build)
             self._held = build, opened_build(self.folder, build, self.dimension, create=create)
         return self._held[1]
 

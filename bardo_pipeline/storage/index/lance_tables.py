@@ -7,6 +7,7 @@ Source: facts ("LanceDB").
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.errors import StoreError
+from bardo_pipeline.errors import DamagedError, StoreError
 from bardo_pipeline.events.record.arrow_columns import all_nullable
 from bardo_pipeline.events.record.arrow_schema import MOMENT
+from bardo_pipeline.storage.checksums import check_file, checked_json, checksum, json_with_checksum
+from bardo_pipeline.storage.home import replace_file
 
 if TYPE_CHECKING:
     from lancedb.table import Table
@@ -37,6 +40,45 @@ _BATCH = 1_000  # text hashes in one query
 _SCAN_DIVISOR = 20  # read all hashes instead of filtering if more than 1/20 of them are wanted
 _TAIL_DIVISOR = 10  # optimise the episode indexes when more than 1/10 of the rows are unindexed
 _KEPT = timedelta(hours=1)  # old table versions stay this long for searches in progress
+
+
+_SUMS = "files.json"
+
+
+def record_checksums(folder: Path) -> None:
+    """Write the CRC-32 of every file of the index's tables; LanceDB verifies none. Known files are not read again.
+
+    The hint at the newest version is left out, because LanceDB rewrites it.
+    """
+    try:
+        known = checked_json(folder / _SUMS)["files"]
+    except (FileNotFoundError, DamagedError):
+        known = {}
+    names = [
+        path.relative_to(folder).as_posix()
+        for path in folder.glob("*.lance/**/*")
+        if path.is_file() and path.suffix != ".json"
+    ]
+    sums = {name: known.get(name) or f"{checksum(folder / name):08x}" for name in sorted(names)}
+    replace_file(folder / _SUMS, json_with_checksum({"files": sums}))
+
+
+def check_index_files(folder: Path, build: str = "") -> None:
+    """Compare the files of an index (of one build) with their recorded checksums, once per process.
+
+    Missing files are no fault, because LanceDB deletes those of old versions.
+
+    Raises DamagedError for an altered file.
+    """
+    try:
+        sums = checked_json(folder / _SUMS)["files"]
+    except FileNotFoundError:
+        return  # made by an earlier version
+    for name, expected in sums.items():
+        if build not in name:
+            continue
+        with suppress(FileNotFoundError):
+            check_file(str(folder / name), int(expected, 16))
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,21 @@ from pathlib import Path
 from typing import Self
 
 import duckdb
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.errors import QueryError, StoreError
+from bardo_pipeline.errors import DamagedError, QueryError, StoreError
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
+from bardo_pipeline.storage.checksums import (
+    check_files,
+    checked_json,
+    json_with_checksum,
+    matches_name,
+    named_by_checksum,
+)
 from bardo_pipeline.storage.home import Home, replace_file
-from bardo_pipeline.storage.log.checksum_manifest import hash_file
 from bardo_pipeline.storage.log.event_log import EventLog
 
 INDEX_SCHEMA = pa.schema(
@@ -109,7 +114,6 @@ class _Manifest:
     version: int = -1
     file: str = ""
     file_bytes: int = 0
-    sha256: str = ""
     tick_count: int = 0
     format: int = _FORMAT
 
@@ -155,7 +159,7 @@ class TickIndex:
                 return 0
             try:
                 self._append(until)
-            except duckdb.Error:  # a block of the copied file is torn
+            except (duckdb.Error, DamagedError):  # the copied file is torn or altered
                 self._use(_Manifest(self._log.table_id))
                 count_before = 0
                 self._append(until)
@@ -173,13 +177,13 @@ class TickIndex:
             for leftover in self._folder.glob(f"{_DRAFT}*"):
                 leftover.unlink()
             if old.file:
+                check_files([str(self._folder / old.file)])
                 shutil.copyfile(self._folder / old.file, draft)
             _write(draft, _index_rows(records))
-            sha256, count = hash_file(draft), old.tick_count + records.num_rows
-            file = f"{until:020}-{sha256[:8]}.duckdb"
-            manifest = _Manifest(old.table_id, until, file, draft.stat().st_size, sha256, count)
-            os.replace(draft, self._folder / file)
-        replace_file(self._folder / _MANIFEST, orjson.dumps(asdict(manifest)))
+            os.replace(draft, self._folder / f"{until:020}.duckdb")
+            path = named_by_checksum(self._folder / f"{until:020}.duckdb")
+            manifest = _Manifest(old.table_id, until, path.name, path.stat().st_size, old.tick_count + records.num_rows)
+        replace_file(self._folder / _MANIFEST, json_with_checksum(asdict(manifest)))
         self._delete_files(keep=manifest.file)
         self._use(manifest)
 
@@ -203,26 +207,29 @@ class TickIndex:
     def _read_manifest(self) -> _Manifest:
         empty = _Manifest(self._log.table_id)
         try:
-            manifest = _Manifest(**orjson.loads((self._folder / _MANIFEST).read_bytes()))
-        except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
+            fields = checked_json(self._folder / _MANIFEST)
+            fields.pop("checksum", None)
+            manifest = _Manifest(**fields)
+        except (FileNotFoundError, DamagedError, AttributeError, TypeError):
             return empty
         of_this_log = manifest.format == _FORMAT and manifest.table_id == self._log.table_id
         return manifest if of_this_log and manifest.version <= self._log.version else empty
 
     def _use(self, manifest: _Manifest) -> None:
-        """Answer from this manifest's file. Raises FileNotFoundError, StoreError (its size), duckdb.Error (torn)."""
+        """Answer from this manifest's file. Raises FileNotFoundError, StoreError (altered), duckdb.Error (torn)."""
         database = None
         if manifest.file:
             path = self._folder / manifest.file
             if path.stat().st_size != manifest.file_bytes:
                 raise StoreError(f"{path} has {path.stat().st_size} bytes instead of {manifest.file_bytes}")
+            check_files([str(path)])
             database = _attached(str(path), "(read_only)")
         self._manifest, self._database = manifest, database
 
     def damaged(self) -> list[str]:
         """Return the name of the database file if its bytes differ from those written. Reads the whole file."""
         path = self._folder / self._manifest.file
-        whole = not self._manifest.file or (path.exists() and hash_file(path) == self._manifest.sha256)
+        whole = not self._manifest.file or (path.exists() and matches_name(str(path)))
         return [] if whole else [path.name]
 
     def drop(self) -> None:

@@ -110,8 +110,13 @@ class OwnerKeys:
         return current
 
     def path(self, owner_id: str) -> Path:
-        """Return the path of an owner's key file: a hash, because an id may be an invalid file name."""
-        return self._home.keys / f"owner-{hashlib.sha256(owner_id.encode()).hexdigest()[:40]}.key"
+        """Return the path of an owner's key file."""
+        return owner_key_path(self._home, owner_id)
+
+
+def owner_key_path(home: Home, owner_id: str) -> Path:
+    """Return the path of an owner's key file: a hash, because an id may be an invalid file name."""
+    return home.keys / f"owner-{hashlib.sha256(owner_id.encode()).hexdigest()[:40]}.key"
 
 
 def _public(secret: bytes) -> str:

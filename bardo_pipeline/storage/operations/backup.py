@@ -24,13 +24,11 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 import orjson
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta.durable_commits import stored_files
+from bardo_pipeline.storage.delta.durable_commits import checksum_path, opened, stored_files
 from bardo_pipeline.storage.home import (
     MANIFEST,
     Home,
@@ -198,10 +196,9 @@ def _table_files(pin: Pin) -> list[Path]:
     log = pin.path / "_delta_log"
     matches = [match for name in os.listdir(log) if (match := COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name))]
     log_files = [log / match.group(0) for match in matches if int(match.group(1)) <= pin.version]
-    try:
-        data_files = stored_files(DeltaTable(pin.path, version=pin.version))
-    except DeltaError as error:
-        raise CustodyError(f"{pin.path} cannot be read ({error}): run `bardo verify`") from error
+    sums = [checksum_path(pin.path, int(match.group(1))) for match in matches if match.re is CHECKPOINT]
+    log_files += [path for path in sums if path.exists()]
+    data_files = stored_files(opened(pin.path, pin.version))
     return sorted([*log_files, *(pin.path / unquote(file.path) for file in data_files)])
 
 

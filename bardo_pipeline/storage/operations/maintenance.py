@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.policy import Policy
@@ -23,6 +22,7 @@ from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, c
 from bardo_pipeline.storage.delta.durable_commits import (
     StoredFile,
     newest_checkpoint,
+    opened,
     point_to,
     put_checkpoint,
     stored_files,
@@ -167,7 +167,7 @@ class _Run:
                 continue
             with self.home.lock(f"derive-{folder.name}"):
                 try:
-                    table = DeltaTable(path)
+                    table = opened(path)
                 except TableNotFoundError:
                     continue  # its creation is in progress or was killed; the next derivation creates it
                 if not self.dry_run:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import orjson
-
-from bardo_pipeline.storage.delta.durable_commits import commit_path, newest_checkpoint
+from bardo_pipeline.errors import DamagedError
+from bardo_pipeline.storage.checksums import checked_json
+from bardo_pipeline.storage.delta.durable_commits import checksum_path, commit_path, newest_checkpoint
 from bardo_pipeline.storage.home import all_below, children, files_below, remove_tree, statuses, sync_folder
+from bardo_pipeline.storage.index.lance_tables import record_checksums
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.projections.derivation_folders import DROPPED, REBUILD
 
@@ -65,6 +66,7 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
     gone = Gone()
     for paths in (
         [log / f"{v:020}.checkpoint.parquet" for v in idle],
+        [path for v in idle if (path := checksum_path(table, v)).exists()],
         [commit_path(table, v) for v in commits[:1]],
         [commit_path(table, v) for v in commits[1:]],
     ):
@@ -104,8 +106,8 @@ def drafts_of_readers(derivation: Path) -> Iterator[Path]:
     """Yield the unused files of log readers: drafts, and parts that no place.json names."""
     for folder in children(derivation / "readers"):
         try:
-            named = set(orjson.loads((folder / "place.json").read_bytes()).values())
-        except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
+            named = set(checked_json(folder / "place.json").values())
+        except (FileNotFoundError, NotADirectoryError, DamagedError):
             named = set()
         yield from (path for path in children(folder) if path.name not in {*named, "place.json"})
 
@@ -126,6 +128,7 @@ def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: 
             if dry_run:
                 return Gone(count - 1, 0)
             table.optimize(cleanup_older_than=kept)
+            record_checksums(index)
     after = _total(index)
     return Gone(max(before.files - after.files, 0), max(before.size - after.size, 0))
 

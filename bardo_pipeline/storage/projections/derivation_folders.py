@@ -12,7 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from bardo_pipeline.storage.home import Home, children, remove_tree, replace_file
+from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
+from bardo_pipeline.storage.home import Home, children, remove_tree, replace_file, sync_folder
 
 _NAME = "derivation.json"
 _PASSING = frozenset({".tmp"})
@@ -36,16 +37,17 @@ class Description:
 def describe(folder: Path, content: Description) -> None:
     """Write the description atomically unless there is one."""
     if not (folder / _NAME).exists():
-        replace_file(folder / _NAME, orjson.dumps(asdict(content), option=orjson.OPT_INDENT_2))
+        replace_file(folder / _NAME, json_with_checksum(asdict(content), orjson.OPT_INDENT_2))
 
 
 def description(folder: Path) -> Description | None:
-    """Read the description of a derivation's folder; None if it is missing or unreadable."""
+    """Read the description of a derivation's folder; None if it is missing. Raises DamagedError if it is altered."""
     try:
-        fields = orjson.loads((folder / _NAME).read_bytes())
+        fields = checked_json(folder / _NAME)
         golems = fields.pop("golems")
+        fields.pop("checksum", None)
         return Description(**fields, golems=None if golems is None else tuple(golems))
-    except (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError):
+    except (FileNotFoundError, KeyError, TypeError):
         return None
 
 
@@ -91,6 +93,16 @@ def _link(path: Path, place: Path) -> None:
         raise
     except OSError:
         shutil.copy2(path, place)
+
+
+def put_in_place(draft: Path, folder: Path) -> None:
+    """Replace a derivation's folder by this one, and delete the old one."""
+    dropped = folder.with_name(folder.name + DROPPED)
+    shutil.rmtree(dropped, ignore_errors=True)
+    folder.rename(dropped)
+    draft.rename(folder)
+    sync_folder(folder.parent)
+    shutil.rmtree(dropped)
 
 
 def take_out(folder: Path) -> None:

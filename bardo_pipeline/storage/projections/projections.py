@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
@@ -41,6 +42,15 @@ class GrowingTable:
         self.table = AppendOnlyTable(path, physical, list(spec.stats), policy=policy)
         self._retracted, self._retracted_version = _joined_key(physical.empty_table(), spec.key), -1
         self._newest: dict[tuple[str, ...], tuple[int, int, pa.Table]] = {}
+        self._check_row_count()
+
+    def _check_row_count(self) -> None:
+        """Compare the rows of the files with the newest digest; a repair leaves more rows than are valid."""
+        facts, rows = self.table.opened_state()
+        if "digest" in facts:
+            expected = Digest(*orjson.loads(str(facts["digest"]))).rows
+            if rows < expected or (rows > expected and "turn" not in facts):
+                raise DamagedError(self.table.path, f"it holds {rows} of {expected} rows")
 
     def done(self, app: str) -> int | None:
         """Return the newest committed number of an app."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bardo_pipeline.storage.delta.durable_commits import checkpoint_matches, checksum_path
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.verification.report import Findings
 
@@ -111,6 +112,9 @@ def walk_table(pin: Pin, root: Path, findings: Findings) -> list[Described]:
     checkpoints = [version for version in checkpoints if version <= pin.version]
     _replay(walk, commits, checkpoints)
     _check_pointer(walk)
+    for version in checkpoints:
+        if not checkpoint_matches(pin.path, version):
+            walk.broken("checkpoint", "it is not the checksum of its checkpoint", checksum_path(pin.path, version))
     _check_sums(walk, commits)
     return _present(walk)
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.custody.hash_chain import Tip
+from bardo_pipeline.events.custody.sealing import SECRET_BYTES, SealKey
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault
@@ -21,6 +23,8 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path
 from bardo_pipeline.storage.journal.leases import stale_leases
 from bardo_pipeline.storage.journal.segment_files import journal_folders
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
+from bardo_pipeline.storage.keys.owner_signing_keys import owner_key_path
 from bardo_pipeline.storage.log.checksum_manifest import hash_file
 from bardo_pipeline.storage.log.stream_heads import Head, Heads
 from bardo_pipeline.storage.verification.check_chain import Chain
@@ -120,24 +124,51 @@ _INDEX = "index/heads.arrow"
 
 
 def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:
-    """Check that each folder contains the bundle of its name and that every published bundle exists."""
+    """Check that each folder, also of a candidate, contains the bundle of its name, and that none is missing."""
     names = {path.name for path in home.bundles.glob("[!.]*") if path.is_dir()}
-    for name in sorted(names):
-        files = {path.name: path.read_bytes() for path in sorted((home.bundles / name).iterdir()) if path.is_file()}
+    candidates = sorted(home.derivations.glob("[!.]*/bundles/[!.]*")) if home.derivations.exists() else []
+    for folder in [*(home.bundles / name for name in sorted(names)), *candidates]:
         try:
+            files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
             bundle = read_bundle(files)
-            fault = None if bundle.bundle_hash == name else f"it holds bundle {bundle.bundle_hash}"
+            fault = None if bundle.bundle_hash == folder.name else f"it holds bundle {bundle.bundle_hash}"
             if fault is None and SIGNATURE in files:
                 fault = signature_fault(bundle)
+        except FileNotFoundError:  # its derivation was dropped meanwhile
+            continue
         except BundleError as error:
             fault = str(error)
         if fault is not None:
-            findings.broken("bundle", fault, file=f"bundles/{name}")
+            findings.broken("bundle", fault, file=folder.relative_to(home.root).as_posix())
     findings.facts["bundles"] = len(names)
     for event in life:
-        if event.published is not None and event.published.bundle_hash not in names:
-            place = f"bundles/{event.published.bundle_hash}"
-            findings.broken("bundle", "it was published and is missing", file=place, golem_id=event.golem_id)
+        for payload, what, cure in (
+            (event.published, "published", "restore it from a backup"),
+            (event.imported, "imported", "import it again"),
+        ):
+            if payload is not None and payload.bundle_hash not in names:
+                fact = f"it was {what} and is missing: {cure}"
+                findings.broken("bundle", fact, file=f"bundles/{payload.bundle_hash}", golem_id=event.golem_id)
+
+
+def check_keys(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:
+    """Check that each key file holds a key on record for its golem or owner; a destroyed key has no file."""
+    on_record: dict[str, set[str]] = {}
+    for event in life:
+        if event.seal_key_made is not None:
+            on_record.setdefault(SealKeys(home).path(event.golem_id).name, set()).add(event.seal_key_made.key_id)
+        if (owner := event.owner_key_registered) is not None:
+            on_record.setdefault(owner_key_path(home, owner.owner_id).name, set()).add(owner.public_key)
+    for path in sorted(home.keys.glob("*.key")):
+        secret, expected = path.read_bytes(), on_record.get(path.name)
+        if expected is not None and (len(secret) != SECRET_BYTES or expected.isdisjoint(_names_of(secret))):
+            findings.broken("key", "it holds no key on record", file=path.relative_to(home.root).as_posix())
+        findings.facts["key files"] += 1
+
+
+def _names_of(secret: bytes) -> set[str]:
+    """Return the id of a seal key and the public key of a signing key with this secret."""
+    return {SealKey(secret).key_id, Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw().hex()}
 
 
 def check_quarantine(home: Home, items: Sequence[Described], rulings: Sequence[Described], findings: Findings) -> None:

@@ -35,11 +35,13 @@ from bardo_pipeline.storage.verification.check_delta_files import (
     newest_version,
     walk_table,
 )
+from bardo_pipeline.storage.verification.check_projections import check_projections
 from bardo_pipeline.storage.verification.check_rows import Rows, check_rows
 from bardo_pipeline.storage.verification.check_side_files import (
     check_bundles,
     check_heads,
     check_journals,
+    check_keys,
     check_quarantine,
     check_tip,
     check_waiting,
@@ -54,7 +56,7 @@ _PIECE_ROWS = 65_536
 
 
 def verify(home: Home, *, expect: str | None = None) -> Report:
-    """Check chains, signatures, counts, gaps, tables, journals and bundles of a home.
+    """Check chains, signatures, counts, gaps, tables, journals, bundles, keys and derived tables of a home.
 
     Parameters
     ----------
@@ -87,6 +89,8 @@ def _check_home(home: Home, expected_version: int | None, expected_digest: str |
         check_rows(files.get(home.cycles, []), rows)
         _check_others(home, files, findings)
         check_bundles(home, life, findings)
+        check_keys(home, life, findings)
+        check_projections(home, findings)
         is_whole = _LACKING.isdisjoint(findings.counts)
         heads, past_tips = Heads(), dict[str, Tip]()
         for chain in check_chains(rows.readable, home.bucket_count, findings):

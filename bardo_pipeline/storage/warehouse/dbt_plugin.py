@@ -15,7 +15,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from dbt.adapters.duckdb.plugins import BasePlugin
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import ConfigError
@@ -23,7 +22,8 @@ from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.arrow_columns import all_nullable
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta.durable_commits import stored_files
+from bardo_pipeline.storage.checksums import check_files
+from bardo_pipeline.storage.delta.durable_commits import opened, stored_files
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.home import Home
@@ -136,9 +136,11 @@ def _files(path: Path) -> list[str]:
     """Return the absolute paths of a table's current files; none if there is no table."""
     try:
         # file_uris() would percent-encode the folder as well, and DuckDB takes paths literally.
-        return [absolute(path, file.path) for file in stored_files(DeltaTable(path))]
+        files = [absolute(path, file.path) for file in stored_files(opened(path))]
     except TableNotFoundError:
         return []
+    check_files(files)  # DuckDB verifies no checksums
+    return files
 
 
 def _policy_row(policy: Policy) -> pa.Table:
