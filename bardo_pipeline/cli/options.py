@@ -86,9 +86,10 @@ _owner_app = Typer(add_completion=False)
 
 @_owner_app.command()
 def _work_for(
-    owner: Annotated[
+    for_owner: Annotated[  # another name than that of a command's argument `owner`, which would be taken for it
         str | None,
         Option(
+            "--owner",
             callback=_give_owner,
             expose_value=False,
             help="Work for this owner only (default: BARDO_OWNER, else the whole home).",

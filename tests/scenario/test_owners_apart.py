@@ -112,7 +112,7 @@ SERVERS = {"ui"}
 HOMELESS = {"schema", "eval lineage", "eval bottleneck", "eval memory"}
 """Commands that open no home."""
 
-EMPTY = ("scars", "dreams")
+EMPTY = ("scars", "dreams", "golem phrase")
 """Commands that may succeed with another owner's golem, because they only say that they have nothing."""
 
 QUICK = ("ask", "bundle show", "library list", "lineage", "search", "similar", "sql", "status", "watch")
@@ -222,7 +222,7 @@ def test_a_door_refuses_the_golem_and_the_bundle_of_another_owner(
     two_owners_home: Path, doors: Doors, tmp_path: Path
 ) -> None:
     home = copy_home(two_owners_home, tmp_path / "home")
-    for door in ("ask", "bundle show", "seal destroy", "grimoire pin"):
+    for door in ("ask", "bundle show", "seal destroy", "golem credit"):
         _enter_with_anothers(doors, home, door, tmp_path)
 
 
