@@ -75,8 +75,9 @@ def test_a_gift_across_owners_needs_consent_and_is_a_purchase(home: Path) -> Non
 
 
 def test_a_bought_entry_enters_at_the_confidence_of_a_purchase(home: Path) -> None:
-    entries = load_bundle(DerivationContext.open(home).home, belongings(home, PEARL).bundle).entries()
-    at_us = round(NOW.timestamp() * 1_000_000)
+    bundle = load_bundle(DerivationContext.open(home).home, belongings(home, PEARL).bundle)
+    entries, died_at = bundle.entries(), datetime.fromisoformat(bundle.manifest["died_at"])
+    at_us = round(died_at.timestamp() * 1_000_000)
     assert set(entering_ppm(entries, at_us, "purchase", Policy()).tolist()) == {BASE_PPM}
     assert set(entering_ppm(entries, at_us, "import", Policy()).tolist()) == {400_000}
 

@@ -78,6 +78,6 @@ def bought_at_birth(context: DerivationContext, golem_ids: Collection[str]) -> f
     for row in context.life("GolemBorn", golem_ids).select(["golem_id", "observed_at", "born"]).to_pylist():
         owner_id, bundle_hash = row["born"]["owner_id"], row["born"]["bundle_hash"]
         at = sold_at.get((owner_id, bundle_hash))
-        if (row["golem_id"], bundle_hash) in bought or (at is not None and at <= row["observed_at"]):
+        if (row["golem_id"], bundle_hash) in bought or (at is not None and at < row["observed_at"]):
             golems.add(row["golem_id"])
     return frozenset(golems)
