@@ -33,7 +33,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.retrieve import Answer
 from bardo_pipeline.runtime.run_settings import Ending
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, typed_disk_errors
 
 
 def open_home(path: Path | str, *, policy: Policy | None = None, owner: str | None = None) -> Home:
@@ -313,7 +313,8 @@ def run_fleet(
         golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=lifespan_ticks, owners=owners,
         trace=trace,
     )  # fmt: skip
-    return go(_root(home), settings, clock=utc_now, console=Console(quiet=True), derive=True, marts=marts)
+    with typed_disk_errors():
+        return go(_root(home), settings, clock=utc_now, console=Console(quiet=True), derive=True, marts=marts)
 
 
 def _root(home: Home | Path | str) -> Path:
@@ -333,8 +334,9 @@ def _require_whole(home: Home | Path | str) -> None:
 @contextmanager
 def _opened(home: Home | Path | str) -> Iterator[DerivationContext]:
     """Open the active derivation of a home for its owner; close its log afterwards."""
-    context = DerivationContext.open(_root(home), owner=_owner(home))
-    try:
-        yield context
-    finally:
-        context.log.close()
+    with typed_disk_errors():
+        context = DerivationContext.open(_root(home), owner=_owner(home))
+        try:
+            yield context
+        finally:
+            context.log.close()

@@ -39,7 +39,7 @@ from bardo_pipeline.cli.operations import (
 from bardo_pipeline.cli.options import with_owner_option
 from bardo_pipeline.cli.output.tables import err
 from bardo_pipeline.errors import BardoError, ConfigError
-from bardo_pipeline.storage.home import disk_error
+from bardo_pipeline.storage.home import typed_disk_errors
 
 app = Typer(
     help="The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick.",
@@ -113,18 +113,16 @@ def command() -> Callable[[], object]:
 
 
 def main() -> None:
-    """Run the command line; print a BardoError, or an error of a full or read-only disk, as one line and exit 2."""
+    """Run the command line; print a BardoError as one line and exit 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # print "?" for characters that the terminal's encoding lacks
             stream.reconfigure(errors="replace")
     try:
         _check_utf8(sys.argv[1:])
-        command()()
-    except Exception as error:
-        shown = error if isinstance(error, BardoError) else disk_error(error)
-        if shown is None:
-            raise
-        err.print(f"[bold red]bardo:[/] {escape(str(shown))}", soft_wrap=True, highlight=False)
+        with typed_disk_errors():
+            command()()
+    except BardoError as error:
+        err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
 
 

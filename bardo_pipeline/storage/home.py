@@ -21,6 +21,7 @@ from typing import Any, Self
 import orjson
 
 from bardo_pipeline.errors import (
+    BardoError,
     ConfigError,
     DiskFullError,
     NoHomeError,
@@ -214,9 +215,23 @@ def disk_error(error: BaseException) -> StoreError | None:
         for kind, numbers in ((DiskFullError, _FULL), (ReadOnlyError, _READ_ONLY)):
             for number in numbers:
                 if getattr(cause, "errno", None) == number or os.strerror(number) in str(cause):
-                    return kind(f"{str(cause).rstrip('.')}: {_REMEDIES[number]}, then try again")
+                    remedy = _REMEDIES[number].replace("write there", "read and write there")
+                    return kind(f"{str(cause).rstrip('.')}: {remedy}, then try again")
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+@contextmanager
+def typed_disk_errors() -> Iterator[None]:
+    """Raise the typed error in place of any library's error in the block, if a full or read-only disk is behind it."""
+    try:
+        yield
+    except BardoError:
+        raise
+    except Exception as error:
+        if (typed := disk_error(error)) is None:
+            raise
+        raise typed from error
 
 
 def replace_file(path: Path, content: bytes) -> None:

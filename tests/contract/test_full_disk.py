@@ -12,7 +12,7 @@ import pytest
 
 from bardo_pipeline.derivation.legacy.bundle_archives import pack_archive
 from bardo_pipeline.errors import DiskFullError, ReadOnlyError
-from bardo_pipeline.storage.home import Home, disk_error
+from bardo_pipeline.storage.home import Home, typed_disk_errors
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import copy_home
 from tests.support.full_disks import MOUNT_ALLOWED
@@ -93,4 +93,5 @@ def test_an_error_of_any_library_is_translated_by_its_cause(error: Exception, ki
     outer = KeyError("outer")
     outer.__cause__ = error
     for seen in (error, outer):
-        assert type(disk_error(seen)) is (kind or type(None))
+        with pytest.raises(kind or type(seen)), typed_disk_errors():
+            raise seen
