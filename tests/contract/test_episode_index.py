@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
-from bardo_pipeline.errors import ConfigError, QueryError, StoreError
+from bardo_pipeline.errors import ConfigError, DamagedError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, text_hash
 from bardo_pipeline.storage.home import Home
@@ -287,6 +287,23 @@ def test_rows_past_the_watermark_are_hidden_and_added_once_by_the_next_refresh(
     )
     assert ids(reader.search(matrix[30], text=TEXTS[30]))[0] == "g-0:5"
     assert index.refresh(table) == 0
+
+
+@pytest.mark.row("X-9")
+@pytest.mark.parametrize("pattern", ["texts-*.lance/data/*.lance", "files.json", "watermark.json"])
+def test_an_altered_index_is_refused_by_name_and_built_again(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray, pattern: str
+) -> None:
+    commit(table, lives(1, 10, matrix))
+    index.refresh(table)
+    path = next(index.folder.glob(pattern))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedError, match=rf"{path.name} is damaged"):
+        open_index(tmp_path, embedder).search(matrix[0])
+    assert open_index(tmp_path, embedder).refresh(table) == 30
+    assert open_index(tmp_path, embedder).search(matrix[0], limit=99).num_rows == 30
 
 
 def test_a_repeated_refresh_cleans_up_after_a_killed_first_refresh(

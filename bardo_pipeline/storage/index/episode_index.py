@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,7 +104,8 @@ class EpisodeIndex:
         self.folder, self.embedder_key, self.dimension = folder / embedder_key, embedder_key, dimension
         self._policy = policy or GrowthPolicy()
         self._held: tuple[str, Opened] | None = None
-        self.watermark()
+        with suppress(DamagedError):  # a search refuses it, a refresh replaces it
+            self.watermark()
 
     def watermark(self) -> Watermark | None:
         """Read the visible state; None if there is no index. Raises StoreError for another embedder's index."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from bardo_pipeline.errors import BardoError, DamagedError, StoreError
+from bardo_pipeline.errors import BardoError, BundleError, DamagedError, StoreError
+from bardo_pipeline.inheritance.bundle_files import read_bundle
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.checksums import check_files, matches_name
 from bardo_pipeline.storage.delta.durable_commits import actions_of, checkpoint_matches, opened, stored_files
@@ -26,7 +27,11 @@ from bardo_pipeline.storage.verification.report import Findings
 
 
 def damaged_tables(projections: Projections) -> Iterator[DamagedError]:
-    """Yield what is damaged in the tables of a derivation, at most one error a table. Reads every file once."""
+    """Yield what is damaged in a derivation, at most one error a table or candidate. Reads every file once."""
+    try:
+        description(projections.root)
+    except DamagedError as error:
+        yield error
     for name in _existing(projections.root):
         try:
             projections.digest(name)
@@ -36,6 +41,18 @@ def damaged_tables(projections: Projections) -> Iterator[DamagedError]:
             yield DamagedError(error.filename or projections.root / name, "it is missing")
         except DamagedError as error:
             yield error
+        else:
+            if name == "candidates":
+                yield from _damaged_candidates(projections)
+
+
+def _damaged_candidates(projections: Projections) -> Iterator[DamagedError]:
+    for bundle_hash in projections.growing("candidates").read(["bundle_hash"])["bundle_hash"].to_pylist():
+        folder = projections.root / "bundles" / bundle_hash
+        try:
+            read_bundle({path.name: path.read_bytes() for path in folder.iterdir()})
+        except (FileNotFoundError, BundleError) as error:
+            yield DamagedError(folder, str(error))
 
 
 def _existing(root: Path) -> list[str]:
