@@ -227,7 +227,7 @@ def check_authority(
 
 
 def check_clock(events: Sequence[LifeEvent], recorded_at: datetime, ahead: timedelta) -> None:
-    """Raise ClockError for an event whose `observed_at` lies more than `ahead` behind the time of recording."""
+    """Raise ClockError for an event that was observed more than `ahead` after the time of recording."""
     for event in events:
         if event.observed_at > recorded_at + ahead:
             raise ahead_of_clock(f"golem {event.golem_id}: {event.kind}", event.observed_at, ahead)
@@ -259,13 +259,8 @@ def unaccepted(events: Sequence[LifeEvent]) -> Iterator[tuple[LifeEvent, str]]:
         if event.born is not None and owners.births[event.golem_id] != (event.observed_at, event.born.owner_id):
             yield event, f"golem {event.golem_id}: it was born before; of two births the earlier counts"
         elif event.key_rotated is not None and event.key_rotated.signature is None:
-            yield (
-                event,
-                (
-                    f"golem {event.golem_id}: the rotation to key {event.key_rotated.key_id} is not signed by the key "
-                    "before; only the command of the operator may record it"
-                ),
-            )
+            fact = f"the rotation to key {event.key_rotated.key_id} is not signed by the key before"
+            yield event, f"golem {event.golem_id}: {fact}; only the command of the operator may record it"
 
 
 def _check_golem(event: LifeEvent) -> None:
