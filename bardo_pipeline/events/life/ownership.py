@@ -19,7 +19,7 @@ from bardo_pipeline.events.life.events import ATTRIBUTE_OF, EVERY_GOLEM, LifeEve
 
 DECIDING_OWNERS = (
     "GolemBorn", "OwnerKeyRegistered", "CreditCommitted", "BundleJudged", "BundlePublished", "BundleImported",
-    "KitOrdered", "BundleConsented", "KnowledgeReceived",
+    "KitOrdered", "BundleConsented",
 )  # fmt: skip
 """Kinds of life events that `Ownership.of` reads."""
 
@@ -43,14 +43,12 @@ class Ownership:
     golems : golem -> owner
     bundles : bundle hash -> owner, None for a bundle that belongs to no owner of this home
     given : (owner, bundle hash) of each consent of an owner to give a bundle to another owner
-    received : (owner, bundle hash) of the bundles that golems of the owner received
     owners : all owners: of golems, and those with a key or credit
     """
 
     golems: Mapping[str, str]
     bundles: Mapping[str, str | None]
     given: frozenset[tuple[str, str]]
-    received: frozenset[tuple[str, str]]
     owners: frozenset[str]
 
     @classmethod
@@ -69,24 +67,16 @@ class Ownership:
         for kind in ("BundleJudged", "BundlePublished"):
             bundles |= {row["bundle_hash"]: golems.get(golem_id) for golem_id, row in _payloads(events, kind)}
         bundles |= {row["bundle_hash"]: row["owner_id"] for _, row in _payloads(events, "KitOrdered")}
-        receipts = _payloads(events, "KnowledgeReceived")
-        received = {(golems[g], row["content_hash"]) for g, row in receipts if g in golems}
-        return cls(golems, bundles, given_bundles(events), frozenset(received), owners)
+        return cls(golems, bundles, given_bundles(events), owners)
 
     def golems_of(self, owner_id: str) -> frozenset[str]:
         """Return the golems of an owner."""
         return frozenset(golem_id for golem_id, owner in self.golems.items() if owner == owner_id)
 
     def sees_bundle(self, owner_id: str, bundle_hash: str) -> bool:
-        """Whether an owner may see a bundle: its own, one of no owner, one given to it, one that its golem received."""
-        pair = (owner_id, bundle_hash)
-        own = bundle_hash in self.bundles and self.bundles[bundle_hash] in (owner_id, None)
-        return own or pair in self.given or pair in self.received
-
-    def seller(self, owner_id: str, bundle_hash: str) -> str | None:
-        """Return the other owner whose consent a receipt of the bundle by golems of this owner needs, else None."""
-        owner = self.bundles.get(bundle_hash)
-        return None if owner == owner_id else owner
+        """Whether an owner may see a bundle: its own, one of no owner, or one given to it."""
+        is_own = bundle_hash in self.bundles and self.bundles[bundle_hash] in (owner_id, None)
+        return is_own or (owner_id, bundle_hash) in self.given
 
 
 def given_bundles(events: pa.Table) -> frozenset[tuple[str, str]]:
