@@ -65,7 +65,8 @@ class Ownership:
             signer = row["owner_id"] if row["owner_id"] in owners else None
             bundles[row["bundle_hash"]] = golems.get(golem_id, signer)
         for kind in ("BundleJudged", "BundlePublished"):
-            bundles |= {row["bundle_hash"]: golems.get(golem_id) for golem_id, row in _payloads(events, kind)}
+            left = ((golem_id, row["bundle_hash"]) for golem_id, row in _payloads(events, kind) if golem_id in golems)
+            bundles |= {bundle_hash: golems[golem_id] for golem_id, bundle_hash in left}
         bundles |= {row["bundle_hash"]: row["owner_id"] for _, row in _payloads(events, "KitOrdered")}
         return cls(golems, bundles, given_bundles(events), owners)
 
