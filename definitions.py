@@ -44,64 +44,71 @@ from sensors.home_sensors import (
     writers_outrun_the_drainer,
 )
 
-whole_home = dg.Definitions(
-    assets=[
-        log.log,
-        log.quarantine,
-        memory.episodes,
-        memory.episode_index,
-        memory.curate,
-        memory.facts,
-        memory.credits,
-        memory.dream,
-        memory.links,
-        memory.crossings,
-        katabasis.failures,
-        katabasis.scars,
-        katabasis.vote,
-        katabasis.consensus,
-        legacy.testaments,
-        legacy.bundle_candidates,
-        legacy.verdicts,
-        legacy.bundles,
-        katabasis.bloodstains,
-        legacy.shelve,
-        legacy.thanatopsis,
-        marts.warehouse,
-    ],
-    asset_checks=dg.load_asset_checks_from_modules([checks]),
-    jobs=[
-        curator_job,
-        death_job,
-        dream_job,
-        drift_job,
-        maintenance_job,
-        observe_job,
-        proposal_job,
-        rebuild_job,
-        spool_job,
-        succession_job,
-        verification_job,
-    ],
-    schedules=[every_ten_minutes, every_hour, every_four_hours, every_fourth_hour, every_night, every_week],
-    sensors=[
-        deaths_recorded,
-        cycles_closed,
-        dreams_queued,
-        writers_outrun_the_drainer,
-        files_dropped,
-        golems_silent,
-        successions_due,
-    ],
-    resources={"home": home},
-    executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
-)
 
-one_owner = dg.Definitions(
-    assets=owner_views.VIEWS,
-    jobs=[owner_views.show_job],
-    resources={"home": home},
-    executor=dg.in_process_executor,
-)
+def whole_home() -> dg.Definitions:
+    """Return the code location of the whole home."""
+    return dg.Definitions(
+        assets=[
+            log.log,
+            log.quarantine,
+            memory.episodes,
+            memory.episode_index,
+            memory.curate,
+            memory.facts,
+            memory.credits,
+            memory.dream,
+            memory.links,
+            memory.crossings,
+            katabasis.failures,
+            katabasis.scars,
+            katabasis.vote,
+            katabasis.consensus,
+            legacy.testaments,
+            legacy.bundle_candidates,
+            legacy.verdicts,
+            legacy.bundles,
+            katabasis.bloodstains,
+            legacy.shelve,
+            legacy.thanatopsis,
+            marts.warehouse,
+        ],
+        asset_checks=dg.load_asset_checks_from_modules([checks]),
+        jobs=[
+            curator_job,
+            death_job,
+            dream_job,
+            drift_job,
+            maintenance_job,
+            observe_job,
+            proposal_job,
+            rebuild_job,
+            spool_job,
+            succession_job,
+            verification_job,
+        ],
+        schedules=[every_ten_minutes, every_hour, every_four_hours, every_fourth_hour, every_night, every_week],
+        sensors=[
+            deaths_recorded,
+            cycles_closed,
+            dreams_queued,
+            writers_outrun_the_drainer,
+            files_dropped,
+            golems_silent,
+            successions_due,
+        ],
+        resources={"home": home},
+        executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
+    )
 
-defs = whole_home if owner_of_environment(os.environ) is None else one_owner
+
+def one_owner() -> dg.Definitions:
+    """Return the code location of one owner: views of that owner's rows."""
+    return dg.Definitions(
+        assets=owner_views.VIEWS,
+        jobs=[owner_views.show_job],
+        resources={"home": home},
+        executor=dg.in_process_executor,
+    )
+
+
+defs = whole_home() if owner_of_environment(os.environ) is None else one_owner()

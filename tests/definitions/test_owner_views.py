@@ -10,16 +10,17 @@ import pytest
 from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from definitions import defs, one_owner, whole_home
+from definitions import defs, one_owner
 from tests.definitions.running import materializations
 from tests.support.two_owners import CORAL, PEARL, belongings
 
 
 def test_the_views_of_an_owner_are_a_code_location_of_their_own() -> None:
-    assert defs is whole_home, "without BARDO_OWNER the code location is that of the whole home"
-    keys = {key.to_user_string() for key in one_owner.resolve_asset_graph().get_all_asset_keys()}
+    views = one_owner()
+    assert "curator_job" in {job.name for job in defs.resolve_all_job_defs()}, "without BARDO_OWNER: the whole home"
+    keys = {key.to_user_string() for key in views.resolve_asset_graph().get_all_asset_keys()}
     assert set(TABLES) | {"dim_golem", "fct_knowledge", "fct_consensus"} <= keys
-    assert {job.name for job in one_owner.resolve_all_job_defs()} - {"__ASSET_JOB"} == {"show_job"}
+    assert {job.name for job in views.resolve_all_job_defs()} - {"__ASSET_JOB"} == {"show_job"}
 
 
 @pytest.mark.row("X-12")
@@ -29,7 +30,7 @@ def test_the_views_show_the_rows_of_their_owner_only(two_owners_home: Path, monk
     pearl, tables = belongings(two_owners_home, PEARL), [dg.AssetKey(name) for name in TABLES]
     marts = [dg.AssetKey(name) for name in ("dim_golem", "fct_knowledge", "fct_consensus")]
     with dg.DagsterInstance.ephemeral() as instance:
-        job = one_owner.resolve_job_def("show_job")
+        job = one_owner().resolve_job_def("show_job")
         result = job.execute_in_process(instance=instance, asset_selection=[*tables, *marts])
     shown = materializations(result)
     assert len(shown) == len(tables) + len(marts)

@@ -40,9 +40,12 @@ class Belongings:
     names: frozenset[str]
 
     def traces(self, output: str, given: str = "") -> list[str]:
-        """Return the names of the owner that an output shows, without those that stand in `given`."""
-        shown = {name for name in self.names if name in output and name not in given}
-        return sorted(shown | {word for word in re.findall(rf"\S*{self.owner}\S*", output, re.I) if word not in given})
+        """Return the names of the owner that an output shows, except where it repeats a word of `given`."""
+        for word in given.split():
+            output = output.replace(word, "")
+        return sorted(
+            {name for name in self.names if name in output} | {*re.findall(rf"\S*{self.owner}\S*", output, re.I)}
+        )
 
 
 def two_owners(root: Path, *, bars: int = 330) -> Path:
