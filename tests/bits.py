@@ -153,11 +153,9 @@ def furnish(root: Path, *, marts: bool) -> None:
     with EventWriter.open(home, WAITING, clock=lambda: NOW, drain="none", writer="gone") as writer:
         for line in lines(1, 3, "waiting"):
             writer.append(line)
-        shutil.copytree(home.journal, root / ".journal")  # as after a kill at this point
-        shutil.copytree(home.leases, root / ".leases")
-    for name in ("journal", "leases"):
-        shutil.rmtree(root / name)
-        (root / f".{name}").rename(root / name)
+        shutil.copytree(root, root.with_name(f".{root.name}.killed"))  # as after a kill at this point
+    shutil.rmtree(root)
+    root.with_name(f".{root.name}.killed").rename(root)
 
 
 class Bench:
@@ -343,7 +341,7 @@ def _judged(answer: Answer, expected: Answer, name: str, damage: Damage) -> Outc
 
 _RANK: Mapping[Outcome, int] = {outcome: rank for rank, outcome in enumerate(get_args(Outcome))}
 _WARNING = re.compile(
-    r"SignatureError|damaged|torn bytes in journals +[1-9]|restore it|unfinished last line is left out|cannot be read"
+    r"SignatureError|damaged|torn bytes in journals +[1-9]|restore it|unfinished (last line|frame)|cannot be read"
 )
 """Words by which a command reports a damage beside its answer."""
 
@@ -367,7 +365,19 @@ def damages(bench: Bench, flips: int, cuts: int, rng: Random) -> Iterator[tuple[
         if how == "flip":
             yield kind, Damage(path, "flip", rng.randrange(8 * size))
         else:
-            yield kind, Damage(path, "cut", rng.choice([0, size - 1, rng.randrange(size)]))
+            at = rng.choice([0, size - 1, rng.randrange(size)])
+            yield kind, Damage(path, "cut", _torn((bench.root / path).read_bytes(), at) if kind in _APPENDED else at)
+
+
+_APPENDED = ("journals", "conversations")
+"""Kinds of files that grow by appends. Cut between two appends, such a file is what it was at an earlier moment, and
+nothing in the home tells them apart; so these cuts tear an append."""
+
+
+def _torn(content: bytes, at: int) -> int:
+    """Return the nearest length that tears a frame or a line, and not the header."""
+    at = max(at, len(content) // 3)
+    return at - 1 if content[at - 1 : at] == b"\n" else at
 
 
 def main() -> None:
