@@ -162,7 +162,7 @@ class NoHomeError(StoreError):
 
 
 class DiskFullError(StoreError):
-    """No space, or no quota, is left on a disk. What was acknowledged before is durable."""
+    """No space, or no quota, is left on a disk. Acknowledged records stay durable."""
 
 
 class ReadOnlyError(StoreError):

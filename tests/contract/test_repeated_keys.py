@@ -8,11 +8,14 @@ import orjson
 import pytest
 
 from bardo_pipeline.errors import RecordError
+from bardo_pipeline.events.custody.hash_chain import content_of
+from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.support.log_queries import GOLEM, NOW, accepted
+from tests.support.spool_homes import PUBLIC, signed
 from tests.support.writer_records import Opener, line, on_record
 
 REPEATS = {
@@ -62,9 +65,12 @@ def test_a_life_event_with_a_repeated_key_is_quarantined(home: Home, tmp_path: P
     event = orjson.dumps({k: v for k, v in accepted(1, 1).model_dump(mode="json").items() if k != "event_id"})
     twice = event.replace(b'"golem_id":', b'"golem_id":"g-2","golem_id":', 1)
     nested = event.replace(b'"tick_to":', b'"tick_to":9,"tick_to":', 1)
-    (home.spool / "a.life.jsonl").write_bytes(b"\n".join([twice, nested, event]))
+    sent = [twice, nested, event]
+    (home.spool / "a.life.jsonl").write_bytes(b"\n".join(sent))
+    (home.spool / "a.life.jsonl.sig").write_bytes(b"\n".join(signed(GOLEM, content_of(line)) for line in sent))
     with EventLog(home) as log:
+        log.record([life_event(GOLEM, NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))], NOW)
         (report,) = Spool(home, log).take(NOW)
         assert (report.written, report.quarantined) == (1, 2)
-        assert log.life()["golem_id"].to_pylist() == [GOLEM]
+        assert log.life()["golem_id"].to_pylist() == [GOLEM, GOLEM]
     assert all("twice" in reason for reason in Quarantine(home).open()["reason"].to_pylist())

@@ -29,11 +29,13 @@ from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import OverrideError, QueryError
+from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.override_events import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.intake.accept_or_refuse import record_events
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from tests.conftest import NOW
 from tests.property.test_laws import (
     POLICY,
@@ -55,6 +57,8 @@ from tests.support.example_count import some
 from tests.support.handmade_records import MARKET, SITUATIONS, START, STORM
 from tests.support.homes_to_repair import births, derive_all_again, rebuilt_fingerprints
 from tests.support.owner_events import RUN
+from tests.support.spool_homes import KEY, OWNER_KEY, PUBLIC
+from tests.support.tampered_homes import signature_of
 
 ABOUT = [
     *(s.structure for s in SITUATIONS),
@@ -262,7 +266,9 @@ def test_an_override_line_is_recorded_or_refused_with_a_reason(tmp_path: Path) -
         orjson.dumps({"kind": kind, "golem_id": "g-0", "observed_at": START.isoformat(), attribute: statement})
         for kind, attribute, statement in overrides
     ]
-    outcome = record_events(stores.log, lines, NOW)
+    OwnerKeys(stores.home, stores.log).register(births(stores)["g-0"]["owner_id"], PUBLIC, NOW)
+    signatures = [signature_of("g-0", content_of(line), KEY, OWNER_KEY) for line in lines]
+    outcome = record_events(stores.log, lines, NOW, signatures=signatures)
     assert (outcome.written, [refusal.places for refusal in outcome.refused]) == (1, [(2,), (1,)])
     assert "less than or equal to 1, not 1.7" in str(outcome.refused[0].error)
     assert "stands at tick 9 now" in str(outcome.refused[1].error)

@@ -65,6 +65,7 @@ ACTS = {
     "conversation branch": "{golem} other",
     "conversation compact": "{golem} --summary words",
     "dreams": "{golem}",
+    "golem birth": "{heir}",
     "golem due": "",
     "golem found": "--like {golem}",
     "golem phrase": "{golem} --dry-run",
@@ -222,7 +223,7 @@ def test_a_door_refuses_the_golem_and_the_bundle_of_another_owner(
     two_owners_home: Path, doors: Doors, tmp_path: Path
 ) -> None:
     home = copy_home(two_owners_home, tmp_path / "home")
-    for door in ("ask", "bundle show", "seal destroy", "golem credit"):
+    for door in ("ask", "bundle show", "seal destroy", "golem birth", "golem credit"):
         _enter_with_anothers(doors, home, door, tmp_path)
 
 

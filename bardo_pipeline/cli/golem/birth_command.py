@@ -8,9 +8,10 @@ from rich.markup import escape
 from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import bounds_of, moment_of, now, root_of
+from bardo_pipeline.cli.options import bounds_of, moment_of, named_owner, now, root_for_owner
 from bardo_pipeline.cli.output.tables import out
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.death_queries import births_of
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.custody.authority import NO_GOLEM
@@ -22,7 +23,6 @@ from bardo_pipeline.storage.home import Home
 
 def record_birth(
     golem: Annotated[str, Argument(help="Id of the new golem, which its runtime writes into every record.")],
-    owner: Annotated[str, Option(help="Its owner; an unknown one is founded by this birth.")],
     lineage: Annotated[str | None, Option(help="Name of its line of descent (default: the golem's id).")] = None,
     market: Annotated[str, Option(help="Market that its records observe.")] = UNKNOWN,
     budget: Annotated[float, Option(min=0.01, help="Capital and credits at birth in dollars.")] = 50.0,
@@ -30,14 +30,22 @@ def record_birth(
     at: Annotated[str | None, Option(help="Moment of the birth (default: now); not after its first record.")] = None,
     home: opt.Home = None,
 ) -> None:
-    """Record the birth of a golem whose records come from an outside runtime; create the home if missing."""
+    """Record the birth of a golem of --owner whose records come from an outside runtime; create the home if missing.
+
+    The birth founds an unknown owner.
+    """
     if golem == EVERY_GOLEM:
         raise ConfigError(NO_GOLEM)
+    if (owner := named_owner()) is None:
+        raise ConfigError(f"golem {golem}: name its owner: --owner NAME")
     moment, founding = now(), Founding((owner,), round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
-    Home.create(root_of(home), Policy(), moment)
+    Home.create(root_for_owner(home), Policy(), moment)
+    context = DerivationContext.open(root_for_owner(home))
     _, is_new = record_founder(
-        DerivationContext.open(root_of(home)), golem, owner_id=owner, lineage_id=lineage or golem, founding=founding,
+        context, golem, owner_id=owner, lineage_id=lineage or golem, founding=founding,
         market=market, at=moment if at is None else moment_of(at, "--at"), now=moment,
     )  # fmt: skip
+    if births_of(context, [golem])[golem][0].owner_id != owner:
+        raise ConfigError(f"golem {golem}: the id belongs to a golem of another owner: choose another")
     outcome = f"is born to owner {escape(owner)}" if is_new else "was born before: nothing was changed"
     out.print(f"[bold]{escape(golem)}[/] {outcome}")

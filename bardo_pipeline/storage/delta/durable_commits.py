@@ -276,7 +276,7 @@ def _check_checkpoint(path: Path, version: int) -> None:
 
 
 def checkpoint_matches(path: Path, version: int) -> bool:
-    """Return whether a checkpoint has the checksum beside it. A checkpoint without one matches."""
+    """Return whether a checkpoint has the checksum that its file records. A checkpoint without a file of it matches."""
     try:
         recorded = checksum_path(path, version).read_bytes()
     except FileNotFoundError:

@@ -62,8 +62,8 @@ class Journal:
 class Intake:
     """Figures of the newest records of the log.
 
-    recorded_at: commit time of the newest record. event_at: newest event time of recent records. Both are None
-    for an empty log. minute, hour, day: number of records committed in the last 60 s, hour and day.
+    recorded_at: commit time of the newest record. event_at: newest event time of recent records. An empty log has
+    neither (None). minute, hour, day: number of records committed in the last 60 s, hour and day.
     """
 
     recorded_at: datetime | None

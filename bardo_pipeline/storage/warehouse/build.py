@@ -181,7 +181,7 @@ def query(home: Home, sql: str, limit: int | None = None) -> tuple[list[str], li
 
 
 def attach(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Attach the warehouse read-only. Raises QueryError if there is none, or if it cannot be read.
+    """Attach the warehouse read-only. Raises QueryError if its file is missing or cannot be read.
 
     `duckdb.connect(path)` would return the process's open database of that path, even after the file was replaced.
     """
