@@ -18,9 +18,8 @@ import tempfile
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, tzinfo
-from functools import cache
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
@@ -386,9 +385,12 @@ def _torn(content: bytes, at: int) -> int:
 
 def judged_by_processes(bench: Bench, drawn: Sequence[tuple[str, Damage]]) -> Iterator[tuple[Outcome, str]]:
     """Judge damages in order, on all cores. A process ends after some damages, because its caches go by path."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(mp_context=spawn, max_tasks_per_child=_DAMAGES_PER_PROCESS) as pool:
-        yield from pool.map(bench.judge, [kind for kind, _ in drawn], [damage for _, damage in drawn])
+    with multiprocessing.get_context("spawn").Pool(maxtasksperchild=_DAMAGES_PER_PROCESS) as pool:
+        yield from pool.imap(partial(_judge, bench), drawn)
+
+
+def _judge(bench: Bench, drawn: tuple[str, Damage]) -> tuple[Outcome, str]:
+    return bench.judge(*drawn)
 
 
 _DAMAGES_PER_PROCESS = 40

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
@@ -76,6 +77,23 @@ def test_an_altered_bundle_is_refused_with_the_name_of_its_file(brief_home: Path
     assert "playbook.md: altered" in bardo("bundle", "verify", str(spoilt), home=home, expect=1)
     assert "playbook.md: altered" in bardo("bundle", "import", str(spoilt), "--unsigned", home=home, expect=2)
     assert "no bundle matches" in bardo("bundle", "show", "g-nobody", home=home, expect=2)
+
+
+@pytest.mark.row("INH-7", "X-9")
+def test_a_damaged_signature_is_shown_as_damaged(brief_home: Path, tmp_path: Path) -> None:
+    home = copy_home(brief_home, tmp_path / "home")
+    stores = DerivationContext.open(home)
+    for owner in {birth["born"]["owner_id"] for birth in stores.life("GolemBorn").to_pylist()}:
+        OwnerKeys(stores.home, stores.log).make(owner, b"\1" * 32, NOW)
+    sign_all_bundles(stores, now=NOW)
+    path = sorted((home / "bundles").glob("*/signature.json"))[0]
+    whole = path.read_bytes()
+    for damaged in (whole.replace(b'"key_id"', b'"kez_id"'), whole[: len(whole) // 2], b""):
+        path.write_bytes(damaged)
+        assert "damaged: signature.json: not a signature" in bardo("bundle", "show", path.parent.name, home=home)
+        assert "damaged: signature.json" in bardo("bundle", "show", "--format", "json", home=home)
+    path.write_bytes(whole)
+    assert "damaged" not in bardo("bundle", "show", path.parent.name, home=home)
 
 
 @pytest.mark.full

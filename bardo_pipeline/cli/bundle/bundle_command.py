@@ -218,7 +218,7 @@ def _key_on_record(bundle: parts.Bundle, home: Path | None) -> str | None:
 
 
 def _facts(bundle: parts.Bundle) -> dict[str, Any]:
-    manifest, signature, entries = bundle.manifest, signature_of(bundle), bundle.entries()
+    manifest, entries = bundle.manifest, bundle.entries()
     confidence = [ppm / PPM for ppm in entries["confidence_ppm"].to_pylist()]
     return {
         "bundle": bundle.bundle_hash,
@@ -228,7 +228,7 @@ def _facts(bundle: parts.Bundle) -> dict[str, Any]:
         "died_at": manifest["died_at"],
         "made_by": f"derivation {manifest['derivation_id']}, policy {manifest['policy_hash']}, "
         f"records up to tick {manifest['source_watermark']}",
-        "signed_by": None if signature is None else f"{signature['owner_id']} with key {signature['key_id']}",
+        "signed_by": _signer(bundle, "{owner_id} with key {key_id}"),
         "entries": entries.num_rows,
         "anti_knowledge": sum(entries["is_anti_knowledge"].to_pylist()),
         "bloodstains": sum(entries["is_bloodstain"].to_pylist()),
@@ -238,6 +238,16 @@ def _facts(bundle: parts.Bundle) -> dict[str, Any]:
         "domains": dict(Counter(entries["domain"].to_pylist())),
         "confidence": dict(sorted(Counter(min(int(c * BARS), BARS - 1) for c in confidence).items())),
     }
+
+
+def _signer(bundle: parts.Bundle, form: str) -> str | None:
+    """Return a valid signature in this form, the fault of an invalid one, None without a signature."""
+    if parts.SIGNATURE not in bundle.files:
+        return None
+    signature, fault = signature_of(bundle), signature_fault(bundle)
+    if signature is None or fault is not None:
+        return f"damaged: {fault}"
+    return form.format_map(signature)
 
 
 def _histogram(counts: dict[int, int]) -> list[tuple[str, int, str]]:
@@ -254,10 +264,9 @@ def _list(stores: DerivationContext, format: str) -> None:
         except BundleError as error:
             rows.append((path.name[:16], "?", None, None, None, f"unreadable: {error}"))
             continue
-        signature = signature_of(bundle)
         remark = "" if published.get(bundle.golem_id) == bundle.bundle_hash else "superseded or imported"
         rows.append(
             (path.name[:16], bundle.golem_id, bundle.manifest["generation"], bundle.entries().num_rows,
-             signature["owner_id"] if signature else None, remark)
+             _signer(bundle, "{owner_id}"), remark)
         )  # fmt: skip
     print_rows(None, ["bundle", "golem", "generation", "entries", "signed_by", "remark"], rows, format)
