@@ -57,13 +57,13 @@ test-all: venv  ## the same checks with every test and all examples; run it befo
 bench: venv  ## one table, each figure beside a peer measured in the same run
 	$(BIN)/python -m benchmarks
 
-crash: venv  ## 1,200 kills and 1,000 power cuts: nothing lost, nothing doubled, everything readable
+crash: venv  ## kill processes 1,400 times and cut power 1,000 times: no acknowledged record is lost or doubled
 	$(BIN)/python -m tests.crash
 
 fuzz: venv  ## 100,000 invalid records: each accepted and read back equal, or in quarantine with a reason
 	$(BIN)/python -m tests.fuzz
 
-bits: venv  ## a thousand flipped bits and cut files: no command answers wrongly, none with a traceback
+bits: venv  ## flip 1,000 bits and cut 200 files: every command answers rightly or with a typed error
 	$(BIN)/python -m tests.bits
 
 ui: venv  ## Dagster's own interface over this project

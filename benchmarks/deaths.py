@@ -32,7 +32,7 @@ MANY = 1_000
 
 
 def death_figures(root: Path) -> list[Figure]:
-    """Measure the bottleneck, one death, and 1,000 deaths in one run against one death alone."""
+    """Measure the bottleneck and one death; compare the cost of 1,000 deaths in one run with one death alone."""
     rng = np.random.default_rng(40)
     worst = 0.0
     for golems, each in SHAPES:

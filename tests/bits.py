@@ -202,13 +202,13 @@ class Bench:
 
     def kinds(self) -> dict[str, list[str]]:
         """Return the files of each kind, as paths below the home; empty files and locks cannot be damaged."""
-        found = defaultdict(list)
+        by_kind = defaultdict(list)
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
             kind = next((kind for kind, pattern in KINDS.items() if re.fullmatch(pattern, name)), None)
             if kind is not None and path.is_file() and path.stat().st_size:
-                found[kind].append(name)
-        return dict(found)
+                by_kind[kind].append(name)
+        return dict(by_kind)
 
     def judge(self, kind: str, damage: Damage) -> tuple[Outcome, str]:
         """Apply a damage to a fresh copy, run the kind's commands; return the worst outcome with its command."""

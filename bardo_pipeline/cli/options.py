@@ -67,7 +67,7 @@ _given_owner: ContextVar[str | None] = ContextVar("given_owner", default=None)
 
 
 def with_owner_option(command: Any) -> Any:
-    """Add the option --owner to a command with --home, or to all of a group, unless a command has one of its own."""
+    """Add the option --owner to a command with --home, or to each command of a group that lacks it."""
     for inside in getattr(command, "commands", {}).values():
         with_owner_option(inside)
     options = {option for parameter in command.params for option in parameter.opts}

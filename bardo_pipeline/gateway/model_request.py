@@ -250,7 +250,7 @@ def cost_micros(settings: ModelSettings, input_tokens: int, output_tokens: int, 
 
 
 def most_micros(settings: ModelSettings, prompt_bytes: int, policy: GatewayPolicy) -> int:
-    """Return the maximum price of one question: all corrections, each answer of maximum length, no HTTP retries."""
+    """Return the maximum price of a question: every correction with an answer of maximum length, no HTTP retries."""
     input_tokens, output_tokens = math.ceil(prompt_bytes / policy.bytes_per_token), policy.output_tokens_max
     rounds = range(policy.corrections_max + 1)
     return sum(cost_micros(settings, input_tokens + 2 * output_tokens * n, output_tokens, policy) for n in rounds)

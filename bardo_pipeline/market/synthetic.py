@@ -273,7 +273,7 @@ def _gas(plan: MarketPlan, at_us: IntBars, rng: np.random.Generator, spec: Synth
 
 
 def _trades(plan: MarketPlan, at_us: IntBars, rng: np.random.Generator, spec: SyntheticSpec) -> FloatBars:
-    """Return the traded dollars of each bar that do not move the price."""
+    """Return the dollar volume of the trades in each bar that do not move the price."""
     bars = len(at_us)
     present = rng.random(bars) < np.where(plan.regime == VOLATILE, 0.5 + spec.trade_share / 2, spec.trade_share)
     rng_size = rng.spawn(1)[0]

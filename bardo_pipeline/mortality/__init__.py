@@ -1,1 +1,1 @@
-"""Mortality: mood, vitality, death reserve and silence of golems, and their random streams."""
+"""Mortality: mood, vitality and death reserve of golems, and their random streams."""

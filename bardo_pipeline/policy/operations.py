@@ -25,7 +25,7 @@ class WriterPolicy(Operational):
     drain_bytes_max: int = setting(64 * 2**20, "most journal bytes of one commit (ours)", ge=4096)
     record_bytes_max: int = setting(4 * 2**20, "a longer record is refused before it is parsed (ours)", ge=1024)
     clock_ahead_seconds_max: Positive = setting(
-        300.0, "how far observed_at may lie ahead of the recording clock (issue 22: five minutes)"
+        300.0, "largest distance of observed_at ahead of the recording clock (ours: five minutes)"
     )
     spool_block_bytes: int = setting(24 * 2**20, "bytes of a spool file per commit (ours)", ge=4096)
 

@@ -4,7 +4,7 @@ A belief is an active entry with a sign at the close of a cycle, with its confid
 with the judged decisions of its situation within a horizon after the close. A decision agrees if its effect has the
 entry's sign; the belief held if the sum of the effects has it. Sums are integers, so the order of addition is
 irrelevant.
-Source: issue "Proof of worth" ("of the insights at confidence c, how many held on the following day"), X-3.
+Source: X-3 ("of the insights at confidence c, how many held on the following day").
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class FleetRun(Cohort):
         new_causes = [c for c in causes if c.at <= at or c.event_id not in self._first_causes]
         if not new_causes:
             return None
-        self._commit()  # writes or discards pending decisions before the new causes apply
+        self._commit()  # write or discard pending decisions before the new causes apply
         self._applied_causes |= {c.event_id for c in new_causes}
         self.mind.left_out = self.context.left_out().only({*self.mind.left_out.causes, *new_causes})
         golems = sorted({c.golem_id for c in new_causes})

@@ -38,7 +38,18 @@ from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW
 from tests.support.bardo_command import bardo
 from tests.support.log_queries import died
-from tests.support.spool_homes import KEY, OWNER_KEY, PUBLIC, SMALL, Place, found, line_of, lines, opened, signed
+from tests.support.spool_homes import (
+    KEY,
+    OWNER_KEY,
+    PUBLIC,
+    SMALL,
+    Place,
+    line_of,
+    lines,
+    opened,
+    record_owned_birth,
+    signed,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
@@ -50,7 +61,7 @@ GOLEMS = GOLEM_KEY.public_key().public_bytes_raw().hex()
 @pytest.fixture
 def owned(place: Place) -> Place:
     """A home with golem g-1 of owner-1, each with a key; KEY is the owner's."""
-    found(place, "g-1")
+    record_owned_birth(place, "g-1")
     payload = KeyRegistered(key_id="key-1", public_key=GOLEMS, tick_from=1)
     place.log.record([life_event("g-1", NOW, payload)], NOW)
     return place
@@ -135,7 +146,7 @@ FORBIDDEN = {
 @pytest.mark.row("X-9", "EV-4", "X-4", "INH-7")
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_the_spool_refuses_an_event_of_a_stranger_with_a_reason(owned: Place, what: str) -> None:
-    found(owned, "g-2", "owner-2")
+    record_owned_birth(owned, "g-2", "owner-2")
     owned.log.record([life_event("g-1", NOW, Published(bundle_hash="b" * 64, entry_count=1, derivation_id="d"))], NOW)
     before, event = owned.log.life().num_rows, FORBIDDEN[what]
     (reason,) = send(owned, event)
@@ -174,7 +185,7 @@ def test_a_rotation_needs_the_signature_of_the_key_before_alone(owned: Place) ->
 
 
 def test_a_signature_for_another_golem_or_line_proves_nothing(owned: Place) -> None:
-    found(owned, "g-2")
+    record_owned_birth(owned, "g-2")
     event, other = died(1, "g-1"), died(1, "g-2")
     sent, otherwise = content_of(line_of(event)), content_of(line_of(other))
     signatures = [signed("g-2", sent, OWNER_KEY), signed("g-1", otherwise, OWNER_KEY), b"?"]
@@ -202,7 +213,7 @@ OWNER_KEY_OF_KEY = of_home(OwnerKeyRegistered(owner_id="owner-1", key_id=OWNER_K
 
 @pytest.mark.row("INH-7")
 def test_a_birth_cites_a_bundle_of_its_owner_or_one_that_was_bought(owned: Place) -> None:
-    found(owned, "g-2", "owner-2")
+    record_owned_birth(owned, "g-2", "owner-2")
     left = life_event("g-1", NOW, Published(bundle_hash="b" * 64, entry_count=1, derivation_id="d"))
     owned.log.record([left], NOW)
     heir, founder = birth("g-9", "owner-2", "b" * 64), birth("g-9", "owner-2")
@@ -238,7 +249,7 @@ def test_a_writer_records_events_of_its_golem_but_not_of_its_owner(owned: Place)
 def test_verify_lists_the_events_of_an_older_home_that_would_be_refused_today(
     owned: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found(owned, "g-2", "owner-2")
+    record_owned_birth(owned, "g-2", "owner-2")
     left = life_event("g-1", NOW, Published(bundle_hash="b" * 64, entry_count=1, derivation_id="d"))
     second, heir = birth("g-1", "owner-2"), birth("g-9", "owner-2", "b" * 64)
     events = [left, revocation(), rotation(None), FORBIDDEN["golem *"], second, heir]

@@ -32,7 +32,6 @@ from tests.support.spool_homes import (
     PUBLIC,
     Place,
     arrow,
-    found,
     line_of,
     lines,
     opened,
@@ -165,7 +164,7 @@ class TestRetry:
         lease = Lease(place.home, "golem-0001", "somebody")
         gap = life_event("golem-0001", NOW, Gap(tick_from=100, tick_to=101, why="lost"))
         place.drop("a.arrow", arrow(records(20, golems=2)))
-        found(place, "golem-0001")
+        record_owned_birth(place, "golem-0001")
         place.drop("b.life.jsonl", [line_of(gap)], [signed("golem-0001", content_of(line_of(gap)), OWNER_KEY)])
         assert [taken.quarantined for taken in place.take()] == [1, 10]
         lease.release()

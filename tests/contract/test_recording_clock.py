@@ -21,7 +21,7 @@ from tests import fuzz
 from tests.conftest import NOW
 from tests.support.bardo_command import bardo
 from tests.support.drawn_records import records
-from tests.support.spool_homes import OWNER_KEY, SMALL, Place, arrow, found, line_of, lines, signed, some
+from tests.support.spool_homes import OWNER_KEY, SMALL, Place, arrow, line_of, lines, record_owned_birth, signed, some
 
 pytestmark = pytest.mark.row("EV-4")
 AHEAD = timedelta(seconds=Policy().writer.clock_ahead_seconds_max)
@@ -59,7 +59,7 @@ def test_rows_of_an_arrow_file_ahead_of_the_clock_are_quarantined(place: Place) 
 
 
 def test_a_life_event_ahead_of_the_clock_is_quarantined(place: Place) -> None:
-    found(place, "g-1")
+    record_owned_birth(place, "g-1")
     event = line_of(life_event("g-1", LATE, Gap(tick_from=1, tick_to=2, why="lost")))
     place.drop("a.life.jsonl", [event], [signed("g-1", content_of(event), OWNER_KEY)])
     place.take()
@@ -94,7 +94,7 @@ def test_an_acknowledged_record_is_drained_although_the_clock_was_set_back(place
 @pytest.mark.row("INH-2")
 def test_one_record_of_the_year_9999_declares_no_other_golem_dead(place: Place) -> None:
     for golem_id, owner in (("g-1", "owner-1"), ("g-2", "owner-1"), ("g-3", "owner-2")):
-        found(place, golem_id, owner)
+        record_owned_birth(place, golem_id, owner)
         place.drop(f"{golem_id}.jsonl", lines(3, golem_id=golem_id))
     place.take()
     far = at(datetime.fromisoformat("9999-12-30T00:00:00+00:00"), golem_id="g-3", tick=4)

@@ -15,7 +15,7 @@ from bardo_pipeline.storage.intake.spool_ingest import IngestReport
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW
-from tests.support.spool_homes import OWNER_KEY, PUBLIC, Place, found, line_of, lines, opened, signed
+from tests.support.spool_homes import OWNER_KEY, PUBLIC, Place, line_of, lines, opened, record_owned_birth, signed
 
 pytestmark = pytest.mark.row("EV-4")
 
@@ -133,7 +133,7 @@ class TestLifeEvents:
 
     def test_life_events_are_taken_before_records_with_ids_of_their_content(self, place: Place) -> None:
         event = life_event("keyed", NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))
-        found(place, "keyed")
+        record_owned_birth(place, "keyed")
         place.drop("a.jsonl", lines(1, golem_id="keyed"))
         self.drop(place, "z.life.jsonl", [line_of(event), line_of(event, event_id=event.event_id)], "keyed")
         assert [(taken.written, taken.repeated, taken.quarantined) for taken in place.take()] == [(1, 1, 0), (0, 0, 1)]
@@ -154,7 +154,7 @@ class TestLifeEvents:
         self, place: Place, line: bytes, word: str
     ) -> None:
         good = life_event("g-1", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
-        found(place, "g-1")
+        record_owned_birth(place, "g-1")
         self.drop(place, "a.life.jsonl", [line, line_of(good)], "g-1")
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (1, 1)
@@ -172,7 +172,7 @@ class TestLifeEvents:
             line_of(gap, event_id="mine"),
             line_of(gap),
         ]
-        found(place, "g-1")
+        record_owned_birth(place, "g-1")
         self.drop(place, "g-1/a.life.jsonl", event_lines, "g-1")
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (2, 3)

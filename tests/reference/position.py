@@ -37,7 +37,7 @@ def share_in_range(lower: float, upper: float, tick_low: float, tick_high: float
 
 
 def fees_micros(liquidity: float, pool_liquidity: float, volume: float, fee_ppm: int, inside: float) -> float:
-    """Return the position's share of the fees, with its liquidity in the pool."""
+    """Return the fees that the position earns in proportion to its liquidity in the pool."""
     return volume * fee_ppm / 10**6 * inside * liquidity / (pool_liquidity + liquidity)
 
 

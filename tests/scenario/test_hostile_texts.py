@@ -101,7 +101,7 @@ def test_no_command_prints_a_control_character_of_a_name(hostile_home: Path, tmp
     for words in sorted(commands(*names(home)), key=lambda w: w != ("spool", "take")):
         done = run(words, {**os.environ, "BARDO_HOME": str(home), "COLUMNS": "300"})
         assert done.returncode == 0, (words, done.stdout, done.stderr)
-        assert not (found := FORBIDDEN.findall(done.stdout + done.stderr)), (words, found)
+        assert not (characters := FORBIDDEN.findall(done.stdout + done.stderr)), (words, characters)
         showing += "]0;title" in done.stdout
     assert showing > 12, "the names are printed without their control characters"
 

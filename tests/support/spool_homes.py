@@ -121,7 +121,7 @@ def take_altered(root: str, count: str) -> None:
     print(json.dumps(result))
 
 
-def found(place: Place, golem_id: str, owner: str = "owner-1") -> None:
+def record_owned_birth(place: Place, golem_id: str, owner: str = "owner-1") -> None:
     """Record a golem's birth and the key of its owner, whose private half is KEY."""
     _, birth = born(
         lineage_id=golem_id, generation=0, owner_id=owner, founding=Founding(), market="m", market_hash="-",

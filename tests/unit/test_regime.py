@@ -191,7 +191,7 @@ def test_small_moves_are_not_volatile() -> None:
 
 
 def sawtooth(steps: list[tuple[int, float]]) -> NDArray[np.float64]:
-    """Return closes that alternate by these basis points of 1,800 over these numbers of bars, never near their mean."""
+    """Return closes around 1,800 that alternate by these basis points, each for this number of bars."""
     size = np.concatenate([np.full(bars, points * 0.18) for bars, points in steps])
     return 1_800.0 + np.where(np.arange(len(size)) % 2, size, -size) / 2
 

@@ -116,7 +116,7 @@ def give_(
     home: opt.Home = None,
     format: opt.Format = "table",
 ) -> None:
-    """Give a bundle to a living golem: its entries stay in quarantine until the golem's own outcomes confirm them."""
+    """Give a bundle to a living golem. Its entries stay in quarantine until the golem's own outcomes confirm them."""
     if Path(target).exists():
         raise ConfigError(f"{target} is not in this home: `bardo bundle import` checks and imports it")
     stores = open_context(home)

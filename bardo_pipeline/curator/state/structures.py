@@ -151,7 +151,7 @@ class Structures:
         return self._number("effect", _effect)
 
     def bands(self) -> tuple[Int64Array, Int64Array, Int64Array, BoolArray]:
-        """Return (regime, anomaly band, gas span, is_rebalance) by code; -1 for none."""
+        """Return (regime, anomaly band, gas span, is_rebalance) by code; -1 where a field does not apply."""
         regime = self._number("regime", lambda row: _index(REGIMES, row.regime))
         anomaly = self._number("anomaly", lambda row: _index(entries.ANOMALY_BANDS, row.anomaly_band))
         gas = self._number("gas", lambda row: _index(GAS_SPANS, row.gas_band))

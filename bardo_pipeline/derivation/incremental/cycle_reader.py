@@ -127,7 +127,7 @@ class CycleReader:
     def _split(
         self, rows: list[pa.Table], parts: Iterator[Part], past: dict[str, int], closed: Mapping[str, int], version: int
     ) -> Iterator[CycleBatch]:
-        """Yield a batch whenever the parts read so far are wide enough."""
+        """Yield a batch when the parts read so far hold enough cycles for one."""
         width, tried = _width(past, closed), 0
         for part in parts:
             rows = [*rows, part.rows]

@@ -1,9 +1,9 @@
-"""Authority: who may record each kind of life event, by which door and with which proof. Pure.
+"""Authority: the party that may record each kind of life event, its door and its proof. Pure.
 
 Three doors lead to the log. `spool`: a file from outside, which proves its origin by signatures alone. `writer`: the
 EventWriter of a golem, which holds the golem's lease. `home`: a process of the home's operator, that is a command, the
-runtime or a derivation; who may write the home's files needs no further proof.
-docs/domain/authority.md shows AUTHORITY. Source: issue 22; X-9, EV-4, INH-7.
+runtime or a derivation. It may write the home's files, so it needs no further proof.
+docs/domain/authority.md shows AUTHORITY. Source: X-9, EV-4, INH-7.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
 
 
 def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
-    """Let deliberating golems below the guard's health repay up to its target, as far as their money suffices."""
+    """Let deliberating golems below the guard's health repay up to its target. Their money limits the repayment."""
     if acts is None:
         return
     rules, thinks = policy.lending, (tier == 1) | (tier == 2)

@@ -96,7 +96,7 @@ def libraries(
     """
     lives = lives.group_by(LIVES_SCHEMA.names, use_threads=False).aggregate([]).select(LIVES_SCHEMA.names)
     held = _held(entries.filter(pc.equal(entries["status"], "active")), lives)
-    # every active entry may overflow; the query selects the entries with enough validators
+    # all active entries are candidates; the query keeps those with enough validators
     no_cause = pa.repeat("", held.num_rows)
     overflow = deposited(held, OVERFLOW, owners=held["owner_id"], at=held["anchor_at"], causes=no_cause)
     both = pa.concat_tables([deposits, overflow])

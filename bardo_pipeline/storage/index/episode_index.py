@@ -189,7 +189,7 @@ class EpisodeIndex:
         return episodes.read(["episode_id"], only=expendable).num_rows if mark is not None else 0
 
     def _merge(self, opened: Opened, rows: pa.Table, version: int) -> None:
-        """Insert the missing episodes, after their texts. They are invisible until the watermark includes them."""
+        """Insert the missing episodes after their texts. Readers ignore episodes above the watermark."""
         other_embedders = set(rows["embedder"].unique().to_pylist()) - {self.embedder_key}
         if other_embedders:
             raise EmbedderMismatch(

@@ -26,7 +26,7 @@ _COLUMNS = {"SealKeyMade": "seal_key_made", "SealKeyDestroyed": "seal_key_destro
 
 @dataclass(frozen=True)
 class SealState:
-    """One key on record. destroyed_at, why: None while it is in force. present: its file holds this key."""
+    """A recorded key. destroyed_at, why: None until its destruction. present: whether the key file holds this key."""
 
     golem_id: str
     key_id: str
