@@ -35,6 +35,7 @@ from tests.support.spool_homes import (
     line_of,
     lines,
     opened,
+    record_owned_birth,
     register_key,
     signed,
     some,
