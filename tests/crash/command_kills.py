@@ -140,7 +140,7 @@ def state_of(root: Path) -> State:
     }
     state |= {f"event {event_id}": "recorded" for event_id in context.log.life()["event_id"].to_pylist()}
     state |= {f"table {name}": context.projections.digest(name).fingerprint for name in TABLES}
-    bundles = [p for p in context.home.bundles.rglob("*") if p.is_file()]
+    bundles = context.home.bundles.glob("[!.]*/*")  # maintenance removes what a killed import left in .draft-*
     state |= {f"bundle {p.relative_to(root)}": hashlib.sha256(p.read_bytes()).hexdigest() for p in bundles}
     return state | _marts(context.home.warehouse)
 

@@ -209,6 +209,7 @@ class _Run:
             *(path for path in children(home.index) if path.name.startswith(".heads.")),
             *(path for path in children(home.index / "ticks") if path.name.startswith(".")),
             *(path for folder in derivation_folders(home) for path in retention.drafts_of_readers(folder)),
+            *retention.drafts_of_bundles([home.bundles, *(path / "bundles" for path in derivation_folders(home))]),
             *home.root.glob(".*.json.*"),
         ]
         self._note("drafts", "dropped", retention.drop_drafts(drafts, before=abandoned, dry_run=dry_run))

@@ -112,6 +112,11 @@ def drafts_of_readers(derivation: Path) -> Iterator[Path]:
         yield from (path for path in children(folder) if path.name not in {*named, "place.json"})
 
 
+def drafts_of_bundles(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the bundles whose writing has not ended."""
+    yield from (path for folder in folders for path in children(folder) if path.name.startswith(".draft-"))
+
+
 def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: bool) -> Gone:
     """Delete old versions of an index's Lance tables that have more than `versions_max` versions.
 
