@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_eve
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
+from bardo_pipeline.storage.intake.quarantine_retry import retry
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter, EventWriter
 from bardo_pipeline.storage.journal.drainer import Drainer
 from bardo_pipeline.storage.journal.event_writer import Signer
@@ -32,6 +34,7 @@ from bardo_pipeline.storage.journal.frames import HEADER_BYTES, segment_header, 
 from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.health_metrics import journals
+from bardo_pipeline.storage.verification.verify import verify
 from tests.support.bardo_command import run
 from tests.support.drawn_records import records
 from tests.support.forked_processes import Forked, die
@@ -200,6 +203,54 @@ def write_and_die(root: str) -> None:
     for tick in (1, 2, 3):
         writer.append(line(tick))
     die()
+
+
+@pytest.mark.row("EV-3", "X-9")
+@pytest.mark.parametrize(
+    ("kept", "ticks", "fact"), [(0, [3, 4], "0 bytes are the whole segment"), (1, [1, 3, 4], "0 bytes follow")]
+)
+def test_a_cut_sealed_segment_is_reported_and_the_others_are_drained(
+    home: Home, opened: Opener, kept: int, ticks: list[int], fact: str
+) -> None:
+    """The cut is at the end of an append, so the segment itself does not show it."""
+    writer = opened(policy=limited(batch_records=2))
+    for tick in (1, 2, 3, 4):
+        writer.append(line(tick))
+    writer.journal.seal()
+    path = segment_path(home.journal / "w", 0)
+    place = path.relative_to(home.root).as_posix()
+    ends = [match.start() for match in re.finditer(b"FRAM", path.read_bytes())]
+    os.truncate(path, ends[1] if kept else 0)
+    assert [journal.damaged for journal in journals(home, NOW, Policy().writer)] == [1]
+    assert place in verify(home).files
+    report = drained(home)
+    assert report.records == len(ticks)
+    assert f"{path}, offset" in str(report.faults[0][1])
+    assert fact in str(report.faults[0][1])
+    assert [row["tick"] for row in on_record(home)] == ticks
+    (item,) = Quarantine(home).open().to_pylist()
+    assert (item["file"], item["error"], item["raw"]) == (f"w/{path.name}", "JournalError", b"")
+    with EventLog(home) as log:
+        outcome = retry(log, Quarantine(home), [item["item_id"]], at=NOW, policy=Policy())
+    assert (outcome.taken, [item_id for item_id, _ in outcome.stayed]) == ([], [item["item_id"]])
+    with pytest.raises(CustodyError, match="was acknowledged"):
+        writer.close()
+
+
+@pytest.mark.row("EV-3", "X-9")
+def test_an_empty_segment_of_a_dead_writer_is_reported(home: Home, opened: Opener) -> None:
+    """It may hold no record: earlier versions left one after a power cut."""
+    path = segment_path(home.journal / "dead", 0)
+    path.parent.mkdir()
+    path.touch()
+    (found,) = verify(home).breaks
+    assert (found.kind, found.file) == ("journal", path.relative_to(home.root).as_posix())
+    assert "shorter than its header: any record in it is lost" in found.fact
+    assert [journal.damaged for journal in journals(home, NOW, Policy().writer)] == [1]
+    writer = opened()
+    ((name, error),) = writer.recovered.faults
+    assert (name, str(path) in str(error), path.parent.exists()) == ("dead", True, False)
+    assert writer.append(line(1)).link.number == 1
 
 
 @pytest.mark.row("EV-3")

@@ -40,6 +40,7 @@ class Window:
 
 
 _SEGMENT = r"journal/[^/]+/\d+\.seg"
+_DRAFT = r"journal/[^/]+/\d+\.new"
 _JOURNAL = r"journal/[^/]+"
 _CYCLES_COMMIT = r"log/cycles/_delta_log/\d+\.json"
 _CYCLES_FILE = r"log/cycles/[^/]*\.parquet"
@@ -80,8 +81,10 @@ WINDOWS = (
         "seal",
         "writer",
         (
-            Point("open", "after", _SEGMENT),
-            Point("pwrite", "half", _SEGMENT),
+            Point("open", "after", _DRAFT),
+            Point("pwrite", "half", _DRAFT),
+            Point("rename", "before", _DRAFT),
+            Point("rename", "after", _DRAFT),
             Point("fsync", "after", _JOURNAL),
         ),
         8,

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import pytest
 
 from bardo_pipeline.events.custody.hash_chain import GENESIS, Signature, content_of
-from bardo_pipeline.storage.journal.frames import HEAD_BYTES, HEADER_BYTES, Frame, parse, segment_header
+from bardo_pipeline.storage.journal.frames import (
+    HEAD_BYTES,
+    HEADER_BYTES,
+    Frame,
+    parse,
+    segment_header,
+    segment_path,
+    stated_sizes,
+)
 from tests.support.journal_segments import NOW_US, PATH, Chain, segment_of, ticks
 
 
@@ -42,10 +51,48 @@ def test_a_tail_torn_at_any_byte_loses_only_unacknowledged_frames() -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_a_torn_header_of_a_new_segment_is_no_damage() -> None:
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_segment_shorter_than_its_header_is_damage(sealed: bool) -> None:
+    """A segment has its name when its header is durable, so no power cut leaves this."""
+    whole = segment_header(7, 1, 300)
     for cut in range(HEADER_BYTES):
-        segment = parse(PATH, segment_header(7)[:cut], sealed=False)
-        assert (segment.frames, segment.faults, segment.torn) == ((), (), cut)
+        segment = parse(PATH, whole[:cut], sealed=sealed)
+        (fault,) = segment.faults
+        assert (segment.frames, segment.torn, fault.offset) == ((), 0, 0)
+        assert fault.raw == whole[:cut]
+        assert "is shorter than its header" in str(segment.error(fault))
+
+
+@pytest.mark.row("EV-3")
+def test_a_sealed_segment_shorter_than_the_next_header_states_is_damage() -> None:
+    chain = Chain()
+    whole = segment_of([[chain.draft()], [chain.draft()], [chain.draft()]])
+    end = len(segment_of([[Chain().draft()]]))
+    for cut in (HEADER_BYTES, end, len(whole) - 1):
+        segment = parse(PATH, whole[:cut], sealed=True, size_stated=len(whole))
+        assert segment.faults[-1].raw == b""
+        assert f"offset {cut}: 0 bytes follow, and the next segment states {len(whole) - cut:,} more" in str(
+            segment.error(segment.faults[-1])
+        )
+        assert len(ticks(segment)) == (cut - HEADER_BYTES) // (end - HEADER_BYTES)
+    assert parse(PATH, whole, sealed=True, size_stated=len(whole)).faults == ()
+
+
+@pytest.mark.row("EV-3")
+def test_a_segment_of_the_first_version_is_read() -> None:
+    number = (7).to_bytes(8, "little")
+    header = b"BARDOSEG" + (1).to_bytes(4, "little") + zlib.crc32(number).to_bytes(4, "little") + number
+    segment = parse(PATH, header + segment_of([[Chain().draft()]])[HEADER_BYTES:], sealed=True)
+    assert (ticks(segment), segment.faults) == ([1], ())
+
+
+@pytest.mark.row("EV-3")
+def test_a_header_states_the_final_size_of_the_segment_sealed_before(tmp_path: Path) -> None:
+    headers = {3: segment_header(3), 4: segment_header(4, 1, 900), 70_000: segment_header(70_000, 69_996, 800)}
+    headers |= {70_002: segment_header(70_002, 2, 700), 70_003: segment_header(70_003, 1, 600)[:-1] + b"\1"}
+    for number, header in headers.items():
+        segment_path(tmp_path, number).write_bytes(header)
+    assert {number: size for number, size in stated_sizes(tmp_path).items() if size} == {3: 900, 70_000: 700}
 
 
 @pytest.mark.row("EV-3")
@@ -69,25 +116,19 @@ def test_missing_sectors_of_an_unacknowledged_append_count_as_torn() -> None:
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("sealed", [True, False])
-def test_an_empty_or_zeroed_new_segment_is_no_damage(sealed: bool) -> None:
-    for size in (0, HEADER_BYTES):
+def test_a_segment_of_zeros_is_damage(sealed: bool) -> None:
+    for size in (HEADER_BYTES, 4_096):
         segment = parse(PATH, bytes(size), sealed=sealed)
-        assert (segment.frames, segment.faults, segment.torn) == ((), (), size if sealed else 0)
+        assert ([fault.offset for fault in segment.faults], segment.torn) == ([0], 0)
 
 
 @pytest.mark.row("EV-3")
-def test_zeros_in_a_sealed_segment_are_damage() -> None:
-    assert parse(PATH, bytes(4_096), sealed=False).faults == ()
-    assert [fault.offset for fault in parse(PATH, bytes(4_096), sealed=True).faults] == [0]
-
-
-@pytest.mark.row("EV-3")
-def test_unacknowledged_frames_behind_a_missing_header_count_as_torn() -> None:
+def test_a_header_of_zeros_is_damage_and_costs_no_frame_behind_it() -> None:
     chain = Chain()
     raw = bytearray(segment_of([[chain.draft(b"y" * 2_000), chain.draft()]]))
     raw[:512] = bytes(512)
     segment = parse(PATH, bytes(raw), sealed=False)
-    assert (segment.frames, segment.faults, segment.torn) == ((), (), len(raw))
+    assert (ticks(segment), [fault.offset for fault in segment.faults], segment.torn) == ([2], [0], 0)
 
 
 @pytest.mark.row("EV-3")

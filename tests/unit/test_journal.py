@@ -438,13 +438,14 @@ def test_a_zero_padded_segment_is_read_and_truncated_to_its_written_bytes(journa
 
 
 @pytest.mark.row("EV-3")
-def test_zeroed_segments_that_were_kept_for_reuse_are_removed(home: Home) -> None:
+def test_drafts_and_zeroed_segments_that_were_kept_for_reuse_are_removed(home: Home) -> None:
     folder = home.journal / "w"
     folder.mkdir()
-    for name in (f"{8:020}.spare", f"{9:020}.washed"):
+    for name in (f"{8:020}.spare", f"{9:020}.washed", f"{0:020}.new"):
         (folder / name).write_bytes(bytes(1_000))
     journal = opened(home)
     assert [path.name for path in folder.iterdir()] == ["lock"]
     (folder / f"{8:020}.spare").write_bytes(bytes(1_000))
+    (folder / f"{9:020}.new").write_bytes(b"")
     journal.close()
     assert not folder.exists()

@@ -286,8 +286,17 @@ def _indexed(context: DerivationContext) -> Indexed | None:
 
 def faults(health: Health, policy: Policy) -> list[Fault]:
     """Return the measures above their limits: risks of loss first, then delays."""
-    risks = [*overrun(health.journals, policy), *_intake_faults(health, policy)]
+    risks = [*_damaged(health.journals), *overrun(health.journals, policy), *_intake_faults(health, policy)]
     return [*risks, *_vector_faults(health, policy), *_lag_faults(health, policy)]
+
+
+def _damaged(journal_states: Iterable[Journal]) -> Iterator[Fault]:
+    for journal in journal_states:
+        yield from _above(
+            "journal.damaged", journal.damaged, 0,
+            f"writer {journal.writer}: {journal.damaged} damaged segments are too short, so records in them may be "
+            "lost: `bardo verify` names the first; run `bardo drain`, then ask the sender for missing ticks",
+        )  # fmt: skip
 
 
 def overrun(journal_states: Iterable[Journal], policy: Policy) -> Iterator[Fault]:

@@ -27,7 +27,7 @@ from bardo_pipeline.storage.home import Home, sync_folder, writing_to
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
-from bardo_pipeline.storage.journal.frames import Fault, Frame, Segment, read, segment_path
+from bardo_pipeline.storage.journal.frames import Fault, Frame, Segment, read, segment_path, stated_sizes
 from bardo_pipeline.storage.journal.leases import remove_stale_lease, stale_leases
 from bardo_pipeline.storage.journal.segment_files import (
     DRAIN,
@@ -159,8 +159,10 @@ class Drainer:
         limits = self._policy.writer
         batch: list[Segment] = []
         records = size = 0
+        sizes = stated_sizes(folder)
         for number in numbers:
-            segment = read(segment_path(folder, number), sealed=not (ended and number == numbers[-1]))
+            is_sealed = not (ended and number == numbers[-1])
+            segment = read(segment_path(folder, number), sealed=is_sealed, size_stated=sizes.get(number, 0))
             full = (
                 records + len(segment.frames) > limits.drain_records_max or size + segment.size > limits.drain_bytes_max
             )

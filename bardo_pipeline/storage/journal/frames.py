@@ -5,7 +5,8 @@ which that process holds (flock) until it ends. A segment is sealed when the nex
 before that, zeros may follow its frames. All numbers are little-endian; checksums are CRC-32 (zlib).
 
     segment  = header frame*
-    header   = "BARDOSEG"  version u32 (1)  checksum u32 (of the number)  number u64                         24 bytes
+    header   = "BARDOSEG"  version u16 (2)  distance u16  checksum u32  size u64                             24 bytes
+    header   = "BARDOSEG"  version u32 (1)  checksum u32 (of the number)  number u64                  earlier versions
     frame    = head body
     head     = "FRAM"  payload length u32  golem length u16  key length u16  signature length u16  0 u16
                synced u64  tick u64  link number u64  accepted at i64 (microseconds since 1970, UTC)
@@ -13,11 +14,17 @@ before that, zeros may follow its frames. All numbers are little-endian; checksu
                checksum u32 (of the body)  checksum u32 (of the head before it, begun with the segment's number)
     body     = golem id (UTF-8)  key id (UTF-8)  signature  payload (the sender's JSON bytes, no newline)
 
+`distance` and `size` are of the segment sealed before: its number is smaller by `distance` (0: none is stated), and
+`size` is its final size. The header's checksum covers both and begins with the segment's number.
+
 The link covers the payload (events/custody/hash_chain.py), so an altered byte is found even if the checksums were
-recomputed. `synced` is the number of bytes of the segment known to be durable when the frame was written; a value up to
-the header's size means none. Broken bytes before a later frame's `synced` were acknowledged, so they are damage. At the
-end of a segment, an incomplete frame or one with unwritten sectors is the torn tail of an unacknowledged append; other
-broken bytes are damage.
+recomputed. `synced` is the number of bytes of the segment known to be durable when the frame was written. Broken bytes
+before a later frame's `synced` were acknowledged, so they are damage. At the end of a segment, an incomplete frame or
+one with unwritten sectors is the torn tail of an unacknowledged append; other broken bytes are damage.
+
+A segment is written as `<number:020>.new` and renamed when its header is durable, so a segment that is shorter than its
+header is damage. A sealed segment that is shorter than the next header states is damage too. The last segment, cut
+exactly between two appends, equals an earlier state of itself: no reader detects that cut.
 """
 
 from __future__ import annotations
@@ -26,6 +33,7 @@ import os
 import struct
 import zlib
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -33,16 +41,18 @@ from typing import NamedTuple
 from bardo_pipeline.errors import JournalError
 from bardo_pipeline.events.custody.hash_chain import Signature, content_of, link_of
 
-_HEADER = struct.Struct("<8sIIQ")
+_HEADER = struct.Struct("<8sHH")
+_HEADER_1 = struct.Struct("<8sIIQ")
 _HEAD = struct.Struct("<4sIHHHHQQQq32s32sI")
 _CHECKSUM = struct.Struct("<I")
 _SEGMENT_MARK, _FRAME_MARK = b"BARDOSEG", b"FRAM"
 _BREAKS_OFF = "are a frame that breaks off"
-_VERSION, _U32 = 1, 0xFFFFFFFF
+_SHORT = "are the whole segment, which is shorter than its header: any record in it is lost"
+_VERSION, _U16, _U32 = 2, 0xFFFF, 0xFFFFFFFF
 _CRC_BYTES = 5 * 1024  # zlib releases the GIL for longer buffers, which costs more than the checksum
 _U64 = struct.Struct("<Q")
 
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = _HEADER_1.size
 HEAD_BYTES = _HEAD.size + _CHECKSUM.size
 
 
@@ -62,7 +72,10 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """A run of bytes of a segment that is not a valid frame. golem_id, tick: if its head is readable."""
+    """A run of bytes of a segment that is not a valid frame; empty where bytes are missing.
+
+    golem_id, tick: if its head is readable.
+    """
 
     offset: int
     raw: bytes
@@ -90,10 +103,10 @@ class Segment:
 
     def error(self, fault: Fault) -> JournalError:
         """Return an error that names file and offset of the fault."""
-        return JournalError(
-            f"{self.path}, offset {fault.offset}: {len(fault.raw)} bytes {fault.why}: they are kept in quarantine; "
-            "ask the sender for those ticks again"
-        )
+        cure = "they are kept in quarantine; ask the sender for those ticks again"
+        if not fault.raw:
+            cure = "ask the sender for the ticks that the log lacks"
+        return JournalError(f"{self.path}, offset {fault.offset}: {len(fault.raw)} bytes {fault.why}: {cure}")
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -109,9 +122,36 @@ def segment_numbers(folder: Path) -> list[int]:
         return []
 
 
-def segment_header(number: int) -> bytes:
-    """Return the header of a segment."""
-    return _HEADER.pack(_SEGMENT_MARK, _VERSION, zlib.crc32(_U64.pack(number)), number)
+def segment_header(number: int, distance: int = 0, size: int = 0) -> bytes:
+    """Return the header of a segment.
+
+    Parameters
+    ----------
+    distance, size : of the segment sealed before, as in the format; a distance that is too large states nothing
+    """
+    begin, end = _HEADER.pack(_SEGMENT_MARK, _VERSION, distance if distance <= _U16 else 0), _U64.pack(size)
+    return begin + _CHECKSUM.pack(zlib.crc32(begin + end, number & _U32)) + end
+
+
+def _segment_before(header: bytes, number: int) -> tuple[int, int] | None:
+    """Return number and size of the segment sealed before, size 0 if none is stated; None for an invalid header."""
+    if len(header) < HEADER_BYTES:
+        return None
+    distance, size = _HEADER.unpack_from(header)[2], _U64.unpack_from(header, HEADER_BYTES - _U64.size)[0]
+    if header == segment_header(number, distance, size):
+        return number - distance, size if distance else 0
+    first_version = _HEADER_1.pack(_SEGMENT_MARK, 1, zlib.crc32(_U64.pack(number)), number)
+    return (number, 0) if header == first_version else None
+
+
+def stated_sizes(folder: Path) -> dict[int, int]:
+    """Return the final sizes of a journal's sealed segments, by number, as the header of each next segment states."""
+    sizes: dict[int, int] = {}
+    for number in segment_numbers(folder):
+        with suppress(FileNotFoundError), segment_path(folder, number).open("rb", buffering=0) as segment:
+            before = _segment_before(segment.read(HEADER_BYTES), number)
+            sizes |= [before] if before is not None else []
+    return sizes
 
 
 def _body_checksum(names: bytes, payload: bytes) -> int:
@@ -160,22 +200,28 @@ _Head = tuple[bytes, int, int, int, int, int, int, int, int, int, bytes, bytes, 
 """The fields of a frame's head, in the order of the format."""
 
 
-def read(path: Path, *, sealed: bool) -> Segment:
-    """Read a segment. sealed: every append was acknowledged, so it has no torn tail."""
-    return parse(path, path.read_bytes(), sealed=sealed)
+def read(path: Path, *, sealed: bool, size_stated: int = 0) -> Segment:
+    """Read a segment. See `parse`."""
+    return parse(path, path.read_bytes(), sealed=sealed, size_stated=size_stated)
 
 
-def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
-    """Parse a segment's bytes; check each frame against its checksums and its link."""
+def parse(path: Path, raw: bytes, *, sealed: bool, size_stated: int = 0) -> Segment:
+    """Parse a segment's bytes; check each frame against its checksums and its link.
+
+    Parameters
+    ----------
+    sealed : every append was acknowledged, so the segment has no torn tail
+    size_stated : final size by the next segment's header, if it states one
+    """
     raw = raw if sealed else raw[: _end(len(raw.rstrip(b"\0")), len(raw))]
     number, size = int(path.stem), len(raw)
     frames: list[Frame] = []
     places: list[int] = []
     faults: list[Fault] = []
-    synced = at = 0
-    if size <= HEADER_BYTES and not any(raw):  # a durable append would have left more bytes
-        return Segment(path, number, (), (), size, size)
-    if raw[:HEADER_BYTES] != segment_header(number):
+    synced, at = HEADER_BYTES, 0  # the header was durable before the segment had its name
+    if size < HEADER_BYTES:
+        return Segment(path, number, (), (Fault(0, raw, _SHORT),), 0, size)
+    if _segment_before(raw[:HEADER_BYTES], number) is None:
         at = _next_frame(raw, 0, number)
         faults.append(Fault(0, raw[:at], "are not this segment's header"))
     at = max(at, HEADER_BYTES)
@@ -186,8 +232,7 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
             faults.append(Fault(at, raw[at:after], "are no whole frame"))
         else:
             after = at + HEAD_BYTES + head[1] + head[2] + head[3] + head[4]
-            if head[6] > HEADER_BYTES:  # a smaller value means that nothing was durable, not even the header
-                synced = max(synced, head[6])
+            synced = max(synced, head[6])
             parsed = _frame(raw, at, after, head)
             if isinstance(parsed, Frame):
                 frames.append(parsed)
@@ -195,6 +240,8 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
             else:
                 faults.append(parsed)
         at = after
+    if size < size_stated:
+        faults.append(Fault(size, b"", f"follow, and the next segment states {size_stated - size:,} more"))
     torn = size
     if not sealed:
         # A frame after torn bytes belongs to the same unacknowledged append; else its `synced` would cover them.

@@ -25,12 +25,13 @@ from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.journal.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
 from bardo_pipeline.storage.journal.group_commit import GroupCommit, Outcome
 from bardo_pipeline.storage.journal.segment_files import (
+    DRAFT_SUFFIX,
     Backlog,
     checked_name,
     cut_tail,
     locked_journal,
     remove_journal,
-    remove_recycled_segments,
+    remove_unused_segments,
     write_limits,
 )
 
@@ -97,14 +98,15 @@ class Journal:
         lock = locked_journal(home, folder)
         try:
             write_limits(lock, policy)
-            remove_recycled_segments(folder)
+            remove_unused_segments(folder)
             numbers = segment_numbers(folder)
             torn = cut_tail(segment_path(folder, numbers[-1])) if numbers else None
             first_number = max([last_segment(), *numbers]) + 1
             journal = cls(folder, lock, first_number=first_number, policy=policy, clock=clock, monotonic=monotonic)
             for number in numbers:
                 path = segment_path(folder, number)
-                journal._sealed.add(path, path.stat().st_size)
+                journal._number, journal._size = number, path.stat().st_size
+                journal._sealed.add(path, journal._size)
             if numbers:
                 journal._roll()  # a segment is sealed when the next number exists
             journal._committer.start()
@@ -288,18 +290,22 @@ class Journal:
             os.close(handle)
 
     def _begin(self) -> None:
-        """Begin a segment; its name is durable before a record in it is acknowledged."""
+        """Begin a segment; its header is durable before it has its name, and its name before a record in it counts."""
         number = self._next_number
         self._next_number += 1  # a number whose file may have reached the disk is used once
         path = segment_path(self.folder, number)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        draft = path.with_suffix(DRAFT_SUFFIX)
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            os.pwrite(handle, segment_header(number), 0)  # becomes durable with the first frame
+            os.pwrite(handle, segment_header(number, number - self._number, self._size), 0)
+            os.fdatasync(handle)
+            os.rename(draft, path)
             sync_folder(self.folder)
         except BaseException:
             os.close(handle)
-            with suppress(OSError):
-                path.unlink()
+            for created in (draft, path):
+                with suppress(OSError):
+                    created.unlink()
             raise
         self._number, self._handle = number, handle
         self._size, self._records = HEADER_BYTES, 0

@@ -26,6 +26,7 @@ from bardo_pipeline.storage.journal.frames import (
     read,
     segment_numbers,
     segment_path,
+    stated_sizes,
     written_bytes,
 )
 from bardo_pipeline.storage.locks import Handle
@@ -33,17 +34,24 @@ from bardo_pipeline.storage.locks import Handle
 DRAIN, LOG = "drain", "log"
 """Names of the home's locks for draining and for writing to the log; acquire them in this order."""
 
+DRAFT_SUFFIX = ".new"
+"""Suffix of a segment whose header may not be durable."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOCK = "lock"
 
 
 @dataclass(frozen=True)
 class JournalDepth:
-    """Undrained segments with records of a journal or of all, their bytes, acceptance time of the oldest record."""
+    """Undrained segments with records of a journal or of all, their bytes, acceptance time of the oldest record.
+
+    damaged: segments that are shorter than their header, or than the next header states.
+    """
 
     segments: int
     bytes: int
     oldest_at: datetime | None
+    damaged: int = 0
 
 
 class Backlog:
@@ -104,10 +112,10 @@ def dead_writer(folder: Path) -> Iterator[bool]:
             locks.release(handle)
 
 
-def remove_recycled_segments(folder: Path) -> None:
-    """Remove the zeroed segments that earlier versions kept for reuse; they hold no records."""
-    for suffix in ("spare", "washed"):
-        for path in folder.glob(f"*.{suffix}"):
+def remove_unused_segments(folder: Path) -> None:
+    """Remove segments without records: drafts, and the zeroed segments that earlier versions kept for reuse."""
+    for suffix in (DRAFT_SUFFIX, ".spare", ".washed"):
+        for path in folder.glob(f"*{suffix}"):
             path.unlink(missing_ok=True)
 
 
@@ -115,7 +123,7 @@ def remove_journal(folder: Path) -> None:
     """Delete a drained journal; the caller holds its lock."""
     for number in segment_numbers(folder):
         segment_path(folder, number).unlink()
-    remove_recycled_segments(folder)
+    remove_unused_segments(folder)
     (folder / _LOCK).unlink(missing_ok=True)
     with suppress(OSError):  # the folder contains other files
         folder.rmdir()
@@ -124,11 +132,9 @@ def remove_journal(folder: Path) -> None:
 def cut_tail(path: Path) -> int:
     """Truncate a dead writer's last segment to its whole frames; return the number of torn bytes before the zeros."""
     content = read(path, sealed=False)
-    kept = content.size - content.torn
-    if kept < path.stat().st_size:
-        with path.open("r+b") as segment:
-            segment.truncate(kept)
-            os.fsync(segment.fileno())
+    with path.open("r+b") as segment:
+        segment.truncate(content.size - content.torn)
+        os.fsync(segment.fileno())  # also uncut: a killed writer may not have synced it, and the next header states it
     return content.torn
 
 
@@ -148,19 +154,22 @@ def sealed_numbers(folder: Path, *, ended: bool) -> list[int]:
 
 def depth_of(folder: Path) -> JournalDepth:
     """Measure the undrained records of one journal from names, a few blocks of each segment and the first head."""
-    segments = size = 0
+    segments = size = damaged = 0
     oldest: list[int] = []
+    sizes = stated_sizes(folder)  # before the segments are measured, because the open one grows
     for number in segment_numbers(folder):
         path = segment_path(folder, number)
         try:
             frame_bytes = written_bytes(path) - HEADER_BYTES
+            damaged += HEADER_BYTES + frame_bytes < max(HEADER_BYTES, sizes.get(number, 0))
             if frame_bytes <= 0:
                 continue
             oldest = oldest or first_accepted_at(path)
         except FileNotFoundError:  # drained meanwhile
             continue
         segments, size = segments + 1, size + frame_bytes
-    return JournalDepth(segments, size, datetime.fromtimestamp(oldest[0] / 1e6, UTC) if oldest else None)
+    oldest_at = datetime.fromtimestamp(oldest[0] / 1e6, UTC) if oldest else None
+    return JournalDepth(segments, size, oldest_at, damaged)
 
 
 def journal_depth(home: Home) -> JournalDepth:
@@ -168,7 +177,10 @@ def journal_depth(home: Home) -> JournalDepth:
     depths = [depth_of(folder) for folder in journal_folders(home)]
     oldest = [depth.oldest_at for depth in depths if depth.oldest_at is not None]
     return JournalDepth(
-        sum(depth.segments for depth in depths), sum(depth.bytes for depth in depths), min(oldest, default=None)
+        sum(depth.segments for depth in depths),
+        sum(depth.bytes for depth in depths),
+        min(oldest, default=None),
+        sum(depth.damaged for depth in depths),
     )
 
 

@@ -49,13 +49,17 @@ class NeverTaken:
 
 @dataclass(frozen=True)
 class Journal:
-    """One writer's journal: the acknowledged records not yet in the log, whether its writer lives, and its limits."""
+    """One writer's journal: the acknowledged records not yet in the log, whether its writer lives, and its limits.
+
+    damaged: segments that are shorter than when they were sealed, or than their header.
+    """
 
     writer: str
     alive: bool
     depth: Backlog
     bytes_max: int
     flush_seconds: float
+    damaged: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ def journals(home: Home, now: datetime, policy: WriterPolicy) -> list[Journal]:
         limits = read_limits(folder, policy)
         alive, depth = _is_locked(folder / "lock"), depth_of(folder)
         unread = Backlog(depth.segments, depth.bytes, _age(depth.oldest_at, now))
-        entries.append(Journal(folder.name, alive, unread, limits.journal_bytes_max, limits.flush_seconds))
+        limit = limits.journal_bytes_max
+        entries.append(Journal(folder.name, alive, unread, limit, limits.flush_seconds, depth.damaged))
     return entries
 
 

@@ -20,7 +20,7 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path
+from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path, stated_sizes
 from bardo_pipeline.storage.journal.leases import stale_leases
 from bardo_pipeline.storage.journal.segment_files import journal_folders
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
@@ -38,7 +38,7 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
     """Check every segment that is not yet drained; return its frames, with their file, by golem."""
     waiting: dict[str, list[tuple[str, Frame]]] = {}
     for folder in journal_folders(home):
-        numbers = segment_numbers(folder)
+        sizes, numbers = stated_sizes(folder), segment_numbers(folder)
         for number in numbers:
             path = segment_path(folder, number)
             try:
@@ -46,7 +46,7 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
             except FileNotFoundError:  # drained since the listing
                 continue
             place = path.relative_to(home.root).as_posix()
-            segment = parse(path, raw, sealed=number != numbers[-1])
+            segment = parse(path, raw, sealed=number != numbers[-1], size_stated=sizes.get(number, 0))
             for fault in segment.faults:
                 fact = f"at byte {fault.offset}, {len(fault.raw)} bytes {fault.why}"
                 findings.broken("journal", fact, file=place, golem_id=fault.golem_id, tick=fault.tick)
