@@ -188,6 +188,7 @@ class DamagedError(StoreError):
 
 
 _CURES = {
+    "conversations": "restore it from a backup of the home",
     "derivations": "`bardo derive` makes the derived tables again",
     "index": "`bardo derive` makes the index again",
     "log": "restore the home from a backup; `bardo verify` lists every damaged file",

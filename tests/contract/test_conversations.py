@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.errors import QueryError, RecordError, SchemaVersionError, SealError, StoreError
+from bardo_pipeline.errors import DamagedError, QueryError, RecordError, SchemaVersionError, SealError, StoreError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.conversations import conversations, session_files
 from bardo_pipeline.storage.conversations.conversations import (
@@ -25,6 +25,8 @@ from bardo_pipeline.storage.conversations.session_files import read_session, ses
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.verification.report import Report
+from bardo_pipeline.storage.verification.verify import verify
 from tests.support.bardo_command import run
 from tests.support.forked_processes import Forked
 
@@ -154,12 +156,44 @@ def test_a_broken_line_or_header_is_refused(home: Home, talk: Conversations) -> 
     path.write_bytes(lines[0] + b"{" + lines[1] + lines[2])
     with pytest.raises(StoreError, match="line 2 cannot be read"):
         talk.view(GOLEM)
-    path.write_bytes(b"")
-    with pytest.raises(StoreError, match="no header"):
-        talk.view(GOLEM)
+    for size in (0, 40, len(lines[0]) - 1):
+        path.write_bytes(lines[0][:size])
+        with pytest.raises(DamagedError, match=f"{path} is damaged .it has no header.: restore it from a backup"):
+            talk.view(GOLEM)
+        assert places(verify(home)) == {path.relative_to(home.root).as_posix()}
     path.write_bytes(lines[0].replace(b'"version":1', b'"version":2'))
     with pytest.raises(SchemaVersionError, match="version 2"):
         talk.view(GOLEM)
+
+
+def places(report: Report) -> set[str]:
+    assert set(report.counts) <= {"conversation"}
+    return set(report.files)
+
+
+def test_a_lost_line_of_a_compacted_session_or_its_archive_is_refused(home: Home, talk: Conversations) -> None:
+    append_messages(talk, *(f"m{i}" for i in range(4)))
+    talk.compact(GOLEM, "summary", at(9), keep=2)
+    talk.append(GOLEM, "owner", "m4", at(10))
+    path = session_file(home, GOLEM, "session")
+    archive = session_files.archive_file(path, 1)
+    assert places(verify(home)) == set()
+    whole = {each: each.read_bytes() for each in (path, archive)}
+    lines = {each: content.splitlines(keepends=True) for each, content in whole.items()}
+    facts = {(path, kept): f"it has {kept - 1} of the 4 lines" for kept in (1, 2, 3, 4)}
+    facts |= {(archive, 0): "it is empty", (archive, 1): "1 of its 6 messages are neither in it"}
+    for (damaged, kept), fact in facts.items():
+        damaged.write_bytes(b"".join(lines[damaged][:kept]))
+        with pytest.raises(DamagedError, match=fact):
+            talk.view(GOLEM)
+        (found,) = verify(home).breaks
+        assert fact in found.fact
+        assert found.file == (archive if kept == 0 else path).relative_to(home.root).as_posix()
+        damaged.write_bytes(whole[damaged])
+    path.unlink()
+    assert places(verify(home)) == {path.relative_to(home.root).as_posix()}
+    path.write_bytes(whole[path].rsplit(b"\n", 2)[0] + b"\n")
+    assert contents(talk.view(GOLEM)) == ["summary", "m2", "m3"], "a cut between later appends leaves no trace"
 
 
 def test_a_full_disk_leaves_no_partial_line(home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,9 +186,9 @@ class Conversations:
         )  # the last named branch is active
         branches = [{"kind": "branch", "name": name, "head": head, "at": at.isoformat()} for name, head in heads]
         kept = [line for line in current if line["id"] not in covered]
-        header = header_of(stored.golem_id, stored.name, at, count=stored.count, archives=number)
-        lines = [header, *self._resealed(stored, [*kept, *stored.summaries]), *branches]
-        replace_file(path, packed(lines))
+        lines = [*self._resealed(stored, [*kept, *stored.summaries]), *branches]
+        header = header_of(stored.golem_id, stored.name, at, count=stored.count, archives=number, lines=len(lines))
+        replace_file(path, packed([header, *lines]))
 
     def _resealed(self, stored: Session, lines: Iterable[Line]) -> list[Line]:
         """Return the lines with plain content sealed if the golem seals by now."""

@@ -3,7 +3,10 @@
     conversations/<hash of the golem's id>/<session>.jsonl                a header, then messages, branches, summaries
     conversations/<hash of the golem's id>/<session>.archive-0001.jsonl   messages that a summary covers, moved there
 
-`append_lines` appends durably. A torn last line is reported and ignored; the next append truncates it.
+A file is created and rewritten under another name, and renamed when it is durable; its header states how many lines
+followed then. `append_lines` appends durably. A torn last line is reported and ignored; the next append truncates it. A
+file without a whole header, without a stated line, or without a numbered message is damaged. A file that was cut
+exactly between two later appends equals an earlier state of itself: no reader detects that cut.
 
 Source: EV-9; HB S1.
 """
@@ -43,7 +46,8 @@ class Session:
     lines : messages by id, with the key "archived" for those of archives
     summaries : the newest last
     heads : branch -> id of its last message
-    count : number of messages and summaries ever written
+    count : number of messages and summaries ever written; each has a number up to it
+    rewritten : number of lines after the header that were written with it
     whole_bytes, torn : readable size of the file, and the torn bytes after it
     """
 
@@ -55,6 +59,7 @@ class Session:
     active: str = MAIN
     count: int = 0
     archives: int = 0
+    rewritten: int = 0
     whole_bytes: int = 0
     torn: bytes = b""
     last_at: datetime | None = None
@@ -64,7 +69,7 @@ class Session:
         kind, at = line["kind"], datetime.fromisoformat(line["at"])
         self.last_at = at if self.last_at is None else max(at, self.last_at)
         if kind == "session":
-            self.count, self.archives = line["count"], line["archives"]
+            self.count, self.archives, self.rewritten = line["count"], line["archives"], line.get("lines", 0)
         elif kind == "message":
             self.lines[line["id"]] = line
             self.heads[line["branch"]] = line["id"]
@@ -130,16 +135,16 @@ def checked_name(name: str, subject: str) -> None:
         )
 
 
-def header_of(golem_id: str, session: str, at: datetime, *, count: int = 0, archives: int = 0) -> Line:
-    """Return the first line of a session's file."""
+def header_of(golem_id: str, session: str, at: datetime, *, count: int = 0, archives: int = 0, lines: int = 0) -> Line:
+    """Return the first line of a session's file. lines: number of lines written with it."""
     header = {"kind": "session", "version": VERSION, "golem_id": golem_id, "session": session, "at": at.isoformat()}
-    return header | {"count": count, "archives": archives}
+    return header | {"count": count, "archives": archives, "lines": lines}
 
 
 def read_session(path: Path) -> Session | None:
     """Read a session without its archives; None without a file.
 
-    Raises StoreError for an unreadable line other than a torn last one.
+    Raises DamagedError for an unreadable line other than a torn last one, and for missing lines.
     """
     try:
         raw = path.read_bytes()
@@ -159,30 +164,36 @@ def read_session(path: Path) -> Session | None:
             if number == len(whole) and not torn and session is not None:
                 torn = text
                 break
-            raise StoreError(
-                f"{path}: line {number} cannot be read ({error!r}): restore the file from a copy"
-            ) from None
+            raise DamagedError(path, f"line {number} cannot be read: {error!r}") from None
         done += len(text)
     if session is None:
-        raise StoreError(f"{path} has no header: restore the file from a copy")
+        raise DamagedError(path, "it has no header")
+    if (found := raw[:done].count(b"\n") - 1) < session.rewritten:
+        raise DamagedError(path, f"it has {found} of the {session.rewritten} lines that its header states")
     session.whole_bytes, session.torn = done, torn
     return session
 
 
 def read_archives(path: Path, session: Session) -> None:
-    """Load the archived messages of a session."""
+    """Load the archived messages of a session. Raises DamagedError if an archive or a message is missing."""
     for number in range(1, session.archives + 1):
         for line in archived_lines(path, number):
             session.lines.setdefault(line["id"], line | {"archived": number})
+    missing = session.count - len({line["number"] for line in [*session.lines.values(), *session.summaries]})
+    if missing:
+        raise DamagedError(path, f"{missing} of its {session.count} messages are neither in it nor in its archives")
 
 
 def archived_lines(path: Path, number: int) -> list[Line]:
-    """Read the messages of an archive. Raises StoreError if it is missing or unreadable."""
+    """Read the messages of an archive. Raises DamagedError if it is missing, empty or unreadable."""
     archive = archive_file(path, number)
     try:
-        return [_parsed(archive, number, text) for number, text in enumerate(archive.read_bytes().splitlines(True), 1)]
+        lines = [_parsed(archive, number, text) for number, text in enumerate(archive.read_bytes().splitlines(True), 1)]
     except (FileNotFoundError, orjson.JSONDecodeError) as error:
-        raise StoreError(f"{archive} cannot be read ({error!r}): restore the file from a copy") from None
+        raise DamagedError(archive, f"it cannot be read: {error!r}") from None
+    if not lines:
+        raise DamagedError(archive, "it is empty")
+    return lines
 
 
 def append_lines(path: Path, lines: Iterable[Line]) -> None:

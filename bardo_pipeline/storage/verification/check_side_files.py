@@ -1,4 +1,4 @@
-"""Verify the files outside the Delta tables: journals, leases, bundles, quarantined bytes, index of stream heads.
+"""Verify the files outside the Delta tables: journals, leases, bundles, conversations, quarantined bytes, heads.
 
 Source: X-9.
 """
@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.errors import BundleError
+from bardo_pipeline.errors import BundleError, DamagedError, StoreError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.events.custody.sealing import SECRET_BYTES, SealKey
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault
+from bardo_pipeline.storage.conversations.session_files import read_archives, read_session
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path, stated_sizes
 from bardo_pipeline.storage.journal.leases import stale_leases
@@ -120,7 +121,7 @@ def check_heads(index: Index, heads: Heads, findings: Findings) -> None:
 _INDEX = "index/heads.arrow"
 
 
-# bundles and quarantine
+# bundles, conversations and quarantine
 
 
 def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:
@@ -149,6 +150,26 @@ def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> 
             if payload is not None and payload.bundle_hash not in names:
                 fact = f"it was {what} and is missing: {cure}"
                 findings.broken("bundle", fact, file=f"bundles/{payload.bundle_hash}", golem_id=event.golem_id)
+
+
+def check_conversations(home: Home, findings: Findings) -> None:
+    """Check that each conversation has its header, every stated line and every numbered message, also archived ones."""
+    paths = home.conversations.glob("*/*.jsonl")
+    for path in sorted(
+        {path.with_name(path.name.split(".archive-")[0].removesuffix(".jsonl") + ".jsonl") for path in paths}
+    ):
+        place = path.relative_to(home.root).as_posix()
+        try:
+            session = read_session(path)
+            if session is None:
+                findings.broken("conversation", "it is missing, and its archive is there: restore it", file=place)
+                continue
+            read_archives(path, session)
+        except DamagedError as error:
+            place = Path(error.path).relative_to(home.root).as_posix()
+            findings.broken("conversation", str(error).removeprefix(f"{error.path} "), file=place)
+        except StoreError as error:
+            findings.broken("conversation", str(error), file=place)
 
 
 def check_keys(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:

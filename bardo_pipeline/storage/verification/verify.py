@@ -39,6 +39,7 @@ from bardo_pipeline.storage.verification.check_projections import check_projecti
 from bardo_pipeline.storage.verification.check_rows import Rows, check_rows
 from bardo_pipeline.storage.verification.check_side_files import (
     check_bundles,
+    check_conversations,
     check_heads,
     check_journals,
     check_keys,
@@ -56,7 +57,7 @@ _PIECE_ROWS = 65_536
 
 
 def verify(home: Home, *, expect: str | None = None) -> Report:
-    """Check chains, signatures, counts, gaps, tables, journals, bundles, keys and derived tables of a home.
+    """Check chains, signatures, counts, gaps, tables, journals, bundles, conversations, keys and derived tables.
 
     Parameters
     ----------
@@ -89,6 +90,7 @@ def _check_home(home: Home, expected_version: int | None, expected_digest: str |
         check_rows(files.get(home.cycles, []), rows)
         _check_others(home, files, findings)
         check_bundles(home, life, findings)
+        check_conversations(home, findings)
         check_keys(home, life, findings)
         check_projections(home, findings)
         is_whole = _LACKING.isdisjoint(findings.counts)
