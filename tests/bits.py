@@ -26,6 +26,7 @@ from random import Random
 from typing import Literal, NamedTuple, Self, cast, get_args
 from unittest import mock
 
+import orjson
 from click import Command
 from click.testing import CliRunner
 
@@ -41,7 +42,7 @@ from bardo_pipeline.events.custody.hash_chain import content_of, signed_message
 from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.conversations.conversations import Conversations
 from bardo_pipeline.storage.embedding.embedders import open_embedder
@@ -135,6 +136,8 @@ def furnish(root: Path, *, marts: bool) -> None:
     talks = Conversations(home, log)
     for number in range(3):
         talks.append("g-talks", "owner", f"message {number}", NOW)
+    talks.compact("g-talks", "two messages", NOW, keep=1)
+    talks.append("g-talks", "owner", "message 3", NOW)
     Quarantine(home).put([QuarantineItem("spool", "x.jsonl", 1, None, None, "RecordError", "no", b"{]")], NOW)
     bundle = bundle_of(entry(about="h", kind="heuristic", validations=3, confidence_ppm=900_000))
     import_bundle(stores, dict(bundle.files), public_key=None, now=NOW)
@@ -151,7 +154,8 @@ def furnish(root: Path, *, marts: bool) -> None:
     listed = (f"{KEY_ID} {base64.b64encode(signature).decode()}\n" for signature in signatures)
     (home.spool / "signed.jsonl.sig").write_text("".join(listed))
     (home.spool / "signed.jsonl").write_bytes(b"".join(line + b"\n" for line in sent))
-    with EventWriter.open(home, WAITING, clock=lambda: NOW, drain="none", writer="gone") as writer:
+    pairs = Policy(writer=WriterPolicy(batch_records=2))
+    with EventWriter.open(home, WAITING, clock=lambda: NOW, policy=pairs, drain="none", writer="gone") as writer:
         for line in lines(1, 3, "waiting"):
             writer.append(line)
         shutil.copytree(root, root.with_name(f".{root.name}.killed"))  # as after a kill at this point
@@ -369,18 +373,22 @@ def damages(bench: Bench, flips: int, cuts: int, rng: Random) -> Iterator[tuple[
             yield kind, Damage(path, "flip", rng.randrange(8 * size))
         else:
             at = rng.choice([0, size - 1, rng.randrange(size)])
-            yield kind, Damage(path, "cut", _torn((bench.root / path).read_bytes(), at) if kind in _APPENDED else at)
+            yield kind, Damage(path, "cut", at - (at in append_ends(bench.root / path)))
 
 
-_APPENDED = ("journals", "conversations")
-"""Kinds of files that grow by appends. Cut between two appends, such a file is what it was at an earlier moment, and
-nothing in the home tells them apart; so these cuts tear an append."""
+def append_ends(path: Path) -> set[int]:
+    """Return the sizes that a file had between two appends; empty for a file that does not grow any more.
 
-
-def _torn(content: bytes, at: int) -> int:
-    """Return the nearest length that tears a frame or a line, and not the header."""
-    at = max(at, len(content) // 3)
-    return at - 1 if content[at - 1 : at] == b"\n" else at
+    Cut to such a size, the file is what it was at an earlier moment, and nothing in the home tells them apart: the last
+    segment of a dead writer, and a conversation's lines behind those written with its header.
+    """
+    content = path.read_bytes()
+    if path.suffix == ".seg" and path == max(path.parent.glob("*.seg")):
+        return {match.start() for match in re.finditer(b"FRAM", content)}
+    if path.suffix == ".jsonl" and path.parent.parent.name == "conversations" and ".archive-" not in path.name:
+        ends = [match.end() for match in re.finditer(b"\n", content)]
+        return set(ends[orjson.loads(content[: ends[0]])["lines"] :])
+    return set()
 
 
 def judged_by_processes(bench: Bench, drawn: Sequence[tuple[str, Damage]]) -> Iterator[tuple[Outcome, str]]:

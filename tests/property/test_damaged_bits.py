@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.bits import KINDS, Bench, Damage, damages, furnish
+from tests.bits import KINDS, Bench, Damage, append_ends, damages, furnish
 from tests.conftest import copy_home
 
 QUICK = {"checksum manifests", "tick index", "heads", "keys", "conversations", "quarantine", "leases", "home.json"}
@@ -31,6 +31,21 @@ def test_commands_detect_flipped_bits_and_cut_files(bench: Bench) -> None:
     assert set(bench.kinds()) == set(KINDS) - {"warehouse"}, "the home has every kind of file but the warehouse"
     drawn = list(damages(bench, 66, 22, Random(7)))
     assert wrong(bench, [(kind, damage) for kind, damage in drawn if kind in QUICK][:30]) == []
+
+
+@pytest.mark.row("X-9", "EV-3", "EV-9")
+def test_commands_name_emptied_journals_and_conversations_and_a_cut_sealed_segment(bench: Bench) -> None:
+    sealed, last = bench.kinds()["journals"]
+    archive, session = bench.kinds()["conversations"]
+    between_appends = (bench.root / sealed).read_bytes().rindex(b"FRAM")
+    cuts = [("journals", sealed, between_appends), ("journals", last, 0)]
+    cuts += [("conversations", archive, 0), ("conversations", session, 0)]
+    for kind, path, size in cuts:
+        outcome, why = bench.judge(kind, Damage(path, "cut", size))
+        assert outcome == "typed error", f"{path} cut to {size} bytes: {outcome} {why}"
+    assert append_ends(bench.root / sealed) == append_ends(bench.root / archive) == set()
+    assert len(append_ends(bench.root / last)) == 1, "it has one record"
+    assert len(append_ends(bench.root / session)) == 2, "one message follows those written with the header"
 
 
 @pytest.mark.full
