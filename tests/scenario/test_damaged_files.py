@@ -14,6 +14,7 @@ from assets.checks import derived_tables_are_whole
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle
 from bardo_pipeline.errors import BardoError
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.projections import Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
@@ -106,6 +107,18 @@ def test_a_candidate_with_a_missing_file_is_made_again_by_derive(brief_home: Pat
     assert "testament.md: missing" in bardo("status", "--check", home=root, expect=2)
     bardo("derive", "--no-marts", home=root)
     assert (candidate / "testament.md").read_bytes() == kept
+
+
+@pytest.mark.row("X-9")
+def test_the_rest_of_a_killed_rebuild_is_no_damage(brief_home: Path, tmp_path: Path) -> None:
+    root = copy_home(brief_home, tmp_path / "home")
+    derivation = DerivationContext.open(root).projections.root
+    unfinished = derivation.with_name(f"{derivation.name}.rebuild")
+    shutil.copytree(derivation, unfinished)
+    next((unfinished / "bundles").iterdir()).joinpath("manifest.json").unlink()
+    assert verify(Home.open(root)).clean
+    next((derivation / "bundles").iterdir()).joinpath("manifest.json").unlink()
+    assert not verify(Home.open(root)).clean
 
 
 @pytest.mark.row("X-4")

@@ -20,7 +20,7 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault
 from bardo_pipeline.storage.conversations.session_files import read_archives, read_session
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, children
 from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path, stated_sizes
 from bardo_pipeline.storage.journal.leases import stale_leases
 from bardo_pipeline.storage.journal.segment_files import journal_folders
@@ -28,6 +28,7 @@ from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.keys.owner_signing_keys import owner_key_path
 from bardo_pipeline.storage.log.checksum_manifest import hash_file
 from bardo_pipeline.storage.log.stream_heads import Head, Heads
+from bardo_pipeline.storage.projections.derivation_folders import derivation_folders
 from bardo_pipeline.storage.verification.check_chain import Chain
 from bardo_pipeline.storage.verification.check_delta_files import Described
 from bardo_pipeline.storage.verification.report import Findings
@@ -127,7 +128,8 @@ _INDEX = "index/heads.arrow"
 def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:
     """Check that each folder, also of a candidate, contains the bundle of its name, and that none is missing."""
     names = {path.name for path in home.bundles.glob("[!.]*") if path.is_dir()}
-    candidates = sorted(home.derivations.glob("[!.]*/bundles/[!.]*")) if home.derivations.exists() else []
+    stores = [derivation / "bundles" for derivation in derivation_folders(home)]  # not of an unfinished rebuild
+    candidates = [path for store in stores for path in children(store) if not path.name.startswith(".")]
     for folder in [*(home.bundles / name for name in sorted(names)), *candidates]:
         try:
             files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
