@@ -134,7 +134,8 @@ def cut_tail(path: Path) -> int:
     content = read(path, sealed=False)
     with path.open("r+b") as segment:
         segment.truncate(content.size - content.torn)
-        os.fsync(segment.fileno())  # also uncut: a killed writer may not have synced it, and the next header states it
+        # The next header states this size, and a killed writer may not have synced a segment that needs no cut.
+        os.fsync(segment.fileno())
     return content.torn
 
 
