@@ -5,7 +5,6 @@ Source: architecture ("The fleet steps as columns over golems"); MEM (reserve), 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life.events import Born, LoanGranted, Traits
+from bardo_pipeline.events.life.events import Born, LoanGranted, Traits, golem_name
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.learning_state import PLACES
 from bardo_pipeline.market.market import ASSETS
@@ -56,11 +55,6 @@ class Founding:
     def capital_micros(self) -> int:
         """Capital at birth."""
         return self.budget_micros - self.credits_micros
-
-
-def golem_name(lineage_id: str, generation: int) -> str:
-    """Return g- and 8 hex characters of the hash of lineage and generation."""
-    return "g-" + hashlib.sha256(f"{lineage_id}/{generation}".encode()).hexdigest()[:8]
 
 
 def born(

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life.events import Born
+from bardo_pipeline.events.life.events import Born, golem_name
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
+from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.endowment_conditions import CONDITIONS, HEIRS, ORPHANS, endowment, renamed
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.regime import DAY_US

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bardo_pipeline.errors import AuthorityError, IdentityError
 from bardo_pipeline.events.custody.authority import AUTHORITY, DOORS
 from bardo_pipeline.events.custody.hash_chain import content_of, rotation_message
-from bardo_pipeline.events.life.bundle_events import BundlePurchased, OwnerKeyRegistered, OwnerKeyRevoked
+from bardo_pipeline.events.life.bundle_events import (
+    BundleImported,
+    BundlePurchased,
+    OwnerKeyRegistered,
+    OwnerKeyRevoked,
+)
 from bardo_pipeline.events.life.events import (
     EVERY_GOLEM,
     Adopted,
@@ -25,6 +31,7 @@ from bardo_pipeline.events.life.events import (
     Published,
     Reorg,
     Struck,
+    golem_name,
     life_event,
 )
 from bardo_pipeline.events.life.succession_events import Credited
@@ -33,6 +40,7 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.storage.intake.quarantine_retry import retry
 from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.log import event_log
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW
@@ -227,6 +235,59 @@ def test_a_birth_cites_a_bundle_of_its_owner_or_one_that_was_bought(owned: Place
     assert owned.log.record([FORBIDDEN["purchase"]], NOW) == 1
     assert owned.log.record([heir], NOW) == 1
     assert owned.log.record([birth("g-8", "owner-1", "b" * 64)], NOW) == 1
+
+
+@pytest.mark.row("X-9", "EV-4")
+def test_no_stranger_births_a_golem_that_has_a_key_or_records(owned: Place) -> None:
+    record_owned_birth(owned, "g-2", "owner-2")
+    payload = KeyRegistered(key_id="key-1", public_key=GOLEMS, tick_from=1)
+    owned.log.record([life_event("g-keyed", NOW, payload)], NOW)
+    owned.drop("a.jsonl", lines(2, golem_id="g-running"))
+    owned.take()
+    for golem_id in ("g-keyed", "g-running"):
+        (*_, reason) = send(owned, birth(golem_id, "owner-2"), key=KEY)
+        assert f"golem {golem_id} has a key or records" in reason
+        bardo("golem", "birth", golem_id, "--owner", "owner-2", home=owned.home.root)
+    owned.log.close()
+
+
+@pytest.mark.row("INH-7", "X-12")
+def test_no_stranger_births_an_heir_or_a_golem_of_another_line_or_home(owned: Place) -> None:
+    record_owned_birth(owned, "g-2", "owner-2")
+    imported = BundleImported(
+        bundle_hash="e" * 64, from_golem_id="g-foreign", owner_id="owner-1", key_id=None, entry_count=1
+    )
+    owned.log.record([life_event("g-foreign", NOW, imported)], NOW)
+    heir = golem_name("g-1", 1)
+    assert "belongs to an heir" in send(owned, birth(heir, "owner-2"), key=KEY)[-1]
+    assert "belongs to an heir or to a golem" in send(owned, birth("g-foreign", "owner-2"), key=KEY)[-1]
+    own_line = birth("g-9", "owner-2")
+    assert own_line.born is not None
+    of_line = life_event("g-9", NOW, own_line.born.model_copy(update={"lineage_id": "g-1"}))
+    assert "line of descent g-1 is another owner's" in send(owned, of_line, key=KEY)[-1]
+    own = line_of(birth(heir, "owner-1"))
+    owned.drop("b.life.jsonl", [own], [signed(heir, content_of(own), OWNER_KEY)])
+    assert [taken.written for taken in owned.take()] == [1], "its own owner may"
+
+
+@pytest.mark.row("X-9", "X-12")
+def test_a_second_birth_under_another_owner_is_refused_at_every_door(owned: Place) -> None:
+    record_owned_birth(owned, "g-2", "owner-2")
+    with pytest.raises(AuthorityError, match="golem g-1 was born before to another owner: choose another id"):
+        owned.log.record([birth("g-1", "owner-2")], NOW)
+    with pytest.raises(AuthorityError, match="golem g-7 was born before to another owner"):
+        owned.log.record([birth("g-7", "owner-1"), birth("g-7", "owner-2")], NOW)
+    assert owned.log.record([birth("g-7", "owner-1")], NOW) == 1
+
+
+@pytest.mark.row("X-9")
+def test_a_replaced_key_of_an_owner_never_returns(owned: Place) -> None:
+    key = OwnerKeyRegistered(owner_id="owner-1", key_id=key_id_of(GOLEMS), public_key=GOLEMS)
+    revoked = OwnerKeyRevoked(owner_id="owner-1", key_id=key_id_of(GOLEMS), why="lost")
+    later = life_event(EVERY_GOLEM, NOW + timedelta(seconds=1), key)
+    owned.log.record([later, life_event(EVERY_GOLEM, NOW + timedelta(seconds=2), revoked)], NOW + timedelta(seconds=2))
+    assert "no such key is in force" in send(owned, CREDIT, key=KEY)[-1]
+    assert OwnerKeys(owned.home, owned.log).in_force() == {}
 
 
 @pytest.mark.row("EV-4")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.cli.output.tables import escaped, visible
+from bardo_pipeline.cli.output.tables import escaped, print_table, visible
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
@@ -115,6 +115,12 @@ def test_json_keeps_a_name_whole_without_its_control_characters(hostile_home: Pa
     for line in bardo("watch", "--no-follow", "--replay", "9", "--format", "json", home=hostile_home).splitlines():
         assert not FORBIDDEN.findall(line)
         assert EVIL in orjson.loads(line)["golem_id"]
+
+
+@pytest.mark.row("X-11")
+def test_a_name_with_a_newline_forges_no_row_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(None, ["golem"], [("g-\nall is\tclean",)])
+    assert "g- all is clean" in capsys.readouterr().out
 
 
 def test_an_error_shows_no_control_character(hostile_home: Path) -> None:

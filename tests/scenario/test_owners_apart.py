@@ -280,6 +280,7 @@ ESCAPES = (
     "from read_parquet('{home}/log/life/*.parquet')",
     "from read_text('{home}/home.json')",
     "from glob('{home}/*')",
+    "from glob('.tmp/*')",
     "set enable_external_access = true",
     "set lock_configuration = false",
     "reset enable_external_access",

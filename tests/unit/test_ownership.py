@@ -12,6 +12,8 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM, Published, Struck, li
 from bardo_pipeline.events.life.ownership import Ownership, given_bundles, is_of_owner, visible_events
 from bardo_pipeline.events.life.succession_events import Credited
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.policy import Policy
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,6 +53,17 @@ def test_an_owner_sees_its_own_bundles_ownerless_ones_and_those_that_it_bought()
     assert after.sees_bundle("bob", "kit")
     assert not after.sees_bundle("bob", "no such bundle")
     assert (given_bundles(table()), given_bundles(table(SALE))) == (frozenset(), {("bob", "kit")})
+
+
+@pytest.mark.row("X-12")
+def test_a_local_birth_takes_no_bundle_from_the_owner_who_signed_it() -> None:
+    _, birth = born(
+        lineage_id="far", generation=0, owner_id="ann", founding=Founding(), market="m", market_hash="-",
+        derivation_id="d", policy=Policy(),
+    )  # fmt: skip
+    ownership = Ownership.of(to_table([*EVENTS, life_event("g-far", AT, birth)], LIFE_SCHEMA))
+    assert ownership.bundles["signed"] == "bob"
+    assert not ownership.sees_bundle("ann", "signed")
 
 
 def test_both_sides_of_a_sale_see_it_and_no_third_owner_does() -> None:

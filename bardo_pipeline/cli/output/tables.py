@@ -150,4 +150,4 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.4g}"
-    return escape(str(value))
+    return escape(str(value).replace("\n", " ").replace("\t", " "))  # a name with a newline could forge a row

@@ -22,10 +22,10 @@ from bardo_pipeline.derivation.incremental.record_queries import (
 )
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.errors import ConfigError, SuccessionError
-from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, life_event
+from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, golem_name, life_event
 from bardo_pipeline.events.life.succession_events import Advanced, Credited
 from bardo_pipeline.grimoire.entry_columns import query_tables
-from bardo_pipeline.heartbeat.fleet import Founding, golem_name
+from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.katabasis.anonymous_votes import DEATH_SCHEMA
 

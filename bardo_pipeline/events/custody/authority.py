@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import AuthorityError, ClockError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, signed_message, verified
-from bardo_pipeline.events.life.events import EVERY_GOLEM, Kind, LifeEvent
+from bardo_pipeline.events.life.events import EVERY_GOLEM, Kind, LifeEvent, golem_name
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 
 Door = Literal["spool", "writer", "home"]
@@ -121,7 +121,7 @@ class Proof(NamedTuple):
 
 
 class OwnerKey(NamedTuple):
-    """A registered key of an owner; the newest that was not revoked is in force."""
+    """A registered key of an owner; the newest is in force, unless it was revoked."""
 
     since: datetime
     key_id: str
@@ -135,9 +135,12 @@ class Owners:
     Parameters
     ----------
     births : golem -> moment and owner of its earliest birth
+    lineages : line of descent -> owner of its first recorded golem
+    heirs : id of the heir that a golem has or would have -> owner of the golem's line
     keys, revoked : registered keys by owner, and the revoked ones as (owner, key id)
     funded : owners with committed credit
-    left : published or imported bundle -> golem that left it
+    left : bundle published here -> golem that left it
+    imported : bundle of another home -> golem that left it there
     given : (owner, bundle) for each bundle that an owner may inherit though no golem of its own left it
     """
 
@@ -146,6 +149,9 @@ class Owners:
     revoked: set[tuple[str, str]] = field(default_factory=set)
     funded: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
+    imported: dict[str, str] = field(default_factory=dict)
+    lineages: dict[str, str] = field(default_factory=dict)
+    heirs: dict[str, str] = field(default_factory=dict)
     given: set[tuple[str, str]] = field(default_factory=set)
 
     def learn(self, events: pa.Table) -> None:
@@ -156,6 +162,9 @@ class Owners:
                 case "GolemBorn":
                     birth = (row["observed_at"], row["born"]["owner_id"])
                     self.births[row["golem_id"]] = min(birth, self.births.get(row["golem_id"], birth))
+                    lineage_id, owner_id = row["born"]["lineage_id"], row["born"]["owner_id"]
+                    owner_id = self.lineages.setdefault(lineage_id, owner_id)
+                    self.heirs.setdefault(golem_name(lineage_id, row["born"]["generation"] + 1), owner_id)
                 case "OwnerKeyRegistered":
                     key = row["owner_key_registered"]
                     own = self.keys.setdefault(key["owner_id"], set())
@@ -167,7 +176,7 @@ class Owners:
                 case "BundlePublished":
                     self.left[row["published"]["bundle_hash"]] = row["golem_id"]
                 case "BundleImported":
-                    self.left.setdefault(row["imported"]["bundle_hash"], row["golem_id"])
+                    self.imported[row["imported"]["bundle_hash"]] = row["golem_id"]
             self.given.update(given_bundles(row))
 
     def owner_of(self, golem_id: str) -> str | None:
@@ -180,9 +189,9 @@ class Owners:
         return owner_id in self.keys or owner_id in self.funded or owner_id in {o for _, o in self.births.values()}
 
     def key_in_force(self, owner_id: str | None) -> OwnerKey | None:
-        """Return the newest key of an owner that was not revoked."""
-        own = self.keys.get(owner_id, set()) if owner_id is not None else set()
-        return max((key for key in own if (owner_id, key.key_id) not in self.revoked), default=None)
+        """Return the newest key of an owner; None if it was revoked, because an older key never returns."""
+        newest = max(self.keys.get(owner_id, set()), default=None) if owner_id is not None else None
+        return None if newest is None or (owner_id, newest.key_id) in self.revoked else newest
 
     def may_inherit(self, owner_id: str, bundle_hash: str) -> bool:
         """Whether a golem of this owner left the bundle, or the bundle was given to the owner."""
@@ -207,6 +216,7 @@ def check_authority(
     proofs: Mapping[str, Proof],
     owners: Owners,
     ring: Callable[[str], KeyRing],
+    has_records: Callable[[str], bool],
 ) -> None:
     """Raise AuthorityError for an event that may not come by this door, or without the proof that it needs.
 
@@ -214,7 +224,9 @@ def check_authority(
     ----------
     proofs : event id -> its detached signature
     ring : golem -> its signing keys
+    has_records : golem -> whether a record of it is on record
     """
+    beside: dict[str, str] = {}
     for event in events:
         _check_golem(event)
         rule, subject = AUTHORITY[event.kind], f"golem {event.golem_id}: {event.kind}"
@@ -222,6 +234,13 @@ def check_authority(
             raise AuthorityError(f"{subject} is recorded by the {rule.recorder}, not by the {door}: {_CURE}")
         if event.born is not None:
             _check_birth(event, door, owners)
+            if beside.setdefault(event.golem_id, event.born.owner_id) != event.born.owner_id:
+                raise AuthorityError(_taken(event))
+            if door == "spool" and (ring(event.golem_id).keys or has_records(event.golem_id)):
+                raise AuthorityError(
+                    f"golem {event.golem_id} has a key or records, and the spool does not prove whose: "
+                    "record its birth by `bardo golem birth`"
+                )
         if door == "spool" and not _is_self_signed(event):
             _check_signature(event, rule, proofs.get(event.event_id), owners, ring(event.golem_id))
 
@@ -248,19 +267,21 @@ def unaccepted(events: Sequence[LifeEvent]) -> Iterator[tuple[LifeEvent, str]]:
     """
     owners = Owners()
     owners.learn(to_table((event for event in events if event.kind in OWNER_KINDS), LIFE_SCHEMA))
+    recorded: set[str] = set()
     for event in events:
         try:
             _check_golem(event)
             if event.born is not None:
-                _check_birth(event, "home", owners)
+                _check_citation(event, "home", owners)
         except AuthorityError as error:
             yield event, str(error)
             continue
-        if event.born is not None and owners.births[event.golem_id] != (event.observed_at, event.born.owner_id):
-            yield event, f"golem {event.golem_id}: it was born before; of two births the earlier counts"
+        if event.born is not None and event.golem_id in recorded:
+            yield event, f"golem {event.golem_id}: a birth of it was recorded before"
         elif event.key_rotated is not None and event.key_rotated.signature is None:
             fact = f"the rotation to key {event.key_rotated.key_id} is not signed by the key before"
-            yield event, f"golem {event.golem_id}: {fact}; only the command of the operator may record it"
+            yield event, f"golem {event.golem_id}: {fact}; only its owner or the command of the operator may record it"
+        recorded |= {event.golem_id} if event.born is not None else set()
 
 
 def _check_golem(event: LifeEvent) -> None:
@@ -269,23 +290,42 @@ def _check_golem(event: LifeEvent) -> None:
 
 
 def _check_birth(event: LifeEvent, door: Door, owners: Owners) -> None:
+    birth, golem_id = event.born, event.golem_id
+    assert birth is not None, "the caller passes births"
+    if owners.owner_of(golem_id) not in (None, birth.owner_id):
+        raise AuthorityError(_taken(event))
+    _check_citation(event, door, owners)
+    if door == "home":
+        return
+    subject = f"golem {golem_id}"
+    if not owners.is_known(birth.owner_id):
+        raise AuthorityError(f"{subject}: owner {birth.owner_id} is unknown: `bardo golem birth` founds an owner")
+    if golem_id in owners.births:
+        raise AuthorityError(f"{subject} was born before: choose another id")
+    if owners.heirs.get(golem_id, birth.owner_id) != birth.owner_id or golem_id in owners.imported.values():
+        raise AuthorityError(f"{subject}: the id belongs to an heir or to a golem of another owner: choose another id")
+    if owners.lineages.get(birth.lineage_id, birth.owner_id) != birth.owner_id:
+        raise AuthorityError(f"{subject}: line of descent {birth.lineage_id} is another owner's: name another one")
+
+
+def _taken(event: LifeEvent) -> str:
+    return f"golem {event.golem_id} was born before to another owner: choose another id"
+
+
+def _check_citation(event: LifeEvent, door: Door, owners: Owners) -> None:
+    """Check the bundle and the predecessor that a birth cites."""
     birth, subject = event.born, f"golem {event.golem_id}"
     assert birth is not None, "the caller passes births"
     cited = birth.bundle_hash
     # A process of the home writes bundles itself, so it may cite one before the log knows it.
-    if cited is not None and (door != "home" or cited in owners.left) and not owners.may_inherit(birth.owner_id, cited):
+    is_known = cited in owners.left or cited in owners.imported
+    if cited is not None and (door != "home" or is_known) and not owners.may_inherit(birth.owner_id, cited):
         raise AuthorityError(
             f"{subject}: no golem of {birth.owner_id} left bundle {cited[:12]}, and it was not given to "
             f"{birth.owner_id}: cite a bundle of the own owner, or buy it (`bardo library buy`)"
         )
     if owners.owner_of(birth.predecessor_id or "") not in (None, birth.owner_id):
         raise AuthorityError(f"{subject}: its predecessor {birth.predecessor_id} is another owner's: name that owner")
-    if door == "home":
-        return
-    if not owners.is_known(birth.owner_id):
-        raise AuthorityError(f"{subject}: owner {birth.owner_id} is unknown: `bardo golem birth` founds an owner")
-    if event.golem_id in owners.births:
-        raise AuthorityError(f"{subject} was born before: choose another id")
 
 
 def _is_self_signed(event: LifeEvent) -> bool:

@@ -364,6 +364,11 @@ def _content_id(kind: str, golem_id: str, observed_at: datetime, payload: Part, 
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
+def golem_name(lineage_id: str, generation: int) -> str:
+    """Return g- and 8 hex characters of the hash of lineage and generation."""
+    return "g-" + hashlib.sha256(f"{lineage_id}/{generation}".encode()).hexdigest()[:8]
+
+
 def life_event(golem_id: str, observed_at: datetime, payload: Part, way: Quarantined | None = None) -> LifeEvent:
     """Build an event from its payload, with the id derived from its content. way: of knowledge received after birth."""
     kind, attribute = _KIND_OF[type(payload)]

@@ -63,7 +63,7 @@ class Ownership:
         bundles: dict[str, str | None] = {}
         for golem_id, row in _payloads(events, "BundleImported"):
             signer = row["owner_id"] if row["owner_id"] in owners else None
-            bundles[row["bundle_hash"]] = golems.get(golem_id, signer)
+            bundles[row["bundle_hash"]] = signer or golems.get(golem_id)
         for kind in ("BundleJudged", "BundlePublished"):
             left = ((golem_id, row["bundle_hash"]) for golem_id, row in _payloads(events, kind) if golem_id in golems)
             bundles |= {bundle_hash: golems[golem_id] for golem_id, bundle_hash in left}

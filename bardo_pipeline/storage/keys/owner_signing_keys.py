@@ -54,8 +54,9 @@ class OwnerKeys:
         return sorted(keys, key=lambda key: (key.owner_id, key.since, key.key_id))
 
     def in_force(self) -> dict[str, OwnerKey]:
-        """Map each owner to the newest key that was not revoked."""
-        return {key.owner_id: key for key in self.on_record() if key.why is None}
+        """Map each owner to its newest key, unless that was revoked; an older key never returns."""
+        newest = {key.owner_id: key for key in self.on_record()}
+        return {owner_id: key for owner_id, key in newest.items() if key.why is None}
 
     def private(self, current: OwnerKey) -> Ed25519PrivateKey | None:
         """Read the private key of a key in force; None if this home does not have it.

@@ -406,7 +406,10 @@ class EventLog:
             if door != "home":
                 check_clock(fresh, recorded_at, self._clock_ahead)
             owners, ring = self._known.owners, self._known.ring
-            check_authority(fresh, door=door, proofs=proofs or {}, owners=owners, ring=ring)
+            check_authority(
+                fresh, door=door, proofs=proofs or {}, owners=owners, ring=ring,
+                has_records=lambda golem_id: self._known.tip(golem_id).number > 0,
+            )  # fmt: skip
             deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - leased_golems
             for golem_id, why in leased(self._home, deciding).items():
                 raise LeaseError(f"golem {golem_id} {why}")

@@ -46,7 +46,7 @@ def query_of_owner(
                     f"mart {mart} does not name the owners of its rows: `bardo derive` builds the warehouse again"
                 ) from error
         connection.execute("detach warehouse")
-        for setting in ("enable_external_access = false", "python_enable_replacements = false"):
+        for setting in ("temp_directory = ''", "enable_external_access = false", "python_enable_replacements = false"):
             connection.execute(f"set {setting}")
         connection.execute("set lock_configuration = true")
         return answer(connection, sql, limit)
