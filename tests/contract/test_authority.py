@@ -245,8 +245,8 @@ def test_no_stranger_births_a_golem_that_has_a_key_or_records(owned: Place) -> N
     owned.drop("a.jsonl", lines(2, golem_id="g-running"))
     owned.take()
     for golem_id in ("g-keyed", "g-running"):
-        (*_, reason) = send(owned, birth(golem_id, "owner-2"), key=KEY)
-        assert f"golem {golem_id} has a key or records" in reason
+        reasons = send(owned, birth(golem_id, "owner-2"), key=KEY)
+        assert any(reason.startswith(f"golem {golem_id} has a key or records") for reason in reasons)
         bardo("golem", "birth", golem_id, "--owner", "owner-2", home=owned.home.root)
     owned.log.close()
 
@@ -259,12 +259,13 @@ def test_no_stranger_births_an_heir_or_a_golem_of_another_line_or_home(owned: Pl
     )
     owned.log.record([life_event("g-foreign", NOW, imported)], NOW)
     heir = golem_name("g-1", 1)
-    assert "belongs to an heir" in send(owned, birth(heir, "owner-2"), key=KEY)[-1]
-    assert "belongs to an heir or to a golem" in send(owned, birth("g-foreign", "owner-2"), key=KEY)[-1]
+    for golem_id in (heir, "g-foreign"):
+        reasons = send(owned, birth(golem_id, "owner-2"), key=KEY)
+        assert any(reason.startswith(f"golem {golem_id}: the id belongs to an heir") for reason in reasons)
     own_line = birth("g-9", "owner-2")
     assert own_line.born is not None
     of_line = life_event("g-9", NOW, own_line.born.model_copy(update={"lineage_id": "g-1"}))
-    assert "line of descent g-1 is another owner's" in send(owned, of_line, key=KEY)[-1]
+    assert any("line of descent g-1 is another owner's" in reason for reason in send(owned, of_line, key=KEY))
     own = line_of(birth(heir, "owner-1"))
     owned.drop("b.life.jsonl", [own], [signed(heir, content_of(own), OWNER_KEY)])
     assert [taken.written for taken in owned.take()] == [1], "its own owner may"
@@ -286,7 +287,7 @@ def test_a_replaced_key_of_an_owner_never_returns(owned: Place) -> None:
     revoked = OwnerKeyRevoked(owner_id="owner-1", key_id=key_id_of(GOLEMS), why="lost")
     later = life_event(EVERY_GOLEM, NOW + timedelta(seconds=1), key)
     owned.log.record([later, life_event(EVERY_GOLEM, NOW + timedelta(seconds=2), revoked)], NOW + timedelta(seconds=2))
-    assert "no such key is in force" in send(owned, CREDIT, key=KEY)[-1]
+    assert any("no such key is in force" in reason for reason in send(owned, CREDIT, key=KEY))
     assert OwnerKeys(owned.home, owned.log).in_force() == {}
 
 

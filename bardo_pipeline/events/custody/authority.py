@@ -267,7 +267,6 @@ def unaccepted(events: Sequence[LifeEvent]) -> Iterator[tuple[LifeEvent, str]]:
     """
     owners = Owners()
     owners.learn(to_table((event for event in events if event.kind in OWNER_KINDS), LIFE_SCHEMA))
-    recorded: set[str] = set()
     for event in events:
         try:
             _check_golem(event)
@@ -276,12 +275,15 @@ def unaccepted(events: Sequence[LifeEvent]) -> Iterator[tuple[LifeEvent, str]]:
         except AuthorityError as error:
             yield event, str(error)
             continue
-        if event.born is not None and event.golem_id in recorded:
-            yield event, f"golem {event.golem_id}: a birth of it was recorded before"
+        if event.born is not None and (first := owners.births[event.golem_id]) != (
+            event.observed_at,
+            event.born.owner_id,
+        ):
+            fact = f"it was also born at {first[0]} to owner {first[1]}; of two births the earlier counts"
+            yield event, f"golem {event.golem_id}: {fact}"
         elif event.key_rotated is not None and event.key_rotated.signature is None:
             fact = f"the rotation to key {event.key_rotated.key_id} is not signed by the key before"
             yield event, f"golem {event.golem_id}: {fact}; only its owner or the command of the operator may record it"
-        recorded |= {event.golem_id} if event.born is not None else set()
 
 
 def _check_golem(event: LifeEvent) -> None:
