@@ -22,10 +22,14 @@ from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.derivation.reports.home_health import Health, faults, health_of
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.quality.reason_checks import REASON_COLUMNS, contradictions
 from bardo_pipeline.storage.delta.durable_commits import opened
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.check_projections import damaged_tables
+
+_REASON_COMMITS = 50
+"""Newest commits of the log whose records `reasons_match_their_records` reads."""
 
 
 def _warning(passed: bool, **metadata: Any) -> dg.AssetCheckResult:
@@ -134,6 +138,24 @@ def no_cycle_waits_behind_a_gap(home: dg.ResourceParam[LazyStores]) -> dg.AssetC
     gaps = home.stores.log.gaps()
     rows = [{"golem": g.golem_id, "from tick": g.tick_from, "to tick": g.tick_to} for g in gaps]
     return _warning(not gaps, golem_count=len({g.golem_id for g in gaps}), gaps=markdown_table(rows))
+
+
+@dg.asset_check(asset=CYCLES)
+def reasons_match_their_records(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """The reasons of the newest records agree with the numbers of their records: gate, decision and refusals.
+
+    It reads the newest commits. A contradiction names a runtime that writes untrue records: correct the runtime, and
+    strike its records with `bardo strike` if they mislead.
+    """
+    log = home.stores.log
+    records = log.read_cycles(list(REASON_COLUMNS), since_version=max(log.version - _REASON_COMMITS, 0))
+    found = contradictions(records)
+    return _warning(
+        not found,
+        record_count=records.num_rows,
+        contradiction_count=len(found),
+        contradictions=markdown_table(found[:50]),
+    )
 
 
 @dg.asset_check(asset="playbooks")

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
+from bardo_pipeline.heartbeat import refusals
 from bardo_pipeline.heartbeat.defi import rebalance
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import Recall, cells
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.mortality.affect import pad_congruence
+from bardo_pipeline.mortality.credit_partitions import split
 from bardo_pipeline.mortality.random_streams import STREAM_EXECUTION, uniform
 from bardo_pipeline.policy import Policy
 
@@ -25,35 +28,41 @@ HOLD, REBALANCE, ENTER, LEAVE, COLLECT = range(5)
 ACTIONS = ("hold", "rebalance", "add_liquidity", "remove_liquidity", "collect_fees")
 EXECUTED, BLOCKED, DEFERRED, REVERTED = range(4)
 STATUS = ("executed", "blocked", "deferred", "reverted")
-(
-    WHY_NONE, WHY_WARNING, WHY_SIMULATED, WHY_POOL, WHY_GAS_VALUE, WHY_GAS_CREDIT, WHY_SLIPPED, WHY_PROTOCOL, WHY_LOAN,
-) = range(9)  # fmt: skip
-WHY = (
-    None,
-    "a warning stands against acting here",
-    "simulation: slippage above the limit",
-    "policy cage: share of the pool above the limit",
-    "gas gate: gas above its share of the position's value",
-    "gas gate: gas above its share of available credits",
-    "slippage above the limit on inclusion",
-    "policy cage: this protocol may not be touched",
-    "its loan is being liquidated",
+RULES = (
+    ("anomaly ", " is below the playbook's "),
+    ("anomaly ", " reaches the playbook's "),
+    ("no position in the first tick of a life",),
+    ("no position; tick ", " reaches the end of the cool-down, tick "),
+    ("drawdown ", " reaches the halt at "),
+    ("fees of ", " micro-dollars reach the playbook's "),
+    ("no position; tick ", " is before the end of the cool-down, tick "),
+    ("no position; a volatile regime is not entered",),
 )
+"""Words of each rule of the playbook, around its two numbers, or alone."""
+STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL = range(len(RULES))
 VOLATILE = 3
 _INTEGER_FIELDS = (
-    "action", "status", "why", "gas_micros", "slip_ppm", "expected_slip_ppm", "moved_micros", "swap_micros",
-    "input_tokens", "output_tokens", "cost_micros",
+    "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
+    "moved_micros", "swap_micros", "input_tokens", "output_tokens", "cost_micros",
 )  # fmt: skip
 
 
 @dataclass
 class Choice:
-    """Choices of deliberating golems, [thinkers]; recalled entries and factors [RECALL, thinkers], -1 without entry."""
+    """Choices of deliberating golems, [thinkers]; recalled entries and factors [RECALL, thinkers], -1 without entry.
+
+    rule: the rule of the playbook that chose the action, with its two numbers. why: the refusal, with its two numbers.
+    """
 
     golem: Int64Array
     action: Int64Array
     status: Int64Array
+    rule: Int64Array
+    rule_size: Float64Array
+    rule_limit: Float64Array
     why: Int64Array
+    why_size: Int64Array
+    why_limit: Int64Array
     threshold: Float64Array
     blocker: Int64Array
     recalled: Int64Array
@@ -92,7 +101,7 @@ def choose(
     liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
     _check(fleet, tape, t, choice, plan, deep, liquidating, policy)
     _try(fleet, tape, t, sight, choice, plan, recall, policy)
-    _execute(fleet, choice, plan, sight, tape.root[t], policy)
+    _execute(fleet, choice, plan, sight, tape, t, policy)
     _price(choice, deep, policy)
     return choice
 
@@ -117,6 +126,8 @@ def _remember(
 
     return Choice(
         golem=golem,
+        rule_size=np.zeros(len(golem)),
+        rule_limit=np.zeros(len(golem)),
         threshold=np.zeros(len(golem)),
         blocker=np.full(len(golem), -1),
         recalled=np.take_along_axis(entry, order, axis=0),
@@ -136,15 +147,21 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     held, score = sight.open[golem], sight.score[golem]
     choice.threshold = fleet.rebalance_threshold[regime, golem]
     born = fleet.tick[golem] == 1
-    enter = ~held & (born | ((fleet.tick[golem] >= fleet.cooldown[golem]) & (regime != VOLATILE)))
+    tick, cooldown, rules = fleet.tick[golem], fleet.cooldown[golem], policy.playbook
+    cool = tick >= cooldown
+    enter = ~held & (born | (cool & (regime != VOLATILE)))
     leave = held & (sight.drawdown[golem] >= policy.probes.nav_high)
     move = held & ~leave & (score >= choice.threshold)
-    collect = held & ~leave & ~move & (fleet.fees[golem] >= policy.playbook.collect_fees_micros)
+    collect = held & ~leave & ~move & (fleet.fees[golem] >= rules.collect_fees_micros)
     choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
+    cases = [enter & born, enter, leave, move, collect, held, cool]
+    choice.rule = np.select(cases, [BORN, REENTER, FALLEN, MOVE, FEES, STAY, TURMOIL], COOLING).astype(np.int64)
+    choice.rule_size = np.select([leave, collect, held], [sight.drawdown[golem], fleet.fees[golem], score], tick)
+    limits = [np.full(len(golem), limit) for limit in (policy.probes.nav_high, rules.collect_fees_micros)]
+    choice.rule_limit = np.select([leave, collect, held], [*limits, choice.threshold], cooldown)
     warned = move & (block >= 0)
     choice.blocker = np.where(warned, block, -1)
-    choice.status[warned], choice.why[warned] = BLOCKED, WHY_WARNING
-    rules = policy.playbook
+    choice.status[warned], choice.why[warned] = BLOCKED, refusals.WARNING
     distance = np.minimum(np.abs(score - choice.threshold) / rules.sure_distance, 1.0)
     sureness = np.where(held, distance, rules.sureness_away)
     choice.certainty = rules.certainty_past * fleet.confidence[golem] + (1.0 - rules.certainty_past) * sureness
@@ -193,22 +210,25 @@ def _check(
     centre = plan.centre
     fits = liquidity_for(centre.value, centre.root_lower, centre.root_upper, tape.root[t])
     mints = np.isin(choice.action, (REBALANCE, ENTER))
-    exceeds_pool_share = mints & (fits / (tape.liquidity[t] + fits) > cage.pool_share_max)
-    exceeds_value_share = plan.gas > cage.gas_share_max * centre.value
-    exceeds_credit_share = plan.gas > cage.gas_credit_share_max * fleet.credits[golem]
-    urgent = choice.action == LEAVE
+    pool_share = fits / (tape.liquidity[t] + fits)
+    value_limit = np.floor(cage.gas_share_max * centre.value).astype(np.int64)
     forbidden_protocol = np.full(len(golem), tape.market.protocol not in cage.protocols)
-    for mask, status, why in (
-        (forbidden_protocol, BLOCKED, WHY_PROTOCOL),
-        (liquidating, DEFERRED, WHY_LOAN),
-        (deep & (plan.expected_slip > limit), BLOCKED, WHY_SIMULATED),
-        (exceeds_pool_share, BLOCKED, WHY_POOL),
-        (exceeds_value_share & ~urgent, DEFERRED, WHY_GAS_VALUE),
-        (exceeds_credit_share & ~urgent, DEFERRED, WHY_GAS_CREDIT),
-        (plan.slip > limit, REVERTED, WHY_SLIPPED),
-    ):
-        hit = mask & (choice.action != HOLD) & (choice.why == WHY_NONE)
+    nothing, limits = np.zeros(len(golem), np.int64), np.full(len(golem), limit)
+    pool_limits = np.full(len(golem), refusals.ppm_of(cage.pool_share_max))
+    pool_ppm = np.ceil(pool_share * 1e6).astype(np.int64)
+    stops: tuple[refusals.Stop, ...] = (
+        (forbidden_protocol, BLOCKED, refusals.PROTOCOL, nothing, nothing),
+        (liquidating, DEFERRED, refusals.LIQUIDATION, nothing, nothing),
+        (deep & (plan.expected_slip > limit), BLOCKED, refusals.SIMULATION, plan.expected_slip, limits),
+        (mints & (pool_share > cage.pool_share_max), BLOCKED, refusals.POOL_SHARE, pool_ppm, pool_limits),
+        (plan.gas > value_limit, DEFERRED, refusals.VALUE_SHARE, plan.gas, value_limit),
+        *((mask, DEFERRED, why, plan.gas, most) for mask, why, most in gas_stops(fleet, golem, plan.gas, policy)),
+        (plan.slip > limit, REVERTED, refusals.SLIPPAGE, plan.slip, limits),
+    )
+    for mask, status, why, size, most in stops:
+        hit = mask & (choice.action != HOLD) & (choice.why == refusals.NO_REFUSAL)
         choice.status[hit], choice.why[hit] = status, why
+        choice.why_size[hit], choice.why_limit[hit] = size[hit], most[hit]
     sent = (choice.action != HOLD) & ((choice.status == EXECUTED) | (choice.status == REVERTED))
     choice.gas_micros = np.where(sent, plan.gas, 0)
     choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)
@@ -234,18 +254,19 @@ def _try(
     rebalance.try_recentring(fleet, tape, t, sight, plan.centre.take(pick), acted[pick], slip, codes, policy)
 
 
-def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float, policy: Policy) -> None:
-    """Apply executed actions: collect fees into credits, swap with slippage, mint a new position or hold cash.
+def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, tape: Tape, t: int, policy: Policy) -> None:
+    """Pay gas, apply executed actions: collect fees into credits, swap with slippage, mint a position or hold cash.
 
     Collected fees are withdrawals, not losses: the high-water mark falls by the same share as the net asset value.
     """
+    pay_gas(fleet, choice.golem, choice.gas_micros, int(tape.at_us[t]))
     executed = (choice.action != HOLD) & (choice.status == EXECUTED)
     golem = choice.golem[executed]
     if not len(golem):
         return
-    action = choice.action[executed]
+    action, root = choice.action[executed], tape.root[t]
     collected = np.floor(fleet.fees[golem]).astype(np.int64)
-    fleet.credits[golem] += collected
+    fleet.partitions[:, golem] += split(collected, policy)
     fleet.earned[golem] += collected
     fleet.fees[golem] -= collected
     fleet.high_water[golem] *= 1.0 - collected / np.maximum(sight.nav[golem], 1.0)

@@ -18,6 +18,7 @@ from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.learning_state import PLACES
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.mortality import random_streams as streams
+from bardo_pipeline.mortality.credit_partitions import split
 from bardo_pipeline.mortality.vitality import death_reserve_micros
 from bardo_pipeline.policy import Policy
 
@@ -143,22 +144,27 @@ class Fleet:
 
     def __init__(self, golem_ids: list[str], births: list[Born], policy: Policy) -> None:
         self.golem_ids, self.births = list(golem_ids), list(births)
-        self._init_life()
+        self._init_life(policy)
         self._init_position()
         self._init_loan()
         self._init_mind(policy)
         self._init_ending()
         self._init_trials()
 
-    def _init_life(self) -> None:
-        """Seeds, birth data, and the playbook of the last closed cycle."""
+    def _init_life(self, policy: Policy) -> None:
+        """Seeds, birth data, credit partitions [2, golems], and the playbook of the last closed cycle.
+
+        paid, paid_hours: discounted payments, and hours with a payment. paid_hour: the last such hour.
+        """
         births = self.births
         self.seed = np.array([streams.seed_of(g) for g in self.golem_ids], dtype=np.uint64)
         self.alive = np.ones(self.size, bool)
         self.tick = self._ints()
         self.lifespan = _whole([b.lifespan_ticks for b in births])
-        self.credits = _whole([b.credits_micros for b in births])
-        self.first_credits = self.credits.copy()
+        self.first_credits = _whole([b.credits_micros for b in births])
+        self.allotted = split(self.first_credits, policy)
+        self.partitions, self.hourly = self.allotted.copy(), self._ints(2)
+        self.paid, self.paid_hours, self.paid_hour = self._reals(2), self._reals(2), self._ints(2, fill=-1)
         self.idle = _whole([b.capital_micros for b in births])
         self.earned = self._ints()
         self.half_width = _whole([b.traits.range_half_width_ticks for b in births])
@@ -240,6 +246,12 @@ class Fleet:
     def size(self) -> int:
         """Number of golems, including dead ones that `keep` has not removed."""
         return len(self.golem_ids)
+
+    @property
+    def credits(self) -> Int64Array:
+        """Credits of each golem: the sum of its partitions."""
+        total: Int64Array = self.partitions.sum(axis=0)
+        return total
 
     def begin_with(
         self,

@@ -4,6 +4,7 @@ Attention is learned: golems deliberate less often in situations where deliberat
 Source: HB S3-S5; canon 25 (the sum, the fallback), canon 26 (the threshold).
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -158,18 +159,44 @@ def _situations(regime: int, score: Float64Array, policy: Policy) -> Int64Array:
     return regime * BANDS + band
 
 
-def ignored(fleet: Fleet, regime: int, sight: Sight, policy: Policy) -> BoolArray:
-    """Draw which golems ignore a surprise; the probability grows with the share of vain thoughts in their situation.
+@dataclass
+class Attention:
+    """Attention's judgement of a tick, [golems]; the figures are valid where `judged`."""
 
-    The share is shrunk towards zero. Older thoughts count less, so the probability stays below one and changes are
-    noticed. Golems without a position, and those with a high drawdown, ignore none. Heirs inherit the counts
-    (inheritance/learning_state.py). Source: HB S5 (learned gating, discount 0.99), HB-9, HB-10.
+    judged: BoolArray
+    thoughts: Float64Array
+    vain: Float64Array
+    chance: Float64Array
+    draw: Float64Array
+
+    @property
+    def suppressed(self) -> BoolArray:
+        """The golems that pass over their surprise."""
+        suppressed: BoolArray = self.judged & (self.draw < self.chance)
+        return suppressed
+
+
+def attention(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> Attention:
+    """Draw which golems pass over a surprise; the chance grows with the share of vain thoughts in their situation.
+
+    The share is shrunk towards zero. Older thoughts count less, so the chance stays below one and changes are noticed.
+    Golems in their first 100 ticks, those without a position, and those with a high drawdown are not judged. Heirs
+    inherit the counts (inheritance/learning_state.py). Source: HB S5 (learned gating after the cold start; discount
+    0.99), HB-9, HB-10.
+
+    judged: golems whose tick the fixed gate put at T1.
     """
     situation, golem = _situations(regime, sight.score, policy), np.arange(fleet.size)
-    chance = fleet.vain[situation, golem] / (fleet.thoughts[situation, golem] + policy.gate.attention_prior_weight)
+    thoughts, vain = fleet.thoughts[situation, golem], fleet.vain[situation, golem]
+    learned = fleet.tick > policy.gate.attention_after_ticks
     calm = sight.open & (sight.drawdown < policy.probes.nav_high)
-    ignores: BoolArray = calm & (uniform(fleet.seed, fleet.tick, STREAM_ATTENTION) < chance)
-    return ignores
+    return Attention(
+        judged=judged & learned & calm,
+        thoughts=thoughts,
+        vain=vain,
+        chance=vain / (thoughts + policy.gate.attention_prior_weight),
+        draw=uniform(fleet.seed, fleet.tick, STREAM_ATTENTION),
+    )
 
 
 def count_thoughts(
@@ -181,12 +208,6 @@ def count_thoughts(
     fleet.vain[situation, golem] = memory * fleet.vain[situation, golem] + ~acted
 
 
-_TIER_WORDS = (
-    " is below the threshold ",
-    " reaches the threshold ",
-    " is far over the threshold ",
-    " was suppressed, threshold ",
-)
 _FORCE_WORDS = (
     "the owner steers; ",
     "the terminal phase is near; ",
@@ -196,14 +217,28 @@ _FORCE_WORDS = (
 )
 
 
-def gating_reasons(error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array) -> pa.Array:
+def gating_reasons(
+    error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array, policy: Policy,
+    judgement: Attention | None = None,
+) -> pa.Array:  # fmt: skip
     """Return one sentence per tick: "T1: surprise 0.4100 reaches the threshold 0.3036".
 
-    A forced tick names the force first.
+    A forced tick names the force first. A suppressed tick ends with attention's figures.
     """
     surprise, limit = fixed(error, 4), fixed(threshold, 4)
     tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
     forces = pa.array(_FORCE_WORDS).take(pa.array(np.where(forced == UNFORCED, len(FORCES), forced)))
-    word_codes = np.where(forced == UNFORCED, tier, error >= threshold)
-    words = pa.array(_TIER_WORDS).take(pa.array(word_codes))
-    return pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
+    ratio = policy.gate.deliberate_ratio
+    verbs = ("is below", "reaches", f"reaches {ratio:g} times")
+    word_codes = (error >= threshold).astype(np.int64)
+    word_codes[(forced == UNFORCED) & (tier == TIERS.index("T2"))] = 2
+    words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
+    sentence = pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
+    if judgement is None:
+        return sentence
+    why = pc.binary_join_element_wise(
+        "; attention passes over it: ", fixed(judgement.vain, 2), " of ", fixed(judgement.thoughts, 2),
+        " thoughts here led to no action, draw ", fixed(judgement.draw, 4), " is below the chance ",
+        fixed(judgement.chance, 4), "",
+    )  # fmt: skip
+    return pc.binary_join_element_wise(sentence, pc.if_else(pa.array(tier == TIERS.index("suppress")), why, ""), "")

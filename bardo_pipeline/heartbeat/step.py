@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
+from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat import gate, observe
 from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.gas_gate import age_payments, note_payment
 from bardo_pipeline.heartbeat.observe import Comparison, Sight
 from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
+from bardo_pipeline.mortality.credit_partitions import INFERENCE, pay_inference
 from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, predictive_fitness, vitality
 from bardo_pipeline.policy import Policy
 
@@ -72,12 +75,14 @@ def step(
     fleet.tick += fleet.alive
     loans = grow(fleet, tape, t, policy)
     sight = observe.observe(fleet, tape, t, policy)
+    age_payments(fleet, tape, t, policy)
+    out.put(at, **_fields(fleet, "allotted", "partitions", "hourly"))
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
     seen = observe.compare(fleet, tape, t, sight, policy)
     probes = _probe(fleet, tape, t, sight, seen, killed, recall, policy)
     verdicts = judge(fleet, tape, t, policy)
     interventions = interventions or Interventions.none(fleet.size)
-    waking = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle)
+    waking, judgement = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle)
     pad_before = fleet.pad
 
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
@@ -90,7 +95,7 @@ def step(
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
         acted |= False if loans is None else loans.executed[choice.golem]
         gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
-    inference, gas, consumed, acted = _charge(fleet, choice, loans)
+    inference, gas, consumed, acted = _charge(fleet, choice, loans, int(tape.at_us[t]), policy)
     fleet.pad = appraise(pad_before, sight.change, waking.error, waking.threshold, seen.held_share, policy)
     fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), observe.health_now(fleet, tape.pool_tick[t])
     fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
@@ -102,6 +107,8 @@ def step(
 
     _put_senses(out, at, sight, seen, probes, verdicts)
     out.put(at, **vars(waking))
+    if judgement is not None:
+        out.put(at, **{f"attention_{name}": value for name, value in vars(judgement).items()})
     _put_choice(out, at, choice, loans, fleet.size)
     out.put(at, inference=inference, gas=gas, consumed=consumed)
     _put_life(out, at, fleet, pad_before, life)
@@ -127,8 +134,11 @@ class Waking:
 def _wake(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, interventions: Interventions, policy: Policy,
     oracle: bool,
-) -> Waking:  # fmt: skip
-    """Compute the surprise and apply the gate. Follow-ups stay pending until the golem deliberates."""
+) -> tuple[Waking, gate.Attention | None]:  # fmt: skip
+    """Compute the surprise, apply the gate, and attention to ticks at T1; None if there are none.
+
+    Follow-ups stay pending up to the golem's next deliberation; attention does not pass over them.
+    """
     steer = interventions.steer
     fleet.follow_ups += interventions.follow_up
     regime_changed = (fleet.tick > 1) & bool(t > 0 and tape.regime[t] != tape.regime[t - 1])
@@ -145,12 +155,14 @@ def _wake(
     threshold = gate.adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     imminent = gate.transition_imminent(fleet.composite, policy)
     tier, forced = gate.gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
-    unforced_t1 = (tier == 1) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
+    unforced_t1 = fleet.alive & (tier == 1) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
+    judgement = None
     if unforced_t1.any():
-        tier[unforced_t1 & gate.ignored(fleet, int(tape.regime[t]), sight, policy)] = 0
+        judgement = gate.attention(fleet, int(tape.regime[t]), sight, unforced_t1, policy)
+        tier[judgement.suppressed] = TIERS.index("suppress")
     tier[~fleet.alive] = 0
-    fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
-    return Waking(steer, follow_ups, error, sources, threshold, tier, forced)
+    fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
+    return Waking(steer, follow_ups, error, sources, threshold, tier, forced), judgement
 
 
 def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:
@@ -171,7 +183,7 @@ def _probe(
         liquidity_change=tape.liquidity_change[t],
         health_factor=sight.health,
         gas_hour_ratio=tape.gas_hour_ratio[t],
-        credit_share=fleet.credits / fleet.first_credits,
+        credit_share=(fleet.partitions / np.maximum(fleet.allotted, 1)).min(axis=0),
         rsi=tape.rsi[t],
         macd=tape.macd[t],
         nav_drawdown=np.maximum(sight.drawdown, 0.0),
@@ -184,8 +196,8 @@ def _probe(
     )
 
 
-def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Int64Array:
-    """Charge inference and gas to the credits, down to zero; a golem without credits dies.
+def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None, at_us: int, policy: Policy) -> Int64Array:
+    """Charge inference to the credits, down to zero; a golem without credits dies. Gas was paid when it was sent.
 
     Returns
     -------
@@ -199,8 +211,9 @@ def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Int6
         if loans is not None:
             gas += loans.gas
             acted |= loans.action > 0
-        consumed[:] = np.minimum(inference + gas, fleet.credits)
-        fleet.credits = fleet.credits - consumed
+        fleet.partitions, paid = pay_inference(fleet.partitions, inference, policy)
+        note_payment(fleet, INFERENCE, np.arange(fleet.size), paid, at_us)
+        consumed[:] = paid + gas
     return bill
 
 

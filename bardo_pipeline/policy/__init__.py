@@ -14,6 +14,7 @@ from bardo_pipeline.policy.agent import (
     AnomalyPolicy,
     CagePolicy,
     CostPolicy,
+    CreditPolicy,
     DyingPolicy,
     GatePolicy,
     LendingPolicy,
@@ -73,6 +74,7 @@ class Policy(Frozen):
     gate: GatePolicy = GatePolicy()
     cost: CostPolicy = CostPolicy()
     cage: CagePolicy = CagePolicy()
+    credit: CreditPolicy = CreditPolicy()
     affect: AffectPolicy = AffectPolicy()
     anomaly: AnomalyPolicy = AnomalyPolicy()
     prediction: PredictionPolicy = PredictionPolicy()

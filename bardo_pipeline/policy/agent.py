@@ -80,6 +80,7 @@ class GatePolicy(Frozen):
     threshold_min: Unit = setting(0.05, "HB S5")
     threshold_max: Unit = setting(0.8, "HB S5")
     deliberate_ratio: Positive = setting(2.0, "T2 from this multiple of the threshold (HB S5)")
+    attention_after_ticks: Count = setting(100, "ticks of the fixed gate before attention acts (HB S5: about 100)")
     attention_prior_weight: Positive = setting(
         50.0, "prior count of useful deliberations per situation, as the prior of fitness (ours)"
     )
@@ -117,7 +118,19 @@ class CagePolicy(Frozen):
     pool_share_max: Unit = setting(0.05, "largest share of a pool's active liquidity")
     slippage_max: Unit = setting(0.01, "largest slippage as a share of the swapped value (KAT)")
     gas_share_max: Unit = setting(0.005, "gas of one action as a share of the position's value (ours)")
-    gas_credit_share_max: Unit = setting(0.25, "gas of one action as a share of available credits (HB S10)")
+
+
+class CreditPolicy(Frozen):
+    """Credit partitions and the gas gate over them (HB S9, S10, S15)."""
+
+    gas_share: Unit = setting(
+        0.4, "share of the credits in the gas partition, the rest is for inference (ours; 29 to 40 % is spent on gas)"
+    )
+    hourly_multiple: Positive = setting(2.0, "gas of one action over the partition's average hourly cost (HB S10)")
+    hourly_half_life_hours: Positive = setting(24.0, "half-life of a partition's payments in its average (ours)")
+    hourly_prior_weight: Positive = setting(
+        1.0, "hours that the average counts before any payment, each with one usual act at the hour's mean gas (ours)"
+    )
 
 
 class AffectPolicy(Frozen):

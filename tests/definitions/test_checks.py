@@ -12,6 +12,7 @@ from assets.checks import (
     every_candidate_passed,
     no_cycle_waits_behind_a_gap,
     playbook_versions_have_no_hole,
+    reasons_match_their_records,
     some_proposition_has_its_quorum,
 )
 from assets.resources import LazyStores
@@ -37,6 +38,24 @@ def test_the_gap_check_names_missing_ticks(small_home: Path, tmp_path: Path) -> 
     check = no_cycle_waits_behind_a_gap(home)
     assert (check.passed, check.severity) == (False, WARN)
     assert f"| {golem} | 60 | 61 |" in check.metadata["gaps"].value
+
+
+@pytest.mark.row("HB-4")
+def test_the_reason_check_names_records_that_contradict_themselves(small_home: Path, tmp_path: Path) -> None:
+    known = LazyStores(small_home)
+    assert reasons_match_their_records(known).passed
+    golem = known.stores.log.heads()["golem_id"][0].as_py()
+    records = known.stores.log.read_cycles(RECORD_SCHEMA.names, golems=[golem]).cast(RECORD_SCHEMA).slice(0, 40)
+    place = RECORD_SCHEMA.get_field_index("deliberation_threshold")
+    lowered = records.set_column(place, RECORD_SCHEMA.field(place), pa.array([0.0] * len(records)))
+    home = LazyStores(tmp_path / "home")
+    Home.create(home.root, Policy(), NOW)
+    home.stores.log.append(lowered, writer="w", segment=1, recorded_at=NOW)
+    check = reasons_match_their_records(home)
+    assert (check.passed, check.severity) == (False, WARN)
+    assert check.metadata["record_count"].value == 40
+    assert f"| {golem} | " in check.metadata["contradictions"].value
+    assert "against threshold 0.0" in check.metadata["contradictions"].value
 
 
 def test_the_confidence_check_counts_values_above_1(copied_home: Path) -> None:

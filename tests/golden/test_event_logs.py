@@ -18,6 +18,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.quality.reason_checks import contradictions
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.support.drawn_records import records
@@ -81,6 +82,19 @@ def test_an_old_log_accepts_records_of_the_current_schema(written: tuple[Path, d
     with EventLog(Home.open(root), Policy()) as log:
         assert len(log.read_cycles()) == len(expected["cycles"]) + 1
         assert log.read_cycles(golems=["golem-0000"])["tick"].to_pylist().count(9) == 1
+
+
+@pytest.mark.row("HB-4", "EV-2")
+def test_a_tick_that_attention_passed_over_before_version_4_keeps_its_tier_and_reason(tmp_path: Path) -> None:
+    shutil.copytree(LOGS / "v3", tmp_path / "home")
+    with EventLog(Home.open(tmp_path / "home")) as log:
+        rows = upcast(log.read_cycles(RECORD_SCHEMA.names), RECORD_SCHEMA).to_pylist()
+    over = [r for r in rows if r["golem_id"].startswith("g-") and r["prediction_error"] >= r["deliberation_threshold"]]
+    assert [(r["schema_version"], r["tier"], r["forced_by"], r["gating_reason"]) for r in over] == [
+        (3, "T0", None, "T0: surprise 0.4000 is below the threshold 0.3494")
+    ]
+    assert {r[name] for r in over for name in ("attention", "credit_partitions")} == {None}
+    assert contradictions(pa.Table.from_pylist(over, RECORD_SCHEMA)) == []
 
 
 def test_rows_of_an_unknown_version_are_refused() -> None:

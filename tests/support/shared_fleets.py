@@ -23,6 +23,12 @@ def cage(**limits: float) -> Policy:
     return policy.model_copy(update={"cage": policy.cage.model_copy(update=limits)})
 
 
+def credit(**rules: float) -> Policy:
+    """The policy with other rules of the credit partitions."""
+    policy = Policy()
+    return policy.model_copy(update={"credit": policy.credit.model_copy(update=rules)})
+
+
 @cache
 def crowd() -> Lived:
     """Five lines of three generations on a lively market, steered at times: the births of heirs fall into the run."""
@@ -49,7 +55,7 @@ def heirs() -> Lived:
     calls = iter(range(10**6))
     return live(
         lively_market(900), lineages=range(4), founding=LONG, steers=STEERS, inherited=known(),
-        killed=lambda: next(calls) % 97 == 5, policy=cage(slippage_max=0.0009, gas_credit_share_max=0.02),
+        killed=lambda: next(calls) % 97 == 5, policy=cage(slippage_max=0.0009),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from bardo_pipeline.events.life.events import Traits
 from bardo_pipeline.heartbeat.decide import COLLECT, ENTER, EXECUTED, HOLD, Choice, choose
 from bardo_pipeline.heartbeat.defi.rebalance import ACT, judge, try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet, born
+from bardo_pipeline.heartbeat.gas_gate import age_payments
 from bardo_pipeline.heartbeat.observe import Sight, observe
 from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
 from bardo_pipeline.market.tick_series import Tape, tape_of
@@ -40,6 +41,7 @@ def think(fleet: Fleet, tape: Tape, t: int, policy: Policy = POLICY) -> tuple[Ch
     """Run one tick in which every golem deliberates at T1."""
     fleet.tick += 1
     sight = observe(fleet, tape, t, policy)
+    age_payments(fleet, tape, t, policy)
     recall = nothing_known(fleet.size, EntryNames())
     choice = choose(fleet, tape, t, sight, np.ones(fleet.size, np.int64), recall, policy)
     assert choice is not None
@@ -81,7 +83,7 @@ def test_collecting_fees_does_not_change_the_drawdown(fees: float) -> None:
     choice, sight = think(fleet, tape, 1)
     assert choice.action.tolist() == [COLLECT]
     assert choice.status.tolist() == [EXECUTED]
-    collected = fleet.credits - credits
+    collected = fleet.credits - credits + choice.gas_micros
     assert collected.tolist() == (fleet.earned - earned).tolist()
     assert collected[0] >= fees
     after = observe(fleet, tape, 2, POLICY)

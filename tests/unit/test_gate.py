@@ -12,6 +12,7 @@ from bardo_pipeline.heartbeat.gate import (
     SOURCES,
     STEER,
     UNFORCED,
+    Attention,
     adaptive_threshold,
     gate,
     gating_reasons,
@@ -189,21 +190,24 @@ def test_the_terminal_phase_is_imminent_within_a_margin_above_its_bound_only() -
 
 @pytest.mark.row("HB-4")
 def test_a_gating_reason_contains_tier_force_and_surprise() -> None:
-    surprise = np.array([0.1, 0.41, 0.71, 0.1, 0.5, 0.8, 0.1])
+    surprise = np.array([0.1, 0.41, 0.71, 0.1, 0.5, 0.8, 0.45])
     tier = np.array([0, 1, 2, 2, 2, 2, 3], dtype=np.int8)
     forced = np.array([UNFORCED, UNFORCED, UNFORCED, STEER, PHASE_TRANSITION, BIRTH, UNFORCED], dtype=np.int8)
-    assert gating_reasons(surprise, np.full(7, 0.3036), tier, forced).to_pylist() == [
+    figures = (np.full(7, value) for value in (41.3, 35.2, 0.3855, 0.21))
+    judgement = Attention(np.arange(7) == 6, *figures)
+    assert gating_reasons(surprise, np.full(7, 0.3036), tier, forced, POLICY, judgement).to_pylist() == [
         "T0: surprise 0.1000 is below the threshold 0.3036",
         "T1: surprise 0.4100 reaches the threshold 0.3036",
-        "T2: surprise 0.7100 is far over the threshold 0.3036",
+        "T2: surprise 0.7100 reaches 2 times the threshold 0.3036",
         "T2: the owner steers; surprise 0.1000 is below the threshold 0.3036",
         "T2: the terminal phase is near; surprise 0.5000 reaches the threshold 0.3036",
         "T2: first tick of a life; surprise 0.8000 reaches the threshold 0.3036",
-        "suppress: surprise 0.1000 was suppressed, threshold 0.3036",
+        "suppress: surprise 0.4500 reaches the threshold 0.3036; attention passes over it: 35.20 of 41.30 thoughts "
+        "here led to no action, draw 0.2100 is below the chance 0.3855",
     ]
 
 
 def test_gating_reasons_of_no_ticks_are_empty() -> None:
     empty = np.zeros(0)
     codes = np.zeros(0, dtype=np.int8)
-    assert gating_reasons(empty, empty, codes, codes).to_pylist() == []
+    assert gating_reasons(empty, empty, codes, codes, POLICY).to_pylist() == []

@@ -140,9 +140,19 @@ def test_the_health_guard_repays_up_to_its_target_out_of_the_position() -> None:
 @pytest.mark.parametrize(
     ("market", "ratio", "status", "reason"),
     [
-        ({}, 0.8, "blocked", "policy cage: debt above its share of the collateral"),
-        ({"rate": 0.4}, 0.5, "blocked", "policy cage: the borrow rate above the limit"),
-        ({"gas_gwei": 3_000.0}, 0.5, "deferred", "gas gate: gas above its share of the position's value"),
+        ({}, 0.8, "blocked", "policy cage: debt of 800000 ppm of the collateral is above the limit of 750000 ppm"),
+        (
+            {"rate": 0.4},
+            0.5,
+            "blocked",
+            "policy cage: a yearly borrow rate of 400000 ppm is above the limit of 250000 ppm",
+        ),
+        (
+            {"gas_gwei": 3_000.0},
+            0.5,
+            "deferred",
+            "policy cage: gas of 1014000 micro-dollars is above the position's limit of 100000 micro-dollars",
+        ),
         ({"protocol": "sushiswap"}, 0.5, "blocked", "policy cage: this protocol may not be touched"),
     ],
 )
@@ -158,7 +168,8 @@ def test_a_forbidden_loan_is_not_taken_and_the_record_names_the_reason(
 def test_a_repayment_that_costs_more_gas_than_a_liquidation_is_deferred() -> None:
     gas = [30.0] * 10 + [20_000.0] * 30
     acts = done(crash(0.75, FALLEN, gas_gwei=gas))
-    assert ("repay", "deferred", "gas gate: gas above what a liquidation would take") in {act[1:] for act in acts}
+    reason = "gas gate: gas of 6240000 micro-dollars is above what a liquidation would take, 375000 micro-dollars"
+    assert ("repay", "deferred", reason) in {act[1:] for act in acts}
     assert ("repay", "executed") not in {act[1:3] for act in acts}
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -333,6 +333,30 @@ class Sealed(Part):
     ciphertext: Annotated[str, Field(min_length=1, max_length=2**20)]
 
 
+class Attention(Part):
+    """Figures by which attention judged a tick at T1; null if it judged none.
+
+    thoughts, vain_thoughts: discounted deliberations in this situation (regime and anomaly band), and those without an
+    executed action. The tick is suppressed if draw < chance.
+    """
+
+    thoughts: Amount
+    vain_thoughts: Amount
+    chance: Unit
+    draw: Unit
+
+
+class CreditPartitions(Part):
+    """The credit partitions before the actions of this tick: what birth allotted, balance, average hourly cost."""
+
+    inference_allotted_micros: Spent
+    inference_available_micros: Spent
+    inference_hourly_micros: Spent
+    gas_allotted_micros: Spent
+    gas_available_micros: Spent
+    gas_hourly_micros: Spent
+
+
 class DecisionCycleRecord(Part):
     """One heartbeat of a golem. dream_tag: reason to replay its episode in a dream soon (TOOLS); usually null."""
 
@@ -384,3 +408,5 @@ class DecisionCycleRecord(Part):
     pipeline: Pipeline | None = None
     sealed: Sealed | None = None
     dream_tag: Name | None = None
+    attention: Attention | None = None
+    credit_partitions: CreditPartitions | None = None

@@ -26,13 +26,15 @@ LOAN_ACTIONS = (None, "borrow", "repay", "liquidated")
 class LoanActs:
     """Loan actions of this tick, [golems], at most one each; money in micro-dollars.
 
-    action: NOTHING, BORROW, REPAY or LIQUIDATED (by the protocol). value: moved amount. loss: slippage or liquidation
-    bonus.
+    action: NOTHING, BORROW, REPAY or LIQUIDATED (by the protocol). why: the refusal, with its two numbers.
+    value: moved amount. loss: slippage or liquidation bonus.
     """
 
     action: Int64Array
     status: Int64Array
     why: Int64Array
+    why_size: Int64Array
+    why_limit: Int64Array
     gas: Int64Array
     slip_ppm: Int64Array
     expected_slip_ppm: Int64Array
@@ -42,7 +44,7 @@ class LoanActs:
     @classmethod
     def none(cls, golems: int) -> LoanActs:
         """Return no actions."""
-        return cls(*(np.zeros(golems, np.int64) for _ in range(8)))
+        return cls(*(np.zeros(golems, np.int64) for _ in range(10)))
 
     @property
     def executed(self) -> BoolArray:

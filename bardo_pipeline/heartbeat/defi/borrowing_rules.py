@@ -10,29 +10,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
-from bardo_pipeline.heartbeat import decide
-from bardo_pipeline.heartbeat.decide import BLOCKED, DEFERRED, REVERTED, WHY
+from bardo_pipeline.arrays import Float64Array, Int8Array, Int64Array
+from bardo_pipeline.heartbeat import refusals
+from bardo_pipeline.heartbeat.decide import BLOCKED, DEFERRED, REVERTED
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, NOTHING, REPAY, LoanActs, loan_term, revalue, share_values
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, slips
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
+from bardo_pipeline.heartbeat.refusals import Stop
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import token1_share, worth
 from bardo_pipeline.mortality.random_streams import STREAM_LOAN, uniform
 from bardo_pipeline.policy import Policy
 
-WHY_RATIO, WHY_RATE, WHY_DEAR = range(len(WHY), len(WHY) + 3)
-LOAN_WHY = (
-    *WHY,
-    "policy cage: debt above its share of the collateral",
-    "policy cage: the borrow rate above the limit",
-    "gas gate: gas above what a liquidation would take",
-)
 QUOTE, BASE = ASSETS.index("USDC"), ASSETS.index("WETH")
-
-Stop = tuple[BoolArray, int, int]
-"""(golems it stops, status, reason)."""
 
 
 def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
@@ -48,14 +40,16 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
     supplied = np.floor(fleet.idle[acting] * rules.collateral_share)
     owed = supplied * ratio
     swap = np.where(asset == BASE, supplied, owed)  # one side is not the idle money's token
-    gas = gas_micros(tape, t, rules.borrow_gas_units)
+    gas = np.full(len(acting), gas_micros(tape, t, rules.borrow_gas_units)).astype(np.int64)
     assert tape.reserves is not None, "a golem that acts on a loan is in a market with reserves"
-    beyond = ratio > np.minimum(loan_term("loan_to_value", asset, rules), rules.ratio_max)
+    ratio_max = np.minimum(loan_term("loan_to_value", asset, rules), rules.ratio_max)
+    rate, rate_max = tape.reserves.borrow_rate[1 - asset, t], np.full(len(acting), rules.rate_max)
+    value_limit = np.floor(policy.cage.gas_share_max * supplied).astype(np.int64)
     stops: tuple[Stop, ...] = (
-        (beyond, BLOCKED, WHY_RATIO),
-        (tape.reserves.borrow_rate[1 - asset, t] > rules.rate_max, BLOCKED, WHY_RATE),
-        (gas > policy.cage.gas_share_max * supplied, DEFERRED, decide.WHY_GAS_VALUE),
-        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, decide.WHY_GAS_CREDIT),
+        (ratio > ratio_max, BLOCKED, refusals.DEBT_RATIO, _ppm(ratio), _ppm(ratio_max)),
+        (rate > rate_max, BLOCKED, refusals.BORROW_RATE, _ppm(rate), _ppm(rate_max)),
+        (gas > value_limit, DEFERRED, refusals.VALUE_SHARE, gas, value_limit),
+        *((mask, DEFERRED, why, gas, limit) for mask, why, limit in gas_stops(fleet, acting, gas, policy)),
     )
     _send(fleet, tape, t, acting, acts, BORROW, swap, supplied, gas, stops, tier, policy)
     done = acts.executed[acting]
@@ -90,10 +84,11 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanAc
     taken = np.minimum(wanted - cash, held)
     base = taken * token1_share(fleet.root_lower[acting], fleet.root_upper[acting], root)
     swap = np.where(asset == BASE, base, taken - base + cash)
-    gas = gas_micros(tape, t, rules.repay_gas_units)
+    gas = np.full(len(acting), gas_micros(tape, t, rules.repay_gas_units)).astype(np.int64)
+    bonus = np.floor(debt * rules.close_factor * loan_term("bonus", asset, rules)).astype(np.int64)
     stops: tuple[Stop, ...] = (
-        (gas > debt * rules.close_factor * loan_term("bonus", asset, rules), DEFERRED, WHY_DEAR),
-        (gas > policy.cage.gas_credit_share_max * fleet.credits[acting], DEFERRED, decide.WHY_GAS_CREDIT),
+        (gas > bonus, DEFERRED, refusals.GAS_OVER_BONUS, gas, bonus),
+        *((mask, DEFERRED, why, gas, limit) for mask, why, limit in gas_stops(fleet, acting, gas, policy)),
     )
     _send(fleet, tape, t, acting, acts, REPAY, swap, cash + taken, gas, stops, tier, policy)
     done = acts.executed[acting]
@@ -109,7 +104,7 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanAc
 
 def _send(
     fleet: Fleet, tape: Tape, t: int, acting: Int64Array, acts: LoanActs, action: int, swap: Float64Array,
-    value: Float64Array, gas: Float64Array, stops: tuple[Stop, ...], tier: Int8Array, policy: Policy,
+    value: Float64Array, gas: Int64Array, stops: tuple[Stop, ...], tier: Int8Array, policy: Policy,
 ) -> None:  # fmt: skip
     """Simulate (T2), validate and apply the slippage on inclusion; write the result into `acts`.
 
@@ -119,16 +114,24 @@ def _send(
     expected = slips(tape, t, swap, MEDIAN_LUCK)
     slip = slips(tape, t, swap, uniform(fleet.seed[acting], fleet.tick[acting], STREAM_LOAN))
     foreign = np.full(len(acting), tape.market.protocol not in policy.cage.protocols)
-    simulated = ((tier[acting] == 2) & (expected > limit), BLOCKED, decide.WHY_SIMULATED)
-    status, why = np.zeros(len(acting), np.int64), np.full(len(acting), decide.WHY_NONE)
-    for mask, state, reason in (
-        (foreign, BLOCKED, decide.WHY_PROTOCOL), simulated, *stops, (slip > limit, REVERTED, decide.WHY_SLIPPED),
+    nothing, limits = np.zeros(len(acting), np.int64), np.full(len(acting), limit)
+    simulated = ((tier[acting] == 2) & (expected > limit), BLOCKED, refusals.SIMULATION, expected, limits)
+    status, why, why_size, why_limit = np.zeros((4, len(acting)), np.int64)
+    protocol: Stop = (foreign, BLOCKED, refusals.PROTOCOL, nothing, nothing)
+    for mask, state, reason, size, most in (
+        protocol, simulated, *stops, (slip > limit, REVERTED, refusals.SLIPPAGE, slip, limits),
     ):  # fmt: skip
-        hit = mask & (why == decide.WHY_NONE)
-        status[hit], why[hit] = state, reason
+        hit = mask & (why == refusals.NO_REFUSAL)
+        status[hit], why[hit], why_size[hit], why_limit[hit] = state, reason, size[hit], most[hit]
     acts.action[acting], acts.status[acting], acts.why[acting] = action, status, why
-    executed, sent = why == decide.WHY_NONE, (why == decide.WHY_NONE) | (why == decide.WHY_SLIPPED)
+    acts.why_size[acting], acts.why_limit[acting] = why_size, why_limit
+    executed, sent = why == refusals.NO_REFUSAL, (why == refusals.NO_REFUSAL) | (why == refusals.SLIPPAGE)
     acts.gas[acting] = np.where(sent, gas, 0)
+    pay_gas(fleet, acting, acts.gas[acting], int(tape.at_us[t]))
     acts.slip_ppm[acting], acts.expected_slip_ppm[acting] = np.where(executed, slip, 0), expected
     acts.value[acting] = np.rint(value).astype(np.int64)
     acts.loss[acting] = np.where(executed, np.rint(swap).astype(np.int64) * slip // 1_000_000, 0)
+
+
+def _ppm(share: Float64Array) -> Int64Array:
+    return np.rint(share * 1e6).astype(np.int64)

@@ -5,21 +5,23 @@ Rows are sorted by golem, then by tick, because readers read the ticks of one go
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.arrays import Float64Array
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
-from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, gating_reasons
+from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, Attention, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, lists_of, record_type
 from bardo_pipeline.heartbeat.records.loan_fields import loan_positions, with_loan_acts
 from bardo_pipeline.heartbeat.records.thought_fields import thought
 from bardo_pipeline.mortality.affect import emotion_codes
+from bardo_pipeline.mortality.credit_partitions import GAS, INFERENCE
 from bardo_pipeline.mortality.vitality import phase_codes
 
 SEVERITIES = ("none", "low", "high")
@@ -35,6 +37,7 @@ def records_of(chunk: Chunk) -> pa.Table:
     """Build the chunk's records: RECORD_SCHEMA, one row per tick of a living golem."""
     rows = Rows(chunk)
     tape, t = chunk.tape, rows.t
+    judgement = _judgement(rows)
     parts: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "golem_id": rows.golem_ids,
@@ -56,7 +59,11 @@ def records_of(chunk: Chunk) -> pa.Table:
         "deliberation_threshold": rows["threshold"],
         "tier": arrow.text_of(TIERS, rows["tier"]),
         "forced_by": arrow.text_of(FORCES, rows["forced"]),
-        "gating_reason": gating_reasons(rows["error"], rows["threshold"], rows["tier"], rows["forced"]),
+        "gating_reason": gating_reasons(
+            rows["error"], rows["threshold"], rows["tier"], rows["forced"], chunk.policy, judgement
+        ),
+        "attention": _attention(judgement),
+        "credit_partitions": _partitions(rows),
         **with_loan_acts(rows, thought(rows)),
         "resolutions": _resolutions(rows),
         "episodes_written": _episodes(rows),
@@ -79,6 +86,29 @@ def records_of(chunk: Chunk) -> pa.Table:
 def _given(rows: Rows, name: str, values: pa.Array | None) -> pa.Array:
     """Select the rows' lists from `values`, one list per position of the buffer; None: all empty."""
     return arrow.empty_lists(record_type(name), rows.count) if values is None else values.take(pa.array(rows.position))
+
+
+def _judgement(rows: Rows) -> Attention | None:
+    """Return attention's judgement of the rows; None if it judged none in this chunk."""
+    if not rows.has("attention_judged"):
+        return None
+    return Attention(**{f.name: rows[f"attention_{f.name}"] for f in fields(Attention)})
+
+
+def _attention(judgement: Attention | None) -> pa.Array | None:
+    if judgement is None:
+        return None
+    parts = {"thoughts": judgement.thoughts, "vain_thoughts": judgement.vain, "chance": judgement.chance}
+    return arrow.struct(record_type("attention"), parts | {"draw": judgement.draw}, missing=~judgement.judged)
+
+
+def _partitions(rows: Rows) -> dict[str, Int64Array]:
+    columns = {"allotted": rows["allotted"], "available": rows["partitions"], "hourly": rows["hourly"]}
+    return {
+        f"{name}_{column}_micros": values[:, code]
+        for code, name in ((INFERENCE, "inference"), (GAS, "gas"))
+        for column, values in columns.items()
+    }
 
 
 def _pad(values: Float64Array) -> dict[str, Float64Array]:

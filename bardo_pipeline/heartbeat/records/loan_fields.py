@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.heartbeat.decide import EXECUTED, REVERTED, STATUS
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, loan_term
-from bardo_pipeline.heartbeat.defi.borrowing_rules import LOAN_WHY
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, loan_counts, record_type
+from bardo_pipeline.heartbeat.refusals import refusal_texts
 from bardo_pipeline.market.market import ASSETS, LENDER, TICK_MAX
 
 LOAN_TOOLS = (None, f"{LENDER}_borrow", f"{LENDER}_repay", f"{LENDER}_liquidation")
@@ -100,7 +100,7 @@ def _actions(acts: Rows) -> dict[str, pa.Array | Int64Array]:
         "tool_name": arrow.text_of(LOAN_TOOLS, action),
         "permit_id": pc.if_else(pa.array(sent & own), permit, pa.scalar(None, pa.string())),
         "status": arrow.text_of(STATUS, status),
-        "block_reason": arrow.text_of(LOAN_WHY, acts["lent_why"]),
+        "block_reason": refusal_texts(acts["lent_why"], acts["lent_why_size"], acts["lent_why_limit"]),
         "gas_cost_micros": acts["lent_gas"],
         "slippage_ppm": pa.array(acts["lent_slip_ppm"], mask=~(own & (status == EXECUTED))),
         "value_micros": acts["lent_value"],
@@ -136,9 +136,12 @@ def _sentences(sent: Rows, taken: BoolArray) -> tuple[pa.Array, pa.Array]:
     """Return the expected and the actual result of each loan action, one sentence each."""
     act = arrow.text_of(LOAN_ACTIONS, sent["lent_action"])
     planned = arrow.concat_text(act, " slips about ", sent.text("lent_expected_slip_ppm"), " ppm")
-    failed = (sent["lent_status"] == REVERTED).astype(np.int64)
-    words = arrow.text_of((" slipped ", " reverted: slippage above the limit; slipped "), failed)
-    slipped = arrow.concat_text(act, words, sent.text("lent_slip_ppm"), " ppm")
+    failed = sent["lent_status"] == REVERTED
+    reverted = refusal_texts(sent["lent_why"], sent["lent_why_size"], sent["lent_why_limit"])
+    slipped = pc.if_else(
+        pa.array(failed), arrow.concat_text(act, " reverted: ", reverted),
+        arrow.concat_text(act, " slipped ", sent.text("lent_slip_ppm"), " ppm"),
+    )  # fmt: skip
     lost = arrow.concat_text(
         "liquidated: health fell below 1, and the bonus took ", sent.text("lent_loss"), " micro-dollars"
     )

@@ -10,9 +10,22 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.events.record.model import PROBES, REGIMES, TIERS
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
-from bardo_pipeline.heartbeat.decide import ACTIONS, BLOCKED, DEFERRED, EXECUTED, REVERTED, STATUS, WHY
+from bardo_pipeline.heartbeat.decide import (
+    ACTIONS,
+    BLOCKED,
+    DEFERRED,
+    EXECUTED,
+    FALLEN,
+    MOVE,
+    REVERTED,
+    RULES,
+    STATUS,
+    STAY,
+)
+from bardo_pipeline.heartbeat.probes import fixed
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, lists_of, loan_counts, record_type
+from bardo_pipeline.heartbeat.refusals import refusal_texts
 
 TOOLS = (None, "uniswap_v3_rebalance", "uniswap_v3_mint", "uniswap_v3_burn", "uniswap_v3_collect")
 MODELS = (None, "rules-1/fast", "rules-1/full")
@@ -88,16 +101,7 @@ def _deliberation(thinkers: Rows) -> pa.Array:
     calls = type_.field("tool_calls").type
     acts = action[action > 0]
     call = {"tool": arrow.text_of(TOOLS, acts), "action_type": arrow.text_of(ACTIONS, acts)}
-    score, limit = thinkers["score"], thinkers["choice_threshold"]
-    summary = arrow.concat_text(
-        "anomaly ",
-        arrow.percent(score),
-        arrow.text_of((" is below", " reaches"), (score >= limit).astype(np.int64)),
-        " the playbook's ",
-        arrow.percent(limit),
-        "; decision: ",
-        decision,
-    )
+    summary = arrow.concat_text(_rule_texts(thinkers), "; decision: ", decision)
     parts = {
         "model": arrow.text_of(MODELS, thinkers["tier"]),
         "tier": arrow.text_of(TIERS, thinkers["tier"]),
@@ -113,11 +117,28 @@ def _deliberation(thinkers: Rows) -> pa.Array:
     return arrow.struct(type_, parts)
 
 
+def _rule_texts(thinkers: Rows) -> pa.Array:
+    """Return the rule that decided, with its numbers: "anomaly 0.7600 reaches the playbook's 0.7500"."""
+    rule = thinkers["choice_rule"]
+    size, limit = thinkers["choice_rule_size"], thinkers["choice_rule_limit"]
+    shares = pa.array(np.isin(rule, (STAY, MOVE, FALLEN)))
+    numbers = (
+        pc.if_else(shares, fixed(values, 4), pa.array(np.floor(values).astype(np.int64)).cast(pa.string()))
+        for values in (size, limit)
+    )
+    first, second = numbers
+    before, between = (
+        arrow.text_of(tuple(words[i] if len(words) > i else "" for words in RULES), rule) for i in (0, 1)
+    )
+    alone = pa.array(np.isin(rule, [code for code, words in enumerate(RULES) if len(words) == 1]))
+    return pc.if_else(alone, before, arrow.concat_text(before, first, between, second))
+
+
 def _actions(actors: Rows) -> dict[str, pa.Array | Int64Array]:
     action, status, blocker = (actors[f"choice_{name}"] for name in ("action", "status", "blocker"))
     sent = (status == EXECUTED) | (status == REVERTED)
     permit = arrow.concat_text("permit-", actors.golem_ids, "-", actors.text("tick"))
-    reason = arrow.text_of(WHY, actors["choice_why"])
+    reason = refusal_texts(actors["choice_why"], actors["choice_why_size"], actors["choice_why_limit"])
     recall, warned = actors.chunk.recall, blocker >= 0
     if warned.any():
         named = arrow.concat_text(reason, ": ", actors.entry_ids(np.where(warned, recall.code[blocker], -1)))
@@ -142,11 +163,12 @@ def _outcome(thinkers: Rows) -> pa.Array:
     expected = arrow.concat_text(
         arrow.text_of(ACTIONS, action), " slips about ", thinkers.text("choice_expected_slip_ppm"), " ppm"
     )
-    failure = arrow.text_of(("reverted: slippage above the limit; ", ""), executed.astype(np.int64))
+    refusal = refusal_texts(thinkers["choice_why"], thinkers["choice_why_size"], thinkers["choice_why_limit"])
+    slipped = arrow.concat_text("slipped ", thinkers.text("choice_slip_ppm"), " ppm")
     parts = {
         "verified": True,
         "expected": expected,
-        "actual": arrow.concat_text(failure, "slipped ", thinkers.text("choice_slip_ppm"), " ppm"),
+        "actual": pc.coalesce(arrow.concat_text("reverted: ", refusal), slipped),
         "pnl_impact_micros": -(thinkers["choice_gas_micros"] + slippage),
         "ground_truth_source": "trace",
     }

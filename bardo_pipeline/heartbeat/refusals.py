@@ -1,0 +1,62 @@
+"""Why an action did not take place: the rule that decided, with its numbers. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.arrays import BoolArray, Int64Array
+
+(
+    NO_REFUSAL, WARNING, SIMULATION, POOL_SHARE, VALUE_SHARE, GAS_AVAILABLE, GAS_HOURLY, SLIPPAGE, PROTOCOL,
+    LIQUIDATION, DEBT_RATIO, BORROW_RATE, GAS_OVER_BONUS,
+) = range(13)  # fmt: skip
+
+REFUSALS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("a warning stands against acting here",),
+    ("simulation: slippage of ", " ppm is above the limit of ", " ppm"),
+    ("policy cage: ", " ppm of the pool is above the limit of ", " ppm"),
+    ("policy cage: gas of ", " micro-dollars is above the position's limit of ", " micro-dollars"),
+    ("gas gate: gas of ", " micro-dollars is above the partition's available ", " micro-dollars"),
+    ("gas gate: gas of ", " micro-dollars is above the multiple of the average hourly cost, ", " micro-dollars"),
+    ("inclusion: slippage of ", " ppm is above the limit of ", " ppm"),
+    ("policy cage: this protocol may not be touched",),
+    ("its loan is being liquidated",),
+    ("policy cage: debt of ", " ppm of the collateral is above the limit of ", " ppm"),
+    ("policy cage: a yearly borrow rate of ", " ppm is above the limit of ", " ppm"),
+    ("gas gate: gas of ", " micro-dollars is above what a liquidation would take, ", " micro-dollars"),
+)
+"""Words of each reason: around its two numbers, or alone."""
+
+Stop = tuple[BoolArray, int, int, Int64Array, Int64Array]
+"""(stopped golems, status, reason, size, limit)."""
+
+
+def refusal_texts(reason: Int64Array, size: Int64Array, limit: Int64Array) -> pa.Array:
+    """Return one sentence per action, null without a refusal: "simulation: slippage of 950 ppm is above ...".
+
+    Parameters
+    ----------
+    reason : positions in REFUSALS
+    size, limit : the two numbers of the rule
+    """
+    place, parts, done = np.full(len(reason), -1, np.int64), [pa.array([], pa.string())], 0
+    for code in np.unique(reason[reason != NO_REFUSAL]).tolist():
+        rows = np.flatnonzero(reason == code)
+        place[rows] = np.arange(done, done + len(rows))
+        done += len(rows)
+        words = REFUSALS[code]
+        if len(words) == 1:
+            parts.append(pa.repeat(words[0], len(rows)))
+        else:
+            numbers = (pa.array(values[rows].astype(np.int64)).cast(pa.string()) for values in (size, limit))
+            first, second = numbers
+            parts.append(pc.binary_join_element_wise(words[0], first, words[1], second, words[2], ""))
+    return pa.chunked_array(parts).combine_chunks().take(pa.array(place, mask=place < 0))
+
+
+def ppm_of(share: float) -> int:
+    """Return a share in ppm."""
+    return round(share * 1e6)

@@ -1,0 +1,236 @@
+"""Checks of records: each stated reason against the numbers of its own record. Pure.
+
+The rule-based golem states its gate, its playbook rule and its refusals in fixed sentences with numbers (HB-4, HB-15).
+A record contradicts itself if a number differs from the record's, or does not lead to the recorded act. Sentences of
+other runtimes are free texts and are not checked. Records before schema version 4 state less and keep their meaning
+(ADR 66).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+REASON_COLUMNS = (
+    "schema_version", "golem_id", "tick", "observation", "regime", "probe_results", "prediction_error",
+    "deliberation_threshold", "tier", "forced_by", "gating_reason", "attention", "credit_partitions", "deliberation",
+    "actions",
+)  # fmt: skip
+"""Record columns that the checks read."""
+
+FIRST_VERSION = 4
+"""Schema version whose reasons state the rule that decided."""
+
+_ROUNDED = 5.1e-5  # numbers in sentences have four decimals
+_COARSE = 5.1e-3  # or two
+
+_GATE = re.compile(
+    r"(?P<tier>T0|T1|T2|suppress): (?P<force>the owner steers; |the terminal phase is near; |first tick of a life; |"
+    r"the chain took back blocks; )?surprise (?P<surprise>[\d.]+) (?P<verb>is below|reaches|reaches (?P<times>[\d.]+) "
+    r"times) the threshold (?P<threshold>[\d.]+)(?P<attention>; attention passes over it: (?P<vain>[\d.]+) of "
+    r"(?P<thoughts>[\d.]+) thoughts here led to no action, draw (?P<draw>[\d.]+) is below the chance "
+    r"(?P<chance>[\d.]+))?"
+)
+_FORCES = {
+    "the owner steers; ": "steer", "the terminal phase is near; ": "phase_transition",
+    "first tick of a life; ": "birth", "the chain took back blocks; ": "reorg", None: None,
+}  # fmt: skip
+_RULE = re.compile(r"(?P<rule>.*?)(?:; loan .*|; a loan .*)?; decision: (?P<decision>\w+)(?P<loan>; .*)?")
+_RULES = (
+    (re.compile(r"anomaly ([\d.]+) is below the playbook's ([\d.]+)"), "hold"),
+    (re.compile(r"anomaly ([\d.]+) reaches the playbook's ([\d.]+)"), "rebalance"),
+    (re.compile(r"no position in the first tick of a life"), "add_liquidity"),
+    (re.compile(r"no position; tick (\d+) reaches the end of the cool-down, tick (\d+)"), "add_liquidity"),
+    (re.compile(r"drawdown ([\d.]+) reaches the halt at ([\d.]+)"), "remove_liquidity"),
+    (re.compile(r"fees of (\d+) micro-dollars reach the playbook's (\d+)"), "collect_fees"),
+    (re.compile(r"no position; tick (\d+) is before the end of the cool-down, tick (\d+)"), "hold"),
+    (re.compile(r"no position; a volatile regime is not entered"), "hold"),
+)
+_STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL = range(len(_RULES))
+_REFUSALS = (
+    (re.compile(r"a warning stands against acting here: .+"), "blocked"),
+    (re.compile(r"simulation: slippage of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
+    (re.compile(r"policy cage: (\d+) ppm of the pool is above the limit of (\d+) ppm"), "blocked"),
+    (
+        re.compile(r"policy cage: gas of (\d+) micro-dollars is above the position's limit of (\d+) micro-dollars"),
+        "deferred",
+    ),
+    (
+        re.compile(r"gas gate: gas of (\d+) micro-dollars is above the partition's available (\d+) micro-dollars"),
+        "deferred",
+    ),
+    (
+        re.compile(
+            r"gas gate: gas of (\d+) micro-dollars is above the multiple of the average hourly cost, "
+            r"(\d+) micro-dollars"
+        ),
+        "deferred",
+    ),
+    (re.compile(r"inclusion: slippage of (\d+) ppm is above the limit of (\d+) ppm"), "reverted"),
+    (re.compile(r"policy cage: this protocol may not be touched"), "blocked"),
+    (re.compile(r"its loan is being liquidated"), "deferred"),
+    (re.compile(r"policy cage: debt of (\d+) ppm of the collateral is above the limit of (\d+) ppm"), "blocked"),
+    (re.compile(r"policy cage: a yearly borrow rate of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
+    (
+        re.compile(r"gas gate: gas of (\d+) micro-dollars is above what a liquidation would take, (\d+) micro-dollars"),
+        "deferred",
+    ),
+)
+_VALUE_SHARE, _AVAILABLE, _HOURLY = 3, 4, 5
+
+
+def contradictions(records: pa.Table) -> list[dict[str, Any]]:
+    """Return what records state against their own numbers: golem_id, tick, field and problem of each.
+
+    Parameters
+    ----------
+    records : REASON_COLUMNS
+    """
+    found = []
+    for row in records.filter(pc.greater_equal(records["schema_version"], FIRST_VERSION)).to_pylist():
+        for field, problem in (*_gate_problems(row), *_rule_problems(row), *_refusal_problems(row)):
+            found.append({"golem_id": row["golem_id"], "tick": row["tick"], "field": field, "problem": problem})
+    return found
+
+
+def stated_in_rules(records: pa.Table) -> int:
+    """Return the number of records whose gating reason the checks understand."""
+    texts = records.filter(pc.greater_equal(records["schema_version"], FIRST_VERSION))["gating_reason"]
+    return sum(_GATE.fullmatch(text) is not None for text in texts.to_pylist())
+
+
+def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    text, tier, weighed = row["gating_reason"], row["tier"], row["attention"]
+    stated = _GATE.fullmatch(text)
+    if stated is None:
+        return
+    error, threshold = row["prediction_error"], row["deliberation_threshold"]
+    forced = row["forced_by"]
+
+    def wrong(problem: str) -> tuple[str, str]:
+        return "gating_reason", f"{problem}: {text!r}"
+
+    if stated["tier"] != tier:
+        yield wrong(f"the tier is {tier}")
+    if _FORCES[stated["force"]] != forced:
+        yield wrong(f"forced_by is {forced}")
+    for name, value in (("surprise", error), ("threshold", threshold)):
+        if abs(float(stated[name]) - value) > _ROUNDED:
+            yield wrong(f"the {name} is {value}")
+    limit = threshold * float(stated["times"] or 1)
+    if (error >= limit) is (stated["verb"] == "is below"):
+        yield wrong(f"surprise {error} against threshold {threshold}")
+    verbs = {"T0": ("is below",), "T1": ("reaches",), "suppress": ("reaches",)}.get(tier)
+    if forced is None and not (stated["verb"] in verbs if verbs else stated["times"]):
+        yield wrong(f"this does not lead to {tier}")
+    if forced is not None and tier != "T2":
+        yield wrong("a forced tick is not at T2")
+    yield from _attention_problems(row, stated, weighed, wrong)
+
+
+def _attention_problems(
+    row: dict[str, Any], stated: re.Match[str], weighed: Any, wrong: Any
+) -> Iterator[tuple[str, str]]:
+    suppressed = row["tier"] == "suppress"
+    if (stated["attention"] is not None) is not suppressed:
+        yield wrong("attention's figures belong to suppressed ticks, and to these alone")
+    if weighed is None:
+        if suppressed:
+            yield wrong("the record holds no figures of attention")
+        return
+    if (weighed["draw"] < weighed["chance"]) is not suppressed:
+        yield wrong(f"draw {weighed['draw']} against chance {weighed['chance']}")
+    if row["tier"] not in ("T1", "suppress") or row["forced_by"] is not None:
+        yield wrong("attention judges unforced ticks at T1")
+    if suppressed and stated["attention"]:
+        for name, key, within in (
+            ("vain", "vain_thoughts", _COARSE), ("thoughts", "thoughts", _COARSE), ("draw", "draw", _ROUNDED),
+            ("chance", "chance", _ROUNDED),
+        ):  # fmt: skip
+            if abs(float(stated[name]) - weighed[key]) > within:
+                yield wrong(f"{key} is {weighed[key]}")
+
+
+def _rule_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    thought = row["deliberation"]
+    stated = _RULE.fullmatch(thought["reasoning_summary"]) if thought else None
+    if stated is None:
+        return
+    text, rule = thought["reasoning_summary"], stated["rule"]
+    matched = [(code, m, action) for code, (words, action) in enumerate(_RULES) if (m := words.fullmatch(rule))]
+
+    def wrong(problem: str) -> tuple[str, str]:
+        return "deliberation.reasoning_summary", f"{problem}: {text!r}"
+
+    if not matched:
+        yield wrong("no rule of the playbook is stated")
+        return
+    code, numbers, action = matched[0]
+    if stated["decision"] != action or (not stated["loan"] and thought["decision"] != action):
+        yield wrong(f"this rule leads to {action}, the decision is {thought['decision']}")
+    held = any(p["liquidity"] > 0 for p in row["observation"]["positions"])
+    if held is not (code in (_STAY, _MOVE, _FALLEN, _FEES)):
+        yield wrong("a position is open" if held else "no position is open")
+    if code == _BORN and row["tick"] != 1:
+        yield wrong(f"the tick is {row['tick']}")
+    if code == _TURMOIL and row["regime"] != "volatile":
+        yield wrong(f"the regime is {row['regime']}")
+    if len(numbers.groups()) == 2:
+        size, limit = (float(n) for n in numbers.groups())
+        yield from _number_problems(row, code, size, limit, wrong)
+
+
+def _number_problems(
+    row: dict[str, Any], code: int, size: float, limit: float, wrong: Any
+) -> Iterator[tuple[str, str]]:
+    below = code in (_STAY, _COOLING)
+    if (size > limit + 2 * _ROUNDED) if below else (size < limit - 2 * _ROUNDED):
+        yield wrong("the numbers contradict the sentence")
+    drawdown = next((p["value"] for p in row["probe_results"] if p["probe"] == "circuit_breaker"), None)
+    fees = sum(p["fees_owed_micros"] for p in row["observation"]["positions"])
+    recorded = {
+        _STAY: row["observation"]["anomaly_score"], _MOVE: row["observation"]["anomaly_score"], _FALLEN: drawdown,
+        _FEES: fees, _REENTER: row["tick"], _COOLING: row["tick"],
+    }[code]  # fmt: skip
+    if recorded is None or abs(size - recorded) > (1.0 if code == _FEES else _ROUNDED):
+        yield wrong(f"the record has {recorded}")
+
+
+def _refusal_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    spent = 0
+    for action in row["actions"]:
+        text, status = action["block_reason"], action["status"]
+        if (text is None) is not (status == "executed"):
+            yield "actions", f"{action['action_type']} is {status} with the reason {text!r}"
+        if text is not None:
+            yield from (("actions", f"{problem}: {text!r}") for problem in _refusal(row, action, text, spent))
+        spent += action["gas_cost_micros"]
+
+
+def _refusal(row: dict[str, Any], action: dict[str, Any], text: str, spent: int) -> Iterator[str]:
+    matched = [(code, m, status) for code, (words, status) in enumerate(_REFUSALS) if (m := words.fullmatch(text))]
+    if not matched:
+        return
+    code, numbers, status = matched[0]
+    if action["status"] != status:
+        yield f"this rule leads to {status}, the status is {action['status']}"
+    if action["gas_cost_micros"] and status != "reverted":
+        yield "an action that was not sent has a gas cost"
+    if not numbers.groups():
+        return
+    size, limit = (int(n) for n in numbers.groups())
+    if size <= limit:
+        yield "the numbers do not exceed each other"
+    credits = row["credit_partitions"]
+    if code in (_AVAILABLE, _HOURLY) and credits is None:
+        yield "the record holds no credit partitions"
+    elif code == _AVAILABLE and limit != credits["gas_available_micros"] - spent:
+        yield f"the partition has {credits['gas_available_micros'] - spent}"
+    elif code == _HOURLY and limit < credits["gas_hourly_micros"]:
+        yield f"the average hourly cost is {credits['gas_hourly_micros']}"
+    elif code == _VALUE_SHARE and limit > action["value_micros"]:
+        yield f"the value is {action['value_micros']}"
