@@ -20,7 +20,7 @@ export UV_NO_PROGRESS := 1
 # Use this project's environment even inside another active one, and keep compiled modules, which saves start time.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test test-all bench crash fuzz bits ui docs lock clean
+.PHONY: help venv demo test test-all bench crash fuzz bits faults ui docs lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/'
@@ -65,6 +65,9 @@ fuzz: venv  ## 100,000 invalid records: each accepted and read back equal, or in
 
 bits: venv  ## flip 1,000 bits and cut 200 files: every command answers rightly or with a typed error
 	$(BIN)/python -m tests.bits
+
+faults: venv  ## one-line faults in the heartbeat, one by one: each is killed by a test that names its ledger row
+	$(BIN)/python -m tests.faults
 
 ui: venv  ## Dagster's own interface over this project
 	$(BIN)/bardo ui

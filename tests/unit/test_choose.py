@@ -140,6 +140,16 @@ def test_a_decision_is_tried_beside_inaction_but_inaction_not_beside_a_decision(
 
 
 @pytest.mark.row("HB-24")
+def test_decisions_to_hold_are_tried_one_at_a_time_and_an_act_beside_them() -> None:
+    fleet, tape = entered(2)
+    think(fleet, tape, 1)
+    fleet.rebalance_threshold[:, 1] = 0.0
+    think(fleet, tape, 2)
+    assert (fleet.trial_due >= 0).sum(axis=0).tolist() == [1, 2]
+    assert fleet.trial_chosen[:2, 1].tolist() == [False, True]
+
+
+@pytest.mark.row("HB-24")
 def test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions() -> None:
     fleet, tape = entered(2)
     held_back(fleet, tape, 1)

@@ -241,6 +241,16 @@ def test_a_decayed_entry_is_pruned_and_can_be_relearned() -> None:
 
 
 @pytest.mark.row("MEM-5")
+def test_an_entry_with_a_floor_is_not_pruned_by_decay_below_the_limit() -> None:
+    policy = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"prune_confidence": 0.4})})
+    life = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 40]), every=timedelta(hours=12), policy=policy)
+    entry = life.entry(STORM)
+    assert entry["is_anti_knowledge"]
+    assert entry["status"] == "active"
+    assert "pruned" not in [o for _, o, _ in life.decided(STORM)]
+
+
+@pytest.mark.row("MEM-5")
 def test_falsified_anti_knowledge_is_pruned_and_its_opposite_can_be_learned() -> None:
     life = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG, STRONG, STRONG]), every=timedelta(hours=6))
     late = [(c, o) for c, o, _ in life.decided(STORM) if c > 33]

@@ -141,3 +141,15 @@ def test_no_action_passes_the_gas_limit_of_the_cage(action: int) -> None:
     assert choice.action.tolist() == [action]
     assert (choice.status.tolist(), choice.why.tolist()) == ([DEFERRED], [VALUE_SHARE])
     assert choice.why_limit.tolist() == [int(1e-5 * sight.value[0])]
+
+
+@pytest.mark.row("HB-24")
+def test_a_refused_recentring_is_on_trial_as_a_decision_to_hold() -> None:
+    fleet, tape = entered(2)
+    fleet.rebalance_threshold[:] = 0.0
+    fleet.partitions[GAS, 0] = 0
+    choice, sight = think(fleet, tape, 1, cage(gas_share_max=1.0))
+    assert choice.status.tolist() == [DEFERRED, EXECUTED]
+    assert fleet.trial_due[0].tolist() == [2 + POLICY.prediction.check_ticks] * 2
+    assert fleet.trial_chosen[0].tolist() == [False, True]
+    assert fleet.trial_score[0].tolist() == sight.score.tolist()

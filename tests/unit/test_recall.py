@@ -116,7 +116,7 @@ def test_a_golem_without_entries_recalls_nothing() -> None:
         assert (recall.block == -1).all()
 
 
-@pytest.mark.row("HB-28")
+@pytest.mark.row("HB-28", "MEM-9")
 def test_likeness_is_1_only_in_the_same_situation() -> None:
     recall = laid_out(entry(about=about(HERE), anchor_at=DIED))
     whole = {cell for i, cell in enumerate(ALL_CELLS) if recall.likeness[0, i, 0] > 1 - 1e-9}
@@ -126,6 +126,7 @@ def test_likeness_is_1_only_in_the_same_situation() -> None:
         assert recall.likeness[0, i, 0] == pytest.approx(likeness(row, cell))
 
 
+@pytest.mark.row("HB-1")
 def test_a_believed_warning_blocks_only_recentring_in_its_situation() -> None:
     def blocked(**fields: Any) -> set[tuple[str, str, str]]:
         when = fields.pop("about", about(HERE))

@@ -313,19 +313,20 @@ def test_an_imminent_terminal_phase_forces_t2(vitality: float, forced: int) -> N
 @pytest.mark.parametrize("age", [0, 200])
 def test_attention_silences_t1_alone_and_only_after_a_hundred_ticks(age: int) -> None:
     fleet, tape = fleet_of(6), tape_of(lively_market(900), POLICY)
+    near = POLICY.model_copy(update={"gate": POLICY.gate.model_copy(update={"deliberate_ratio": 1.25})})
     fleet.thoughts[:] = fleet.vain[:] = 1e9
     fleet.tick[:] = age
     pending = Interventions(np.zeros(6, bool), np.arange(6) // 3)
-    run = walk(fleet, tape, 380, interventions=dict.fromkeys(range(0, 380, 7), pending))
+    run = walk(fleet, tape, 380, interventions=dict.fromkeys(range(0, 380, 7), pending), policy=near)
     error, threshold, tier = run["error"], run["threshold"], run["tier"]
-    unforced, deep = run["forced"] == UNFORCED, error >= 2 * threshold
+    unforced, deep = (run["forced"] == UNFORCED) & run.state("alive"), error >= 1.25 * threshold
     held = run["open"] & (run["probes"][..., 6] < POLICY.probes.nav_high)
     judged = unforced & (error >= threshold) & ~deep & held & (run.state("tick") + 1 > 100) & (run["follow_ups"] == 0)
     assert (tier[judged] == SUPPRESS).all(), "the chance is almost one"
     assert (tier[~judged] != SUPPRESS).all()
     assert (tier[unforced & deep] == T2).all()
     assert judged.any()
-    assert (unforced & deep & held & (run.state("tick") + 1 > 100)).any()
+    assert (unforced & deep & held & (run.state("tick") + 1 > 100) & (run["follow_ups"] == 0)).sum() > 2
     assert (unforced & (error >= threshold) & ~deep & held & (run["follow_ups"] > 0)).any()
     assert ((run.state("tick") + 1 <= 100).any()) == (age == 0)
 
@@ -358,7 +359,7 @@ def test_a_follow_up_stays_pending_up_to_the_next_deliberation() -> None:
 # predictions (HB-24)
 
 
-@pytest.mark.row("HB-24")
+@pytest.mark.row("HB-24", "MEM-22")
 def test_predictions_are_made_from_this_tick_alone_and_judged_at_the_next() -> None:
     run = lived()
     expected = run.state("expected", after=True)

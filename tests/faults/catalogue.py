@@ -1,0 +1,320 @@
+"""One-line faults in the step, the choice, the gate, the recall and the probes, each with the tests that must kill it.
+
+A fault is an exact old text, which occurs once in its file, and a new text. `make faults` plants them one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WIRING = "tests/unit/test_step_wiring.py"
+GATE = "tests/unit/test_gate.py"
+ATTENTION = "tests/unit/test_attention.py"
+GAS = "tests/unit/test_gas_gate.py"
+REASONS = "tests/property/test_reasons.py"
+PROBES = "tests/unit/test_probes.py"
+RECALL = "tests/unit/test_recall.py"
+CHOOSE = "tests/unit/test_choose.py"
+FLEET = "tests/property/test_fleet.py"
+FORESIGHT = "tests/unit/test_foresight.py"
+LENDING = "tests/unit/test_lending.py"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: ledger row, file below bardo_pipeline, old and new text, and tests (files or ids) that kill it."""
+
+    name: str
+    row: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def wiring(*names: str) -> tuple[str, ...]:
+    """Return ids of tests of a step's wiring."""
+    return tuple(f"{WIRING}::test_{name}" for name in names)
+
+
+_STEP, _GATE, _DECIDE = "heartbeat/step.py", "heartbeat/gate.py", "heartbeat/decide.py"
+_PROBES, _OBSERVE, _RECALL = "heartbeat/probes.py", "heartbeat/observe.py", "heartbeat/recall_table.py"
+_GAS_GATE, _PARTITIONS, _TRIALS = (
+    "heartbeat/gas_gate.py", "mortality/credit_partitions.py", "heartbeat/defi/rebalance.py",
+)  # fmt: skip
+_FORESIGHT = "heartbeat/causal_forecast.py"
+
+MARKET_PROBES = wiring("probes_of_the_market_are_its_changes_since_the_last_tick")
+SOURCES = wiring("each_source_of_surprise_is_fed_by_its_own_observation")
+THRESHOLD = wiring("the_threshold_follows_vitality_arousal_and_confidence_before_the_tick")
+TIER = wiring("the_tier_follows_surprise_unless_a_force_demands_t2")
+SILENCED = wiring("attention_silences_t1_alone_and_only_after_a_hundred_ticks")
+PREDICTED = wiring("predictions_are_made_from_this_tick_alone_and_judged_at_the_next")
+BILLS = wiring("bills_are_paid_by_their_partitions_and_collected_fees_are_split")
+HOURLY = wiring("payments_count_into_the_average_hourly_cost_of_their_partition")
+MOOD = wiring("mood_follows_value_surprise_and_the_share_of_predictions_that_held")
+RANKED = wiring("recalled_entries_are_ranked_by_four_factors_mood_included")
+PRICED = wiring("a_deliberation_costs_its_tokens_at_the_prices_of_its_tier")
+LEFT = wiring("leaving_needs_a_deep_drawdown_and_begins_a_cool_down_without_a_position")
+ENTERED = wiring("a_golem_enters_at_birth_and_later_after_its_cool_down_outside_of_turmoil")
+DEVIATION = wiring("the_deviation_probe_is_the_largest_z_of_the_homeostatic_variables_after_thirty_ticks")
+RATE = (f"{ATTENTION}::test_surprises_are_ignored_at_the_rate_of_fruitless_deliberations",)
+SIMULATES = (f"{FLEET}::test_only_t2_simulates_and_both_t1_and_t2_defer_dear_gas",)
+FORCED = (f"{GATE}::test_a_forced_tick_is_deliberated_at_t2_for_any_surprise",)
+TIERS = (f"{GATE}::test_tiers_begin_at_theta_and_at_twice_theta",)
+WEIGHTS = (f"{GATE}::test_each_source_contributes_its_weight",)
+DEFERS = (f"{GAS}::test_gas_is_deferred_above_the_available_balance_and_above_twice_the_hourly_cost",)
+CAGED = (f"{GAS}::test_no_action_passes_the_gas_limit_of_the_cage",)
+BLOCKS = (f"{RECALL}::test_a_believed_warning_blocks_only_recentring_in_its_situation",)
+BROKEN = (f"{FORESIGHT}::test_a_large_opposite_move_invalidates_the_link_and_raises_the_probe",)
+
+FAULTS = (
+    # the step: probes
+    Fault("drift probe fed zero", "HB-13", _STEP, "drift=seen.drift,", "drift=seen.drift * 0.0,",
+          wiring("the_drift_probe_is_the_mean_relative_error_of_the_predictions_due_now")),
+    Fault("constant gas probe", "HB-13", _STEP, "gas_hour_ratio=tape.gas_hour_ratio[t],", "gas_hour_ratio=1.0,",
+          MARKET_PROBES),
+    Fault("kill switch unwired", "HB-13", _STEP, "kill_switch=killed,", "kill_switch=False,",
+          wiring("the_kill_switch_raises_its_probe_in_exactly_its_ticks")),
+    Fault("causal probe never raised", "MEM-22", _STEP,
+          "causal=recall.foresight.look(tape, t, fleet.foreseen, policy),",
+          "causal=recall.foresight.look(tape, t, fleet.foreseen, policy) * 0.0,",
+          wiring("the_causal_probe_is_raised_for_a_candidate_and_for_a_broken_link_only")),
+    Fault("price probe of the tick before", "HB-13", _STEP, "np.expm1(tape.price_return[t])",
+          "np.expm1(tape.price_return[t - 1])", MARKET_PROBES),
+    Fault("liquidity never changes", "HB-13", _STEP, "liquidity_change=tape.liquidity_change[t],",
+          "liquidity_change=0.0,", MARKET_PROBES),
+    Fault("momentum at rest", "HB-13", _STEP, "rsi=tape.rsi[t],", "rsi=50.0,", MARKET_PROBES),
+    Fault("momentum without MACD", "HB-13", _STEP, "macd=tape.macd[t],", "macd=1.0,", MARKET_PROBES),
+    Fault("health probe of the last tick", "HB-13", _STEP, "health_factor=sight.health,",
+          "health_factor=fleet.health,", wiring("the_health_probe_is_that_of_the_range_at_this_price")),
+    Fault("credit probe of the higher share", "HB-30", _STEP, "np.maximum(fleet.allotted, 1)).min(axis=0)",
+          "np.maximum(fleet.allotted, 1)).max(axis=0)",
+          wiring("the_credit_probe_is_the_lower_share_of_both_partitions")),
+    Fault("no circuit breaker", "HB-13", _STEP, "nav_drawdown=np.maximum(sight.drawdown, 0.0),",
+          "nav_drawdown=np.minimum(sight.drawdown, 0.0),",
+          wiring("the_circuit_breaker_is_the_drawdown_from_the_high_water_mark")),
+    Fault("homeostatic deviation at zero", "HB-13", _STEP, "deviation_sigma=observe.deviation(fleet, policy),",
+          "deviation_sigma=observe.deviation(fleet, policy) * 0.0,", DEVIATION),
+    Fault("homeostatic means unwired", "HB-13", _STEP, "costs = (inference + gas, inference, gas, acted, waking.error)",
+          "costs = (inference + gas, gas, inference, acted, waking.error)", DEVIATION),
+    # the step: surprise and tiers
+    Fault("attention silences T2", "HB-4", _STEP, "fleet.alive & (tier == 1) & (forced == gate.UNFORCED)",
+          "fleet.alive & (tier >= 1) & (forced == gate.UNFORCED)", SILENCED),
+    Fault("attention passes over follow-ups", "HB-4", _STEP,
+          "(forced == gate.UNFORCED) & (fleet.follow_ups == 0)", "(forced == gate.UNFORCED)", SILENCED),
+    Fault("a suppressed tick is written as T0", "HB-4", _STEP, 'tier[judgement.suppressed] = TIERS.index("suppress")',
+          "tier[judgement.suppressed] = 0", (*SILENCED, f"{REASONS}::test_no_record_contradicts_its_reasons")),
+    Fault("an imminent transition forces nothing", "HB-4", _STEP,
+          "imminent = gate.transition_imminent(fleet.composite, policy)",
+          "imminent = gate.transition_imminent(fleet.composite + 9.0, policy)",
+          wiring("an_imminent_terminal_phase_forces_t2")),
+    Fault("a steer forces nothing", "HB-4", _STEP, "threshold, steer, imminent, fleet.tick == 1,",
+          "threshold, steer & False, imminent, fleet.tick == 1,", TIER),
+    Fault("a birth forces nothing", "HB-4", _STEP, "imminent, fleet.tick == 1, policy",
+          "imminent, fleet.tick == 0, policy", TIER),
+    Fault("a reorg forces nothing", "HB-4", _STEP, "policy, interventions.reorg)", "policy, None)", TIER),
+    Fault("confidence not wired into the threshold", "HB-3", _STEP, "fleet.pad[1], fleet.confidence, policy",
+          "fleet.pad[1], fleet.confidence * 0.0, policy", THRESHOLD),
+    Fault("pleasure in place of arousal", "HB-3", _STEP, "fleet.composite, fleet.pad[1],",
+          "fleet.composite, fleet.pad[0],", THRESHOLD),
+    Fault("vitality not wired into the threshold", "HB-3", _STEP, "gate.adaptive_threshold(fleet.composite,",
+          "gate.adaptive_threshold(fleet.composite * 0.0 + 1.0,", THRESHOLD),
+    Fault("health never surprises", "HB-2", _STEP, "health_change = sight.health - fleet.health",
+          "health_change = sight.health - sight.health", SOURCES),
+    Fault("regimes never surprise", "HB-2", _STEP, "regime_changed = (fleet.tick > 1) & bool(",
+          "regime_changed = (fleet.tick < 1) & bool(", SOURCES),
+    Fault("steers do not surprise", "HB-2", _STEP, "pending = fleet.follow_ups + steer", "pending = fleet.follow_ups",
+          SOURCES),
+    Fault("follow-ups are never received", "HB-2", _STEP, "fleet.follow_ups += interventions.follow_up",
+          "fleet.follow_ups += interventions.follow_up * 0", SOURCES),
+    Fault("follow-ups are forgotten", "HB-4", _STEP, "np.where((tier == 1) | (tier == 2), 0, follow_ups)",
+          "np.where(tier >= 0, 0, follow_ups)", wiring("a_follow_up_stays_pending_up_to_the_next_deliberation")),
+    Fault("the dead are woken", "INH-1", _STEP, "    tier[~fleet.alive] = 0\n", "",
+          wiring("the_dead_keep_their_state_and_are_not_woken")),
+    Fault("thoughts are not counted", "HB-9", _STEP,
+          "gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)", "pass",
+          wiring("thoughts_are_counted_by_situation_and_vain_ones_without_an_executed_action")),
+    # the step: predictions, mood, credits
+    Fault("a prediction peeks at the next bar", "HB-24", _STEP, "observe.forecast(fleet, tape, t, fleet.health",
+          "observe.forecast(fleet, tape, min(t + 1, tape.ticks - 1), fleet.health", PREDICTED),
+    Fault("predictions without an oracle", "HB-2", _STEP, "    if oracle:\n        observe.forecast",
+          "    if True:\n        observe.forecast", wiring("a_golem_without_an_oracle_makes_no_prediction")),
+    Fault("inaction is never on trial", "HB-24", _STEP,
+          "    try_inaction(fleet, tape, t, sight, waking.tier, policy)\n", "",
+          wiring("inaction_of_quiet_golems_is_tried")),
+    Fault("hits do not move the mood", "HB-28", _STEP, "waking.threshold, seen.held_share, policy)",
+          "waking.threshold, seen.held_share * 0.0, policy)", MOOD),
+    Fault("surprise does not move the mood", "HB-28", _STEP, "sight.change, waking.error, waking.threshold",
+          "sight.change, waking.threshold, waking.threshold", MOOD),
+    Fault("gains do not move the mood", "HB-28", _STEP, "appraise(pad_before, sight.change,",
+          "appraise(pad_before, sight.change * 0.0,", MOOD),
+    Fault("deliberations are free", "INH-1", _STEP,
+          "inference[choice.golem], gas[choice.golem] = choice.cost_micros, choice.gas_micros",
+          "gas[choice.golem] = choice.gas_micros", BILLS),
+    Fault("gas is left out of the bill", "INH-1", _STEP, "consumed[:] = paid + gas", "consumed[:] = paid", BILLS),
+    Fault("inference has no hourly cost", "HB-30", _STEP,
+          "        note_payment(fleet, INFERENCE, np.arange(fleet.size), paid, at_us)\n", "", HOURLY),
+    Fault("payments never age", "HB-30", _STEP, "    age_payments(fleet, tape, t, policy)\n", "", HOURLY),
+    # the gate
+    Fault("T1 begins above the threshold", "HB-4", _GATE, "tier = (error >= threshold).astype(np.int8)",
+          "tier = (error > threshold).astype(np.int8)", TIERS),
+    Fault("T2 begins at the threshold", "HB-4", _GATE, "tier += error >= threshold * policy.gate.deliberate_ratio",
+          "tier += error >= threshold", TIERS),
+    Fault("a force demands T1 only", "HB-4", _GATE, 'tier[forced != UNFORCED] = TIERS.index("T2")',
+          'tier[forced != UNFORCED] = TIERS.index("T1")',
+          FORCED),
+    Fault("a transition hides a steer", "HB-4", _GATE, "forced = np.where(steer, STEER, forced)",
+          "forced = np.where(steer & ~transition, STEER, forced)",
+          FORCED),
+    Fault("a phase is imminent far above its bound", "HB-4", _GATE,
+          "(composite <= bound + policy.gate.transition_margin)", "(composite <= 2.0 * bound)",
+          (f"{GATE}::test_the_terminal_phase_is_imminent_within_a_margin_above_its_bound_only",)),
+    Fault("small changes of health surprise", "HB-2", _GATE, "change > rules.health_delta_min,", "change > 0.0,",
+          WEIGHTS),
+    Fault("interventions without a limit", "HB-2", _GATE, "np.minimum(intervention_count, rules.intervention_max)",
+          "np.minimum(intervention_count, 99)", WEIGHTS),
+    Fault("calm lowers the threshold", "HB-3", _GATE, "arousal.clip(0.0, 1.0)", "np.abs(arousal)",
+          (f"{GATE}::test_calm_never_lowers_the_threshold",)),
+    Fault("the threshold has no bounds", "HB-3", _GATE,
+          "threshold.clip(rules.threshold_min, rules.threshold_max, out=threshold)", "threshold",
+          (f"{GATE}::test_the_threshold_stays_between_its_bounds",)),
+    Fault("attention from the first tick", "HB-4", _GATE, "fleet.tick > policy.gate.attention_after_ticks",
+          "fleet.tick > 0", (*SILENCED, f"{REASONS}::test_attention_acts_after_a_hundred_ticks_of_the_fixed_gate")),
+    Fault("attention without a position", "HB-9", _GATE, "calm = sight.open & (sight.drawdown",
+          "calm = (sight.drawdown", RATE),
+    Fault("attention in a drawdown", "HB-9", _GATE, "calm = sight.open & (sight.drawdown < policy.probes.nav_high)",
+          "calm = sight.open", RATE),
+    Fault("attention without its prior", "HB-9", _GATE,
+          "chance=vain / (thoughts + policy.gate.attention_prior_weight),", "chance=vain / np.maximum(thoughts, 1.0),",
+          RATE),
+    Fault("fruitful thoughts count as vain", "HB-9", _GATE, "fleet.vain[situation, golem] + ~acted",
+          "fleet.vain[situation, golem] + acted",
+          wiring("thoughts_are_counted_by_situation_and_vain_ones_without_an_executed_action")),
+    Fault("a reason states the other relation", "HB-4", _GATE, "word_codes = (error >= threshold).astype(np.int64)",
+          "word_codes = (error < threshold).astype(np.int64)",
+          (f"{GATE}::test_a_gating_reason_contains_tier_force_and_surprise",)),
+    # the choice
+    Fault("pool-share cage off", "HB-1", _DECIDE, "(mints & (pool_share > cage.pool_share_max), BLOCKED",
+          "(mints & (pool_share > 2.0), BLOCKED", wiring("the_cage_bounds_the_share_of_a_pool")),
+    Fault("gas above its share never deferred", "HB-15", _DECIDE, "(plan.gas > value_limit, DEFERRED",
+          "(plan.gas < 0, DEFERRED", CAGED),
+    Fault("leaving bypasses the cage", "HB-15", _DECIDE, "(plan.gas > value_limit, DEFERRED",
+          "((plan.gas > value_limit) & (choice.action != LEAVE), DEFERRED",
+          CAGED),
+    Fault("leaving bypasses the gas gate", "HB-15", _DECIDE, "*((mask, DEFERRED, why, plan.gas, most)",
+          "*((mask & (choice.action != LEAVE), DEFERRED, why, plan.gas, most)",
+          (f"{GAS}::test_no_action_passes_the_gas_gate_not_even_leaving",)),
+    Fault("T1 simulates too", "HB-1", _DECIDE, "(deep & (plan.expected_slip > limit), BLOCKED",
+          "((plan.expected_slip > limit), BLOCKED", SIMULATES),
+    Fault("no simulation at T2", "HB-1", _DECIDE, "(deep & (plan.expected_slip > limit), BLOCKED",
+          "(deep & (plan.expected_slip < 0), BLOCKED", SIMULATES),
+    Fault("slippage never reverts", "HB-1", _DECIDE, "(plan.slip > limit, REVERTED", "(plan.slip < 0, REVERTED",
+          wiring("a_reverted_swap_costs_gas_and_moves_nothing")),
+    Fault("any protocol may be touched", "HB-1", _DECIDE,
+          "np.full(len(golem), tape.market.protocol not in cage.protocols)", "np.full(len(golem), False)",
+          (f"{FLEET}::test_the_cage_blocks_actions_on_a_protocol_that_is_not_allowed",)),
+    Fault("a warning blocks nothing", "HB-1", _DECIDE, "warned = move & (block >= 0)", "warned = move & (block < -1)",
+          (f"{FLEET}::test_a_warning_of_the_same_situation_blocks_an_action_and_is_named",)),
+    Fault("entering in turmoil", "HB-1", _DECIDE, "enter = ~held & (born | (cool & (regime != VOLATILE)))",
+          "enter = ~held & (born | cool)", ENTERED),
+    Fault("entering during the cool-down", "HB-1", _DECIDE, "cool = tick >= cooldown", "cool = tick >= 0", ENTERED),
+    Fault("no cool-down after leaving", "HB-1", _DECIDE,
+          "fleet.cooldown[out] = fleet.tick[out] + policy.playbook.reentry_ticks", "fleet.cooldown[out] = 0", LEFT),
+    Fault("leaving on any drawdown", "HB-1", _DECIDE,
+          "leave = held & (sight.drawdown[golem] >= policy.probes.nav_high)",
+          "leave = held & (sight.drawdown[golem] >= policy.probes.nav_low)", LEFT),
+    Fault("slippage costs nothing", "HB-1", _DECIDE,
+          "kept = centre.value - plan.swap[executed] * choice.slip_ppm[executed] * 1e-6", "kept = centre.value", LEFT),
+    Fault("fees are collected at once", "HB-1", _DECIDE, "(fleet.fees[golem] >= rules.collect_fees_micros)",
+          "(fleet.fees[golem] >= 0.5 * rules.collect_fees_micros)", wiring("fees_are_collected_from_their_limit_on")),
+    Fault("collected fees are for inference alone", "HB-30", _DECIDE,
+          "fleet.partitions[:, golem] += split(collected, policy)", "fleet.partitions[0, golem] += collected", BILLS),
+    Fault("gas of a stopped action is paid", "HB-15", _DECIDE, "choice.gas_micros = np.where(sent, plan.gas, 0)",
+          "choice.gas_micros = np.where(choice.action != HOLD, plan.gas, 0)",
+          (f"{GAS}::test_no_action_passes_the_gas_gate_not_even_leaving",)),
+    Fault("T2 at the price of T1", "HB-1", _DECIDE, "rate_in = np.where(deep, cost.t2_input_micros_per_token,",
+          "rate_in = np.where(deep, cost.t1_input_micros_per_token,", PRICED),
+    Fault("entries cost no tokens", "HB-1", _DECIDE, "cost.t1_context_tokens) + cost.entry_tokens * entries",
+          "cost.t1_context_tokens) + 0 * entries", PRICED),
+    Fault("certainty ignores the distance", "HB-1", _DECIDE, "np.abs(score - choice.threshold) / rules.sure_distance",
+          "np.abs(score) / rules.sure_distance",
+          wiring("a_decision_is_sure_by_its_distance_from_the_threshold_and_by_past_verdicts")),
+    Fault("a refused action is not on trial", "HB-24", _DECIDE,
+          "np.flatnonzero(sight.open[golem] & (acted | weighed | refused))",
+          "np.flatnonzero(sight.open[golem] & (acted | weighed))",
+          (f"{GAS}::test_a_refused_recentring_is_on_trial_as_a_decision_to_hold",)),
+    # the recall
+    Fault("mood does not bear on the recall", "HB-28", _DECIDE, "importance + weights.affect * affect, 1.0)",
+          "importance, 1.0)", RANKED),
+    Fault("recency does not bear on the recall", "MEM-9", _DECIDE,
+          "score = weights.semantic * likeness + weights.recency * recency", "score = weights.semantic * likeness",
+          RANKED),
+    Fault("the worst entry first", "MEM-9", _DECIDE, "np.argsort(np.where(exists, -score, 1.0)",
+          "np.argsort(np.where(exists, score, 1.0)", RANKED),
+    Fault("entries below the confidence limit are recalled", "MEM-9", _RECALL,
+          "published >= ppm(policy.retrieval.confidence_min)", "published >= 0",
+          (f"{RECALL}::test_an_entry_below_the_retrieval_threshold_is_not_recalled",)),
+    Fault("gas does not bear on likeness", "MEM-9", _RECALL, "+ rules.like_gas * covered", "+ rules.like_gas * 1.0",
+          (f"{RECALL}::test_likeness_is_1_only_in_the_same_situation",)),
+    Fault("warnings block in similar situations", "HB-1", _RECALL, "bars[:, None] & (likeness >= 1.0 - 1e-9)",
+          "bars[:, None] & (likeness >= 0.5)",
+          BLOCKS),
+    Fault("doubtful warnings block", "HB-1", _RECALL, "(confidence >= ppm(policy.playbook.block_confidence_min))",
+          "(confidence >= 0)", BLOCKS),
+    # the probes, and what they look at
+    Fault("anomalies from the low limit on", "HB-13", _PROBES, "self.value * sign > high * sign",
+          "self.value * sign >= high * sign", (f"{PROBES}::test_a_probe_is_raised_only_beyond_its_limit",)),
+    Fault("momentum by RSI alone", "HB-13", _PROBES,
+          "np.minimum(np.abs(rsi - 50.0), np.abs(macd) * policy.probes.macd_points)", "np.abs(rsi - 50.0)",
+          (f"{PROBES}::test_momentum_needs_rsi_and_macd",)),
+    Fault("falls are no moves", "HB-13", _PROBES, "value[0] = np.abs(price_change)", "value[0] = price_change",
+          MARKET_PROBES),
+    Fault("a sane credit balance is an anomaly", "HB-13", _PROBES, "(rules.credit_low, rules.credit_high, -1.0)",
+          "(rules.credit_low, rules.credit_high, 1.0)", (f"{PROBES}::test_quiet_sources_raise_no_probe",)),
+    Fault("a candidate link is an anomaly", "HB-13", _PROBES, "(0.0, LINK_CANDIDATE, 1.0)", "(0.0, 0.0, 1.0)",
+          (f"{PROBES}::test_a_new_link_is_low_and_an_invalidated_link_high",)),
+    Fault("broken links stay whole", "MEM-22", _FORESIGHT, "np.sign(foreseen) == -np.sign(moved)",
+          "np.sign(foreseen) == 2.0", BROKEN),
+    Fault("links do not move the price", "MEM-22", _OBSERVE,
+          "expected[PRICE] *= np.exp(fleet.foreseen * (tape.spread_ppm[t] / 1e6))", "pass", PREDICTED),
+    Fault("every prediction holds", "HB-24", _OBSERVE, "held = resolved & (np.abs(residual) <= fleet.half)",
+          "held = resolved & (np.abs(residual) <= 9.0 * fleet.half)", PREDICTED),
+    Fault("errors are not learned", "HB-24", _OBSERVE,
+          "resolved, memory * fleet.forecast_var + (1.0 - memory) * relative * relative, fleet.forecast_var",
+          "resolved, fleet.forecast_var, fleet.forecast_var", wiring("an_interval_has_the_width_of_past_errors")),
+    # credits
+    Fault("gas above the available balance is sent", "HB-15", _GAS_GATE, "return (gas > available, GAS_AVAILABLE",
+          "return (gas < 0, GAS_AVAILABLE",
+          DEFERS),
+    Fault("dear gas is sent", "HB-15", _GAS_GATE, "(gas > dear, GAS_HOURLY, dear)", "(gas < 0, GAS_HOURLY, dear)",
+          DEFERS),
+    Fault("the inference partition lends for gas", "HB-15", _GAS_GATE,
+          "available = fleet.partitions[partitions.GAS, golem]", "available = fleet.credits[golem]",
+          DEFERS),
+    Fault("every payment is an hour", "HB-30", _GAS_GATE,
+          "fleet.paid_hours[partition, golem] += fleet.paid_hour[partition, golem] != hour",
+          "fleet.paid_hours[partition, golem] += 1",
+          (f"{GAS}::test_the_hourly_cost_is_that_of_hours_with_a_payment_and_begins_with_one_usual_act",)),
+    Fault("usual gas at this tick's price", "HB-30", _GAS_GATE, "gwei = tape.gas_gwei[t] / ratio if ratio > 0.0 else",
+          "gwei = tape.gas_gwei[t] if ratio > 0.0 else", HOURLY),
+    Fault("gas is free", "HB-30", _GAS_GATE, "    fleet.partitions[partitions.GAS, golem] -= gas\n", "",
+          (f"{GAS}::test_gas_reduces_its_partition_at_once",)),
+    Fault("inference runs dry beside a full gas partition", "HB-30", _PARTITIONS,
+          "np.where(paid > balance[INFERENCE], split(total - paid, policy), own)", "np.maximum(own, 0)",
+          (f"{GAS}::test_inference_is_paid_from_its_partition_and_then_both_are_split_anew",)),
+    Fault("a split loses its remainder", "HB-30", _PARTITIONS, "gas = whole * share + rest * share // _PPM",
+          "gas = whole * share",
+          (f"{GAS}::test_credits_are_split_by_the_gas_share_without_a_remainder",)),
+    # trials and pruning
+    Fault("decisions to hold overlap", "HB-24", _TRIALS, "room = free.any(axis=0) & (acted | alone.all(axis=0))",
+          "room = free.any(axis=0)",
+          (f"{CHOOSE}::test_decisions_to_hold_are_tried_one_at_a_time_and_an_act_beside_them",)),
+    Fault("inaction moves the trust in decisions", "HB-24", _TRIALS, "due[slot] & fleet.trial_thought[slot], memory",
+          "due[slot], memory",
+          (f"{CHOOSE}::test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions",)),
+    Fault("floors do not stop pruning", "MEM-5", "curator/passes/promote.py",
+          "pruned = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)",
+          "pruned = now < ppm(policy.curator.prune_confidence)",
+          ("tests/unit/test_curator_passes.py::test_an_entry_with_a_floor_is_not_pruned_by_decay_below_the_limit",)),
+)  # fmt: skip
