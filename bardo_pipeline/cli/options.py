@@ -53,6 +53,15 @@ def format_option(*formats: str, help: str) -> OptionInfo:
 
 Format = Annotated[str, format_option("table", "json", help="Output format: table or json.")]
 
+GasTokenPrice = Annotated[
+    float | None,
+    Option(
+        "--gas-token-price",
+        help="Price of the gas token in dollars, for a recorded market (default: as the pool quotes it, or as recorded"
+        " for the month of the bars).",
+    ),
+]
+
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 Golem = Annotated[str, Argument(help="Golem id.")]
@@ -161,6 +170,15 @@ def moment_of(text: str, option: str) -> datetime:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ConfigError(f"{option} {text!r} is not an ISO 8601 moment: for example 2026-01-02T12:00:00") from None
+
+
+def gas_token_micros(dollars: float | None) -> int | None:
+    """Return --gas-token-price in micro-dollars; None if it is not given. Raises ConfigError below a micro-dollar."""
+    if dollars is None:
+        return None
+    if not 1e-6 <= dollars <= 1e9:
+        raise ConfigError(f"--gas-token-price {dollars} is not a price in dollars: for example 0.65")
+    return round(dollars * 1e6)
 
 
 def bounds_of(text: str | None) -> tuple[int, int]:

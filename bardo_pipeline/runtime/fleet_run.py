@@ -44,6 +44,7 @@ from bardo_pipeline.heartbeat.step import Interventions
 from bardo_pipeline.inheritance.learning_state import attention_of, forecast_variances
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
+from bardo_pipeline.runtime.entry_counts import EntryCounts, count_entries, state_no_entry
 from bardo_pipeline.runtime.in_memory_fleet import Cohort
 from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run_settings import Ending, Heir, Progress, Run
@@ -66,6 +67,7 @@ class FleetRun(Cohort):
         super().__init__(tape_of(run.market, policy), Fleet([], [], policy), policy, context.derivation_id)
         self.context, self.run, self.clock = context, run, clock
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
+        self.entries = EntryCounts()
         self._learned: dict[str, list[dict[str, str]]] = {}
         self._applied_causes: set[str] = set()
         self._waiting = list(run.heirs)
@@ -94,7 +96,8 @@ class FleetRun(Cohort):
             counts = (self.births, self.deaths, self.published, self.refused)
             on_progress(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
         self._commit()
-        return Ending(self.records, self.births, self.deaths, self.published, self.refused)
+        no_entry = state_no_entry(self.entries, self.tape, self.run.founding, self.context.policy)
+        return Ending(self.records, self.births, self.deaths, self.published, self.refused, self.entries, no_entry)
 
     def _commit(self) -> None:
         """Write the curation while holding the derivation lock.
@@ -209,6 +212,7 @@ class FleetRun(Cohort):
             records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock(), simulated=True
         )
         self.records += records.num_rows
+        self.entries += count_entries(records)
         self._curate(records, dead)
         return dead
 

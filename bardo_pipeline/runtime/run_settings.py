@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
+from bardo_pipeline.runtime.entry_counts import EntryCounts
 
 
 class Heir(NamedTuple):
@@ -62,10 +63,21 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ending:
-    """Result of a run."""
+    """Result of a run. no_entry: a statement with figures if no golem could enter the pool, else None."""
 
-    records: int
-    births: int
-    deaths: int
-    published: int
-    refused: int
+    records: int = 0
+    births: int = 0
+    deaths: int = 0
+    published: int = 0
+    refused: int = 0
+    entries: EntryCounts = field(default_factory=EntryCounts)
+    no_entry: str | None = None
+
+    def __add__(self, other: Ending) -> Ending:
+        """Return the result of both passes of a run; a golem that entered in one of them refutes the statement."""
+        entries = self.entries + other.entries
+        no_entry = None if entries.executed else self.no_entry or other.no_entry
+        return Ending(
+            self.records + other.records, self.births + other.births, self.deaths + other.deaths,
+            self.published + other.published, self.refused + other.refused, entries, no_entry,
+        )  # fmt: skip

@@ -92,11 +92,31 @@ def test_the_gas_price_of_the_chain_token_is_a_parameter(folder: Path) -> None:
     assert read_trace(folder, native_usd_micros=7)[0].native_usd_micros == 7
 
 
-@pytest.mark.parametrize(("chain", "expected"), [("ethereum", 2_250_000_000), ("base", 1_000_000_000)])
-def test_each_chain_has_its_own_native_price(tmp_path: Path, chain: str, expected: int) -> None:
+@pytest.mark.parametrize("chain", ["ethereum", "base"])
+def test_ether_as_gas_token_costs_what_the_pool_quotes(tmp_path: Path, chain: str) -> None:
     write(tmp_path / POOL_FILE.replace("polygon", chain), POOL_COLUMNS, pool_rows())
     write(tmp_path / GAS_FILE.replace("polygon", chain), GAS_COLUMNS, gas_rows())
-    assert read_trace(tmp_path)[0].native_usd_micros == expected
+    market, _ = read_trace(tmp_path)
+    assert market.native_usd_micros == round(market.price[0] * 1e6)
+    assert read_trace(tmp_path, native_usd_micros=7)[0].native_usd_micros == 7
+
+
+@pytest.mark.parametrize(("chain", "year"), [("polygon", "2024"), ("gnosis", "2023")])
+def test_a_gas_token_without_a_known_price_is_refused_with_the_option(tmp_path: Path, chain: str, year: str) -> None:
+    rows = [[row[0].replace("2023", year), *row[1:]] for row in pool_rows()]
+    write(tmp_path / POOL_FILE.replace("polygon", chain), POOL_COLUMNS, rows)
+    write(tmp_path / GAS_FILE.replace("polygon", chain), GAS_COLUMNS, gas_rows())
+    message = str(refusal(tmp_path))
+    for part in (POOL_FILE.replace("polygon", chain), f"gas token of {chain}", f"{year}-08-14", "--gas-token-price"):
+        assert part in message
+    assert read_trace(tmp_path, native_usd_micros=7)[0].native_usd_micros == 7
+
+
+def test_a_recorded_price_of_the_gas_token_holds_for_its_month_only(folder: Path) -> None:
+    assert read_trace(folder)[0].native_usd_micros == 650_000
+    rows = [[row[0].replace("-08-14", "-09-01"), *row[1:]] for row in pool_rows()]
+    write(folder / "b" / POOL_FILE.replace("08-14", "09-01"), POOL_COLUMNS, rows)
+    assert "from 2023-08-14 to 2023-09-01" in str(refusal(folder))
 
 
 def test_a_missing_gas_minute_takes_the_last_known_price_or_else_the_first(folder: Path) -> None:

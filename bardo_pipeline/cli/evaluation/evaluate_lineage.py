@@ -13,6 +13,7 @@ from typer import Exit, Option
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.output import eval_report
 from bardo_pipeline.cli.output.tables import print_table, say
+from bardo_pipeline.market.market import Market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
 from bardo_pipeline.runtime.lineage_evaluation import Descent, Graded, grade_lineages, graded, live_recorded
@@ -31,17 +32,20 @@ def lineage(
     ancestors: Annotated[int, Option(min=1, help="Number of ancestor generations.")] = 2,
     steady: Annotated[bool, Option("--steady", help="Keep the market's rules unchanged between generations.")] = False,
     trace: Annotated[Path, Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
+    gas_token_price: opt.GasTokenPrice = None,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/lineage-SEED).")] = None,
     workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Compare heirs with orphans, clones and golems that forget nothing; exit 1 if a bound is missed."""
     policy = Policy()
+    market, why = _recorded_market(trace, opt.gas_token_micros(gas_token_price))
     target = eval_report.make_output_folder(folder or Path("eval") / f"lineage-{seed}")
     descents = [Descent(seed + i, golems, days, judged_days, ancestors, turns=not steady) for i in range(seeds)]
     with eval_report.report_progress(quiet=json) as on_progress:
         report = grade_lineages(descents, policy, lambda share: on_progress("living", share), workers=workers)
-        recorded, why = _recorded(trace, golems, ancestors, policy, lambda share: on_progress("recorded days", share))
+        on_progress("recorded days", 0.0)
+        recorded = None if market is None else graded([live_recorded(market, golems, ancestors, policy)], policy)
     summary = {
         "seed": seed, "markets": len(report.markets), "golems": golems, "days": days, "judged_days": judged_days,
         "ancestors": ancestors, "turns": not steady, "kept": report.kept, **_summary(report),
@@ -53,15 +57,11 @@ def lineage(
         raise Exit(1)
 
 
-def _recorded(
-    trace: Path, golems: int, ancestors: int, policy: Policy, on_progress: Any
-) -> tuple[Graded | None, str | None]:
-    """Evaluate a recorded market, or return why it was skipped. A single market has no bounds."""
+def _recorded_market(trace: Path, gas_token_micros: int | None) -> tuple[Market | None, str | None]:
+    """Return the recorded market, or why its evaluation is skipped. A single market has no bounds."""
     if not trace.is_dir():
         return None, f"{trace} is not a folder; name the recorded market's folder with --trace"
-    on_progress(0.0)
-    market, _ = read_trace(trace)
-    return graded([live_recorded(market, golems, ancestors, policy)], policy), None
+    return read_trace(trace, native_usd_micros=gas_token_micros)[0], None
 
 
 def _rows(report: Graded) -> list[tuple[Any, ...]]:

@@ -46,13 +46,15 @@ def memory(
         str, Option(help="synthetic (known truths) or recorded (graded against the following day).")
     ] = "synthetic",
     trace: Annotated[Path, Option(help="Folder of recorded minute bars for --market recorded.")] = RECORDED,
+    gas_token_price: opt.GasTokenPrice = None,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/memory-SEED).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Run golems through a market with planted truths and grade their entries; exit 1 if a bound is missed."""
     policy = Policy()
     if market == "recorded":
-        _recorded(trace, golems, folder or Path("eval") / "memory-recorded", policy, json=json)
+        gas_token_micros = opt.gas_token_micros(gas_token_price)
+        _recorded(trace, gas_token_micros, golems, folder or Path("eval") / "memory-recorded", policy, json=json)
         return
     if market != "synthetic":
         raise ConfigError(f"--market {market!r} is unknown: use synthetic or recorded")
@@ -67,12 +69,14 @@ def memory(
         raise Exit(1)
 
 
-def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: bool) -> None:
+def _recorded(
+    trace: Path, gas_token_micros: int | None, golems: int, target: Path, policy: Policy, *, json: bool
+) -> None:
     """Measure calibration on a recorded market; print a note if the trace folder is missing."""
     if not trace.is_dir():
         out.print(f"skipped: {trace} is not a folder; name the recorded market's folder with --trace")
         return
-    market, _ = read_trace(trace)
+    market, _ = read_trace(trace, native_usd_micros=gas_token_micros)
     target = eval_report.make_output_folder(target)
     with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_progress:
         result = foretell(Path(home), market, golems, policy=policy, clock=now, on_progress=on_progress)

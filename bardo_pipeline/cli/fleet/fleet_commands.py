@@ -128,6 +128,7 @@ def run(
         ),
     ] = None,
     pool: Annotated[str | None, Option(help="Pool to trade, if the trace folder holds several.")] = None,
+    gas_token_price: opt.GasTokenPrice = None,
     replicants: Annotated[
         int,
         Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis."),
@@ -142,6 +143,7 @@ def run(
         owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
         market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
         config=config, replicants=replicants, loan=loan_of(loan_to_value, collateral),
+        gas_token_micros=opt.gas_token_micros(gas_token_price),
     )  # fmt: skip
     root = root_of(home)
     ending = go(root, settings, clock=now, derive=True, marts=marts)
@@ -156,6 +158,8 @@ def _show_ending(end: Ending) -> None:
         f"[bold]{end.records:,}[/] records; {end.births} golems born, {end.deaths} died, "
         f"{end.published} bundles published{refused}"
     )
+    if end.no_entry:
+        out.print(end.no_entry, highlight=False, soft_wrap=True)
 
 
 def _show_fleet(home: Home) -> None:

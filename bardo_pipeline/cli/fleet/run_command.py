@@ -6,7 +6,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ from bardo_pipeline.storage.warehouse.build import build_warehouse
 SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
 """Start of every synthetic market, fixed so that a seed always gives the same bytes."""
 
-_UNNAMED = ("trace", "kill_switch", "embedder", "config", "loan")
-"""Settings left out of the hash that names a run; `run_name` adds `loan` if there is one."""
+_UNNAMED = ("trace", "kill_switch", "embedder", "config", "loan", "gas_token_micros")
+"""Settings left out of the hash that names a run: `run_name` adds `loan` if there is one, the market its prices."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,6 +62,7 @@ class RunSettings:
     budget_micros: int = 50_000_000
     trace: Path | None = None
     pool: str | None = None
+    gas_token_micros: int | None = None
     market: str = "synthetic"
     steers: tuple[str, ...] = ()
     kill_switch: Path | None = None
@@ -132,7 +133,7 @@ def _succession(stores: DerivationContext, founding: Founding, clock: Callable[[
 def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:
     """Run the founders, then the golems that were born between runs."""
     last = _EPOCH + timedelta(microseconds=int(run.market.at_us[-1]))
-    ending = Ending(0, 0, 0, 0, 0)
+    ending = Ending()
     heir_runs = passes(stores, run, last, now=clock())
     if run.golems < 1 and not heir_runs:
         raise ConfigError(f"no golem waits for a run of {run.market.name}: give --golems")
@@ -147,9 +148,8 @@ def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], pr
             if heirs:
                 retry_registrations(stores, heirs, now=clock())
 
-        part_ending = life.live(on_progress)
+        ending += life.live(on_progress)
         progress.update(task, completed=life.tape.ticks)
-        ending = Ending(*(a + b for a, b in zip(astuple(ending), astuple(part_ending), strict=True)))
     return ending
 
 
@@ -174,7 +174,10 @@ def _configured(
 def open_market(settings: RunSettings, console: Console) -> Market:
     """Open the market that the settings name. Raises TraceError or ConfigError."""
     if settings.trace is not None:
-        market, report = read_trace(settings.trace, pool=settings.pool, rates=settings.loan is not None)
+        market, report = read_trace(
+            settings.trace, native_usd_micros=settings.gas_token_micros, pool=settings.pool,
+            rates=settings.loan is not None,
+        )  # fmt: skip
         skipped = "; ".join(sorted({reason for _, reason in report.files_skipped}))
         repairs = (
             (report.minutes_missing, "minutes missing"),
@@ -187,11 +190,14 @@ def open_market(settings: RunSettings, console: Console) -> Market:
             f"{report.first_at:%Y-%m-%d %H:%M} to {report.last_at:%Y-%m-%d %H:%M} UTC; "
             f"{len(report.files_read)} files read, {len(report.files_skipped)} skipped"
             + (f" ({skipped})" if skipped else "")
-            + "".join(f"; {count:,} {what}" for count, what in repairs if count),
+            + "".join(f"; {count:,} {what}" for count, what in repairs if count)
+            + f"; gas token at ${market.native_usd_micros / 1e6:,.2f}",
             highlight=False,
             soft_wrap=True,
         )
         return market
+    if settings.gas_token_micros is not None:
+        raise ConfigError("--gas-token-price is for a recorded market: give --trace FOLDER, or leave the option out")
     if settings.loan is not None:
         raise ConfigError("--loan-to-value needs a recorded market with Aave rates: give --trace FOLDER")
     if settings.market == "flat":

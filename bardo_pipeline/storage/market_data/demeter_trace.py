@@ -5,7 +5,7 @@ Every error names file, line (the header is line 1) and column. The report lists
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -52,9 +52,11 @@ FEE_PPM_BY_POOL = {
 }
 FEE_PPM_DEFAULT = 500
 
-NATIVE_USD_MICROS_BY_CHAIN = {"polygon": 650_000, "ethereum": 2_250_000_000}
-"""Default price of the gas token in micro-dollars: MATIC in August 2023, ETH in January 2024."""
-NATIVE_USD_MICROS_DEFAULT = 1_000_000_000
+ETHER_CHAINS = ("arbitrum", "base", "ethereum", "optimism")
+"""Chains whose gas token is the WETH of the pool, so that the pool quotes it."""
+
+NATIVE_USD_MICROS_BY_MONTH = {("polygon", 2023, 8): 650_000}
+"""Recorded prices of gas tokens in micro-dollars, by chain, year and month of the bars: MATIC in August 2023."""
 
 PRICE_PLAUSIBLE = (1e-3, 1e9)
 """USDC per WETH. Outside this range, token0 is not USDC (6 decimals) or token1 is not WETH (18)."""
@@ -110,14 +112,15 @@ def read_trace(
     Parameters
     ----------
     folder : pool files `<chain>-<0xpool>-<date>.minute.csv`; gas files `<chain>-gas-….csv` with gas_price in gwei
-    native_usd_micros : price of the gas token in micro-dollars; None: 650_000 on polygon, 2_250_000_000 on ethereum,
-        else 1_000_000_000
+    native_usd_micros : price of the gas token in micro-dollars; None: the pool's first close on ETHER_CHAINS, else the
+        recorded price of the month (NATIVE_USD_MICROS_BY_MONTH)
     pool : address of the pool, if the folder has several
     rates : also read Aave rates (`<chain>-aave_v3-<0xtoken>-<date>.minute.csv`) into reserves
 
     Raises
     ------
-    TraceError : no folder, pool file, gas file or rates; several pools and none named; a malformed file
+    TraceError : no folder, pool file, gas file, rates or price of the gas token; several pools and none named; a
+        malformed file
     """
     if not folder.is_dir():
         raise TraceError(str(folder), "is not a folder; name one with demeter-fetch minute files")
@@ -280,9 +283,9 @@ def _market(
     chain: str, address: str, bars: Bars, gas_gwei: FloatBars, native_usd_micros: int | None,
     reserves: Reserves | None,
 ) -> Market:  # fmt: skip
-    if native_usd_micros is None:
-        native_usd_micros = NATIVE_USD_MICROS_BY_CHAIN.get(chain, NATIVE_USD_MICROS_DEFAULT)
     close = bars.columns["close"]
+    if native_usd_micros is None:
+        native_usd_micros = _native_usd_micros(chain, bars)
     return Market(
         name=f"{chain}-{address}",
         chain=chain,
@@ -302,6 +305,20 @@ def _market(
         gas_gwei=gas_gwei,
         reserves=reserves,
     )
+
+
+def _native_usd_micros(chain: str, bars: Bars) -> int:
+    """Return the price of the gas token at these bars, where pool or month state it. Raises TraceError otherwise."""
+    if chain in ETHER_CHAINS:
+        return round(float(price_of_tick(bars.columns["close"][:1])[0]) * 1e6)
+    first, last = utc(int(bars.at_us[0])), utc(int(bars.at_us[-1]))
+    known = {NATIVE_USD_MICROS_BY_MONTH.get((chain, at.year, at.month)) for at in (first, last)}
+    price = known.pop()
+    if price is None or known or last - first > timedelta(days=31):
+        days = f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
+        cure = "give --gas-token-price DOLLARS, or read_trace(native_usd_micros=...)"
+        raise TraceError(bars.names[0], f"states no price of the gas token of {chain} from {days}; {cure}")
+    return price
 
 
 def _skipped(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str, str], ...]:
