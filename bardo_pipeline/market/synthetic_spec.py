@@ -41,7 +41,8 @@ class SyntheticSpec:
     Regimes: calm_share, volatile_share: probability of the next spell; the others are trends, whose direction depends
     on the price level (level_pull). spell_bars_min, spell_bars_mean: length of a spell (shifted exponential). *_sigma:
     permanent noise per bar. calm_half_life_bars: half-life of deviations in calm spells. trend_drift: drift per bar,
-    times uniform(0.7, 1.3) per spell.
+    times uniform(0.7, 1.3) per spell; fees balance the loss beside holding in calm spells, not in trends and crashes
+    (docs/domain/markets.md).
 
     Excursions, in volatile spells only: one every excursion_gap_bars_mean, of size excursion_min to excursion_max in
     either direction, rising over excursion_rise_bars, with half-life excursion_half_life_bars; excursion_sigma: noise
@@ -77,7 +78,7 @@ class SyntheticSpec:
     calm_sigma: float = 0.000_3
     calm_half_life_bars: float = 60.0
     trend_sigma: float = 0.000_35
-    trend_drift: float = 0.000_1
+    trend_drift: float = 0.000_05
     volatile_sigma: float = 0.000_25
     excursion_gap_bars_mean: float = 50.0
     excursion_min: float = 0.01
