@@ -8,12 +8,15 @@ import dagster as dg
 import pytest
 
 from assets.log import CYCLES
+from bardo_pipeline.cli.fleet.fleet_commands import DEMO_JOBS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.reports.lineage import surest
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.projections import table_specs
 from bardo_pipeline.storage.warehouse.build import query
+from definitions import defs
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.crash.roles import line_of
 from tests.definitions.running import checks, data_version, materializations, metadata_value, run, undrained
@@ -182,3 +185,9 @@ def test_the_materialization_of_the_grimoire_shows_the_lineage_of_rules(
         assert (f"| {rule['ticks'][0]}" in line) if rule["ticks"] else ("none yet" in line)
         assert all(bundle[:12] in line for bundle in rule["bundles"])
         assert rule["ticks"] or rule["bundles"]
+
+
+def test_the_jobs_of_the_demo_derive_every_table_that_a_death_does_not_derive() -> None:
+    jobs = [defs.resolve_job_def(name) for name in DEMO_JOBS]
+    derived = {key.path[-1] for job in jobs for key in job.asset_layer.selected_asset_keys}
+    assert set(table_specs.TABLES) - derived == {"candidates", "testaments"}

@@ -42,6 +42,12 @@ retention:
     purge_after_days: {skipped: 2, failure: 30, success: -1}
 """
 
+DEMO_JOBS = ("dream_job", "curator_job")
+"""Jobs that derive a demo: dreams first, so that their lessons are in the marts."""
+
+DEMO_BUDGET_MICROS = 25_000_000
+"""Budget of a golem of the demo: some run out of credits before their lifespan ends (at 50 dollars none did)."""
+
 FLEET_SQL = """
 select golem_id as golem, generation as gen, owner_id as owner, coalesce(predecessor_id, '-') as heir_of,
 ticks_lived as ticks,
@@ -75,11 +81,13 @@ def demo(
         bars=5_760,
         lifespan_ticks=(1_000, 2_000),
         owners=("owner-1", "owner-2"),
+        budget_micros=DEMO_BUDGET_MICROS,
     )
     ending = go(root, settings, clock=now, derive=not ui, marts=not ui)
     if ui:
-        with out.status("deriving everything through Dagster's curator_job (open `bardo ui` to see it)"):
-            _execute_job(root, "curator_job")
+        for job in DEMO_JOBS:
+            with out.status(f"deriving through Dagster's {job} (open `bardo ui` to see it)"):
+                _execute_job(root, job)
     _show_ending(ending)
     warehouse = Home.open(root)
     _show_fleet(warehouse)
