@@ -37,7 +37,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 FOUNDING = Founding(owners=("owner-1", "owner-2", "owner-3"), budget_micros=50_000_000, credit_share=0.03)
 LIVELY = SyntheticSpec(
     native_usd_micros=650_000, calm_share=0.15, volatile_share=0.45, spell_bars_min=30, spell_bars_mean=90,
-    excursion_gap_bars_mean=20.0, crash_first_bars=(120, 160), crash_gap_bars=(240, 360), gas_own_gap_bars_mean=200.0,
+    trend_drift=0.000_1, excursion_gap_bars_mean=20.0, crash_first_bars=(120, 160), crash_gap_bars=(240, 360),
+    gas_own_gap_bars_mean=200.0,
 )  # fmt: skip
 """A market in which something happens every few minutes."""
 
