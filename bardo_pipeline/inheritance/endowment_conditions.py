@@ -1,10 +1,13 @@
-"""Builds the initial grimoires of the conditions in which the worth of inheritance is measured. Pure, set-based.
+"""Builds the initial grimoires of the conditions that measure the worth of inheritance, and names their parts. Pure.
 
-Heirs start with the entries that pass the bottleneck and the barrier; the other conditions are controls.
+Heirs start with the entries that pass the bottleneck and the barrier, and with the learning state; the other conditions
+are controls.
 Source: X-5; docs/adr/0029.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +22,30 @@ from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, sh
 from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
 from bardo_pipeline.policy import Policy
 
-CONDITIONS = ("heirs", "orphans", "clones", "total_recall")
-HEIRS, ORPHANS, CLONES, TOTAL_RECALL = CONDITIONS
+CONDITIONS = ("heirs", "orphans", "clones", "total_recall", "entries_only", "attention_only")
+HEIRS, ORPHANS, CLONES, TOTAL_RECALL, ENTRIES_ONLY, ATTENTION_ONLY = CONDITIONS
+
+
+class Inherited(NamedTuple):
+    """Parts of a predecessor's knowledge that a condition passes on.
+
+    forecasts: variances of the predictions. attention: deliberations, and vain ones, by situation.
+    """
+
+    entries: bool
+    forecasts: bool
+    attention: bool
+
+
+INHERITED = {
+    HEIRS: Inherited(entries=True, forecasts=True, attention=True),
+    ORPHANS: Inherited(entries=False, forecasts=False, attention=False),
+    CLONES: Inherited(entries=True, forecasts=True, attention=True),
+    TOTAL_RECALL: Inherited(entries=True, forecasts=True, attention=True),
+    ENTRIES_ONLY: Inherited(entries=True, forecasts=False, attention=False),
+    ATTENTION_ONLY: Inherited(entries=False, forecasts=False, attention=True),
+}
+"""Condition -> the parts that it passes on."""
 
 
 def endowment(
@@ -28,8 +53,8 @@ def endowment(
 ) -> pa.Table:
     """Return the heirs' entries at birth under a condition: ENTRY_SCHEMA, sorted by golem and entry.
 
-    - heirs: entries after bottleneck and barrier, as in a bundle;
-    - orphans: no entries;
+    - heirs, entries_only: entries after bottleneck and barrier, as in a bundle;
+    - orphans, attention_only: no entries;
     - clones: the complete grimoire at death, pinned at its confidence so that it does not decay;
     - total_recall: a clone's entries, plus every formerly active entry at its highest confidence.
 
@@ -40,9 +65,9 @@ def endowment(
     deaths : pa.Table, columns golem_id and at
     heirs : dead golem's id -> heir's id
     """
-    if condition == ORPHANS:
+    if not INHERITED[condition].entries:
         return ENTRY_SCHEMA.empty_table()
-    if condition == HEIRS:
+    if condition in (HEIRS, ENTRIES_ONLY):
         selected = bottleneck(leave_bloodstains(entries, deaths, policy), deaths, policy)
         crossed = shed(attenuate(selected, policy), policy).select(ENTRY_SCHEMA.names)
         return as_inherited(renamed(crossed, heirs), policy)

@@ -1,4 +1,4 @@
-"""Gains of heirs in lifetime and return over other conditions, with intervals. Pure.
+"""Gains of a condition over another in lifetime, return and end worth, with intervals. Pure.
 
 The two golems of a pair differ only in the knowledge that they begin with. Golems of one market are not independent,
 so intervals come from a cluster bootstrap that resamples whole markets. Source: X-5; docs/adr/0029.
@@ -15,15 +15,31 @@ from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.memory_targets import Bound
 
-LIFETIME, WORTH = "ticks", "return"
+LIFETIME, WORTH, END_WORTH = "ticks", "return", "end_worth"
+MEASURES = LIFETIME, WORTH, END_WORTH
+
+CASH = "cash"
+"""Baseline: the owner founds no golem and keeps the budget. No costs of living are paid, so the share stays 1."""
+
+CASH_SHARE = 1.0
 
 
 class LifeResults(NamedTuple):
-    """Market, ticks lived, return (0.1 is 10 %) and cause of death of each golem under a condition, ordered by pair."""
+    """Results of the golems under a condition, ordered by pair.
+
+    Parameters
+    ----------
+    market : number of the market
+    ticks : ticks lived
+    returns : gain of worth at the pair's common age; 0.1 is 10 %
+    ends : worth at the end of life as a share of the budget
+    causes : cause of death
+    """
 
     market: Int64Array
     ticks: Int64Array
     returns: Float64Array
+    ends: Float64Array
     causes: tuple[str, ...]
 
 
@@ -32,7 +48,7 @@ class Gain(NamedTuple):
 
     Parameters
     ----------
-    measure : "ticks" (ratio less 1: 0.2 is 20 % longer) or "return" (difference)
+    measure : "ticks" (ratio less 1: 0.2 is 20 % longer), "return" or "end_worth" (differences)
     """
 
     condition: str
@@ -50,7 +66,7 @@ def gains(results: Mapping[str, LifeResults], condition: str, seed: int, policy:
     """Return the gains of one condition over every other; `seed` is that of the bootstrap."""
     return tuple(
         gain(results[condition], results[base], (condition, base), measure, seed, policy)
-        for measure in (LIFETIME, WORTH)
+        for measure in MEASURES
         for base in results
         if base != condition
     )
@@ -59,12 +75,24 @@ def gains(results: Mapping[str, LifeResults], condition: str, seed: int, policy:
 def gain(
     results: LifeResults, base: LifeResults, names: tuple[str, str], measure: str, seed: int, policy: WorthPolicy
 ) -> Gain:
-    """Compare pairs: ratios of lifetimes less 1, or differences of returns."""
-    ratio = results.ticks / np.maximum(base.ticks, 1) - 1.0
-    ahead = ratio if measure == LIFETIME else results.returns - base.returns
-    low, high = interval(ahead, results.market, seed, policy.bootstrap_draws)
+    """Compare pairs: ratios of lifetimes less 1, or differences of returns or of end worth."""
+    ahead = {
+        LIFETIME: results.ticks / np.maximum(base.ticks, 1) - 1.0,
+        WORTH: results.returns - base.returns,
+        END_WORTH: results.ends - base.ends,
+    }[measure]
+    return _gain(ahead, results.market, (*names, measure), seed, policy)
+
+
+def gain_over_cash(results: LifeResults, condition: str, seed: int, policy: WorthPolicy) -> Gain:
+    """Compare the end worth of each golem with its budget kept in cash."""
+    return _gain(results.ends - CASH_SHARE, results.market, (condition, CASH, END_WORTH), seed, policy)
+
+
+def _gain(ahead: Float64Array, market: Int64Array, names: tuple[str, str, str], seed: int, policy: WorthPolicy) -> Gain:
+    low, high = interval(ahead, market, seed, policy.bootstrap_draws)
     wins, ties = float(np.mean(ahead > 0)), float(np.mean(ahead == 0))
-    return Gain(*names, measure, float(np.median(ahead)), low, high, float(np.mean(ahead)), wins, ties)
+    return Gain(*names, float(np.median(ahead)), low, high, float(np.mean(ahead)), wins, ties)
 
 
 def interval(values: Float64Array, market: Int64Array, seed: int, draws: int) -> tuple[float, float]:
@@ -82,12 +110,12 @@ def interval(values: Float64Array, market: Int64Array, seed: int, draws: int) ->
     return float(low), float(high)
 
 
-def lineage_bounds(heir_gains: Sequence[Gain], policy: WorthPolicy) -> tuple[Bound, ...]:
+def lineage_bounds(gain_rows: Sequence[Gain], policy: WorthPolicy) -> tuple[Bound, ...]:
     """Return the bounds on the gains of heirs over orphans and clones.
 
     Heirs beat clones if one measure is significantly better and the other is not significantly worse.
     """
-    gain_over = {(g.base, g.measure): g for g in heir_gains}
+    gain_over = {(g.base, g.measure): g for g in gain_rows if g.condition == "heirs"}
     orphans = gain_over["orphans", LIFETIME]
     results = [
         Bound.of(

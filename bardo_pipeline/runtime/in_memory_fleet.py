@@ -50,8 +50,9 @@ class Lives:
     """Results of golems, [golems]: ticks, cause of death (a position in CAUSES, -1 alive), and worth in micro-dollars.
 
     Worth is net asset value plus credits. course: worth after each cycle [cycles, golems], constant after death.
-    last_at: position of the last tick on the tape. forecast_variance [3, golems] and attention [2, situations, golems]:
-    final learning state. spent: micro-dollars for inference and for gas, [2, golems].
+    budget: what the owner pays at birth, including the death reserve. last_at: position of the last tick on the tape.
+    forecast_variance [3, golems] and attention [2, situations, golems]: final learning state. spent: micro-dollars for
+    inference and for gas, [2, golems].
     """
 
     golem_ids: tuple[str, ...]
@@ -61,6 +62,7 @@ class Lives:
     last_at: Int64Array
     worth: Int64Array
     first_worth: Int64Array
+    budget: Int64Array
     forecast_variance: Float64Array
     attention: Float64Array
     spent: Int64Array
@@ -75,6 +77,11 @@ class Lives:
     def returns(self) -> Float64Array:
         """Relative gain of worth over the whole life."""
         return self.worth / self.first_worth - 1.0
+
+    @property
+    def end_worth(self) -> Float64Array:
+        """Worth at the end of life as a share of the budget; the death reserve counts as spent."""
+        return self.worth / self.budget
 
     def some(self, part: slice) -> Lives:
         """Select golems."""
@@ -170,7 +177,9 @@ class InMemoryFleet(Cohort):
         return Lives(
             tuple(fleet.golem_ids), fleet.tick.copy(), cause, np.stack(course),
             np.where(cause >= 0, fleet.final_at, stop - 1), worth,
-            np.array([b.capital_micros + b.credits_micros for b in fleet.births]), fleet.forecast_var.copy(),
+            np.array([b.capital_micros + b.credits_micros for b in fleet.births]),
+            np.array([b.capital_micros + b.credits_micros + b.reserve_micros for b in fleet.births]),
+            fleet.forecast_var.copy(),
             np.stack([fleet.thoughts, fleet.vain]), self._spent,
         )  # fmt: skip
 

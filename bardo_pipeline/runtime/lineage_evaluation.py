@@ -23,7 +23,16 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, golem_name
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.fleet import Founding, born
-from bardo_pipeline.inheritance.endowment_conditions import CONDITIONS, HEIRS, ORPHANS, endowment, renamed
+from bardo_pipeline.inheritance.endowment_conditions import (
+    ATTENTION_ONLY,
+    CONDITIONS,
+    ENTRIES_ONLY,
+    HEIRS,
+    INHERITED,
+    ORPHANS,
+    endowment,
+    renamed,
+)
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.regime import DAY_US
 from bardo_pipeline.market.synthetic import synthetic_market
@@ -31,7 +40,16 @@ from bardo_pipeline.market.synthetic_spec import DAY_BARS, START, graded_spec
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.lineage_statistics import Gain, LifeResults, gains, lineage_bounds
+from bardo_pipeline.quality.lineage_statistics import (
+    MEASURES,
+    Gain,
+    LifeResults,
+    gain,
+    gain_over_cash,
+    gains,
+    interval,
+    lineage_bounds,
+)
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Lives, Start
 
@@ -74,15 +92,18 @@ class LineageLives:
 
 @dataclass(frozen=True)
 class Graded:
-    """Comparison over lineages: results by condition, gains of heirs, and bounds.
+    """Comparison over lineages: results by condition, gains of a condition over another, and bounds.
 
     known: mean initial entries by condition. spent: mean micro-dollars for inference and for gas by condition.
+    end_worth: median worth at the end of life as a share of the budget, and its 95 % interval, by condition.
+    gains: heirs over every other condition, entries only and attention only over orphans, each condition over cash.
     """
 
     markets: tuple[str, ...]
     lived: dict[str, LifeResults]
     known: dict[str, float]
     spent: dict[str, tuple[float, float]]
+    end_worth: dict[str, tuple[float, float, float]]
     gains: tuple[Gain, ...]
     bounds: tuple[Bound, ...]
 
@@ -126,18 +147,35 @@ def graded(results: Sequence[LineageLives], policy: Policy) -> Graded:
             market,
             np.concatenate([part.ticks for part in parts]),
             np.concatenate([part.returns_at(age, span) for part, age in zip(parts, shortest, strict=True)]),
+            np.concatenate([part.end_worth for part in parts]),
             tuple(cause for part in parts for cause in part.causes()),
         )
         for c, parts in lives.items()
     }
-    gain_rows = gains(lived, HEIRS, 0, policy.worth)
+    gain_rows = _gains(lived, policy)
     golems = len(market)
     return Graded(
         tuple(result.market for result in results), lived,
         {c: sum(result.known[c] for result in results) / golems for c in CONDITIONS},
         {c: _mean_spent(parts) for c, parts in lives.items()},
+        {c: _median_end_worth(results, policy) for c, results in lived.items()},
         gain_rows, lineage_bounds(gain_rows, policy.worth),
     )  # fmt: skip
+
+
+def _gains(lived: dict[str, LifeResults], policy: Policy) -> tuple[Gain, ...]:
+    parts_of_heirs = [
+        gain(lived[part], lived[ORPHANS], (part, ORPHANS), measure, 0, policy.worth)
+        for measure in MEASURES
+        for part in (ENTRIES_ONLY, ATTENTION_ONLY)
+    ]
+    over_cash = [gain_over_cash(results, c, 0, policy.worth) for c, results in lived.items()]
+    return (*gains(lived, HEIRS, 0, policy.worth), *parts_of_heirs, *over_cash)
+
+
+def _median_end_worth(results: LifeResults, policy: Policy) -> tuple[float, float, float]:
+    low, high = interval(results.ends, results.market, 0, policy.worth.bootstrap_draws)
+    return float(np.median(results.ends)), low, high
 
 
 def _mean_spent(parts: Sequence[Lives]) -> tuple[float, float]:
@@ -247,14 +285,16 @@ def _judged(tape: Tape, start: int, births: list[tuple[str, Born]], left: Genera
 
 
 def _starts(births: list[tuple[str, Born]], names: list[str], condition: str, left: Generation | None) -> list[Start]:
-    """Build initial states: equal luck under all conditions; learning state of the predecessor, except for orphans."""
-    if left is None or condition == ORPHANS:
-        return [Start(name, birth, seed_of(g)) for name, (g, birth) in zip(names, births, strict=True)]
-    thoughts, vain = left.attention
-    return [
-        Start(name, birth, seed_of(g), tuple(left.variance[:, i].tolist()), (tuple(thoughts[:, i]), tuple(vain[:, i])))
-        for i, (name, (g, birth)) in enumerate(zip(names, births, strict=True))
-    ]
+    """Build initial states: equal luck under all conditions; the learning state that the condition passes on."""
+    starts = [Start(name, birth, seed_of(g)) for name, (g, birth) in zip(names, births, strict=True)]
+    if left is None:
+        return starts
+    if INHERITED[condition].forecasts:
+        starts = [s._replace(forecast_variance=tuple(left.variance[:, i].tolist())) for i, s in enumerate(starts)]
+    if INHERITED[condition].attention:
+        thoughts, vain = left.attention
+        starts = [s._replace(attention=(tuple(thoughts[:, i]), tuple(vain[:, i]))) for i, s in enumerate(starts)]
+    return starts
 
 
 def _endowed(condition: str, left: Generation | None, heirs: dict[str, str], policy: Policy) -> pa.Table:

@@ -1,4 +1,4 @@
-"""`bardo eval lineage`: compare lifetimes and returns of heirs with golems that inherit nothing or everything."""
+"""`bardo eval lineage`: compare life and worth of heirs with golems that inherit nothing, a part or everything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bardo_pipeline.cli.output import eval_report
 from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
+from bardo_pipeline.quality.lineage_statistics import CASH, CASH_SHARE, LIFETIME, Gain
 from bardo_pipeline.runtime.lineage_evaluation import Descent, Graded, grade_lineages, graded, live_recorded
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 
@@ -37,7 +37,7 @@ def lineage(
     workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
     json: opt.Json = False,
 ) -> None:
-    """Compare heirs with orphans, clones and golems that forget nothing; exit 1 if a bound is missed."""
+    """Compare heirs with orphans, clones, other conditions and cash; exit 1 if a bound is missed."""
     policy = Policy()
     market, why = _recorded_market(trace, opt.gas_token_micros(gas_token_price))
     target = eval_report.make_output_folder(folder or Path("eval") / f"lineage-{seed}")
@@ -65,22 +65,35 @@ def _recorded_market(trace: Path, gas_token_micros: int | None) -> tuple[Market 
 
 
 def _rows(report: Graded) -> list[tuple[Any, ...]]:
-    """Return one row per condition: lifetime quartiles, return at a common age, causes of death, costs, entries."""
-    rows = []
+    """Return one row per condition and one for cash.
+
+    A row has lifetime quartiles, return at a common age, end worth as a share of the budget with its interval, causes
+    of death, costs and initial entries.
+    """
+    rows: list[tuple[Any, ...]] = []
     for condition, lives in report.lived.items():
         low, middle, high = np.percentile(lives.ticks, (25, 50, 75))
         causes = ", ".join(f"{count} {cause}" for cause, count in sorted(Counter(lives.causes).items()))
         thought, gas = report.spent[condition]
         rows.append(
             (condition.replace("_", " "), int(middle), f"{low:,.0f} to {high:,.0f}",
-             f"{100 * float(np.median(lives.returns)):+.1f} %", causes, f"{thought / 1e6:.2f} + {gas / 1e6:.2f}",
+             f"{100 * float(np.median(lives.returns)):+.1f} %", *_share(report.end_worth[condition]), causes,
+             f"{thought / 1e6:.2f} + {gas / 1e6:.2f}",
              f"{report.known[condition]:.1f}")
         )  # fmt: skip
+    rows.append((CASH, "-", "-", "-", *_share((CASH_SHARE,) * 3), "-", "0.00 + 0.00", "-"))
     return rows
 
 
-_CONDITION = ("condition", "median_ticks", "quarters", "worth", "died_of", "thought_gas_usd", "knew")
-_GAIN = ("heirs_before", "of", "median", "interval_95", "better", "alike")
+def _share(median_and_interval: tuple[float, ...]) -> tuple[str, str]:
+    median, low, high = (f"{100 * value:.1f} %" for value in median_and_interval)
+    return median, f"{low} to {high}"
+
+
+_CONDITION = (
+    "condition", "median_ticks", "quarters", "worth", "end_worth", "end_worth_95", "died_of", "thought_gas_usd", "knew",
+)  # fmt: skip
+_GAIN = ("gain_of", "over", "in", "median", "interval_95", "better", "alike")
 
 
 def _gain_rows(gains: tuple[Gain, ...]) -> list[tuple[Any, ...]]:
@@ -88,7 +101,8 @@ def _gain_rows(gains: tuple[Gain, ...]) -> list[tuple[Any, ...]]:
         return f"{100 * value:+.1f} %"
 
     return [
-        (g.base.replace("_", " "), g.measure, percent(g.median), f"{percent(g.low)} to {percent(g.high)}",
+        (*(name.replace("_", " ") for name in (g.condition, g.base, g.measure)), percent(g.median),
+         f"{percent(g.low)} to {percent(g.high)}",
          f"{g.wins:.0%}", f"{g.ties:.0%}")
         for g in gains
     ]  # fmt: skip
@@ -97,11 +111,12 @@ def _gain_rows(gains: tuple[Gain, ...]) -> list[tuple[Any, ...]]:
 def _show(report: Graded, recorded: Graded | None, why: str | None) -> None:
     eval_report.print_bounds(report.bounds)
     print_table(f"{len(report.markets)} markets", _CONDITION, _rows(report))
-    print_table("Advantage of heirs", _GAIN, _gain_rows(report.gains))
+    print_table("Gains", _GAIN, _gain_rows(report.gains))
     if recorded is None:
         say(f"Recorded days skipped: {why}")
     else:
         print_table(recorded.markets[0], _CONDITION, _rows(recorded))
+        print_table(f"Gains, {recorded.markets[0]}", _GAIN, _gain_rows(recorded.gains))
 
 
 def _summary(report: Graded) -> dict[str, Any]:
@@ -111,11 +126,13 @@ def _summary(report: Graded) -> dict[str, Any]:
         "conditions": {
             c: {
                 "ticks": lives.ticks.tolist(), "returns": lives.returns.tolist(), "causes": dict(Counter(lives.causes)),
-                "markets": lives.market.tolist(), "known": report.known[c], "thought_micros": report.spent[c][0],
-                "gas_micros": report.spent[c][1],
+                "end_worth": lives.ends.tolist(), "end_worth_median": report.end_worth[c][0],
+                "end_worth_interval_95": report.end_worth[c][1:], "markets": lives.market.tolist(),
+                "known": report.known[c], "thought_micros": report.spent[c][0], "gas_micros": report.spent[c][1],
             }
             for c, lives in report.lived.items()
         },
+        CASH: {"end_worth": CASH_SHARE, "costs_of_living_paid": False},
     }  # fmt: skip
 
 
@@ -123,15 +140,16 @@ def _page(first: Descent, report: Graded, recorded: Graded | None, why: str | No
     transition = "The market's rules then change, and" if first.turns else "The market's rules stay the same, and"
     head = (
         f"In each of {len(report.markets)} markets, {first.golems} lineages live for {first.ancestors} generations of "
-        f"{first.days} days. {transition} the next generation lives under four conditions in parallel, with the same "
+        f"{first.days} days. {transition} the next generation lives under six conditions in parallel, with the same "
         "traits, budgets, lifespans and random draws. Worth is net asset value plus credits relative to birth, at the "
-        "age that all four golems of a lineage reached."
+        "age that all golems of a lineage reached. End worth is worth at the end of life as a share of the budget; the "
+        "death reserve counts as spent. Cash is the budget kept without a golem, so no costs of living are paid."
     )
     lives = eval_report.table(_CONDITION, _rows(report))
     sections = [
         f"<h2>Bounds</h2>{eval_report.bounds_table(report.bounds)}",
         f'<h2>Lives</h2><div class="plots">{_survival(report)}{_ahead(report)}</div>{lives}',
-        f"<h2>Advantage of heirs</h2>{eval_report.table(_GAIN, _gain_rows(report.gains))}",
+        f"<h2>Gains</h2>{eval_report.table(_GAIN, _gain_rows(report.gains))}",
         "<h2>Recorded days</h2>"
         + (
             f"<p>Skipped: {escape(why or '')}</p>"
