@@ -5,7 +5,7 @@ Source: MEM ("The death moment: Thanatopsis Protocol"), INH S7.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 
@@ -57,11 +57,21 @@ def curate_and_complete_deaths(context: DerivationContext, *, now: datetime) -> 
     return complete_deaths(context, now=now)
 
 
-def complete_deaths(context: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
-    """Complete the deaths of curated golems: testament, bundle, verdict, publication. Return the published hashes."""
+def complete_deaths(
+    context: DerivationContext,
+    *,
+    now: datetime,
+    data_docs_dir: Path | None = None,
+    golems: Collection[str] | None = None,
+) -> list[str]:
+    """Complete the deaths of curated golems: testament, bundle, verdict, publication. Return the published hashes.
+
+    golems: complete only the deaths of these golems; the episodes of all others wait for the next derivation, so that a
+    death does not cost what the whole fleet lived. None: all deaths, and the episodes of all golems.
+    """
     record_phases(context, now=now)  # acceptance and settlement need the log alone, so they are recorded first
-    derive_episodes(context, now=now)
-    derive_testaments(context)
+    derive_episodes(context, now=now, golems=golems)
+    derive_testaments(context, golems)
     derive_candidates(context)
     judge_candidates(context, now=now, data_docs_dir=data_docs_dir)
     published = publish_candidates(context, now=now)

@@ -263,20 +263,30 @@ class FleetRun(Cohort):
 
     def _bury(self, dead: dict[str, int], stop: int) -> list[tuple[str, Born]]:
         """Record the deaths, complete them, and return births of heirs of golems with a published bundle."""
+        lives = self._record_deaths(dead)
+        complete_deaths(self.context, now=self.clock(), golems=dead)
+        bundles = published_bundles(self.context, lives)
+        if stop < self.tape.ticks:
+            self._replicants.report(dead, bundles, self.fleet, at=self.moment(stop - 1), now=self.clock())
+        return self._heirs(lives, bundles, stop)
+
+    def _record_deaths(self, dead: dict[str, int]) -> dict[str, Born]:
+        """Record the deaths, commit the curation, and remove the dead from the fleet; return their births."""
         positions = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
         lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in positions}
         self.context.log.record([self._death(i, dead) for i in positions], self.clock())
         self._commit()
-        complete_deaths(self.context, now=self.clock())
-        bundles = published_bundles(self.context, lives)
         self.deaths += len(positions)
-        self.published += len(bundles)
-        self.refused += len(positions) - len(bundles)
         self.fleet.keep(~np.isin(np.arange(self.fleet.size), positions))
         self.mind.remove_golems(set(dead))
+        return lives
+
+    def _heirs(self, lives: dict[str, Born], bundles: dict[str, str], stop: int) -> list[tuple[str, Born]]:
+        """Return births of the heirs of completed deaths, at the end of the chunk in which they happened."""
+        self.published += len(bundles)
+        self.refused += len(lives) - len(bundles)
         if stop >= self.tape.ticks:
             return []
-        self._replicants.report(dead, bundles, self.fleet, at=self.moment(stop - 1), now=self.clock())
         lives = {g: b for g, b in lives.items() if g in bundles and b.generation + 1 < self.run.generations}
         lives = {g: b for g, b in lives.items() if g not in self._replicants}
         if self.run.succeed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,11 +68,9 @@ def stores(succeeded: Path, tmp_path: Path) -> DerivationContext:
 def test_an_invalid_bundle_blocks_only_its_own_heir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt: list[str] = []
 
-    def bequeath_with_a_spoiler(
-        stores: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None
-    ) -> list[str]:
-        derive_episodes(stores, now=now)
-        derive_testaments(stores)
+    def bequeath_with_a_spoiler(stores: DerivationContext, *, now: datetime, golems: Collection[str]) -> list[str]:
+        derive_episodes(stores, now=now, golems=golems)
+        derive_testaments(stores, golems)
         derive_candidates(stores)
         if not spoilt:
             victim = publish_legacies.unjudged_candidates(stores)[0]

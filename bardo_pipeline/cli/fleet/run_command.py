@@ -31,6 +31,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import ConfigFile
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.runtime.fleet_run import passes
+from bardo_pipeline.runtime.laned_run import LanedRun, has_lanes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
 from bardo_pipeline.runtime.run_settings import Progress as RunProgress
 from bardo_pipeline.storage.home import Home, stated_in
@@ -138,7 +139,7 @@ def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], pr
     if run.golems < 1 and not heir_runs:
         raise ConfigError(f"no golem waits for a run of {run.market.name}: give --golems")
     for part in [*([run] if run.golems else []), *heir_runs]:
-        life = fleet_run.FleetRun(stores, part, clock)
+        life = (LanedRun if has_lanes(part) else fleet_run.FleetRun)(stores, part, clock)
         task = progress.add_task("living heirs" if part.heirs else "living", total=life.tape.ticks, now="")
         heirs = {heir.golem_id for heir in part.heirs}
 

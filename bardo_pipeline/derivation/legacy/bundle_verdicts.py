@@ -46,6 +46,11 @@ def judge(candidates: Iterable[Candidate], policy: Policy, data_docs_dir: Path |
     return Verdicts(tuple(judged), run.docs() if run else None)
 
 
+def prepare_verdicts(policy: Policy) -> None:
+    """Load Great Expectations and set up the suites, which takes seconds, before the first death."""
+    _cached_run(policy)
+
+
 @lru_cache(maxsize=2)
 def _cached_run(policy: Policy) -> _Run:
     """A run without Data Docs, cached because its setup takes 25 % of judging one bundle and golems die one by one."""

@@ -5,7 +5,7 @@ Source: INH S7, architecture ("Running", "Projections").
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     birth_rows,
     curated_through,
     in_batches,
+    rows_of_golems,
     values_by_golem,
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
@@ -33,8 +34,9 @@ class _RowsOfDeaths(IncrementalProjection):
         table: str,
         sources: tuple[str, ...],
         make_rows: Callable[[DerivationContext, pa.Table], pa.Table],
+        golems: Collection[str] | None = None,
     ) -> None:
-        self.name, self.sources, self._make_rows = table, sources, make_rows
+        self.name, self.sources, self._make_rows, self._golems = table, sources, make_rows, golems
 
     def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
         """Make the written rows of touched golems again."""
@@ -49,16 +51,16 @@ class _RowsOfDeaths(IncrementalProjection):
 
     def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
         """Write the rows of new deaths."""
-        deaths = _unwritten(context, self.name, self.sources)
+        deaths = _unwritten(context, self.name, self.sources, self._golems)
         if not deaths.num_rows:
             return []
         upto = values_by_golem(deaths, "cycle")
         return [context.projections.growing(self.name).put(self._make_rows(context, deaths), upto)]
 
 
-def derive_testaments(context: DerivationContext) -> list[Written]:
-    """Write the testaments of new deaths and rewrite those that a retraction touches."""
-    return _RowsOfDeaths("testaments", ("curation",), _testaments).update(context)
+def derive_testaments(context: DerivationContext, golems: Collection[str] | None = None) -> list[Written]:
+    """Write the testaments of new deaths, of all or these golems, and rewrite those that a retraction touches."""
+    return _RowsOfDeaths("testaments", ("curation",), _testaments, golems).update(context)
 
 
 def derive_candidates(context: DerivationContext) -> list[Written]:
@@ -86,9 +88,13 @@ def with_lives(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     return deaths
 
 
-def _unwritten(context: DerivationContext, name: str, sources: tuple[str, ...]) -> pa.Table:
-    """Deaths whose last cycle is in all sources and that have no row in this table, with their lives."""
+def _unwritten(
+    context: DerivationContext, name: str, sources: tuple[str, ...], golems: Collection[str] | None
+) -> pa.Table:
+    """Deaths of all or these golems whose last cycle is in all sources and that have no row, with their lives."""
     table, deaths = context.projections.growing(name), recorded_deaths(context)
+    if golems is not None:
+        deaths = rows_of_golems(deaths, golems)
 
     def is_in(source: str, golem_id: str, cycle: int) -> bool:
         is_curation, growing = source == "curation", context.projections.growing

@@ -6,7 +6,7 @@ Source: architecture ("What is an event", "The episodes table (Delta) holds text
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,6 +18,7 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, epi
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, Retraction
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, closed_through, cycle_of, golem_batches
 from bardo_pipeline.derivation.memory.embed_texts import check_embedder_matches, recorded_vectors
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -32,8 +33,24 @@ _LIMIT_GROWTH = 8  # factor of the search limit when too few matches remain, bec
 class _Episodes(CycleProjection):
     name, columns, in_batches = "episodes", EPISODE_COLUMNS, True
 
-    def __init__(self, now: datetime) -> None:
-        self._now = now
+    def __init__(self, now: datetime, golems: Collection[str] | None) -> None:
+        self._now, self._golems = now, golems
+
+    def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+        """Append the episodes of newly closed cycles; a later update skips the cycles that are on record by golem."""
+        if self._golems is None:
+            return super().derive(context, left_out)
+        table, closed, written = context.projections.growing(self.name), closed_through(context), list[Written]()
+        for batch in golem_batches(context, sorted(self._golems)):
+            past = {g: table.done(g) or 0 for g in batch}
+            upto = {g: closed[g] for g in batch if closed.get(g, 0) > past[g]}
+            if upto:
+                first = {g: past[g] + 1 for g in upto}
+                records = closed_records(context, EPISODE_COLUMNS, first, upto, left_out)
+                cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+                rows = self.rows(context, CycleBatch(records, cycle, upto, -1, records.slice(0, 0)), left_out)
+                written.append(table.append(rows, upto))
+        return written
 
     def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
         check_embedder_matches(context)
@@ -53,9 +70,14 @@ class _Episodes(CycleProjection):
         return [by_ticks.correct(episodes, rows.filter(pa.array(retracted)), EPISODE_SCHEMA.empty_table())]
 
 
-def derive_episodes(context: DerivationContext, *, now: datetime) -> list[Written]:
-    """Append the episodes of newly closed cycles, retract those of retracted records, record new vectors at `now`."""
-    return _Episodes(now).update(context)
+def derive_episodes(
+    context: DerivationContext, *, now: datetime, golems: Collection[str] | None = None
+) -> list[Written]:
+    """Append the episodes of newly closed cycles, retract those of retracted records, record new vectors at `now`.
+
+    golems: append only the episodes of these golems, and leave the others to the next update.
+    """
+    return _Episodes(now, golems).update(context)
 
 
 def _with_vectors(context: DerivationContext, episodes: pa.Table, now: datetime) -> pa.Table:
