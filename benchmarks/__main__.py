@@ -19,6 +19,7 @@ from benchmarks.deaths import death_figures
 from benchmarks.derive import curator_figures, derive_figures
 from benchmarks.embed import embed_figures
 from benchmarks.figures import Figure, fleet_figure, probes_figure
+from benchmarks.large_fleet import large_fleet_figures
 from benchmarks.retrieve import retrieve_figures
 from benchmarks.sizes import sizes_figure
 from benchmarks.spool import spool_figures
@@ -35,6 +36,7 @@ def main() -> None:
         "--largest", type=int, default=5_000_000, help="largest log of the growth benchmark, in records"
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="seconds of the 16-caller append benchmark")
+    parser.add_argument("--minutes", type=int, default=2_880, help="minutes of the run of 1,000 golems")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     figures: list[Figure] = []
@@ -64,6 +66,8 @@ def main() -> None:
             figures.extend(embed_figures(world, root / "embed"))
             status.update("deaths: the bottleneck over 1,000,000 entries, 1,000 deaths in one run")
             figures.extend(death_figures(root / "deaths"))
+            status.update("1,000 golems for two days; 300 golems that die in the same tick")
+            figures.extend(large_fleet_figures(root / "large", options.minutes))
             growth, curves = growth_figures(root / "growth", options.largest, status.update)
             figures.extend(growth)
     plot(curves, PLOT)

@@ -264,6 +264,8 @@ class FleetRun(Cohort):
     def _bury(self, dead: dict[str, int], stop: int) -> list[tuple[str, Born]]:
         """Record the deaths, complete them, and return births of heirs of golems with a published bundle."""
         lives = self._record_deaths(dead)
+        self._commit()
+        self.mind.remove_golems(set(dead))
         complete_deaths(self.context, now=self.clock(), golems=dead)
         bundles = published_bundles(self.context, lives)
         if stop < self.tape.ticks:
@@ -271,14 +273,12 @@ class FleetRun(Cohort):
         return self._heirs(lives, bundles, stop)
 
     def _record_deaths(self, dead: dict[str, int]) -> dict[str, Born]:
-        """Record the deaths, commit the curation, and remove the dead from the fleet; return their births."""
+        """Record the deaths and remove the dead from the fleet; return their births."""
         positions = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
         lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in positions}
         self.context.log.record([self._death(i, dead) for i in positions], self.clock())
-        self._commit()
         self.deaths += len(positions)
         self.fleet.keep(~np.isin(np.arange(self.fleet.size), positions))
-        self.mind.remove_golems(set(dead))
         return lives
 
     def _heirs(self, lives: dict[str, Born], bundles: dict[str, str], stop: int) -> list[tuple[str, Born]]:

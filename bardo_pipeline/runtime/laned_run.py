@@ -73,7 +73,8 @@ class LanedRun(FleetRun):
         self._lanes: list[_Lane] = []
         self._dead: deque[_Dead] = deque()
         self._batch: list[_Dead] = []
-        self._chunks = self._front = 0
+        self._chunks = 0  # stepped since the last commit
+        self._front = 0
 
     def live(self, on_progress: Callable[[Progress], None] = lambda _: None) -> Ending:
         """Run through the whole market, or until no golem is left."""
@@ -83,6 +84,8 @@ class LanedRun(FleetRun):
                 for lane in self._turns():
                     self._step_lane(lane)
                     self._complete_deaths(deaths)
+                    if not deaths.is_busy and self._chunks >= COMMIT_CHUNKS * len(self._lanes):
+                        self._commit()
                     on_progress(self._progress())
                 if not self._lanes:
                     self._complete_deaths(deaths, wait=True)
@@ -138,11 +141,17 @@ class LanedRun(FleetRun):
             lane.fleet, lane.start, lane.learned, lane.is_newborn = self.fleet, stop, self._learned, False
             self._add_lane(lane)
         self._chunks += 1
-        if self._chunks % (COMMIT_CHUNKS * max(len(self._lanes), 1)) == 0:
-            self._commit()
+
+    def _commit(self) -> None:
+        """Write the curation, which needs the lock that the process holds during a batch."""
+        super()._commit()
+        self._chunks = 0
 
     def _complete_deaths(self, deaths: DeathProcess, *, wait: bool = False) -> None:
-        """Welcome the heirs of the completed batch, and begin the next one. wait: for a batch that is not complete."""
+        """Welcome the heirs of a completed batch, or begin the next one: not both between two steps.
+
+        wait: for a batch that is not complete.
+        """
         if deaths.has_finished() or (deaths.is_busy and wait):
             bundles = deaths.bundles()
             for stop, some in groupby(self._batch, key=lambda dead: dead.stop):
@@ -151,8 +160,10 @@ class LanedRun(FleetRun):
                 if heirs:
                     self._begin_lane(heirs, stop)
             self._batch = []
-        if self._dead and not deaths.is_busy:
+        elif self._dead and not deaths.is_busy:
+            self._commit()  # a bundle is made from the curation of the golem's last cycle
             self._batch = [self._dead.popleft() for _ in range(min(len(self._dead), BATCH_GOLEMS_MAX))]
+            self.mind.remove_golems({dead.golem_id for dead in self._batch})
             deaths.begin([dead.golem_id for dead in self._batch], self.clock())
 
     def _progress(self) -> Progress:
