@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.heartbeat.defi.rebalance import gas_micros
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.tick_series import Tape
+from bardo_pipeline.mortality.credit_partitions import GAS, split
 from bardo_pipeline.mortality.vitality import death_reserve_micros
 from bardo_pipeline.policy import Policy
 
@@ -55,23 +56,23 @@ def count_entries(records: pa.Table) -> EntryCounts:
 def state_no_entry(counts: EntryCounts, tape: Tape, founding: Founding, policy: Policy) -> str | None:
     """Return a statement with figures if no attempt was executed; None otherwise.
 
-    It compares the gas of an entry over the market with the gas that the policy cage allows a founder.
+    It compares the gas of an entry over the market with the gas that cage and gas gate allow a founder.
     """
     if counts.executed:
         return None
     spans = [gas_micros(tape, t, policy.cost.enter_gas_units) for t in range(tape.ticks)]
     low, middle, high = (float(x) / 1e6 for x in np.quantile(spans, (0.0, 0.5, 1.0)))
     cage = policy.cage
-    credits = founding.credits_micros - int(death_reserve_micros(np.array([founding.credits_micros]), policy)[0])
-    of_value = founding.capital_micros * cage.gas_share_max / 1e6
-    of_credits = credits * cage.gas_credit_share_max / 1e6
+    credits = np.array([founding.credits_micros])
+    free = credits - death_reserve_micros(credits, policy)
+    of_value, of_credits = founding.capital_micros * cage.gas_share_max / 1e6, int(split(free, policy)[GAS][0]) / 1e6
     refused = ", ".join(f"{count:,} {status} ({rule})" for (status, rule), count in counts.refused.most_common())
     return (
         f"No golem could enter the pool: {counts.tried:,} attempts, none executed"
         + (f"; {refused}" if refused else "")
         + f". The gas of an entry cost ${low:,.2f} to ${high:,.2f} (median ${middle:,.2f}). "
         f"A golem of ${founding.budget_micros / 1e6:,.2f} may spend ${min(of_value, of_credits):,.2f}: "
-        f"{100 * cage.gas_share_max:g} % of its position's value (${of_value:,.2f}) and "
-        f"{100 * cage.gas_credit_share_max:g} % of its credits (${of_credits:,.2f}). "
+        f"{100 * cage.gas_share_max:g} % of its position's value (${of_value:,.2f}), its gas partition "
+        f"(${of_credits:,.2f}), and {policy.credit.hourly_multiple:g} times the average hourly cost of its gas. "
         "Give a larger --budget or a market with cheaper gas."
     )

@@ -29,7 +29,7 @@ def test_a_run_without_an_entry_states_the_figures() -> None:
     for part in (
         "4 attempts, none executed; 3 deferred (gas gate), 1 blocked (policy cage)",
         "(median $",
-        "A golem of $50.00 may spend $0.24: 0.5 % of its position's value ($0.24) and 25 % of its credits ($0.24)",
+        "A golem of $50.00 may spend $0.24: 0.5 % of its position's value ($0.24), its gas partition ($0.38), and 2 times",
     ):
         assert part in text
     assert f"${min(gas):,.2f} to " in text
@@ -42,7 +42,7 @@ def test_attempts_are_counted_by_result_and_rule() -> None:
         counts = count_entries(live(market, lineages=(0, 1)).records)
         assert (counts.executed > 0) == (dollars == 1)
         assert counts.tried >= 2
-    assert {rule for _, rule in counts.refused} == {"gas gate"}
+    assert {rule for _, rule in counts.refused} == {"policy cage"}
 
 
 def test_an_entry_in_one_pass_refutes_the_statement_of_another() -> None:
