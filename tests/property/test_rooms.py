@@ -18,6 +18,7 @@ from bardo_pipeline.events.record.model import PHASES, TIERS
 from bardo_pipeline.heartbeat.gate import (
     STEER,
     UNFORCED,
+    Attention,
     adaptive_threshold,
     gate,
     gating_reasons,
@@ -114,6 +115,12 @@ def lived(c: Columns) -> list[NDArray[Any]]:
     return [life.economic, life.epistemic, life.stochastic, life.composite, cause_of_death(life)]
 
 
+def reasoned(c: Columns) -> list[NDArray[Any]]:
+    judgement = Attention(c["tier"] == TIERS.index("suppress"), c["price"], c["gas"], c["unit"], c["other_unit"])
+    reasons = gating_reasons(c["unit"], c["other_unit"], c["tier"], c["forced"], POLICY, judgement)
+    return [np.array(reasons.to_pylist())]
+
+
 STEPS: dict[str, Callable[[Columns], list[NDArray[Any]]]] = {
     "probes": probed,
     "error": lambda c: list(
@@ -127,7 +134,7 @@ STEPS: dict[str, Callable[[Columns], list[NDArray[Any]]]] = {
     "threshold": lambda c: [adaptive_threshold(c["unit"], c["signed"], c["other_unit"], POLICY)],
     "imminent": lambda c: [transition_imminent(c["unit"] * 0.2, POLICY)],
     "gate": lambda c: list(gate(c["unit"], c["other_unit"], c["flag"], c["other_flag"], c["third_flag"], POLICY)),
-    "reasons": lambda c: [np.array(gating_reasons(c["unit"], c["other_unit"], c["tier"], c["forced"]).to_pylist())],
+    "reasons": reasoned,
     "vitality": lived,
     "phase": lambda c: [phase_codes(c["unit"], POLICY)],
     "fitness": lambda c: [predictive_fitness(np.minimum(c["count"], c["other_count"]), c["other_count"], POLICY)],
