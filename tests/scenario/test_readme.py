@@ -209,6 +209,16 @@ def test_the_guide_shows_every_public_name() -> None:
     assert not {name for name in public if not re.search(rf"\b{name}\b", snippets)}
 
 
+def test_the_readme_shows_deaths_of_several_causes_and_dreams() -> None:
+    shown = {s.command.split()[1]: s.output for s in SHOWN if s.page == "README.md"}
+    causes = [line.split() for line in shown["sql"][2:]]
+    assert len(causes) > 1
+    assert all(int(count) > 0 for _, count, _ in causes)
+    rows = {line.split()[0]: line.split()[1] for line in shown["rebuild"] if len(line.split()) == 5}
+    assert int(rows["dreams"].replace(",", "")) > 0
+    assert int(rows["hypotheses"].replace(",", "")) > 0
+
+
 @pytest.mark.skipif("BARDO_DEMO_HOME" not in os.environ, reason="BARDO_DEMO_HOME names no home of the demo")
 @pytest.mark.parametrize("shown", [s for s in BARDO if s.output], ids=lambda s: f"{s.page}: {s.command}")
 def test_a_shown_output_equals_that_of_the_demo(shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
