@@ -135,7 +135,7 @@ def _wake(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, interventions: Interventions, policy: Policy,
     oracle: bool,
 ) -> tuple[Waking, gate.Attention | None]:  # fmt: skip
-    """Compute the surprise, apply the gate, and attention to ticks at T1; None if there are none.
+    """Compute the surprise, apply the gate, and attention to ticks at T1. Without such ticks, attention is None.
 
     Follow-ups stay pending up to the golem's next deliberation; attention does not pass over them.
     """

@@ -29,7 +29,7 @@ def test_a_run_without_an_entry_states_the_figures() -> None:
     for part in (
         "4 attempts, none executed; 3 deferred (gas gate), 1 blocked (policy cage)",
         "(median $",
-        "A golem of $50.00 may spend $0.24: 0.5 % of its position's value ($0.24), its gas partition ($0.38), and 2 times",
+        "A golem of $50.00 may spend $0.24: 0.5 % of its position's value ($0.24), its gas partition ($0.38), and 2",
     ):
         assert part in text
     assert f"${min(gas):,.2f} to " in text
