@@ -96,6 +96,9 @@ class FleetRun(Cohort):
             counts = (self.births, self.deaths, self.published, self.refused)
             on_progress(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
         self._commit()
+        return self._ending()
+
+    def _ending(self) -> Ending:
         no_entry = state_no_entry(self.entries, self.tape, self.run.founding, self.context.policy)
         return Ending(self.records, self.births, self.deaths, self.published, self.refused, self.entries, no_entry)
 

@@ -90,7 +90,7 @@ class LanedRun(FleetRun):
                 if not self._lanes:
                     self._complete_deaths(deaths, wait=True)
             self._commit()
-        return Ending(self.records, self.births, self.deaths, self.published, self.refused)
+        return self._ending()
 
     def _found_lineages(self) -> None:
         """Found the first generation in lanes of about equal size."""

@@ -70,11 +70,11 @@ def test_a_run_in_lanes_writes_what_a_plain_run_writes(tmp_path: Path, monkeypat
     ticks = [p.ticks_done for p in progress]
     assert ticks == sorted(ticks)
     assert max(p.living for p in progress) <= 7
-    one, other = content(plain), content(laned)
-    assert [name for name in one if one[name] != other[name]] == []
+    plain_content, laned_content = content(plain), content(laned)
+    assert [name for name in plain_content if plain_content[name] != laned_content[name]] == []
     again, _ = ending(laned, LanedRun, 7)
     assert again == expected
-    assert content(laned) == other, "a repeated run adds nothing"
+    assert content(laned) == laned_content, "a repeated run adds nothing"
 
 
 @pytest.mark.full
