@@ -149,12 +149,12 @@ def reasons_match_their_records(home: dg.ResourceParam[LazyStores]) -> dg.AssetC
     """
     log = home.stores.log
     records = log.read_cycles(list(REASON_COLUMNS), since_version=max(log.version - _REASON_COMMITS, 0))
-    found = contradictions(records)
+    problems = contradictions(records)
     return _warning(
-        not found,
+        not problems,
         record_count=records.num_rows,
-        contradiction_count=len(found),
-        contradictions=markdown_table(found[:50]),
+        contradiction_count=len(problems),
+        contradictions=markdown_table(problems[:50]),
     )
 
 

@@ -25,6 +25,7 @@ REASON_COLUMNS = (
 FIRST_VERSION = 4
 """Schema version whose reasons state the rule that decided."""
 
+_ROWS_AT_ONCE = 1_000
 _ROUNDED = 5.1e-5  # numbers in sentences have four decimals
 _COARSE = 5.1e-3  # or two
 
@@ -90,11 +91,13 @@ def contradictions(records: pa.Table) -> list[dict[str, Any]]:
     ----------
     records : REASON_COLUMNS
     """
-    found = []
-    for row in records.filter(pc.greater_equal(records["schema_version"], FIRST_VERSION)).to_pylist():
+    problems = []
+    stated = records.filter(pc.greater_equal(records["schema_version"], FIRST_VERSION))
+    batches = stated.to_batches(max_chunksize=_ROWS_AT_ONCE)  # a record as Python objects takes about 10 kB
+    for row in (row for batch in batches for row in batch.to_pylist()):
         for field, problem in (*_gate_problems(row), *_rule_problems(row), *_refusal_problems(row)):
-            found.append({"golem_id": row["golem_id"], "tick": row["tick"], "field": field, "problem": problem})
-    return found
+            problems.append({"golem_id": row["golem_id"], "tick": row["tick"], "field": field, "problem": problem})
+    return problems
 
 
 def stated_in_rules(records: pa.Table) -> int:

@@ -186,9 +186,9 @@ def test_a_lost_line_of_a_compacted_session_or_its_archive_is_refused(home: Home
         damaged.write_bytes(b"".join(lines[damaged][:kept]))
         with pytest.raises(DamagedError, match=fact):
             talk.view(GOLEM)
-        (found,) = verify(home).breaks
-        assert fact in found.fact
-        assert found.file == (archive if kept == 0 else path).relative_to(home.root).as_posix()
+        (broken,) = verify(home).breaks
+        assert fact in broken.fact
+        assert broken.file == (archive if kept == 0 else path).relative_to(home.root).as_posix()
         damaged.write_bytes(whole[damaged])
     path.unlink()
     assert places(verify(home)) == {path.relative_to(home.root).as_posix()}

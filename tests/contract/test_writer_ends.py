@@ -243,9 +243,9 @@ def test_an_empty_segment_of_a_dead_writer_is_reported(home: Home, opened: Opene
     path = segment_path(home.journal / "dead", 0)
     path.parent.mkdir()
     path.touch()
-    (found,) = verify(home).breaks
-    assert (found.kind, found.file) == ("journal", path.relative_to(home.root).as_posix())
-    assert "shorter than its header: any record in it is lost" in found.fact
+    (broken,) = verify(home).breaks
+    assert (broken.kind, broken.file) == ("journal", path.relative_to(home.root).as_posix())
+    assert "shorter than its header: any record in it is lost" in broken.fact
     assert [journal.damaged for journal in journals(home, NOW, Policy().writer)] == [1]
     writer = opened()
     ((name, error),) = writer.recovered.faults

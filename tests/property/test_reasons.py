@@ -52,25 +52,25 @@ def test_no_record_contradicts_its_reasons(lived: Callable[[], Lived]) -> None:
 
 @pytest.mark.row("HB-4", "HB-15")
 def test_the_fleets_meet_every_rule_of_gate_playbook_and_gas() -> None:
-    said: Counter[str] = Counter()
+    statements: Counter[str] = Counter()
     for lived in FLEETS:
         for row in lived().rows:
-            said[row["tier"] if row["forced_by"] is None else row["forced_by"]] += 1
-            said.update(re.sub(r"[\d.]+", "#", a["block_reason"]) for a in row["actions"] if a["block_reason"])
+            statements[row["tier"] if row["forced_by"] is None else row["forced_by"]] += 1
+            statements.update(re.sub(r"[\d.]+", "#", a["block_reason"]) for a in row["actions"] if a["block_reason"])
             if row["deliberation"]:
-                said[re.sub(r"[\d.]+", "#", row["deliberation"]["reasoning_summary"].partition(";")[0])] += 1
-    assert {"T0", "T1", "T2", "suppress", "steer", "birth"} <= said.keys()
+                statements[re.sub(r"[\d.]+", "#", row["deliberation"]["reasoning_summary"].partition(";")[0])] += 1
+    assert {"T0", "T1", "T2", "suppress", "steer", "birth"} <= statements.keys()
     assert {
         "gas gate: gas of # micro-dollars is above the partition's available # micro-dollars",
         "gas gate: gas of # micro-dollars is above the multiple of the average hourly cost, # micro-dollars",
         "policy cage: gas of # micro-dollars is above the position's limit of # micro-dollars",
         "inclusion: slippage of # ppm is above the limit of # ppm",
         "simulation: slippage of # ppm is above the limit of # ppm",
-    } <= said.keys()
+    } <= statements.keys()
     assert {
         "anomaly # is below the playbook's #", "anomaly # reaches the playbook's #", "drawdown # reaches the halt at #",
         "no position in the first tick of a life",
-    } <= said.keys()  # fmt: skip
+    } <= statements.keys()  # fmt: skip
 
 
 @pytest.mark.row("HB-15")

@@ -168,8 +168,8 @@ def read_session(path: Path) -> Session | None:
         done += len(text)
     if session is None:
         raise DamagedError(path, "it has no header")
-    if (found := raw[:done].count(b"\n") - 1) < session.rewritten:
-        raise DamagedError(path, f"it has {found} of the {session.rewritten} lines that its header states")
+    if (line_count := raw[:done].count(b"\n") - 1) < session.rewritten:
+        raise DamagedError(path, f"it has {line_count} of the {session.rewritten} lines that its header states")
     session.whole_bytes, session.torn = done, torn
     return session
 
