@@ -44,7 +44,7 @@ PASSES: tuple[Callable[[GrimoireState, CycleBatch, Policy], None], ...] = (
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "15"
+PASSES_EDITION = "16"
 """Part of the derivation id. Increase it with every change of what passes or dreams decide."""
 
 CYCLE_SCHEMA = pa.schema(
@@ -124,6 +124,7 @@ def curate(
             rows=state.find(evidence.golem[groups], evidence.structure[groups]), count=evidence.count[groups],
             total=evidence.total[groups], squares=evidence.squares[groups], mood=evidence.mood[groups],
             causes=np.stack([evidence.first[groups], evidence.stop[groups]], axis=1), log=log,
+            reading=evidence.reading, day=evidence.day,
             orders=tuple(order for key, order in keyed_orders if key in keys), motions=agenda.within(keys).motions,
             deliveries=tuple(delivery for key, delivery in keyed_deliveries if key in keys),
         )  # fmt: skip

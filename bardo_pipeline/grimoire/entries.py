@@ -132,6 +132,7 @@ COUNTED_FIELDS = [
     *all_required(pa.int64(), "own_count", "own_sum", "own_sumsq"),
     *all_required(pa.int64(), "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli"),
     *all_required(pa.int64(), "confidence_origin_ppm", "pinned_ppm"),
+    *all_required(pa.int64(), "level_p10", "level_p90"),
 ]
 
 ENTRY_SCHEMA = pa.schema(
@@ -146,7 +147,9 @@ ENTRY_SCHEMA = pa.schema(
     ]
 )
 """One row per (golem, entry). `confidence_ppm`: confidence at `anchor_at`, in parts per million; confidence.py computes
-other moments. `effect_*`: the stated effect in ppm of a position's value (baseline: mean, and one spread below and
-above, in the metric's unit; causal link: change of the effect in ppm of its level per step of the cause). `own_*`:
+other moments. `effect_*`: the stated effect in ppm of a position's value (baseline: median and
+quartiles, in the metric's unit; causal link: change of the effect in ppm of its level per step of the cause). `own_*`:
 exact sums of the golem's own evidence. `*_sum_milli`: sums of its mood at that evidence, in thousandths. `pinned_ppm`:
-floor set by the owner, 0 if not pinned."""
+floor set by the owner, 0 if not pinned. `level_*`: 10th and 90th percentile that a baseline states, 0 elsewhere and in
+an inherited baseline. Own evidence of a baseline: `own_count` market days, `own_sumsq` readings since cycle `own_sum`.
+"""

@@ -116,19 +116,19 @@ METRIC_WORDS = {
 
 
 def baseline_text(*, protocol: str, pair: str, metric: str, mean: int, low: int, high: int, known: bool = True) -> str:
-    """Return the sentence of a baseline: the mean of a metric and its usual deviation, in the metric's unit."""
+    """Return the sentence of a baseline: a metric's median (mean) and quartiles (low, high), in the metric's unit."""
     subject = f"{pair} on {protocol}"
     if not known:
         return f"It is open {METRIC_WORDS[metric].format(subject)}."
     scale = {"gas_price": 1000.0, "gas_cost": 1e6}.get(metric, 1.0)
-    about, give = banded(mean / scale), banded((high - low) / 2 / scale)
+    median, middle = banded(mean / scale), f"{banded(low / scale)} to {banded(high / scale)}"
     if metric == "gas_price":
-        return f"While trading {subject}, gas usually costs about {about} gwei (give or take {give})."
+        return f"While trading {subject}, gas usually costs about {median} gwei (at half of the ticks {middle})."
     if metric == "pool_volume":
-        return f"{subject} usually trades about {about} dollars a tick (give or take {give})."
+        return f"{subject} usually trades about {median} dollars a tick (at half of the ticks {middle})."
     if metric == "slippage":
-        return f"Actions on {subject} usually slip about {about} ppm (give or take {give})."
-    return f"Actions on {subject} usually cost about {about} dollars of gas (give or take {give})."
+        return f"Actions on {subject} usually slip about {median} ppm (half of them {middle})."
+    return f"Actions on {subject} usually cost about {median} dollars of gas (half of them {middle})."
 
 
 CAUSE_WORDS = {

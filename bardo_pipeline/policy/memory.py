@@ -75,12 +75,9 @@ class CuratorPolicy(Frozen):
     prune_confidence: Unit = setting(
         0.1, "entries without a floor are pruned below this confidence (MEM; value is ours)"
     )
-    baseline_min: int = setting(3, "fewest episodes of a baseline (MEM)", ge=2)
-    level_spread_prior: Positive = setting(
-        0.5, "prior spread of a level as a share of its mean, weighted by variance_prior (ours)"
-    )
-    level_sigma: Positive = setting(
-        2.0, "a cycle's level further than this from a baseline, in spreads, contradicts it (ours)"
+    baseline_min: int = setting(3, "fewest readings of a baseline (MEM)", ge=2)
+    level_tolerance: float = setting(
+        1.5, "factor by which a cycle's median may leave a baseline's 10th to 90th percentile (ours)", ge=1
     )
     replay_episodes: PositiveCount = setting(20, "episodes replayed after a cycle (ours)")
     replay_new_share: Unit = setting(0.7, "share of replayed episodes from the closing cycle (MEM: 70/30)")

@@ -12,7 +12,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.curate import Curation, curate
+from bardo_pipeline.curator.passes.weigh import counted_readings
 from bardo_pipeline.curator.playbook import Playbooks
+from bardo_pipeline.curator.state import level_readings
 from bardo_pipeline.curator.state.decision_log import (
     ADMITTED,
     BORNE_OUT,
@@ -226,7 +228,11 @@ def _assert_in_two_runs(records: pa.Table, cut: int, made: Curation, state: Grim
     """Check that the decisions stay equal if the grimoire is written and read again in between."""
     early, again = cycles_of(records) <= cut, GrimoireState()
     first = curated(records.filter(pa.array(early)), again)
+    kept = again.readings.table({*again.golems})
     again = from_table(to_table(again, POLICY.curator, POLICY.decay))
+    again.readings = counted_readings(again, records.filter(pa.array(early)), cycles_of(records)[early], POLICY)
+    assert all(row in kept.to_pylist() for row in again.readings.table({*again.golems}).to_pylist())
+    again.readings = level_readings.from_table(kept) if cut % 2 else again.readings
     second = curated(records.filter(pa.array(~early)), again)
     both = pa.concat_tables([first.decisions, second.decisions])
     key = [(name, "ascending") for name in ("golem_id", "cycle", "seq")]
@@ -296,9 +302,9 @@ def test_an_inherited_rule_pruned_and_relearned_has_one_own_row() -> None:
     state = from_table(entries)
     made = curated(records, state)
     grimoire = to_table(state, POLICY.curator, POLICY.decay)
-    about = [(r["operation"], r["origin_golem_id"]) for r in made.decisions.to_pylist()]
+    about = [(r["operation"], r["origin_golem_id"]) for r in made.decisions.to_pylist() if r["source"] == "pattern"]
     assert about[:2] == [("pruned", "g-dead"), ("created", "g-heir")]
-    assert grimoire.num_rows == 1
+    assert grimoire["source"].to_pylist().count("pattern") == 1
     assert fold(pa.concat_tables([received_decisions(entries, "b", START, "p"), made.decisions])).equals(grimoire)
 
 

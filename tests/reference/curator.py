@@ -228,8 +228,37 @@ def _weigh(cycle: _Cycle) -> None:
         entry = cycle.mind.entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
         if entry["status"] in ("pruned", "retracted") and entry["own_count"] == 0:
             entry["origin_golem_id"] = cycle.mind.golem_id
+        if structure.source == "baseline":
+            _read(cycle, entry, group)
+            continue
         for name, value in zip(OWN, (group.count, group.total, group.squares, *group.mood), strict=True):
             entry[name] += value
+
+
+def _read(cycle: _Cycle, entry: Entry, group: Group) -> None:
+    """Add the readings of a level. A day that was counted before is no new witness."""
+    if not entry["own_sumsq"]:
+        entry |= {"own_sum": cycle.number, "readings": [], "days": set()}
+    fresh = len(set(group.windows) - entry["days"])
+    entry["readings"] += map(middle, group.readings)
+    entry["days"] |= set(group.windows)
+    entry["own_count"], entry["own_sumsq"] = len(entry["days"]), len(entry["readings"])
+    for name, value in zip(OWN[3:], group.mood, strict=True):
+        entry[name] += math.floor(Fraction(value * fresh, group.count) + Fraction(1, 2))
+
+
+def middle(value: int) -> int:
+    """The middle of a value's bin: 32 bins an octave from 64 on."""
+    width = max(2 ** (value.bit_length() - 6), 1) if value >= 64 else 1
+    return value - value % width + (width - 1) // 2
+
+
+def quantile(values: list[int], percent: int) -> int:
+    """The quantile with linear interpolation, rounded half up."""
+    ordered, place = sorted(values), Fraction((len(values) - 1) * percent, 100)
+    low = math.floor(place)
+    high = min(low + 1, len(values) - 1)
+    return math.floor(ordered[low] + (ordered[high] - ordered[low]) * (place - low) + Fraction(1, 2))
 
 
 def _consolidate(cycle: _Cycle) -> None:
@@ -240,17 +269,18 @@ def _consolidate(cycle: _Cycle) -> None:
         entry = cycle.mind.entries[structure]
         active = entry["status"] == "active"
         before = cycle.now(entry) if active else 0
-        if (not active and entry["own_count"] < rules.baseline_min) or (active and group.count < rules.baseline_min):
+        count = len(group.readings)
+        if (not active and entry["own_sumsq"] < rules.baseline_min) or (active and count < rules.baseline_min):
             _note(cycle, 0, "staged", entry, before, group)
             continue
-        stated, usual = entry["effect_mean_ppm"], (entry["effect_high_ppm"] - entry["effect_low_ppm"]) / 2
-        count = entry["own_count"]
-        mean = entry["own_sum"] / count
-        apart = max(entry["own_sumsq"] - entry["own_sum"] * mean, 0.0)
-        prior = rules.variance_prior * (rules.level_spread_prior * mean) ** 2
-        spread = math.sqrt((prior + apart) / (rules.variance_prior + count - 1))
-        _state(entry, (mean, mean - spread, mean + spread))
-        if active and abs(group.total / group.count - stated) > rules.level_sigma * usual:
+        seen = list(map(middle, group.readings))
+        median = (seen[(count - 1) // 2] + seen[count // 2]) // 2
+        outer = ("level_p10", "level_p90") if entry["level_p90"] else ("effect_low_ppm", "effect_high_ppm")
+        low, high = (entry[name] for name in outer)
+        usual = low <= median * rules.level_tolerance and median <= high * rules.level_tolerance
+        _state(entry, tuple(quantile(entry["readings"], percent) for percent in (50, 25, 75)))
+        entry["level_p10"], entry["level_p90"] = (quantile(entry["readings"], percent) for percent in (10, 90))
+        if active and not usual:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
             _note(cycle, 3, "contradicted", entry, before, group)
         elif active:

@@ -29,10 +29,15 @@ class Group:
     windows: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
     causes: set[int] = field(default_factory=set)
 
-    def add(self, window: int | None, value: int, mood: list[int], causes: set[int]) -> None:
-        """Add an observation; without a window it is its own witness."""
-        self.windows.setdefault(-1 - len(self.windows) if window is None else window, []).append((value, *mood))
+    def add(self, window: int, value: int, mood: list[int], causes: set[int]) -> None:
+        """Add an observation of a window; of a level, the window is the market day."""
+        self.windows.setdefault(window, []).append((value, *mood))
         self.causes |= causes
+
+    @property
+    def readings(self) -> list[int]:
+        """Return every value, in order."""
+        return sorted(value for seen in self.windows.values() for value, *_ in seen)
 
     @property
     def witnesses(self) -> list[tuple[int, ...]]:
@@ -95,10 +100,10 @@ def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy
     groups: dict[Key, Group] = {}
     for row, cycle in records:
         mood = [round(row["pad_after"][name] * 1000) for name in ("pleasure", "arousal", "dominance")]
-        window = (row["tick"] - 1) // policy.witness_ticks
+        window, day = (row["tick"] - 1) // policy.witness_ticks, row["observed_at"].date().toordinal()
         for structure, value, causes in (*_decisions(row, policy), *_levels(row)):
             group = groups.setdefault((row["golem_id"], cycle, structure), Group())
-            group.add(window if structure.source == "pattern" else None, value, mood, causes)
+            group.add(window if structure.source == "pattern" else day, value, mood, causes)
     return groups
 
 
@@ -151,13 +156,11 @@ def _decisions(row: Record, policy: CuratorPolicy) -> Iterator[tuple[Structure, 
 
 
 def _levels(row: Record) -> Iterator[tuple[Structure, int, set[int]]]:
-    if not is_episode(row) or not is_verified(row):
-        return
     values = [
         ("gas_price", round(row["observation"]["gas_gwei"] * 1000)),
         ("pool_volume", row["observation"]["volume_micros"] // 10**6),
     ]
-    for done in row["actions"]:
+    for done in row["actions"] if is_verified(row) else ():
         if done["status"] == "executed":
             if done["slippage_ppm"] is not None:
                 values.append(("slippage", done["slippage_ppm"]))

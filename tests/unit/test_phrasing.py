@@ -28,7 +28,7 @@ RULE = f"{SCENE[0].upper()}{SCENE[1:]}, prefer re-centring: re-centring has clea
 WARNING = f"{SCENE[0].upper()}{SCENE[1:]}, do not act: re-centring has strongly lost to holding."
 SUSPECTED = f"I suspect that re-centring beats holding {SCENE}; 4 decisions do not prove it."
 QUESTION = f"Does re-centring beat holding {SCENE}?"
-LEVEL = "While trading WETH/USDC on uniswap_v3, gas usually costs about 31 gwei (give or take 2.0)."
+LEVEL = "While trading WETH/USDC on uniswap_v3, gas usually costs about 31 gwei (at half of the ticks 29 to 34)."
 CAUSE = "For WETH/USDC on uniswap_v3: rising gas moves active liquidity down 3 ticks later."
 FORGET = f"{RULE} It did not last."
 DEATH = "I died at tick 4051: my credits ran out."
@@ -47,7 +47,8 @@ DEATH = "I died at tick 4051: my credits ran out."
         (SUSPECTED, f"{SCENE[0].upper()}{SCENE[1:]}, I suspect that re-centring beats holding, and 4 decisions do not "
                     "prove it."),
         (QUESTION, f"{SCENE[0].upper()}{SCENE[1:]}, does re-centring beat holding?"),
-        (LEVEL, "On uniswap_v3, while trading WETH/USDC, gas usually costs about 31 gwei, give or take 2.0."),
+        (LEVEL, "On uniswap_v3, while trading WETH/USDC, gas usually costs about 31 gwei, and 29 to 34 at half of the "
+                "ticks."),
         (CAUSE, "Rising gas moves active liquidity down, 3 ticks later, for WETH/USDC on uniswap_v3."),
         (DEATH, "I died at tick 4051, when my credits ran out."),
     ],
@@ -100,8 +101,9 @@ def test_a_rephrasing_of_the_same_claim_is_accepted(sentence: str, wording: str)
         (QUESTION, "beat", "lose to", "lose is added"),
         (LEVEL, "usually ", "", "usually is left out"),
         (LEVEL, "usually", "always", "scene: usually is left out"),
-        (LEVEL, "about 31", "2.0", "numbers"),
-        (LEVEL, "31 gwei (give or take 2.0)", "2.0 gwei (give or take 31)", "numbers: 2.0, 31, not 31, 2.0"),
+        (LEVEL, "about 31", "29", "numbers"),
+        (LEVEL, "31 gwei (at half of the ticks 29", "29 gwei (at half of the ticks 31",
+         "numbers: 29, 31, 34, not 31, 29, 34"),
         (LEVEL, "gwei", "dollars", "dollars is added"),
         (LEVEL, "31", "-31", "numbers: -31 is added"),
         (CAUSE, "down", "up", "up is added"),

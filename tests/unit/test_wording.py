@@ -68,15 +68,17 @@ def test_a_level_is_rounded_to_two_digits(value: float, words: str) -> None:
 def test_each_metric_has_its_unit_in_the_text() -> None:
     place = {"protocol": "uniswap_v3", "pair": "WETH/USDC"}
     by_key = {
-        metric: baseline_text(**place, metric=metric, mean=mean, low=mean - 10, high=mean + 10)
+        metric: baseline_text(**place, metric=metric, mean=mean, low=mean * 4 // 5, high=mean * 6 // 5)
         for metric, mean in zip(BASELINE_METRICS, (32_400, 51_000, 620, 9_100), strict=True)
     }
     assert by_key == {
-        "gas_price": "While trading WETH/USDC on uniswap_v3, gas usually costs about 32 gwei (give or take 0.010).",
-        "pool_volume": "WETH/USDC on uniswap_v3 usually trades about 51,000 dollars a tick (give or take 10).",
-        "slippage": "Actions on WETH/USDC on uniswap_v3 usually slip about 620 ppm (give or take 10).",
+        "gas_price": "While trading WETH/USDC on uniswap_v3, gas usually costs about 32 gwei "
+        "(at half of the ticks 26 to 39).",
+        "pool_volume": "WETH/USDC on uniswap_v3 usually trades about 51,000 dollars a tick "
+        "(at half of the ticks 41,000 to 61,000).",
+        "slippage": "Actions on WETH/USDC on uniswap_v3 usually slip about 620 ppm (half of them 500 to 740).",
         "gas_cost": "Actions on WETH/USDC on uniswap_v3 usually cost about 0.0091 dollars of gas "
-        "(give or take 0.000010).",
+        "(half of them 0.0073 to 0.011).",
     }
 
 

@@ -7,22 +7,24 @@ confidence. The stated effect follows all evidence so far; a change of its size 
 Phage: every hundred ticks, a golem's weakest entries with evidence in the closing cycle are tested against all of its
 own evidence, and downvoted if it says the opposite. This removes inherited knowledge that does not hold for the golem.
 
-Consolidate: a baseline states the mean of its episodes and one spread (their usual distance from the mean). A cycle
-votes for a baseline if its own level is within `level_sigma` spreads of the mean stated so far, else against it. A
-standard error would be too narrow, because consecutive ticks are correlated.
-Source: TOOLS (ExpeL operations), MEM (Baseline: mean and stddev, from at least 3 episodes, confidence 0.7, reinforced
-and not duplicated), canon ("phage pass"), canon 6, 16, 17, MEM-6.
+Consolidate: a baseline states the median, the quartiles and the 10th and 90th percentile of all its readings. A cycle
+votes for a baseline if its own median lies between the percentiles stated so far, widened by `level_tolerance`, else
+against it. Mean and spread would follow the tail: volume and gas are heavy-tailed. Its evidence is the number of market
+days, because consecutive ticks are correlated.
+Source: TOOLS (ExpeL operations), MEM (Baseline: from at least 3 episodes, confidence 0.7, reinforced and not
+duplicated), canon ("phage pass"), canon 6, 16, 17, MEM-6; docs/adr/0074.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.weigh import own_effect
 from bardo_pipeline.curator.state import grimoire_state as grimoire
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED, CycleBatch
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, is_quarantined, size_bands
+from bardo_pipeline.curator.state.level_readings import medians
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
@@ -141,18 +143,21 @@ def _refuted(state: GrimoireState, rows: Int64Array, policy: Policy) -> Int64Arr
 
 def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Create baselines that have enough evidence and vote on the active ones."""
-    facts = np.flatnonzero(state["decay_class"][wave.rows] == CLASS_FACT)
-    rows, causes, count = wave.rows[facts], wave.causes[facts], wave.count[facts]
-    count_min = policy.curator.baseline_min
+    levels = np.flatnonzero(state.structures.is_level()[state["structure"][wave.rows]])
+    levels = levels[wave.causes[levels, 1] > wave.causes[levels, 0]]
+    if not len(levels):
+        return
+    rows, causes = wave.rows[levels], wave.causes[levels]
+    count, count_min = causes[:, 1] - causes[:, 0], policy.curator.baseline_min
     active = state["status"][rows] == grimoire.ACTIVE
-    created = ~active & (state["own_count"][rows] >= count_min)
+    created = ~active & (state["own_sumsq"][rows] >= count_min)
     voted = active & (count >= count_min)
     at = wave.closing(state, rows)
     before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
-    usual = _is_usual(state, rows, wave.total[facts] / np.maximum(count, 1), policy)
+    usual = _is_usual(state, rows, medians(wave.reading, causes), policy)
     agrees, opposes = voted & usual, voted & ~usual
 
-    _restate_level(state, rows[created | voted], policy)
+    _restate_level(state, rows[created | voted])
     no_signs = np.zeros(int(created.sum()), np.int64)
     create(state, rows[created], no_signs, wave, confidence=ppm(policy.curator.confidence_fact))
     vote_both_ways(state, rows, before, at, agrees, opposes, policy)
@@ -162,19 +167,26 @@ def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
         wave.note(state, operation, rows[chosen], before[chosen], causes[chosen])
 
 
-def _is_usual(state: GrimoireState, rows: Int64Array, level: Float64Array, policy: Policy) -> BoolArray:
-    """Return whether each level is within `level_sigma` spreads of the mean that its baseline states."""
-    spread = (state["effect_high_ppm"][rows] - state["effect_low_ppm"][rows]) / 2.0
-    return np.asarray(np.abs(level - state["effect_mean_ppm"][rows]) <= policy.curator.level_sigma * spread)
+def _is_usual(state: GrimoireState, rows: Int64Array, median: Int64Array, policy: Policy) -> BoolArray:
+    """Return whether each median lies between the percentiles that its baseline states, widened by the tolerance.
+
+    An inherited baseline states its quartiles alone until its heir restates it.
+    """
+    tolerance, is_whole = policy.curator.level_tolerance, state["level_p90"][rows] > 0
+    low = np.where(is_whole, state["level_p10"][rows], state["effect_low_ppm"][rows])
+    high = np.where(is_whole, state["level_p90"][rows], state["effect_high_ppm"][rows])
+    return np.asarray((median * tolerance >= low) & (median <= high * tolerance))
 
 
-def _restate_level(state: GrimoireState, rows: Int64Array, policy: Policy) -> None:
-    """Set mean and spread from all evidence; the spread is shrunk towards a prior, because near ticks are alike."""
-    rules, own = policy.curator, state["own_count"][rows]
-    mean = state["own_sum"][rows] / np.maximum(own, 1)
-    squares = np.maximum(state["own_sumsq"][rows] - state["own_sum"][rows] * mean, 0.0)
-    prior = rules.variance_prior * (rules.level_spread_prior * mean) ** 2
-    spread = np.sqrt((prior + squares) / (rules.variance_prior + np.maximum(own - 1, 0)))
-    for name, values in (("mean", mean), ("low", mean - spread), ("high", mean + spread)):
-        state[f"effect_{name}_ppm"][rows] = np.rint(values).astype(np.int64)
-    state["evidence_count"][rows] = own
+_STATED = ("level_p10", "effect_low_ppm", "effect_mean_ppm", "effect_high_ppm", "level_p90")
+"""Columns of the quantiles that a baseline states, as QUANTILES_PERCENT."""
+
+
+def _restate_level(state: GrimoireState, rows: Int64Array) -> None:
+    """Set the quantiles of all own readings, and the number of market days as evidence."""
+    if not len(rows):
+        return
+    quantiles = state.readings.quantiles(state.reading_slots(rows))
+    for name, values in zip(_STATED, quantiles.T, strict=True):
+        state[name][rows] = values
+    state["evidence_count"][rows] = state["own_count"][rows]

@@ -12,14 +12,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyarrow as pa
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.decision_log import CycleBatch
-from bardo_pipeline.curator.state.grimoire_state import FOLDED, PRUNED, GrimoireState
+from bardo_pipeline.curator.state.evidence import gather_evidence
+from bardo_pipeline.curator.state.grimoire_state import FOLDED, PRUNED, GrimoireState, coded
+from bardo_pipeline.curator.state.level_readings import LevelReadings
+from bardo_pipeline.grimoire.entry_columns import index_of
 from bardo_pipeline.policy import Policy
 
 OWN_EVIDENCE = ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
-"""Columns of a row's own evidence: count, sum and sum of squares of effects, sums of moods."""
+"""Columns of a row's own evidence: count, sum and sum of squares of effects, sums of moods. Of a level: market days,
+first cycle whose readings count, number of readings, sums of moods."""
 
 _SUM_MAX = 2**62
 """Upper limit of a sum of squares; prevents an overflow of int64."""
@@ -49,10 +54,59 @@ def weigh(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     removed = (state["status"][rows] >= PRUNED) & (state["status"][rows] != FOLDED)
     relearned = rows[removed & (state["own_count"][rows] == 0)]
     state["origin"][relearned] = state["golem"][relearned]
+    level = state.structures.is_level()[state["structure"][rows]]
+    _read_levels(state, wave, np.flatnonzero(level))
     for name, values in (("own_count", wave.count), ("own_sum", wave.total), ("own_sumsq", wave.squares)):
-        state[name][rows] = np.minimum(state[name][rows] + values, _SUM_MAX)
-    for i, name in enumerate(("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")):
-        state[name][rows] += wave.mood[:, i]
+        state[name][rows[~level]] = np.minimum(state[name][rows[~level]] + values[~level], _SUM_MAX)
+    for i, name in enumerate(_MOODS):
+        state[name][rows[~level]] += wave.mood[~level, i]
+
+
+_MOODS = ("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
+
+
+def _read_levels(state: GrimoireState, wave: CycleBatch, chosen: Int64Array) -> None:
+    """Add the readings of these rows of the wave; a day that was counted in an earlier cycle is no new witness."""
+    spans = wave.causes[chosen]
+    chosen = chosen[spans[:, 1] > spans[:, 0]]
+    if not len(chosen):
+        return
+    rows, spans, days = wave.rows[chosen], wave.causes[chosen], wave.count[chosen]
+    slots, begins = state.reading_slots(rows), state["own_sumsq"][rows] == 0
+    state.readings.clear(slots[begins])
+    state["own_sum"][rows[begins]] = wave.cycle[wave.place(state, rows[begins])]
+    fresh = state.readings.add(slots, spans, wave.reading, wave.day)
+    state["own_count"][rows] += fresh
+    state["own_sumsq"][rows] += spans[:, 1] - spans[:, 0]
+    for i, name in enumerate(_MOODS):
+        state[name][rows] += (2 * wave.mood[chosen, i] * fresh + days) // (2 * days)
+
+
+def counted_readings(state: GrimoireState, records: pa.Table, cycle: Int64Array, policy: Policy) -> LevelReadings:
+    """Return the histograms that the state's levels have after these records.
+
+    Parameters
+    ----------
+    records : pa.Table, EVIDENCE_COLUMNS, every record from the first cycle that a level of the golems counts, any order
+    cycle : int64 [records], cycle of each record
+    """
+    golem = coded(records.column("golem_id"), state.golem_code)
+    evidence = gather_evidence(records, golem=golem, cycle=cycle, structures=state.structures, policy=policy.curator)
+    row = index_of(state.keys(), (evidence.golem << 32) | evidence.structure)
+    is_counted = (row >= 0) & state.structures.is_level()[evidence.structure]
+    is_counted &= (state["own_sumsq"][row] > 0) & (evidence.cycle >= state["own_sum"][row])
+    groups = np.flatnonzero(is_counted)
+    counted, found = LevelReadings(), GrimoireState(state.golems, state.structures, state.block)
+    if len(groups):
+        groups = groups[np.lexsort((evidence.cycle[groups], row[groups]))]
+        length = evidence.stop[groups] - evidence.first[groups]
+        at = np.repeat(evidence.first[groups] - (np.cumsum(length) - length), length) + np.arange(int(length.sum()))
+        first = np.flatnonzero(np.r_[True, row[groups][1:] != row[groups][:-1]])
+        start = (np.cumsum(length) - length)[first]
+        spans = np.stack([start, np.r_[start[1:], len(at)]], axis=1)
+        found.readings = counted
+        counted.add(found.reading_slots(row[groups][first]), spans, evidence.reading[at], evidence.day[at])
+    return counted
 
 
 def clear_own_evidence(state: GrimoireState, rows: Int64Array) -> None:

@@ -1,8 +1,10 @@
 """Evidence: effects and metric levels that records contribute to structures. Pure, set-based over columns.
 
-Sources are judged decisions (resolutions) and metric levels, of verified episodes only (MEM's quality gate). Judged
-decisions of one market window count as one witness with their mean effect, because one storm affects them all. All
-sums are integers, so results do not depend on the order of addition.
+Sources are judged decisions (resolutions) and readings of metrics. Decisions, slippage and gas costs come from verified
+outcomes only (MEM's quality gate). The gas price and the volume of every tick count, whether or not the golem
+deliberated at it. Judged decisions of one market window count as one witness with their mean effect, because one storm
+affects them all; readings of one market day count as one witness for the same reason. All sums are integers, so results
+do not depend on the order of addition.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.curator.state.level_readings import LEVEL_MAX
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS
 from bardo_pipeline.policy import CuratorPolicy
 
@@ -27,8 +31,6 @@ EVIDENCE_COLUMNS = (
 """Columns of a record that derivation reads."""
 
 _LIMIT_PPM = 1_000_000
-_LIMIT_LEVEL = 100_000_000
-"""Caps of a level: a hundred dollars of gas, a hundred million dollars of volume per tick."""
 
 Market = tuple[str, str, str]
 """Chain, protocol, pair."""
@@ -44,9 +46,9 @@ Findings = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
 class Evidence:
     """Evidence grouped and sorted by (golem, cycle, structure), one element per group.
 
-    golem, cycle, structure: codes. count: witnesses (of a level: episodes). total, squares: exact sums over them
+    golem, cycle, structure: codes. count: witnesses (of a level: market days). total, squares: exact sums over them
     (effect in ppm, or the metric's unit). mood: [groups, 3], sums of their mood in thousandths. first, stop: range of
-    the group's rows in cause_tick.
+    the group's rows in cause_tick. reading, day: a level's value and market day (days since 1970), one per cause.
     """
 
     golem: Int64Array
@@ -59,6 +61,8 @@ class Evidence:
     first: Int64Array
     stop: Int64Array
     cause_tick: Int64Array
+    reading: Int64Array
+    day: Int64Array
 
 
 def flatten_lists(lists: pa.Array) -> tuple[Int64Array, pa.Array]:
@@ -108,14 +112,15 @@ def gather_evidence(
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
     value[: len(parts[0][0])] = capped(parts[0][2])
     window = (second - 1) // policy.witness_ticks
-    window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level is its own witness
+    day = records.column("observed_at").cast(pa.int64()).to_numpy()[row] // DAY_US
+    window[len(parts[0][0]) :] = day[len(parts[0][0]) :]
     order = np.lexsort((cause, window, structure, cycle[row], golem[row]))
     row, structure, value, window = row[order], structure[order], value[order], window[order]
     key = np.stack([golem[row], cycle[row], structure, window])
     if not len(row):
         none = np.zeros(0, np.int64)
         mood_sums, causes = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
-        return Evidence(none, none, none, none, none, none, mood_sums, none, none, causes)
+        return Evidence(none, none, none, none, none, none, mood_sums, none, none, causes, none, none)
     witness = _starts(key)
     findings = np.diff(np.r_[witness, len(row)])
     effect = _mean(np.add.reduceat(value, witness), findings)
@@ -133,6 +138,8 @@ def gather_evidence(
         first=starts,
         stop=np.r_[starts[1:], len(row)],
         cause_tick=np.stack([cause[order], second[order]], axis=1),
+        reading=value,
+        day=day[order],
     )
 
 
@@ -206,10 +213,10 @@ def _judged(records: pa.Table, markets: MarketCodes, structures: Structures, pol
 
 
 def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> Findings:
-    """Return metrics of verified episodes, in the units of METRIC_UNIT, each at most _LIMIT_LEVEL."""
+    """Return the market metrics of every record and the costs of verified actions, in the units of METRIC_UNIT."""
     tick, (market, market_rows) = records.column("tick").to_numpy(), markets
     verified = is_verified(records)
-    episode = np.flatnonzero(is_episode(records) & verified)
+    every = np.arange(records.num_rows)
     observation = contiguous(records.column("observation"))
     gas = np.rint(np.minimum(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False), 1e9) * 1000)
     volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
@@ -219,8 +226,8 @@ def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> 
     slips = pc.struct_field(actions, "slippage_ppm")
     slipped = np.asarray(slips.is_valid())
     columns = {
-        "gas_price": (episode, gas[episode]),
-        "pool_volume": (episode, volume[episode]),
+        "gas_price": (every, gas),
+        "pool_volume": (every, volume),
         "slippage": (acted[slipped], slips.drop_null().to_numpy(zero_copy_only=False)),
         "gas_cost": (acted, pc.struct_field(actions, "gas_cost_micros").to_numpy(zero_copy_only=False)),
     }
@@ -230,7 +237,7 @@ def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> 
         by_market = [structures.code(Structure("baseline", *m)._replace(metric=metric)) for m in market_rows]
         rows.append(row)
         codes.append(np.array(by_market, np.int64)[market[row]] if len(row) else np.zeros(0, np.int64))
-        values.append(np.clip(value, 0, _LIMIT_LEVEL).astype(np.int64))
+        values.append(np.clip(value, 0, LEVEL_MAX).astype(np.int64))
     row = np.concatenate(rows)
     ticks = tick[row].astype(np.int64)
     return row, np.concatenate(codes), np.concatenate(values), ticks, ticks

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality.lagged_moments import Moments
+from bardo_pipeline.curator.state.level_readings import Key, LevelReadings
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire import confidence as conf
@@ -56,7 +57,7 @@ class GrimoireState:
 
     block: int64 [COLUMNS, rows], one line per column, so one operation copies whole rows. golem, structure, origin are
     codes in `golems`, `structures`, `golems`. Other columns as in ENTRY_SCHEMA, times in UTC microseconds. moments:
-    sums for the causal tests (lagged_moments.py).
+    sums for the causal tests (lagged_moments.py). readings: histograms of levels.
     """
 
     golems: list[str] = field(default_factory=list)
@@ -64,6 +65,7 @@ class GrimoireState:
     block: Int64Array = field(default_factory=lambda: np.zeros((len(COLUMNS), 0), np.int64))
     _golem_codes: dict[str, int] = field(default_factory=dict)
     moments: Moments = field(default_factory=Moments)
+    readings: LevelReadings = field(default_factory=LevelReadings)
 
     def __getitem__(self, name: str) -> Int64Array:
         return np.asarray(self.block[_LINE[name]])
@@ -146,7 +148,14 @@ class GrimoireState:
         dropped = np.array([g in golem_ids for g in self.golems], dtype=bool)
         keep = ~dropped[self["golem"]] if self.rows else np.zeros(0, bool)
         block, moments = self.block.compress(keep, axis=1), self.moments.without_golems(golem_ids)
-        return GrimoireState(list(self.golems), self.structures, block, dict(self._golem_codes), moments)
+        readings = self.readings.without_golems(golem_ids)
+        return GrimoireState(list(self.golems), self.structures, block, dict(self._golem_codes), moments, readings)
+
+    def reading_slots(self, rows: Int64Array) -> Int64Array:
+        """Return the slot in `readings` of each of these rows."""
+        codes = zip(self["golem"][rows].tolist(), self["structure"][rows].tolist(), strict=True)
+        named: list[Key] = [(self.golems[golem], self.structures.key(structure)) for golem, structure in codes]
+        return self.readings.slot(named)
 
 
 @cache

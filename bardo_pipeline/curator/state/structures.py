@@ -113,6 +113,10 @@ class Structures:
             numbers = self._numbers[name] = np.r_[numbers, [number_of(row) for row in fresh]]
         return numbers
 
+    def is_level(self) -> BoolArray:
+        """Return which structures are levels of a metric, by code."""
+        return self._number("level", lambda row: row.source == "baseline") == 1
+
     def scenes(self) -> tuple[Int64Array, Int64Array]:
         """Return (scene, gas span) by code. Rules of one scene differ in gas only; the span is -1 for other sources."""
         scene = self._number("scene", self._scene)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curator_state import CuratorState, load_state, save_moments, state_before
+from bardo_pipeline.derivation.curation.curator_state import CuratorState, load_state, save_sums, state_before
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
@@ -48,7 +48,7 @@ def commit_curation(context: DerivationContext, state: CuratorState) -> list[Wri
         changed = state.state.find_keys(curation.decisions["golem_id"], curation.decisions["structure"])
         entries = to_table(state.state, context.policy.curator, context.policy.decay, changed)
         written.append(grimoire.upsert(queries.rows_of_golems(entries, upto), by=("golem_id", "structure"), upto=upto))
-        save_moments(context, state.state.moments, upto, state.left_out)
+        save_sums(context, state.state, upto, state.left_out)
         write_playbooks(context, curation.playbooks)
     state.pending.clear()
     state.touched.clear()
@@ -76,7 +76,7 @@ class _Curations(IncrementalProjection):
             written.append(retraction.correct(table, retraction.touched_rows(table, first), rows))
         entries = queries.rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
         written.append(context.projections.replaceable("grimoire").replace_keys(entries, upto, upto=upto))
-        save_moments(context, state.state.moments, upto, retraction.left_out)
+        save_sums(context, state.state, upto, retraction.left_out)
         write_playbooks(context, context.projections.growing("playbooks").read(golems=first))
         return written
 

@@ -1,7 +1,8 @@
-"""CuratorState: the working state of a curator for some golems, how it is loaded, and the cache of its causal moments.
+"""CuratorState: the working state of a curator for some golems, how it is loaded, and the caches of its sums.
 
-The moments follow from the log alone. A golem's moments are read from its records again if the cache does not hold
-them for the wanted cycle and the current retractions. Source: HB S4; architecture ("Time and order", law 5).
+Causal moments follow from the log alone, histograms of levels from the log and the entries. Those of a golem are made
+from its records again if the cache does not hold them for the wanted cycle and the current retractions.
+Source: HB S4; architecture ("Time and order", law 5).
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality import lagged_moments
 from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Moments
 from bardo_pipeline.curator.curate import CYCLE_SCHEMA, Curation, curate
+from bardo_pipeline.curator.passes.weigh import counted_readings
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
+from bardo_pipeline.curator.state import level_readings
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
+from bardo_pipeline.curator.state.level_readings import READINGS_SCHEMA, LevelReadings
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental import record_queries as queries
@@ -169,6 +173,7 @@ class CuratorState:
         self.state = self.state.without_golems(set(other.done))
         self.state.absorb(to_table(other.state, self.policy.curator, self.policy.decay))
         self.state.moments.absorb(other.state.moments)
+        self.state.readings.absorb(other.state.readings)
         self.playbooks.version |= other.playbooks.version
         self.playbooks.threshold |= other.playbooks.threshold
         self.playbooks.staged |= other.playbooks.staged
@@ -208,6 +213,7 @@ def state_from_birth(context: DerivationContext, upto: Mapping[str, int], left_o
 def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[str]) -> CuratorState:
     """Add moments, inputs, playbooks and bases; golems without a curated cycle begin their life."""
     state.state.moments = load_moments(context, state.done, state.left_out)
+    state.state.readings = load_readings(context, state.state, state.done, state.left_out)
     state.refresh_inputs(context)
     for row in _playbooks(context, state.done, golem_ids).to_pylist():
         state.playbooks.version[row["golem_id"]] = row["version"]
@@ -256,8 +262,11 @@ def _is_committed(done: Mapping[str, int], rows: pa.Table) -> BoolArray:
 
 
 _RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation")
-_CACHE_SCHEMA = pa.schema([*MOMENTS_SCHEMA, required("cycle", pa.int64()), required("left", pa.string())])
-"""`left` is the signature of the golem's retractions."""
+_VALID_FOR = required("cycle", pa.int64()), required("left", pa.string())
+"""The cycle after which a golem's cached sums are valid, and the signature of its retractions."""
+
+_CACHE_SCHEMA = pa.schema([*MOMENTS_SCHEMA, *_VALID_FOR])
+_READINGS_CACHE_SCHEMA = pa.schema([*READINGS_SCHEMA, *_VALID_FOR])
 
 
 def load_moments(context: DerivationContext, done: Mapping[str, int], left_out: LeftOut) -> Moments:
@@ -269,14 +278,8 @@ def load_moments(context: DerivationContext, done: Mapping[str, int], left_out: 
     """
     wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
     moments = Moments()
-    cached = GolemCache(context, "moments", _CACHE_SCHEMA).read(wanted)
-    is_current = [
-        wanted.get(g) == cycle and _signature(left_out, g) == signature
-        for g, cycle, signature in zip(*(cached[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
-    ]
-    moments.absorb(
-        lagged_moments.from_table(cached.filter(pa.array(is_current, pa.bool_())).select(MOMENTS_SCHEMA.names))
-    )
+    cached = _current(GolemCache(context, "moments", _CACHE_SCHEMA), wanted, left_out)
+    moments.absorb(lagged_moments.from_table(cached.select(MOMENTS_SCHEMA.names)))
     loaded = {golem_id for golem_id, _ in moments.of}
     missing = {g: cycle for g, cycle in wanted.items() if g not in loaded}
     if missing:
@@ -289,15 +292,52 @@ def load_moments(context: DerivationContext, done: Mapping[str, int], left_out: 
     return moments
 
 
-def save_moments(context: DerivationContext, moments: Moments, done: Mapping[str, int], left_out: LeftOut) -> None:
-    """Cache the moments of these golems at their last cycles; those of dead golems are dropped."""
-    dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
-    rows = moments.table(set(done) - dead)
-    golems = rows["golem_id"].to_pylist()
-    signatures = [_signature(left_out, g) for g in golems]
-    rows = rows.append_column(_CACHE_SCHEMA.field("cycle"), pa.array([done[g] for g in golems], pa.int64()))
-    rows = rows.append_column(_CACHE_SCHEMA.field("left"), pa.array(signatures, pa.string()))
-    GolemCache(context, "moments", _CACHE_SCHEMA).replace(rows, done)
+def load_readings(
+    context: DerivationContext, state: GrimoireState, done: Mapping[str, int], left_out: LeftOut
+) -> LevelReadings:
+    """Return the histograms of the levels of golems at their last cycles.
+
+    Parameters
+    ----------
+    state : entries of the golems at these cycles
+    done : golem id to last cycle
+    """
+    rows = np.flatnonzero(state.structures.is_level()[state["structure"]] & (state["own_sumsq"] > 0))
+    first: dict[str, int] = {}
+    for golem, cycle in zip(state["golem"][rows].tolist(), state["own_sum"][rows].tolist(), strict=True):
+        golem_id = state.golems[golem]
+        first[golem_id] = min(cycle, first.get(golem_id, cycle))
+    first = {g: cycle for g, cycle in first.items() if done.get(g, 0) > 0}
+    cached = _current(GolemCache(context, "readings", _READINGS_CACHE_SCHEMA), {g: done[g] for g in first}, left_out)
+    readings = level_readings.from_table(cached.select(READINGS_SCHEMA.names))
+    loaded = {golem_id for golem_id, _ in readings.slots}
+    missing = {g: cycle for g, cycle in first.items() if g not in loaded}
+    if missing:
+        records = closed_records(context, EVIDENCE_COLUMNS, missing, {g: done[g] for g in missing}, left_out)
+        cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+        readings.absorb(counted_readings(state, records, cycle, context.policy))
+    return readings
+
+
+def _current(cache: GolemCache, wanted: Mapping[str, int], left_out: LeftOut) -> pa.Table:
+    """Return the cached rows that are valid for the wanted cycles and the retractions."""
+    cached = cache.read(wanted)
+    named = zip(*(cached[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
+    is_current = [wanted.get(g) == cycle and _signature(left_out, g) == left for g, cycle, left in named]
+    return cached.filter(pa.array(is_current, pa.bool_()))
+
+
+def save_sums(context: DerivationContext, state: GrimoireState, done: Mapping[str, int], left_out: LeftOut) -> None:
+    """Cache moments and histograms of these golems at their last cycles; those of dead golems are dropped."""
+    alive = set(done) - set(context.life("DeathDeclared")["golem_id"].to_pylist())
+    caches = ("moments", _CACHE_SCHEMA, state.moments), ("readings", _READINGS_CACHE_SCHEMA, state.readings)
+    for name, schema, sums in caches:
+        rows = sums.table(alive)
+        golems = rows["golem_id"].to_pylist()
+        valid_for = [done[g] for g in golems], [_signature(left_out, g) for g in golems]
+        for column, values in zip(_VALID_FOR, valid_for, strict=True):
+            rows = rows.append_column(column, pa.array(values, column.type))
+        GolemCache(context, name, schema).replace(rows, done)
 
 
 def _signature(left_out: LeftOut, golem_id: str) -> str:

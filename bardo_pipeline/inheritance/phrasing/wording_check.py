@@ -47,7 +47,7 @@ def _scenes() -> dict[str, str]:
     for phrase in vocabulary.GAS_WORDS.values():
         price = phrase.removeprefix("gas ")
         patterns[phrase] = rf"gas (?:{_BE} )?{price}|{price} gas"
-    return patterns | {"usually": "usually", "about": "about", "give or take": "give or take"}
+    return patterns | {"usually": "usually", "about": "about", "half of": "half (?:of )?"}
 
 
 _CAUSES = {_bare(phrase): _bare(phrase) for phrase in {**vocabulary.CAUSE_WORDS, **vocabulary.EFFECT_WORDS}.values()}
