@@ -26,14 +26,15 @@ LIVING_WEIGHT_TENTHS = 10
 
 VOTE_SCHEMA = pa.schema(
     [
-        *all_required(pa.string(), "vote_id", "proposition_id", "domain", "claim", "voter_id"),
+        *all_required(pa.string(), "vote_id", "proposition_id", "question_id", "domain", "claim", "voter_id"),
         required("confidence_ppm", pa.int64()),
         required("is_death_vote", pa.bool_()),
         required("weight_tenths", pa.int64()),
         required("at", MOMENT),
     ]
 )
-"""One row per vote, public; key vote_id. confidence_ppm is the confidence in the claim."""
+"""One row per vote, public; key vote_id. confidence_ppm is the confidence in the claim. question_id: the proposition's
+own id, or the id that the mutually exclusive bands of one level share. A voter has one id for each question."""
 
 VOTE_CAUSE_SCHEMA = pa.schema(
     [
@@ -57,7 +58,8 @@ ROUTINE = """
         select * from surviving where revision = revision_last
         qualify rank() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
     )
-    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, "at", false as is_death_vote,
+    select golem_id, cycle, entry_id, proposition_id, question_id, domain, claim, confidence_ppm, "at",
+        false as is_death_vote,
         $weight as weight_tenths
     from last_decision
     where operation in ('created', 'reinforced', 'promoted', 'generalized')
@@ -66,7 +68,8 @@ ROUTINE = """
 """
 
 LAST = """
-    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, "at", true as is_death_vote,
+    select golem_id, cycle, entry_id, proposition_id, question_id, domain, claim, confidence_ppm, "at",
+        true as is_death_vote,
         $weight as weight_tenths
     from claims join deaths using (golem_id)
     qualify row_number() over (partition by golem_id, proposition_id order by confidence_ppm desc, entry_id) = 1
@@ -74,7 +77,7 @@ LAST = """
 
 NAMED = """
     with named as (
-        select chosen.*, owner_id, left(sha256(golem_id || owner_id || proposition_id), 12) as voter_id
+        select chosen.*, owner_id, left(sha256(golem_id || owner_id || question_id), 12) as voter_id
         from chosen left join owners using (golem_id)
     )
     select *, left(sha256(concat_ws('|', voter_id, proposition_id, epoch_us("at"), is_death_vote)), 24) as vote_id
@@ -148,7 +151,7 @@ def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Arra
 
 
 def _claim_columns(claims: pa.Table, confidence: Int64Array, *more: str) -> pa.Table:
-    columns = claims.select(["golem_id", "entry_id", "proposition_id", "domain", "claim", *more])
+    columns = claims.select(["golem_id", "entry_id", "proposition_id", "question_id", "domain", "claim", *more])
     return columns.append_column("confidence_ppm", pa.array(confidence, pa.int64()))
 
 

@@ -69,10 +69,11 @@ def level_steps(levels: Int64Array) -> Int64Array:
 
 
 def with_claims(entries: pa.Table) -> pa.Table:
-    """Return the rows that become propositions, with the additional columns proposition_id and claim.
+    """Return the rows that become propositions, with the additional columns proposition_id, question_id and claim.
 
     entries: rows of ENTRY_SCHEMA or DECISION_SCHEMA. Golems with the same rule make the same claim, because the claim
-    leaves out the effect size, and because a rule generalized over several bands makes one claim per band.
+    leaves out the effect size, and because a rule generalized over several bands makes one claim per band. Claims of
+    one question exclude each other: the bands of one level. Another claim is its own question.
     """
     entries = split_by_band(entries.filter(pa.array(is_public(entries))))
     sign, level = int_column(entries, "sign"), to_bools(pc.equal(entries.column("source"), "baseline"))
@@ -84,8 +85,13 @@ def with_claims(entries: pa.Table) -> pa.Table:
     sides = zip(parts, sign[first].tolist(), step[first].tolist(), strict=True)
     claims = [claim_of(part, sign, step) for part, sign, step in sides]
     ids = [proposition_id(part["domain"], claim) for part, claim in zip(parts, claims, strict=True)]
+    asked = [
+        proposition_id(part["domain"], question_of(part)) if part["source"] == "baseline" else own_id
+        for part, own_id in zip(parts, ids, strict=True)
+    ]
     claim_index = pa.array(inverse)
     entries = entries.append_column("proposition_id", pa.array(ids, pa.string()).take(claim_index))
+    entries = entries.append_column("question_id", pa.array(asked, pa.string()).take(claim_index))
     return entries.append_column("claim", pa.array(claims, pa.string()).take(claim_index))
 
 
@@ -100,3 +106,8 @@ def claim_of(part: dict[str, str], sign: int, step: int) -> str:
     scene = f"in {REGIME_WORDS[part['regime']]}, with {GAS_WORDS[part['gas_band']]}"
     act = f"{ACTION_WORDS.get(part['action_type'], part['action_type'])} {RANGE_WORDS[part['anomaly_band']]}"
     return f"{place}: {scene}, {act} {'beats' if sign > 0 else 'loses to'} holding."
+
+
+def question_of(part: dict[str, str]) -> str:
+    """Return the question that all bands of a level answer."""
+    return f"On {part['chain']}, {part['protocol']} {part['pair']}: the level of {part['metric']}."

@@ -34,7 +34,8 @@ def test_consensus_over_decisive_votes_equals_consensus_over_all_votes(
     again = pa.concat_tables([shuffled(votes, seed).slice(cut), shuffled(votes, seed)])
     kept = decisive(again)
     assert counted(kept, backed).equals(counted(votes, backed))
-    routine = kept.filter(pc.invert(kept["is_death_vote"]))
+    is_plain = pc.equal(kept["question_id"], kept["proposition_id"])
+    routine = kept.filter(pc.and_(pc.invert(kept["is_death_vote"]), is_plain))
     per_voter = routine.group_by(["proposition_id", "voter_id"]).aggregate([("vote_id", "count")])
     assert max(per_voter["vote_id_count"].to_pylist(), default=0) <= 2
     step = decisive(pa.concat_tables([decisive(votes.slice(0, cut)), votes.slice(cut)]))
@@ -68,15 +69,15 @@ def test_the_votes_cache_equals_a_full_read_after_saves_repairs_and_torn_files(
                 torn.write_bytes(held)
                 assert without is not None
                 assert without.propositions.equals(fresh.propositions)
-                assert set(without.other_votes["proposition_id"].to_pylist()).isdisjoint(fresh.propositions.to_pylist())
+                assert set(without.other_votes["question_id"].to_pylist()).isdisjoint(fresh.questions.to_pylist())
                 both = pa.concat_tables([without.votes, without.other_votes])
                 assert counted(both, backed).equals(counted(table.read(), backed))
             if data.draw(st.booleans()):
                 box.save(fresh)
             every = pa.concat_tables([fresh.votes, fresh.other_votes])
             assert counted(every, backed).equals(counted(table.read(), backed))
-            assert set(fresh.votes["proposition_id"].to_pylist()) <= set(fresh.propositions.to_pylist())
-            assert set(fresh.other_votes["proposition_id"].to_pylist()).isdisjoint(fresh.propositions.to_pylist())
+            assert set(fresh.votes["question_id"].to_pylist()) <= set(fresh.questions.to_pylist())
+            assert set(fresh.other_votes["question_id"].to_pylist()).isdisjoint(fresh.questions.to_pylist())
             full = DecisiveVotesCache(table, Checkpoint(Path(folder) / "new reader")).changes()
             assert full is not None
             assert counted(full.votes, backed).equals(counted(every, backed))
@@ -87,7 +88,8 @@ def test_the_votes_cache_keeps_propositions_without_new_votes(tmp_path: Path) ->
     box = DecisiveVotesCache(table, Checkpoint(tmp_path / "reader"))
     for number, proposition in enumerate("pqqp", 1):
         row = {
-            "vote_id": f"v-{number}", "proposition_id": proposition, "domain": "gas", "claim": "dear",
+            "vote_id": f"v-{number}", "proposition_id": proposition, "question_id": proposition, "domain": "gas",
+            "claim": "dear",
             "voter_id": f"voter-{number}", "confidence_ppm": 700_000, "is_death_vote": False, "weight_tenths": 10,
             "at": DIED,
         }  # fmt: skip

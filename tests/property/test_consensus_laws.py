@@ -28,13 +28,15 @@ def ballots(draw: st.DrawFn) -> tuple[pa.Table, set[str]]:
     rows: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 24))):
         dead = draw(st.booleans())
-        proposition = draw(st.sampled_from(["p", "q", "r"]))
+        proposition = draw(st.sampled_from(["p", "q", "level-1", "level-2", "level-3"]))
+        question = proposition.split("-", maxsplit=1)[0]
         rows.append(
             {
-                "vote_id": f"v{draw(st.integers(0, 99)):02}-{number}", "proposition_id": proposition, "domain": "gas",
-                "claim": f"claim of {proposition}", "voter_id": draw(st.sampled_from("abcdef")) + proposition,
+                "vote_id": f"v{draw(st.integers(0, 99)):02}-{number}", "proposition_id": proposition,
+                "question_id": question, "domain": "gas",
+                "claim": f"claim of {proposition}", "voter_id": draw(st.sampled_from("abcdef")) + question,
                 "confidence_ppm": draw(CONFIDENCES), "is_death_vote": dead, "weight_tenths": 25 if dead else 10,
-                "at": DIED + timedelta(hours=draw(st.integers(0, 3))),
+                "at": DIED + timedelta(hours=draw(st.sampled_from([0, 1, 2, 30, 60, 90]))),
             }
         )  # fmt: skip
     cast = {row["vote_id"] for row in rows if row["is_death_vote"]}
@@ -68,7 +70,7 @@ def test_consensus_ignores_order_repetition_and_chunks(cast: tuple[pa.Table, set
 
 @settings(max_examples=times(25), deadline=None)
 @given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.integers(0, 2**32))
-def test_counting_touched_propositions_per_batch_equals_one_full_count(
+def test_counting_touched_questions_per_batch_equals_one_full_count(
     cast: tuple[pa.Table, set[str]], cuts: list[int], seed: int
 ) -> None:
     votes, backed = cast
@@ -76,9 +78,9 @@ def test_counting_touched_propositions_per_batch_equals_one_full_count(
     kept: dict[str, dict[str, Any]] = {}
     bounds = [0, *sorted(min(c, votes.num_rows) for c in cuts), votes.num_rows]
     for start, stop in pairwise(bounds):
-        touched = sorted(set(votes.slice(start, stop - start).column("proposition_id").to_pylist()))
+        touched = sorted(set(votes.slice(start, stop - start).column("question_id").to_pylist()))
         rows = counted(votes.slice(0, stop), backed, touched)
-        assert set(rows.column("proposition_id").to_pylist()) <= set(touched)
+        assert {name.split("-")[0] for name in rows.column("proposition_id").to_pylist()} <= set(touched)
         kept |= {row["proposition_id"]: row for row in rows.to_pylist()}
     whole = counted(votes, backed)
     assert pa.Table.from_pylist([kept[name] for name in sorted(kept)], schema=CONSENSUS_SCHEMA).equals(whole)

@@ -17,6 +17,7 @@ def vote(name: str, confidence: float, *, dead: bool = False, voter: str = "", a
     return {
         "vote_id": name,
         "proposition_id": "p",
+        "question_id": "p",
         "domain": "gas",
         "claim": "gas is dear",
         "voter_id": voter or f"of {name}",
@@ -110,7 +111,57 @@ def test_sums_do_not_overflow_with_a_million_death_votes() -> None:
     table = (
         rows.take(pa.array([0] * many))
         .set_column(0, VOTE_SCHEMA.field(0), names)
-        .set_column(4, VOTE_SCHEMA.field(4), names)
+        .set_column(5, VOTE_SCHEMA.field("voter_id"), names)
     )
     (row,) = consensus(table, names, POLICY.katabasis).to_pylist()
     assert (row["vote_count"], row["weighted_mean_ppm"], row["variance_ppm2"]) == (many, 10**6, 0)
+
+
+def band(name: str, confidence: float, *, claim: str, day: int, dead: bool = False, voter: str = "") -> dict[str, Any]:
+    """Return a vote for one band of a level on a market day."""
+    plain = vote(name, confidence, dead=dead, voter=voter, at=DIED + day * DAY)
+    return plain | {"proposition_id": claim, "question_id": "level", "claim": claim}
+
+
+def rows_of(*votes: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the consensus row of each claim."""
+    backed = pa.array([v["vote_id"] for v in votes if v["is_death_vote"]], pa.string())
+    rows = consensus(pa.Table.from_pylist(list(votes), schema=VOTE_SCHEMA), backed, POLICY.katabasis)
+    return {row["claim"]: row for row in rows.to_pylist()}
+
+
+@pytest.mark.row("KAT-5", "KAT-7")
+def test_a_vote_for_one_band_of_a_level_speaks_against_the_others() -> None:
+    votes = [band(f"a{day}", 0.99, claim="20 to 50", day=day) for day in range(3)]
+    assert rows_of(*votes)["20 to 50"]["confidence_ppm"] == 990_000
+    votes += [band(f"b{day}", 0.99, claim="50 to 100", day=day) for day in range(3, 6)]
+    both = rows_of(*votes)
+    assert {row["confidence_ppm"] for row in both.values()} == {500_000}
+    assert all(row["contradicted"] for row in both.values())
+    assert sum(row["confidence_ppm"] for row in both.values()) <= 1_000_000
+
+
+@pytest.mark.row("KAT-5", "KAT-7")
+def test_siblings_of_one_market_day_are_one_witness_of_a_level() -> None:
+    crowd = [band(f"a{number}", 0.9, claim="20 to 50", day=0) for number in range(30)]
+    assert (rows_of(*crowd)["20 to 50"]["quorum_met"], rows_of(*crowd)["20 to 50"]["vote_count"]) == (False, 30)
+    row = rows_of(*crowd, band("b1", 0.9, claim="50 to 100", day=1), band("b2", 0.9, claim="50 to 100", day=2))
+    assert row["20 to 50"]["total_weight_tenths"] == 30
+    assert row["20 to 50"]["confidence_ppm"] == pytest.approx((0.9 + 0.1 + 0.1) / 3 * 10**6, abs=1)
+    lasting = [band(f"c{day}", 0.9, claim="20 to 50", day=day, voter="sibling") for day in range(3)]
+    assert rows_of(*lasting)["20 to 50"]["quorum_met"], "one golem witnessed three market days"
+
+
+@pytest.mark.row("KAT-5")
+def test_a_golem_whose_level_moved_withdraws_its_vote_for_the_band_before() -> None:
+    votes = band("a", 0.9, claim="20 to 50", day=0, voter="g"), band("b", 0.8, claim="50 to 100", day=1, voter="g")
+    moved = rows_of(*votes)
+    assert (moved["20 to 50"]["vote_count"], moved["20 to 50"]["confidence_ppm"]) == (0, 200_000)
+    assert (moved["50 to 100"]["vote_count"], moved["50 to 100"]["confidence_ppm"]) == (1, 800_000)
+
+
+@pytest.mark.row("KAT-5")
+def test_no_floor_raises_a_band_that_another_vote_opposes() -> None:
+    alone = band("a", 0.55, claim="20 to 50", day=0, dead=True)
+    assert rows_of(alone)["20 to 50"]["confidence_ppm"] == 650_000
+    assert rows_of(alone, band("b", 0.9, claim="50 to 100", day=1))["20 to 50"]["confidence_ppm"] < 650_000

@@ -166,3 +166,16 @@ def test_no_decisions_or_entries_give_no_votes() -> None:
     assert routine_votes(decisions(), OWNERS, POLICY).votes.schema.equals(VOTE_SCHEMA)
     assert death_votes(grimoire(), deaths("g-1"), POLICY).causes.num_rows == 0
     assert with_claims(grimoire(entry(about=pattern("t", regime="unknown")))).num_rows == 1
+
+
+@pytest.mark.row("KAT-5")
+def test_bands_of_one_level_share_question_and_voter_but_no_proposition() -> None:
+    about = {"about": baseline("gas_price"), "confidence_ppm": 700_000}
+    cast = [
+        routine_votes(decisions(decided("created", 1, effect_mean_ppm=level, **about)), OWNERS, POLICY).votes
+        for level in (30_000, 60_000)
+    ]
+    low, high = (votes.to_pylist()[0] for votes in cast)
+    assert (low["question_id"], low["voter_id"]) == (high["question_id"], high["voter_id"])
+    assert low["proposition_id"] != high["proposition_id"]
+    assert low["question_id"] != low["proposition_id"]

@@ -1,4 +1,4 @@
-"""Consensus on propositions, recounted for propositions whose votes changed.
+"""Consensus on propositions, recounted for the questions whose votes changed.
 
 Source: KAT (Lethe); architecture ("Cross-golem tables are functions of sets, recomputed for the keys that were
 touched").
@@ -23,22 +23,22 @@ from bardo_pipeline.storage.projections.projections import GrowingTable
 
 class _Consensus(RecomputedProjection):
     def recompute(self, context: DerivationContext) -> list[Written]:
-        """Recount the propositions on which votes were cast or retracted since the last count."""
+        """Recount the questions on which votes were cast or retracted since the last count."""
         cache = DecisiveVotesCache(context.projections.growing("votes"), checkpoint_of(context, "consensus"))
         changes = cache.changes()
         if changes is None:
             return []
-        touched = changes.propositions
         death_vote_ids = changes.votes.filter(changes.votes["is_death_vote"])["vote_id"].unique()
         backed = backed_votes(changes.votes, _causes_of(context, death_vote_ids), recorded_deaths(context))
-        counted = consensus(changes.votes, backed, context.policy.katabasis, touched)
-        written = context.projections.replaceable("consensus").replace_keys(counted, touched.to_pylist())
+        counted = consensus(changes.votes, backed, context.policy.katabasis, changes.questions)
+        recounted = {*changes.propositions.to_pylist(), *counted["proposition_id"].to_pylist()}
+        written = context.projections.replaceable("consensus").replace_keys(counted, sorted(recounted))
         cache.save(changes)
         return [written]
 
 
 def derive_consensus(context: DerivationContext) -> list[Written]:
-    """Recount the propositions on which votes were cast or retracted since the last count."""
+    """Recount the questions on which votes were cast or retracted since the last count."""
     return _Consensus().update(context)
 
 
@@ -53,11 +53,12 @@ def _causes_of(context: DerivationContext, vote_ids: pa.Array) -> pa.Table:
 class VoteChanges:
     """The changes since the last count.
 
-    propositions: ids with new or retracted votes. votes: the decisive votes on them. other_votes: the decisive votes on
-    all other propositions. version: of the table of votes.
+    propositions: ids with new or retracted votes. questions: the ids of their questions. votes: the decisive votes on
+    these. other_votes: the decisive votes on all other questions. version: of the table of votes.
     """
 
     propositions: pa.Array
+    questions: pa.Array
     votes: pa.Table
     other_votes: pa.Table
     version: int
@@ -72,21 +73,22 @@ class DecisiveVotesCache:
     def changes(self) -> VoteChanges | None:
         """Return what changed since the last count; None if nothing did."""
         since, version = self._checkpoint.version, self._votes.table.version
-        changed = self._votes.table.read(["proposition_id", "because"], since)
+        changed = self._votes.table.read(["proposition_id", "question_id", "because"], since)
         if not changed.num_rows:
             return None
-        touched = changed["proposition_id"].unique()
+        touched, propositions = changed["question_id"].unique(), changed["proposition_id"].unique()
         saved = self._checkpoint.load("votes")
         if saved is None or saved.rows.schema != VOTE_SCHEMA:
             votes = decisive(self._votes.read())
-            return VoteChanges(touched, _on(votes, touched), _on_others(votes, touched), version)
+            return VoteChanges(propositions, touched, _on(votes, touched), _on_others(votes, touched), version)
         parts = [_on(saved.rows, touched), self._votes.read(since_version=since)]
         # A retraction may make the voter's previous vote decisive, which only the table holds.
-        retracted = changed.filter(pc.is_valid(changed["because"]))["proposition_id"].unique()
+        retracted = changed.filter(pc.is_valid(changed["because"]))["question_id"].unique()
         if len(retracted):
             parts = [_on_others(part, retracted) for part in parts]
-            parts.append(self._votes.read(only=pc.field("proposition_id").isin(retracted)))
-        return VoteChanges(touched, decisive(pa.concat_tables(parts)), _on_others(saved.rows, touched), version)
+            parts.append(self._votes.read(only=pc.field("question_id").isin(retracted)))
+        votes, others = decisive(pa.concat_tables(parts)), _on_others(saved.rows, touched)
+        return VoteChanges(propositions, touched, votes, others, version)
 
     def save(self, changes: VoteChanges) -> None:
         """Save the decisive votes and the checkpoint after a count."""
@@ -94,9 +96,9 @@ class DecisiveVotesCache:
         self._checkpoint.save(changes.version, votes=votes)
 
 
-def _on(votes: pa.Table, propositions: pa.Array) -> pa.Table:
-    return votes.filter(pc.is_in(votes["proposition_id"], value_set=propositions))
+def _on(votes: pa.Table, questions: pa.Array) -> pa.Table:
+    return votes.filter(pc.is_in(votes["question_id"], value_set=questions))
 
 
-def _on_others(votes: pa.Table, propositions: pa.Array) -> pa.Table:
-    return votes.filter(pc.invert(pc.is_in(votes["proposition_id"], value_set=propositions)))
+def _on_others(votes: pa.Table, questions: pa.Array) -> pa.Table:
+    return votes.filter(pc.invert(pc.is_in(votes["question_id"], value_set=questions)))
