@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros
@@ -42,6 +42,64 @@ shows it."""
 
 
 @dataclass(frozen=True, eq=False)
+class TrueReadings:
+    """What every tick and every action of a market showed.
+
+    Parameters
+    ----------
+    at_us, market : time of each tick, and the market's metrics at it by name, in the metric's unit
+    usual : lowest and highest usual cost by metric, for golems without records
+    costs : golem_id, metric, at_us and value of each verified action
+    """
+
+    at_us: Int64Array
+    market: Mapping[str, Float64Array]
+    usual: Mapping[str, tuple[float, float]]
+    costs: pa.Table
+
+    def quartiles(self, golem_id: str, metric: str, at_us: int) -> tuple[float, float] | None:
+        """Return the true quartiles of a metric up to a moment; None without a reading."""
+        if metric in self.market:
+            return _quartiles(self.market[metric][self.at_us <= at_us])
+        own = pc.and_(pc.equal(self.costs["golem_id"], golem_id), pc.equal(self.costs["metric"], metric))
+        values = self.costs.filter(pc.and_(own, pc.less_equal(self.costs["at_us"], at_us)))["value"]
+        return _quartiles(values.to_numpy())
+
+    def is_right(self, golem_id: str, metric: str, at_us: int, stated: tuple[int, int, int]) -> bool:
+        """Return whether the stated quartiles (low, median, high) overlap the true ones by half of the wider range.
+
+        A level of costs without any record of a cost is right if its median is usual.
+        """
+        low, median, high = stated
+        true = self.quartiles(golem_id, metric, at_us)
+        if true is None:
+            least, most = self.usual.get(metric, (1.0, 0.0))
+            return self.costs.num_rows == 0 and least <= median <= most
+        ranges = np.array([true, (low, high)])
+        ranges += np.array([-1, 1]) * (0.5 + _BIN_SHARE * ranges)
+        shared = ranges[:, 1].min() - ranges[:, 0].max()
+        return bool(2 * shared >= np.diff(ranges, axis=1).max())
+
+
+_BIN_SHARE = 0.016
+"""Share of a value by which a stated quantile may differ from it, because histograms have bins (level_readings.py)."""
+
+NO_COSTS = pa.table(
+    {
+        "golem_id": pa.array([], pa.string()), "metric": pa.array([], pa.string()), "at_us": pa.array([], pa.int64()),
+        "value": pa.array([], pa.int64()),
+    }
+)  # fmt: skip
+
+
+def _quartiles(values: Float64Array | Int64Array) -> tuple[float, float] | None:
+    if not len(values):
+        return None
+    low, high = np.percentile(values, (25, 75))
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, eq=False)
 class Ground:
     """Known truths of a market.
 
@@ -49,7 +107,7 @@ class Ground:
     ----------
     before, after : worth of acting before and after the market's turn
     turn_us : UTC microseconds; None without a turn
-    levels : lowest and highest usual value by metric
+    levels : readings of each metric
     """
 
     before: Yardstick
@@ -57,7 +115,7 @@ class Ground:
     truths: tuple[PlantedTruth, ...]
     start_us: int
     turn_us: int | None
-    levels: Mapping[str, tuple[float, float]]
+    levels: TrueReadings
 
     def turned(self, at_us: int) -> bool:
         """Whether the market turned before a moment."""
@@ -171,7 +229,7 @@ def _verdicts(living: pa.Table, at_us: int, ground: Ground, policy: Policy) -> p
     rules, links, levels = (np.flatnonzero(subject == s) for s in range(3))
     verdict[rules], truth[rules] = _rules(living.take(pa.array(rules)), sign[rules], at_us, ground, policy.worth)
     verdict[links], truth[links] = _links(living.take(pa.array(links)), sign[links], at_us, ground)
-    verdict[levels] = _levels(living.take(pa.array(levels)), ground)
+    verdict[levels] = _levels(living.take(pa.array(levels)), at_us, ground)
     columns = {
         **{name: living[name] for name in ("golem_id", "entry_id", "structure")},
         "subject": pa.array(SUBJECTS).take(pa.array(subject)),
@@ -244,11 +302,12 @@ def judge_link(
     return (WRONG, candidates[0].name) if candidates else (UNSUPPORTED, "")
 
 
-def _levels(levels: pa.Table, ground: Ground) -> Int64Array:
-    """Return verdicts of baselines: right within the metric's usual range."""
-    metric, mean = levels["metric"].to_pylist(), int_column(levels, "effect_mean_ppm")
-    low, high = (np.array([ground.levels.get(m, (1, 0))[side] for m in metric], float) for side in (0, 1))
-    return np.where((mean >= low) & (mean <= high), RIGHT, WRONG)
+def _levels(levels: pa.Table, at_us: int, ground: Ground) -> Int64Array:
+    """Return verdicts of baselines: right if the stated quartiles overlap the true ones by half."""
+    stated = zip(*(int_column(levels, f"effect_{name}_ppm").tolist() for name in ("low", "mean", "high")), strict=True)
+    named = zip(levels["golem_id"].to_pylist(), levels["metric"].to_pylist(), stated, strict=True)
+    right = [ground.levels.is_right(golem_id, metric, at_us, about) for golem_id, metric, about in named]
+    return np.where(np.array(right, bool), RIGHT, WRONG)
 
 
 def _cells_known(judged: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: WorthPolicy) -> list[Recalled]:

@@ -38,7 +38,7 @@ from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Start
 from bardo_pipeline.runtime.memory_evaluation import OnProgress, lasting
-from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
+from bardo_pipeline.runtime.truth_measurement import Other, market_of, measuring, readings_on
 from bardo_pipeline.storage.home import Home
 
 BUDGETS = tuple(16 << doubling for doubling in range(10))
@@ -118,7 +118,8 @@ def squeeze(
         pool = _pool(settings, policy, on_progress)
         (yardstick,) = measured(partial(on_progress, "yardstick"))
     at_us = int(tape.at_us[stop])
-    ground = Ground(yardstick, yardstick, planted_truths(spec), int(tape.at_us[0]), None, levels_on(others, policy))
+    levels = readings_on([market_of(other) for other in others], policy)
+    ground = Ground(yardstick, yardstick, planted_truths(spec), int(tape.at_us[0]), None, levels)
     windows = pa.schema([("golem_id", pa.string()), ("cell", pa.int64()), ("windows", pa.int64())]).empty_table()
     verdicts = look(pool, windows, at_us, ground, policy).verdicts
     deaths = pa.table({"golem_id": [POOL], "at": pa.array([at_us]).cast(MOMENT)})

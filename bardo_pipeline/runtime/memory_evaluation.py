@@ -35,7 +35,7 @@ from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.run_settings import Run
-from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
+from bardo_pipeline.runtime.truth_measurement import Other, costs_of, measuring, readings_on
 from bardo_pipeline.storage.home import Home
 
 _APART = 1_000_003
@@ -109,16 +109,18 @@ def grade_memory(
     on_progress("grading", 0.0)
     start_us = int(market.at_us[0])
     turn_us = start_us + grading.turn_bar * 60_000_000
-    ground = Ground(before, after, planted_truths(spec), start_us, turn_us, levels_on(others[0], policy))
+    records = context.source.read_cycles(["golem_id", "tick", "observed_at", "actions", "outcome"], None)
+    levels = readings_on([market], policy, costs_of(records))
+    ground = Ground(before, after, planted_truths(spec), start_us, turn_us, levels)
     judged = judgements(context)
     looks, last = looks_of(context, ground, judged, grading.days)
     faded = tuple(fades(looks, last, ground, policy))
-    records = int(context.log.heads()["contiguous"].to_numpy().sum())
+    record_count = int(context.log.heads()["contiguous"].to_numpy().sum())
     on_progress("asking", 0.0)
     answers, foretold = questioned(context, last, looks[-1], clock()), calibration_of(context, judged)
     context.log.close()
     kept = bounds(looks, faded, nothing, policy.worth)
-    return Report(grading, records, looks, faded, nothing, answers, foretold, kept)
+    return Report(grading, record_count, looks, faded, nothing, answers, foretold, kept)
 
 
 def lived(

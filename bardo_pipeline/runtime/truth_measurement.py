@@ -15,8 +15,12 @@ from datetime import datetime
 from multiprocessing import get_context
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.curator.state.evidence import flatten_lists, is_verified
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
@@ -26,6 +30,7 @@ from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.synthetic_spec import SyntheticSpec
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.quality.grimoire_precision import NO_COSTS, TrueReadings
 from bardo_pipeline.quality.true_effects import Judged, Yardstick, measure
 
 _CHUNK_TICKS = 1_000
@@ -49,7 +54,7 @@ def judged_on(other: Other, founding: Founding, policy: Policy) -> Judged:
 
     founding: must give enough credits and lifespan for the whole market.
     """
-    market, golems = _market_of(other), policy.worth.yardstick_golems
+    market, golems = market_of(other), policy.worth.yardstick_golems
     tape = tape_of(market, policy)
     lives = [
         born(
@@ -88,24 +93,44 @@ def _judged(out: Buffers, at_us: Int64Array, number: int) -> Judged:
     )
 
 
-def levels_on(others: Sequence[Other], policy: Policy) -> dict[str, tuple[float, float]]:
-    """Return each baseline metric's range over 98 of 100 ticks of these markets, in the metric's unit."""
-    markets = [_market_of(other) for other in others]
+def readings_on(markets: Sequence[Market], policy: Policy, costs: pa.Table = NO_COSTS) -> TrueReadings:
+    """Return the readings of every tick of these markets, and the range of costs over 98 of 100 ticks.
+
+    costs: of verified actions in them, as TrueReadings has them.
+    """
     tapes = [tape_of(market, policy) for market in markets]
     gas = np.concatenate([t.gas_gwei for t in tapes])
     volume = np.concatenate([t.volume_micros for t in tapes]) / 1e6
     span = np.concatenate([t.price_high / t.price_low - 1.0 for t in tapes]) * 1e6
     low, high = np.percentile(gas, (1, 99))
     fee, native, cost = markets[0].fee_ppm, markets[0].native_usd_micros * 1e-9, policy.cost
-    return {
-        "gas_price": (low * 1000, high * 1000),
-        "pool_volume": (float(np.percentile(volume, 1)), float(np.percentile(volume, 99))),
+    usual = {
         "slippage": (0.0, fee + 0.5 * float(np.percentile(span, 99))),
         "gas_cost": (low * native * cost.collect_gas_units, high * native * cost.rebalance_gas_units),
     }
+    at_us = np.concatenate([t.at_us for t in tapes])
+    return TrueReadings(at_us, {"gas_price": gas * 1000, "pool_volume": volume}, usual, costs)
 
 
-def _market_of(other: Other) -> Market:
+def costs_of(records: pa.Table) -> pa.Table:
+    """Return the slippage and gas cost of each verified executed action (records: golem_id, observed_at, actions,
+    outcome) as TrueReadings has them.
+    """
+    row, actions = flatten_lists(contiguous(records["actions"]))
+    done = pc.equal(pc.struct_field(actions, "status"), "executed").to_numpy(zero_copy_only=False)
+    done &= is_verified(records)[row]
+    row, actions = row[done], actions.filter(pa.array(done))
+    record = pa.array(row)
+    golem_id, at_us = records["golem_id"].take(record), records["observed_at"].cast(pa.int64()).take(record)
+    parts = []
+    for metric, name in (("slippage", "slippage_ppm"), ("gas_cost", "gas_cost_micros")):
+        value = pc.struct_field(actions, name).cast(pa.int64())
+        parts.append(pa.table([golem_id, pa.repeat(metric, len(row)), at_us, value], schema=NO_COSTS.schema))
+    costs = pa.concat_tables(parts)
+    return costs.filter(pc.is_valid(costs["value"]))
+
+
+def market_of(other: Other) -> Market:
     return synthetic_market(seed=other.seed, bars=other.bars, start=other.start, spec=other.spec)
 
 

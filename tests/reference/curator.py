@@ -269,17 +269,18 @@ def _consolidate(cycle: _Cycle) -> None:
         entry = cycle.mind.entries[structure]
         active = entry["status"] == "active"
         before = cycle.now(entry) if active else 0
-        count = len(group.readings)
+        count, stated = len(group.readings), dict(entry)
+        if active or entry["own_sumsq"] >= rules.baseline_min:
+            _state(entry, tuple(quantile(entry["readings"], percent) for percent in (50, 25, 75)))
+            entry["level_p10"], entry["level_p90"] = (quantile(entry["readings"], percent) for percent in (10, 90))
         if (not active and entry["own_sumsq"] < rules.baseline_min) or (active and count < rules.baseline_min):
             _note(cycle, 0, "staged", entry, before, group)
             continue
         seen = list(map(middle, group.readings))
         median = (seen[(count - 1) // 2] + seen[count // 2]) // 2
-        outer = ("level_p10", "level_p90") if entry["level_p90"] else ("effect_low_ppm", "effect_high_ppm")
-        low, high = (entry[name] for name in outer)
+        outer = ("level_p10", "level_p90") if stated["level_p90"] else ("effect_low_ppm", "effect_high_ppm")
+        low, high = (stated[name] for name in outer)
         usual = low <= median * rules.level_tolerance and median <= high * rules.level_tolerance
-        _state(entry, tuple(quantile(entry["readings"], percent) for percent in (50, 25, 75)))
-        entry["level_p10"], entry["level_p90"] = (quantile(entry["readings"], percent) for percent in (10, 90))
         if active and not usual:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
             _note(cycle, 3, "contradicted", entry, before, group)

@@ -9,7 +9,7 @@ from bardo_pipeline.market.synthetic_spec import START, graded_spec
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import truth_measurement
 from bardo_pipeline.runtime.memory_evaluation import lasting
-from bardo_pipeline.runtime.truth_measurement import Other, levels_on
+from bardo_pipeline.runtime.truth_measurement import Other, market_of, readings_on
 
 GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number in range(2)] for turn in (None, 0)]
 
@@ -34,7 +34,10 @@ def test_measurements_in_another_process_are_equal(monkeypatch: pytest.MonkeyPat
     assert not np.array_equal(alone[0].effect, alone[1].effect, equal_nan=True), "the turn shows"
 
 
-def test_levels_hold_on_most_ticks_of_the_market() -> None:
-    levels = levels_on(GROUPS[0], Policy())
-    assert levels["gas_price"][0] < 45_000 < levels["gas_price"][1]
-    assert all(low < high for low, high in levels.values())
+def test_readings_are_those_of_every_tick() -> None:
+    levels = readings_on([market_of(other) for other in GROUPS[0]], Policy())
+    now = int(levels.at_us[-1])
+    low, high = levels.quartiles("g-1", "gas_price", now) or (0.0, 0.0)
+    assert 20_000 < low < high < 90_000
+    assert all(least < most for least, most in levels.usual.values())
+    assert levels.quartiles("g-1", "slippage", now) is None

@@ -12,7 +12,7 @@ import pytest
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.grimoire_precision import Ground, Look, judge_link, look
+from bardo_pipeline.quality.grimoire_precision import NO_COSTS, Ground, Look, TrueReadings, judge_link, look
 from bardo_pipeline.quality.known_questions import questions, score_answers, words_for
 from bardo_pipeline.quality.memory_targets import Discoveries, bounds, fades
 from bardo_pipeline.quality.true_effects import CELLS, Judged, PlantedTruth, Yardstick, cell_name, measure, windows_met
@@ -43,11 +43,20 @@ def yardstick(**effects: float) -> Yardstick:
     return Yardstick(effect, np.abs(effect) / 10, np.abs(effect) / 2, number, number, sure)
 
 
+LEVELS = TrueReadings(
+    np.array([START_US] * 101),
+    {"gas_price": np.linspace(20_000.0, 70_000.0, 101)},
+    {"slippage": (0.0, 900.0)},
+    NO_COSTS,
+)
+"""Gas at every tick: its quartiles are 32,500 and 57,500."""
+
+
 def ground(*truths: PlantedTruth, after: Yardstick | None = None) -> Ground:
     """A market in which acting pays in one cell and loses in another; it turns after five days if `after` is given."""
     before = yardstick(c4=900.0, c7=-900.0)
     turn = None if after is None else START_US + 5 * DAY_US
-    return Ground(before, after or before, truths, START_US, turn, {"gas_price": (20_000.0, 90_000.0)})
+    return Ground(before, after or before, truths, START_US, turn, LEVELS)
 
 
 def rule(cell: int, sign: int, golem: str = "g-1", **fields: Any) -> dict[str, Any]:
@@ -63,7 +72,7 @@ def link(cause: str, effect: str, lag: int, sign: int, golem: str = "g-1", **fie
 
 def level(mean: int, golem: str = "g-1") -> dict[str, Any]:
     about = Structure("baseline", "ethereum", "uniswap_v3", "USDC/WETH", metric="gas_price")
-    return entry(golem, about, effect_mean_ppm=mean)
+    return entry(golem, about, effect_mean_ppm=mean, effect_low_ppm=mean * 3 // 4, effect_high_ppm=mean * 5 // 4)
 
 
 def met(*pairs: tuple[str, int], windows: int = 30) -> pa.Table:
@@ -293,3 +302,32 @@ def test_questions_about_right_entries_use_other_words() -> None:
     result = score_answers([1, 2, None, 9], 5)
     assert (result.hit_rate, result.reciprocal_rank) == (0.5, 0.375)
     assert score_answers([], 5).hit_rate is None
+
+
+@pytest.mark.row("X-5")
+@pytest.mark.parametrize(
+    ("stated", "is_right"),
+    [
+        ((32_500, 45_000, 57_500), True), ((20_000, 45_000, 48_000), True), ((20_000, 30_000, 40_000), False),
+        ((32_500, 32_500, 32_500), False), ((45_000, 52_000, 57_500), True), ((0, 45_000, 900_000), False),
+        ((46_000, 52_000, 57_500), False),
+    ],
+)  # fmt: skip
+def test_a_level_is_right_if_its_quartiles_overlap_the_true_ones_by_half(
+    stated: tuple[int, int, int], is_right: bool
+) -> None:
+    assert LEVELS.is_right("g-1", "gas_price", START_US, stated) == is_right
+
+
+@pytest.mark.row("X-5")
+def test_a_level_of_costs_is_graded_against_the_costs_of_its_golem() -> None:
+    costs = pa.table(
+        {"golem_id": ["g-1"] * 5 + ["g-2"], "metric": ["slippage"] * 6, "at_us": [1, 2, 3, 4, 9, 1],
+         "value": [100, 200, 300, 400, 9_000, 800]}
+    )  # fmt: skip
+    levels = TrueReadings(LEVELS.at_us, LEVELS.market, LEVELS.usual, costs)
+    assert levels.quartiles("g-1", "slippage", 4) == (175.0, 325.0)
+    assert levels.is_right("g-1", "slippage", 4, (175, 250, 325))
+    assert not levels.is_right("g-2", "slippage", 4, (175, 250, 325))
+    assert not levels.is_right("g-3", "slippage", 4, (175, 250, 325)), "a golem without costs knows no cost"
+    assert LEVELS.is_right("g-3", "slippage", 4, (175, 250, 325)), "no records at all: the usual range decides"

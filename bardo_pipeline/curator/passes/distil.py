@@ -157,7 +157,7 @@ def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     usual = _is_usual(state, rows, medians(wave.reading, causes), policy)
     agrees, opposes = voted & usual, voted & ~usual
 
-    _restate_level(state, rows[created | voted])
+    _restate_level(state, rows[created | active])
     no_signs = np.zeros(int(created.sum()), np.int64)
     create(state, rows[created], no_signs, wave, confidence=ppm(policy.curator.confidence_fact))
     vote_both_ways(state, rows, before, at, agrees, opposes, policy)
