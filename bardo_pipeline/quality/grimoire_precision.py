@@ -43,7 +43,7 @@ shows it."""
 
 @dataclass(frozen=True, eq=False)
 class TrueReadings:
-    """What every tick and every action of a market showed.
+    """Readings of every tick and of every verified action of a market.
 
     Parameters
     ----------
