@@ -55,6 +55,7 @@ EVENTS: dict[str, Family] = {
     "KnowledgeReceived": Family("social", events.Received),
     "grimoire:import_complete": Family("memory", payloads.Imported),
     "dream:import_hook": Family("dream", payloads.ImportHook),
+    "dream:consolidation_hook": Family("dream", payloads.ConsolidationHook),
     "OwnerSteered": Family("cognition", events.Steered),
     "prediction:registered": Family("prediction", payloads.PredictionRegistered),
     "heartbeat:queue_warning": Family("cognition", payloads.QueueWarning),
