@@ -53,6 +53,7 @@ from bardo_pipeline.policy.operations import (
     HealthPolicy,
     LogPolicy,
     ReorgPolicy,
+    ToolsPolicy,
     WorthPolicy,
     WriterPolicy,
 )
@@ -99,6 +100,7 @@ class Policy(Frozen):
     dying: DyingPolicy = DyingPolicy()
     succession: SuccessionPolicy = SuccessionPolicy()
     lending: LendingPolicy = LendingPolicy()
+    tools: ToolsPolicy = ToolsPolicy()
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -192,3 +192,21 @@ class GatewayPolicy(Operational):
     )
     prompt_rules_max: PositiveCount = setting(24, "rules and candidates in a prompt (ours)")
     prompt_ticks_max: PositiveCount = setting(16, "newest evidence ticks per rule in a prompt (ours)")
+
+
+class ToolsPolicy(Operational):
+    """The memory tools: comparison of predictions, failure patterns, archives. Their results are not stored tables."""
+
+    deviation_max: Positive = setting(0.2, "relative prediction error above which a reflection is asked for (TOOLS)")
+    prediction_floor_micros: PositiveCount = setting(
+        10_000, "smallest prediction by which an error is divided: one cent (ours)"
+    )
+    interval_level: Unit = setting(0.8, "level of an interval that states none (HB: 80 % intervals)")
+    drift_samples_min: PositiveCount = setting(4, "fewest outcomes of a trend (ours)")
+    drift_z: Positive = setting(1.645, "standard errors of a rank correlation from which errors have a trend (ours)")
+    overconfidence_samples_min: PositiveCount = setting(5, "fewest outcomes that show overconfidence (ours)")
+    overconfidence_z: Positive = setting(
+        1.645, "standard errors below the stated level from which intervals are too narrow (ours)"
+    )
+    import_confidence: Unit = setting(0.4, "confidence of imported insights (TOOLS, canon 2)")
+    archive_bytes_max: PositiveCount = setting(64 * 2**20, "largest archive that is read (ours)")

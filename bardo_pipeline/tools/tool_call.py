@@ -13,11 +13,12 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.errors import QueryError, StoreError, ToolError
-from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF, LifeEvent, life_event
 from bardo_pipeline.events.life.tool_events import ToolCalled
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.tools.schemas import WriteCounts
@@ -74,10 +75,18 @@ class ToolCall:
         rows = self.context.life(kind, [self.golem_id])
         return rows.sort_by([(name, "ascending") for name in ("recorded_at", "observed_at", "event_id")])
 
-    def contents(self, kind: str, attribute: str) -> list[dict[str, Any]]:
-        """Return the content of the golem's life events of a kind in order of recording, with `at` and `event_id`."""
-        rows = self.facts(kind).select(["observed_at", "event_id", attribute]).to_pylist()
-        return [row[attribute] | {"at": row["observed_at"], "event_id": row["event_id"]} for row in rows]
+    def contents(self, kind: str, **only: str) -> list[dict[str, Any]]:
+        """Return the content of the golem's life events of a kind in order of recording, with `at` and `event_id`.
+
+        Parameters
+        ----------
+        only : field of the content -> its value in the returned events
+        """
+        rows, attribute = self.facts(kind), ATTRIBUTE_OF[kind]
+        for name, value in only.items():
+            rows = rows.filter(pc.equal(pc.struct_field(rows[attribute], name), value))
+        listed = rows.select(["observed_at", "event_id", attribute]).to_pylist()
+        return [row[attribute] | {"at": row["observed_at"], "event_id": row["event_id"]} for row in listed]
 
     def require_alive(self) -> None:
         """Raise ToolError for a golem whose death is on record."""

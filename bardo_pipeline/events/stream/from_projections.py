@@ -127,7 +127,8 @@ def _tool_runs(out: Emitted, where: _Where, ids: pa.Array, called: Mapping[str, 
     numbers = [ids.take(at_step), pc.cast(pa.array(place), pa.string())]
     payload = {"tool_name": called["tool_name"].take(at_step), "step": steps}
     out.add("tool:start", *where, [ids], called)
-    out.add("tool:update", *(column.take(at_step) for column in where), numbers, payload, place)
+    golems, ticks, at = (column.take(at_step) for column in where)
+    out.add("tool:update", golems, ticks, at, numbers, payload, place)
     is_done = pa.array(np.ones(len(ids), np.bool_))
     out.add("tool:end", *where, [ids], {"success": is_done, **called})
 
