@@ -53,6 +53,7 @@ from bardo_pipeline.policy.operations import (
     HealthPolicy,
     LogPolicy,
     ReorgPolicy,
+    SearchPolicy,
     WorthPolicy,
     WriterPolicy,
 )
@@ -68,6 +69,7 @@ class Policy(Frozen):
     reorg: ReorgPolicy = ReorgPolicy()
     fabric: FabricPolicy = FabricPolicy()
     embedding: EmbeddingPolicy = EmbeddingPolicy()
+    search: SearchPolicy = SearchPolicy()
     growth: GrowthPolicy = GrowthPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()

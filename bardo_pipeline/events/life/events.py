@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple, Self, get_args
 import orjson
 from pydantic import Field, model_validator
 
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life import bundle_events as bundles
 from bardo_pipeline.events.life.bundle_events import PublicKey
 from bardo_pipeline.events.life.override_events import Corrected, Pinned, Retracted, Unpinned
@@ -55,6 +56,7 @@ Kind = Literal[
     "TestamentPhrased",
     "LoanGranted",
     "BundleConsented",
+    "TextStored",
 ]  # fmt: skip
 
 
@@ -246,6 +248,9 @@ class SealKeyDestroyed(Part):
     why: Text
 
 
+TEXTS = "TextStored"
+"""Kind of the texts of runtimes, of which a home may hold more than of all other kinds together."""
+
 EVERY_GOLEM = "*"
 """Golem id of events that concern the whole home."""
 
@@ -320,6 +325,7 @@ class LifeEvent(Part):
     phrased: Annotated[Phrased, PayloadOf("TestamentPhrased")] | None = None
     granted: Annotated[LoanGranted, PayloadOf("LoanGranted")] | None = None
     consented: Annotated[bundles.BundleConsented, PayloadOf("BundleConsented")] | None = None
+    text_stored: Annotated[StoredText, PayloadOf("TextStored")] | None = None
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:

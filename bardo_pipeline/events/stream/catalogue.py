@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life import (
     bundle_events,
     events,
@@ -128,6 +129,7 @@ EVENTS: dict[str, Family] = {
     "BundleConsented": Family("social", bundle_events.BundleConsented),
     "KitOrdered": Family("social", bundle_events.KitOrdered),
     "TestamentPhrased": Family("mortality", proposal_events.Phrased),
+    "TextStored": Family("memory", StoredText),
 }
 """All events by name, in the order of events at the same time."""
 
