@@ -53,6 +53,7 @@ from bardo_pipeline.policy.operations import (
     HealthPolicy,
     LogPolicy,
     ReorgPolicy,
+    SearchPolicy,
     ToolsPolicy,
     WorthPolicy,
     WriterPolicy,
@@ -69,6 +70,7 @@ class Policy(Frozen):
     reorg: ReorgPolicy = ReorgPolicy()
     fabric: FabricPolicy = FabricPolicy()
     embedding: EmbeddingPolicy = EmbeddingPolicy()
+    search: SearchPolicy = SearchPolicy()
     growth: GrowthPolicy = GrowthPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()

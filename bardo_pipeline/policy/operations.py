@@ -105,6 +105,24 @@ class EmbeddingPolicy(Operational):
     batch_texts: PositiveCount = setting(256, "texts per commit, so the most that an interruption loses (ours)")
 
 
+class SearchPolicy(Operational):
+    """Search of texts: how words, vectors, neighbours, session and age add up (TOOLS, memory_search; ADR 0080)."""
+
+    words: Unit = setting(0.5, "share of the words in the score of a text; the rest is the vector's (ours)")
+    neighbour: Unit = setting(0.5, "weight of the text before and of the text behind, beside 1 for the text (ours)")
+    session: Unit = setting(0.15, "weight of the whole session (ours)")
+    beside: Positive = setting(1.0, "occurrences in a text that one beside it counts as: date, tags, outcome (ours)")
+    speaker: Positive = setting(2.0, "occurrences in a text that the name of its speaker counts as (ours)")
+    addressed: Unit = setting(0.3, "weight of a speaker's name in a text, where it mostly addresses a person (ours)")
+    decay_penalty: float = setting(
+        0.15, "largest share of the score that age and confidence take; TOOLS gives none, at most a half", ge=0, le=0.5
+    )
+    similarity: Unit = setting(0.85, "cosine from which a statement is an upvote of an earlier one (canon 17)")
+    embedded_at_once: PositiveCount = setting(
+        256, "texts without a vector that one question embeds, newest first (ours)"
+    )
+
+
 class GrowthPolicy(Operational):
     """Scaling thresholds: approximate search, partitioned reads, disk pressure (MEM, "Scaling Thresholds")."""
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life import (
     bundle_events,
     events,
@@ -138,6 +139,7 @@ EVENTS: dict[str, Family] = {
     "AdjustmentStaged": Family("memory", tool_events.AdjustmentStaged),
     "ArchiveImported": Family("memory", tool_events.ArchiveImported),
     "ToolCalled": Family("action", tool_events.ToolCalled),
+    "TextStored": Family("memory", StoredText),
 }
 """All events by name, in the order of events at the same time."""
 
