@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from bardo_pipeline.derivation.curation.record_overrides import correct, find_entry, grimoire_of, pending_orders
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
-from bardo_pipeline.derivation.memory.free_texts import store_texts
+from bardo_pipeline.derivation.memory.free_texts import HeldText, store_texts, texts_of_golem
 from bardo_pipeline.errors import QueryError, ToolError
 from bardo_pipeline.events.experience.stored_text import stored_text
-from bardo_pipeline.events.life.tool_events import InsightManaged, InsightOperation
+from bardo_pipeline.events.life.tool_events import InsightManaged, InsightOperation, Source
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.tools.definition import Guidance, Tool
-from bardo_pipeline.tools.golem_texts import GolemText, golem_texts
 from bardo_pipeline.tools.schemas import Arguments, Label, Result, Statement, WriteCounts
 from bardo_pipeline.tools.tool_call import ToolCall
 
@@ -58,7 +58,9 @@ class Insight(Result):
     upvotes: int = Field(ge=0, description="Upvotes, or confirming cycles of an entry of the curator.")
     downvotes: int = Field(ge=0, description="Downvotes, or contradicting cycles of an entry of the curator.")
     kind: str = Field(description="insight; for entries of the curator also heuristic, warning, causal_link, ...")
-    source: str = Field(description="Origin: self, consolidation, import, or the provenance of an entry of the curator.")
+    source: str = Field(
+        description="Origin: self, consolidation, import, or the provenance of an entry of the curator."
+    )
 
 
 class InsightsResult(Result):
@@ -71,7 +73,9 @@ class InsightsResult(Result):
 class ManageInsightArguments(Arguments):
     """Arguments of memory_manage_insight."""
 
-    operation: InsightOperation = Field(description='"ADD", "UPVOTE", "DOWNVOTE", "EDIT".')
+    operation: Annotated[InsightOperation, BeforeValidator(lambda v: v.upper() if isinstance(v, str) else v)] = Field(
+        description='"ADD", "UPVOTE", "DOWNVOTE", "EDIT".'
+    )
     insight_id: Label | None = Field(None, description="Required for UPVOTE, DOWNVOTE, EDIT.")
     content: Statement | None = Field(None, description="Required for ADD, EDIT.")
     category: Label | None = Field(None, description=f"Required for ADD. One of: {', '.join(CATEGORIES)}.")
@@ -84,7 +88,9 @@ class ManageInsightResult(Result):
     """Result of memory_manage_insight."""
 
     insight_id: str = Field(description="Id of the insight.")
-    operation: str = Field(description="The operation. An ADD whose content an insight states already is an UPVOTE of it.")
+    operation: str = Field(
+        description="The operation. An ADD whose content an insight states already is an UPVOTE of it."
+    )
     confidence_before: float = Field(ge=0, le=1, description="Confidence before; 0 for a new insight.")
     confidence_after: float = Field(ge=0, le=1, description="Confidence after.")
     takes_effect: str = Field(description="at once, or when the open cycle closes, for an entry of the curator.")
@@ -105,7 +111,7 @@ class KnownInsight:
     updated_at: datetime
     upvotes: int = 0
     downvotes: int = 0
-    source: str = "self"
+    source: Source = "self"
     structure: str | None = None
     evidence: tuple[str, ...] = ()
     crossings: int = 0
@@ -133,22 +139,24 @@ class KnownInsight:
 
 def known_insights(call: ToolCall) -> dict[str, KnownInsight]:
     """Return the golem's insights in its own words by id, each a fold of the events about it."""
-    texts = golem_texts(call, ("insight",))
+    texts = texts_of_golem(call.context, call.golem_id, ("insight",))
     operations = call.contents("InsightManaged")
     of_edits = {row["text_id"] for row in operations if row["operation"] == "EDIT"}
     added = {row["insight_id"]: row for row in operations if row["operation"] == "ADD"}
     insights: dict[str, KnownInsight] = {}
-    changes: list[tuple[datetime, str, str, str, Mapping[str, Any] | None]] = []
+    changes: list[tuple[datetime, int, str, str, Mapping[str, Any] | None]] = []
     for text in texts:
         if text.text_id in of_edits:
             continue
         if text.upvote_of is not None and text.text_id not in added:
-            changes.append((text.at, text.text_id, text.upvote_of, "UPVOTE", None))
+            changes.append((text.at, 0, text.upvote_of, "UPVOTE", None))
             continue
         insights[text.text_id] = _first_state(text, added.get(text.text_id), call.context.policy)
-    for row in operations:
-        if row["operation"] != "ADD":
-            changes.append((row["at"], row["event_id"], row["insight_id"], row["operation"], row))
+    changes += [
+        (row["at"], row["number"], row["insight_id"], row["operation"], row)
+        for row in operations
+        if row["operation"] != "ADD"
+    ]
     for at, _, insight_id, operation, change in sorted(changes, key=lambda change: change[:2]):
         if insight_id in insights:
             insights[insight_id] = insights[insight_id].after(operation, at, call.context.policy, change)
@@ -158,7 +166,7 @@ def known_insights(call: ToolCall) -> dict[str, KnownInsight]:
     return insights
 
 
-def _first_state(text: GolemText, added: Mapping[str, Any] | None, policy: Policy) -> KnownInsight:
+def _first_state(text: HeldText, added: Mapping[str, Any] | None, policy: Policy) -> KnownInsight:
     """Return an insight before any vote. added: content of its ADD; null for a text that no tool stored."""
     stored = text.stored
     start = policy.curator.confidence_insight if added is None else added["confidence"]
@@ -215,7 +223,7 @@ def entry_insights(call: ToolCall) -> list[Insight]:
     rows = rows.filter(pc.equal(rows["status"], "active"))
     if not rows.num_rows:
         return []
-    at_us = pc.max(rows["anchor_at"]).cast("int64").as_py()
+    at_us = pc.max(rows["anchor_at"].cast(pa.int64())).as_py()
     confidence = confidence_of(rows, at_us, call.context.policy.decay)
     return [
         Insight(
@@ -274,16 +282,25 @@ def _check(arguments: ManageInsightArguments) -> None:
 
 
 def _fact(
-    call: ToolCall, arguments: ManageInsightArguments, insight_id: str, *, text_id: str | None, source: str,
+    call: ToolCall, arguments: ManageInsightArguments, insight_id: str, *, text_id: str | None, source: Source,
     confidence: float | None = None,
 ) -> InsightManaged:  # fmt: skip
-    named = arguments.model_dump(include={"operation", "content", "category", "chain", "token_pair", "reason"})
-    return InsightManaged.model_validate(
-        {
-            **named, "call_id": call.call_id, "insight_id": insight_id, "text_id": text_id, "confidence": confidence,
-            "source": source, "structure": None, "evidence": (), "crossings": 0,
-        }
-    )  # fmt: skip
+    return InsightManaged(
+        **arguments.model_dump(include={"operation", "content", "category", "chain", "token_pair", "reason"}),
+        number=operation_count(call) + 1,
+        insight_id=insight_id,
+        text_id=text_id,
+        confidence=confidence,
+        source=source,
+        structure=None,
+        evidence=(),
+        crossings=0,
+    )
+
+
+def operation_count(call: ToolCall) -> int:
+    """Return the number of recorded operations on the golem's insights."""
+    return call.facts("InsightManaged").num_rows
 
 
 def _store_text(call: ToolCall, arguments: ManageInsightArguments) -> tuple[str, str | None]:

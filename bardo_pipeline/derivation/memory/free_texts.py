@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused, QueryError
 from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
 from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
@@ -111,6 +112,7 @@ def store_texts(
     at: datetime,
     now: datetime,
     embed: bool = True,
+    beside: Sequence[Part] = (),
 ) -> list[Stored]:
     """Record texts of a golem in one commit, index them, and return the result of each.
 
@@ -121,6 +123,7 @@ def store_texts(
     at : moment of the first text; each further text of the call is a microsecond later, which keeps their order
     now : time of recording
     embed : compute the vectors now; otherwise a later question or `embed_waiting` does
+    beside : facts of the golem that are recorded in the same commit
 
     Raises
     ------
@@ -132,7 +135,7 @@ def store_texts(
     with held.mutex:
         _refresh(context, held)
         before = _count(held, golem_id)
-        context.log.record(events, now)
+        context.log.record([*events, *(life_event(golem_id, at, fact) for fact in beside)], now)
         _refresh(context, held)
         if embed:
             _embed(context, held, [golem_id], now, None)
@@ -243,6 +246,34 @@ def text_count(context: DerivationContext, golem_id: str) -> int:
     with held.mutex:
         _refresh(context, held)
         return _count(held, golem_id)
+
+
+class HeldText(NamedTuple):
+    """A stored text. upvote_of: id of the earlier text that it confirms. stored: the fields of the event."""
+
+    text_id: str
+    at: datetime
+    upvote_of: str | None
+    stored: Mapping[str, Any]
+
+
+def texts_of_golem(context: DerivationContext, golem_id: str, sorts: Collection[str] = SORTS) -> list[HeldText]:
+    """Return the stored texts of a golem, of these sorts, in the order of their moments."""
+    held = _texts_of(context)
+    with held.mutex:
+        _refresh(context, held)
+        views = held.index.views([golem_id])
+    return [
+        HeldText(
+            doc.doc_id,
+            datetime.fromtimestamp(0, UTC) + timedelta(microseconds=doc.at_us),
+            None if first == NONE else view.docs[first].doc_id,
+            doc.payload,
+        )
+        for view in views
+        for doc, first in zip(view.docs[: view.size], view.stands_for[: view.size].tolist(), strict=True)
+        if doc.sort in sorts
+    ]
 
 
 # the index of this process
