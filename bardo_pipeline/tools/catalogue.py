@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bardo_pipeline.errors import ToolError
 from bardo_pipeline.tools.comparison import COMPARE_PREDICTION
+from bardo_pipeline.tools.consolidation import CONSOLIDATE
 from bardo_pipeline.tools.definition import Tool
 from bardo_pipeline.tools.episodes import SEARCH, STORE_EPISODE
 from bardo_pipeline.tools.executions import RECORD_EXECUTION, RECORD_OUTCOME
@@ -18,6 +19,7 @@ TOOLS: dict[str, Tool] = {
         SEARCH,
         GET_INSIGHTS,
         MANAGE_INSIGHT,
+        CONSOLIDATE,
         STORE_STRATEGY,
         RETRIEVE_STRATEGIES,
         RECORD_EXECUTION,

@@ -7,9 +7,7 @@ Source: TOOLS; MEM-17 to MEM-21, MEM-24.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from bardo_pipeline.events.record.model import Micros, Name, Part, Real, Text, Tick, Unit, Whole
 
@@ -122,7 +120,7 @@ class AdjustmentStaged(Part):
     failure_count: Whole
     average_micros: Micros
     hypothesis: Text
-    adjustments: Annotated[tuple[Text, ...], Field(min_length=1)]
+    adjustments: tuple[Text, ...]
 
 
 class ArchiveImported(Part):
