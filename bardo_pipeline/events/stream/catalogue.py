@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life import (
     bundle_events,
     events,
@@ -21,6 +22,7 @@ from bardo_pipeline.events.life import (
     received_knowledge,
     succession_events,
     thanatopsis_events,
+    tool_events,
 )
 from bardo_pipeline.events.record.arrow_schema import frozen_lists
 from bardo_pipeline.events.record.model import Part
@@ -54,6 +56,7 @@ EVENTS: dict[str, Family] = {
     "KnowledgeReceived": Family("social", events.Received),
     "grimoire:import_complete": Family("memory", payloads.Imported),
     "dream:import_hook": Family("dream", payloads.ImportHook),
+    "dream:consolidation_hook": Family("dream", payloads.ConsolidationHook),
     "OwnerSteered": Family("cognition", events.Steered),
     "prediction:registered": Family("prediction", payloads.PredictionRegistered),
     "heartbeat:queue_warning": Family("cognition", payloads.QueueWarning),
@@ -128,6 +131,15 @@ EVENTS: dict[str, Family] = {
     "BundleConsented": Family("social", bundle_events.BundleConsented),
     "KitOrdered": Family("social", bundle_events.KitOrdered),
     "TestamentPhrased": Family("mortality", proposal_events.Phrased),
+    "StrategyStored": Family("memory", tool_events.StrategyStored),
+    "ExecutionRecorded": Family("action", tool_events.ExecutionRecorded),
+    "OutcomeRecorded": Family("action", tool_events.OutcomeRecorded),
+    "InsightManaged": Family("memory", tool_events.InsightManaged),
+    "EpisodesConsolidated": Family("memory", tool_events.EpisodesConsolidated),
+    "AdjustmentStaged": Family("memory", tool_events.AdjustmentStaged),
+    "ArchiveImported": Family("memory", tool_events.ArchiveImported),
+    "ToolCalled": Family("action", tool_events.ToolCalled),
+    "TextStored": Family("memory", StoredText),
 }
 """All events by name, in the order of events at the same time."""
 
