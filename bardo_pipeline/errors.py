@@ -16,7 +16,9 @@ BardoError
 │   ├── WaiverError            a waiver names a critical expectation, or one that did not fail
 │   ├── LibraryError           an entry cannot enter or leave a library, or a kit is unavailable
 │   ├── OverrideError          an override is out of range or refers to a past state
-│   └── SealError              private parts cannot be sealed or opened
+│   ├── SealError              private parts cannot be sealed or opened
+│   ├── ToolError              a memory tool is unknown, or refuses its arguments
+│   └── MemoryGateError        the memory tools are switched off
 ├── StreamError                a golem's ticks are out of order; names golem and tick
 │   ├── ForkError              the log holds a different record for this tick
 │   └── RegressionError        the tick is below the head and fills no gap, or follows a recorded death
@@ -124,6 +126,14 @@ class LibraryError(InputError):
 
 class SealError(InputError):
     """Private parts cannot be sealed or opened."""
+
+
+class ToolError(InputError):
+    """A memory tool is unknown, or its arguments are invalid or contradict the log."""
+
+
+class MemoryGateError(InputError):
+    """The memory tools are switched off, or the learning profile is not active."""
 
 
 class LeaseError(BardoError):

@@ -40,6 +40,7 @@ _OWNER = Authority("owner", ("spool", "home"), ("owner",))
 _OWNER_BY_COMMAND = Authority("owner", ("home",))
 _HOME = Authority("home", ("home",))
 _PIPELINE = Authority("pipeline", ("home",))
+_GOLEM_BY_TOOL = Authority("golem", ("home",))
 
 AUTHORITY: Mapping[Kind, Authority] = {
     "DeathDeclared": _GOLEM,
@@ -85,6 +86,14 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "ReplicantSent": _PIPELINE,
     "DefaultsInherited": _PIPELINE,
     "TestamentPhrased": _PIPELINE,
+    "StrategyStored": _GOLEM_BY_TOOL,
+    "ExecutionRecorded": _GOLEM_BY_TOOL,
+    "OutcomeRecorded": _GOLEM_BY_TOOL,
+    "InsightManaged": _GOLEM_BY_TOOL,
+    "EpisodesConsolidated": _GOLEM_BY_TOOL,
+    "AdjustmentStaged": _GOLEM_BY_TOOL,
+    "ArchiveImported": _GOLEM_BY_TOOL,
+    "ToolCalled": _GOLEM_BY_TOOL,
 }
 
 OF_THE_HOME = frozenset(

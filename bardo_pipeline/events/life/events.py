@@ -17,6 +17,7 @@ import orjson
 from pydantic import Field, model_validator
 
 from bardo_pipeline.events.life import bundle_events as bundles
+from bardo_pipeline.events.life import tool_events as tools
 from bardo_pipeline.events.life.bundle_events import PublicKey
 from bardo_pipeline.events.life.override_events import Corrected, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked, Phrased
@@ -55,6 +56,8 @@ Kind = Literal[
     "TestamentPhrased",
     "LoanGranted",
     "BundleConsented",
+    "StrategyStored", "ExecutionRecorded", "OutcomeRecorded", "InsightManaged", "EpisodesConsolidated",
+    "AdjustmentStaged", "ArchiveImported", "ToolCalled",
 ]  # fmt: skip
 
 
@@ -320,6 +323,14 @@ class LifeEvent(Part):
     phrased: Annotated[Phrased, PayloadOf("TestamentPhrased")] | None = None
     granted: Annotated[LoanGranted, PayloadOf("LoanGranted")] | None = None
     consented: Annotated[bundles.BundleConsented, PayloadOf("BundleConsented")] | None = None
+    strategy: Annotated[tools.StrategyStored, PayloadOf("StrategyStored")] | None = None
+    execution: Annotated[tools.ExecutionRecorded, PayloadOf("ExecutionRecorded")] | None = None
+    settled_outcome: Annotated[tools.OutcomeRecorded, PayloadOf("OutcomeRecorded")] | None = None
+    insight: Annotated[tools.InsightManaged, PayloadOf("InsightManaged")] | None = None
+    consolidated: Annotated[tools.EpisodesConsolidated, PayloadOf("EpisodesConsolidated")] | None = None
+    staged: Annotated[tools.AdjustmentStaged, PayloadOf("AdjustmentStaged")] | None = None
+    archive: Annotated[tools.ArchiveImported, PayloadOf("ArchiveImported")] | None = None
+    called: Annotated[tools.ToolCalled, PayloadOf("ToolCalled")] | None = None
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:

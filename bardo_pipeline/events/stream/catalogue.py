@@ -21,6 +21,7 @@ from bardo_pipeline.events.life import (
     received_knowledge,
     succession_events,
     thanatopsis_events,
+    tool_events,
 )
 from bardo_pipeline.events.record.arrow_schema import frozen_lists
 from bardo_pipeline.events.record.model import Part
@@ -128,6 +129,14 @@ EVENTS: dict[str, Family] = {
     "BundleConsented": Family("social", bundle_events.BundleConsented),
     "KitOrdered": Family("social", bundle_events.KitOrdered),
     "TestamentPhrased": Family("mortality", proposal_events.Phrased),
+    "StrategyStored": Family("memory", tool_events.StrategyStored),
+    "ExecutionRecorded": Family("action", tool_events.ExecutionRecorded),
+    "OutcomeRecorded": Family("action", tool_events.OutcomeRecorded),
+    "InsightManaged": Family("memory", tool_events.InsightManaged),
+    "EpisodesConsolidated": Family("memory", tool_events.EpisodesConsolidated),
+    "AdjustmentStaged": Family("memory", tool_events.AdjustmentStaged),
+    "ArchiveImported": Family("memory", tool_events.ArchiveImported),
+    "ToolCalled": Family("action", tool_events.ToolCalled),
 }
 """All events by name, in the order of events at the same time."""
 

@@ -1,0 +1,17 @@
+"""The table of the memory tools by name. Source: TOOLS, MEM-21."""
+
+from __future__ import annotations
+
+from bardo_pipeline.errors import ToolError
+from bardo_pipeline.tools.definition import Tool
+from bardo_pipeline.tools.strategies import RETRIEVE_STRATEGIES, STORE_STRATEGY
+
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in (STORE_STRATEGY, RETRIEVE_STRATEGIES)}
+"""Every memory tool by name, in the order of TOOLS."""
+
+
+def tool_named(name: str) -> Tool:
+    """Return a tool by name. Raises ToolError for an unknown name."""
+    if name not in TOOLS:
+        raise ToolError(f"there is no tool {name!r}: call one of {', '.join(TOOLS)}")
+    return TOOLS[name]

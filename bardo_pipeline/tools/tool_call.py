@@ -1,0 +1,141 @@
+"""A call of a memory tool: the caller, its moment, and the one way by which a tool records facts.
+
+Source: TOOLS ("Ground truth", "Event Fabric"); MEM-21.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental.record_queries import require_born
+from bardo_pipeline.errors import QueryError, StoreError, ToolError
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.tool_events import ToolCalled
+from bardo_pipeline.events.record.model import Part
+from bardo_pipeline.tools.schemas import WriteCounts
+
+JSON_BYTES_MAX = 65_536
+"""Longest canonical JSON of one argument, the limit of a text in the log."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The golem whose memory is used, and the owner for whom the caller acts (None: the operator of the home)."""
+
+    golem_id: str
+    owner: str | None = None
+
+
+def check_caller(context: DerivationContext, caller: Caller) -> None:
+    """Raise QueryError for a golem that was not born, or that belongs to another owner than the caller's."""
+    require_born(context, caller.golem_id)
+    if caller.owner is not None and context.ownership().golems.get(caller.golem_id) != caller.owner:
+        raise QueryError(f"golem {caller.golem_id}: owner {caller.owner!r} has no golem of this name: name another one")
+
+
+@dataclass
+class ToolCall:
+    """One call of a tool.
+
+    Parameters
+    ----------
+    context : home and derivation in which the tool works
+    tool_name, steps : the called tool, and the steps that its events report
+    at : time of the call, UTC; the event time of what it records
+    call_id : id that tells this call from others
+    params_hash : SHA-256 of the arguments
+    clock : source of the time of recording
+    """
+
+    context: DerivationContext
+    caller: Caller
+    tool_name: str
+    steps: tuple[str, ...]
+    at: datetime
+    call_id: str
+    params_hash: str
+    clock: Callable[[], datetime]
+
+    @property
+    def golem_id(self) -> str:
+        """Id of the golem whose memory is used."""
+        return self.caller.golem_id
+
+    def facts(self, kind: str) -> pa.Table:
+        """Return the golem's life events of a kind in order of recording, with the columns of their content."""
+        rows = self.context.life(kind, [self.golem_id])
+        return rows.sort_by([(name, "ascending") for name in ("recorded_at", "observed_at", "event_id")])
+
+    def contents(self, kind: str, attribute: str) -> list[dict[str, Any]]:
+        """Return the content of the golem's life events of a kind in order of recording, with `at` and `event_id`."""
+        rows = self.facts(kind).select(["observed_at", "event_id", attribute]).to_pylist()
+        return [row[attribute] | {"at": row["observed_at"], "event_id": row["event_id"]} for row in rows]
+
+    def require_alive(self) -> None:
+        """Raise ToolError for a golem whose death is on record."""
+        died = self.context.log.death_of(self.golem_id)
+        if died is not None:
+            raise ToolError(
+                f"golem {self.golem_id} died at tick {died}, and its memory is closed: call {self.tool_name} for a "
+                "living heir"
+            )
+
+    def record(self, facts: Sequence[Part], summary: str, *, counted: str) -> WriteCounts:
+        """Record facts and the call in one commit, and compare the number of rows before and after.
+
+        Raises StoreError if the log holds another number of rows than expected. Without facts nothing is recorded.
+
+        Parameters
+        ----------
+        summary : result of the call in a few words, for `tool:end`
+        counted : kind of life event whose rows are counted
+        """
+        known = set(self.context.life(counted, [self.golem_id])["event_id"].to_pylist())
+        before = len(known)
+        events = [life_event(self.golem_id, self.at, fact) for fact in facts]
+        expected = len(known | {event.event_id for event in events if event.kind == counted})
+        if events:
+            self._append(events, summary)
+        after = self.context.life(counted, [self.golem_id]).num_rows
+        subject = f"{counted} of golem {self.golem_id}"
+        if after != expected:
+            raise StoreError(f"{subject}: the log holds {after} rows, not {expected}: run `bardo verify`")
+        return WriteCounts(counted=subject, before=before, expected=expected, after=after)
+
+    def _append(self, events: list[LifeEvent], summary: str) -> None:
+        now = self.clock()
+        called = ToolCalled(
+            call_id=self.call_id,
+            tool_name=self.tool_name,
+            params_hash=self.params_hash,
+            tick=self.context.log.head_of(self.golem_id).contiguous or None,
+            steps=self.steps,
+            fact_count=len(events),
+            duration_ms=max(0, round((now - self.at).total_seconds() * 1_000)),
+            result_summary=summary,
+        )
+        self.context.log.record([*events, life_event(self.golem_id, self.at, called)], now)
+
+
+def json_text(value: Any, name: str) -> str:
+    """Return a JSON value as canonical text. Raises ToolError for a value that is too long or no JSON."""
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError) as error:
+        raise ToolError(f"{name} is no JSON value ({error}): give numbers, texts, lists and objects") from None
+    if len(text) > JSON_BYTES_MAX:
+        raise ToolError(f"{name} has {len(text):,} bytes of JSON: give at most {JSON_BYTES_MAX:,}")
+    return text.decode()
+
+
+def hash_of(arguments: dict[str, Any]) -> str:
+    """Return the SHA-256 of arguments as canonical JSON."""
+    return hashlib.sha256(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)).hexdigest()
