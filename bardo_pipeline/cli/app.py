@@ -32,6 +32,7 @@ from bardo_pipeline.cli.operations import (
     drain_command,
     keys_command,
     maintain_command,
+    serve_command,
     spool_and_quarantine,
     status_command,
     what_if_command,
@@ -62,6 +63,7 @@ app.add_typer(spool_and_quarantine.quarantine, name="quarantine")
 app.command("watch")(status_command.watch)
 app.command("ticks")(maintain_command.ticks)
 app.command("maintain")(maintain_command.maintain)
+app.command("serve")(serve_command.serve)
 app.command("derive")(derive_command.derive)
 app.command("drain")(drain_command.drain)
 app.command("graveyard")(golem_command.graveyard)

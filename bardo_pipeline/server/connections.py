@@ -9,13 +9,14 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEAD_BYTES_MAX = 32_768
-HEAD_SECONDS = 10.0
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """A connection that is closed with 408 if a request head takes longer than HEAD_SECONDS, and with 431 if it is
+    """A connection that is closed with 408 if a request head takes longer than `head_seconds`, and with 431 if it is
     longer than HEAD_BYTES_MAX. uvicorn bounds neither.
     """
+
+    head_seconds: float
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -57,7 +58,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _start_head(self) -> None:
         self._head_bytes = 0
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._refuse, 408, "SlowHeadError",
+        self._head_timer = self.loop.call_later(self.head_seconds, self._refuse, 408, "SlowHeadError",
                                                 "the head did not arrive in time")  # fmt: skip
 
     def _stop_head(self) -> None:
@@ -73,3 +74,12 @@ class BoundedConnection(HttpToolsProtocol):
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+
+
+def bounded_connection(seconds: float) -> type[BoundedConnection]:
+    """Return the class of connections with this time for the head of a request."""
+
+    class Connection(BoundedConnection):
+        head_seconds = seconds
+
+    return Connection

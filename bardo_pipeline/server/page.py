@@ -104,7 +104,8 @@ def sign_in_page(fault: str | None = None) -> str:
     note = f"<p>{escape(fault)}</p>" if fault else ""
     return _document(
         "Bardo",
-        f'<h1>Bardo</h1>{note}<p>Give a token of <code>bardo keys token OWNER</code>.</p><form method="post" action="/">'
+        f"<h1>Bardo</h1>{note}<p>Give a token of <code>bardo keys token OWNER</code>.</p>"
+        '<form method="post" action="/">'
         '<input name="token" type="password" autocomplete="off" aria-label="Token" required> '
         '<input type="submit" value="Open" style="width:auto"></form>',
     )
@@ -113,7 +114,8 @@ def sign_in_page(fault: str | None = None) -> str:
 def _document(title: str, body: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>\n{body}\n'
+        "</body></html>\n"
     )
 
 
@@ -142,7 +144,7 @@ def _bars(bars: Sequence[tuple[str, float, str]], caption: str, empty: str, *, s
         return f"<p>{escape(caption)}: {escape(empty)}.</p>"
     width, height, base = 960.0, 180.0, 150.0
     step = width / len(bars)
-    highest = max(max(value for _, value, _ in bars), 1e-12)
+    highest = max(1e-12, *(value for _, value, _ in bars))
     every = max(1, len(bars) // 12)
     drawn = []
     for i, (label, value, tip) in enumerate(bars):

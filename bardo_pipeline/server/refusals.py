@@ -14,6 +14,7 @@ from bardo_pipeline.errors import (
     DiskFullError,
     InputError,
     LeaseError,
+    MemoryGateError,
     NoHomeError,
     ReadOnlyError,
     ServerError,
@@ -28,6 +29,7 @@ _STATUSES: tuple[tuple[type[BardoError], int], ...] = (
     (AccessError, 403),
     (AuthorityError, 403),
     (SignatureError, 403),
+    (MemoryGateError, 403),
     (UnknownGolemError, 404),
     (InputError, 400),
     (StreamError, 409),
@@ -40,7 +42,7 @@ _STATUSES: tuple[tuple[type[BardoError], int], ...] = (
 )
 """Kind of error and its status; the first that fits counts, and 500 for any other."""
 
-_CURE = re.compile(r": (?=(?:[^`]*`[^`]*`)*[^`]*$)")
+_COMMAND = re.compile(r"`[^`]*`")
 
 
 def status_of(error: BaseException) -> int:
@@ -61,5 +63,11 @@ def document_of(error: BaseException) -> dict[str, Any]:
         return {"error": "InternalError", "message": "the server failed on this request",
                 "cure": "look at the output of `bardo serve`"}  # fmt: skip
     message = str(error)
-    parts = _CURE.split(message)
-    return {"error": type(error).__name__, "message": message, "cure": parts[-1] if len(parts) > 1 else None}
+    return {"error": type(error).__name__, "message": message, "cure": _cure(message)}
+
+
+def _cure(message: str) -> str | None:
+    """Return what a message says after its last colon outside of commands, if that begins with a verb or a command."""
+    masked = _COMMAND.sub(lambda found: "`" * len(found.group()), message)
+    cure = message[masked.rfind(": ") + 2 :]
+    return cure if ": " in masked and (cure[:1].islower() or cure[:1] == "`") else None

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.ask import GolemMoment, golem_moment, grimoire_of
-from bardo_pipeline.errors import BackpressureError, BardoError, InputError
+from bardo_pipeline.errors import BackpressureError, InputError
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.server.shared_embedder import SharedEmbedder
 from bardo_pipeline.storage.embedding.embedders import open_embedder
@@ -150,6 +150,12 @@ class WarmHome:
                 self._embedders[name] = SharedEmbedder(open_embedder(name, self.home.models))
             return self._embedders[name]
 
+    def warm_up(self) -> None:
+        """Open a context and load the embedding model, so that the first request does not wait for them."""
+        with self.context(None) as context:
+            stamp_of(context)
+            context.embedder.embed(["warm"])
+
     def grimoire(
         self, context: DerivationContext, golem_id: str, *, clade: bool, now: datetime
     ) -> tuple[GolemMoment, Grimoire]:
@@ -205,5 +211,3 @@ def _freshness(context: DerivationContext, golem_id: str | None) -> Freshness:
         log_version=context.log.version,
         lag_ticks=max(0, recorded - derived),
     )
-
-

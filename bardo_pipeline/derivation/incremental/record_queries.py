@@ -17,7 +17,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
-from bardo_pipeline.errors import QueryError, UnknownGolemError
+from bardo_pipeline.errors import UnknownGolemError
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
