@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from io import TextIOWrapper
 
 from rich.markup import escape
 from typer import Typer
@@ -38,7 +37,7 @@ from bardo_pipeline.cli.operations import (
     what_if_command,
 )
 from bardo_pipeline.cli.options import with_owner_option
-from bardo_pipeline.cli.output.tables import err
+from bardo_pipeline.cli.output.tables import err, use_lossy_streams
 from bardo_pipeline.errors import BardoError, ConfigError
 from bardo_pipeline.storage.home import typed_disk_errors
 
@@ -116,9 +115,7 @@ def command() -> Callable[[], object]:
 
 def main() -> None:
     """Run the command line; print a BardoError as one line and exit 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # print "?" for characters that the terminal's encoding lacks
-            stream.reconfigure(errors="replace")
+    use_lossy_streams()
     try:
         _check_utf8(sys.argv[1:])
         with typed_disk_errors():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.cli.entry import answered
 from bardo_pipeline.client import AsyncClient, Client, running_server
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import NoServerError, ServerError
@@ -244,3 +248,51 @@ def test_a_client_finds_the_server_of_a_home_and_says_when_none_runs(
     assert running_server(stale) is None, "a file that a killed server left is no server"
     with pytest.raises(NoServerError, match="bardo serve"):
         Client(home=stale)
+
+
+_LIGHT = """
+import sys
+sys.argv = ["bardo", *{words!r}]
+from bardo_pipeline.cli.entry import main
+main()
+heavy = sorted({{"pyarrow", "duckdb", "deltalake", "numpy", "dagster"}} & sys.modules.keys())
+assert not heavy, f"imported {{heavy}}"
+"""
+
+
+@pytest.mark.row("X-13")
+@pytest.mark.parametrize("words", [["ask", "GOLEM", QUESTION], ["search", "gas", "--json", "--limit=3"]])
+def test_a_command_uses_the_running_server_and_prints_the_same(
+    server: Served, home: Path, coral: Belongings, words: list[str]
+) -> None:
+    words = [coral.heir if word == "GOLEM" else word for word in words]
+    environ = {**os.environ, "BARDO_HOME": str(home), "BARDO_OWNER": CORAL, "COLUMNS": "160"}
+    light = subprocess.run(
+        [sys.executable, "-c", _LIGHT.format(words=words)], env=environ, capture_output=True, text=True, timeout=120
+    )
+    assert light.returncode == 0, light.stderr
+    assert light.stdout == bardo(*words, "--owner", CORAL, home=home)
+
+
+@pytest.mark.row("X-13")
+@pytest.mark.parametrize(
+    "words",
+    [["ask", "g-nobody", QUESTION], ["ask", "GOLEM"], ["ask", "GOLEM", QUESTION, "--embedder", "minilm"], ["status"],
+     ["ask", "GOLEM", QUESTION, "--at", "yesterday"], ["search", "gas", "--limit", "0"], ["ask", "--help"], []],
+)  # fmt: skip
+def test_what_the_server_cannot_answer_is_left_to_the_command(
+    server: Served, home: Path, coral: Belongings, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [coral.heir if word == "GOLEM" else word for word in words]
+    assert not answered(given, {"BARDO_HOME": str(home)})
+    assert not answered([coral.heir], {"BARDO_HOME": str(home.parent)})
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.row("X-13")
+def test_the_client_is_imported_without_stores_and_models() -> None:
+    code = "import sys, bardo_pipeline.client; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    heavy = {"pyarrow", "duckdb", "deltalake", "numpy", "pydantic", "dagster", "onnxruntime", "lancedb", "starlette"}
+    assert "bardo_pipeline.client.http_client" in done.stdout.split()
+    assert not heavy & set(done.stdout.split())
