@@ -230,7 +230,7 @@ class Application:
     async def search(self, request: Request) -> Response:
         """Search entries and episodes."""
         given, now = await _given(request, SearchParameters), self._clock()
-        return await self._reply(request, lambda context: reading.search_reply(context, given, now))
+        return await self._reply(request, lambda context: reading.search_reply(self._warm, context, given, now))
 
     async def lineage(self, request: Request) -> Response:
         """Trace an entry to its evidence."""

@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.death.graveyard import golem_report
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.derivation.memory.answer_facts import answer_facts, drift_warning
+from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import ask, golem_moment, text_vectors
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
@@ -83,10 +83,10 @@ def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, 
         answer = ask(context, moment, given.question, now=now, k=given.k, clade=given.clade, may_skip=given.may_skip)
     facts = answer_facts(moment, answer, context.policy)
     del facts["hits"]
-    return Reply({**facts, "warning": drift_warning(context)}, given.golem, answer.hits, "hits")
+    return Reply({**facts, "warning": warm.warning(context)}, given.golem, answer.hits, "hits")
 
 
-def search_reply(context: DerivationContext, given: SearchParameters, now: datetime) -> Reply:
+def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParameters, now: datetime) -> Reply:
     """Search entries and episodes of the view."""
     filters = Filters(
         kind=given.kind, category=given.category, domain=given.domain, regime=given.regime,
@@ -97,7 +97,7 @@ def search_reply(context: DerivationContext, given: SearchParameters, now: datet
         context, given.words, now=now, store=given.store, golem_id=given.golem, filters=filters, limit=given.limit,
         decay=given.decay,
     )  # fmt: skip
-    facts = {"newest_event_us": newest_event_time_us(context), "warning": drift_warning(context)}
+    facts = {"newest_event_us": newest_event_time_us(context), "warning": warm.warning(context)}
     return Reply(facts, given.golem, hits, "hits")
 
 

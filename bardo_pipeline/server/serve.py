@@ -50,7 +50,7 @@ class ServeSettings:
     """
 
     port: int = 8642
-    threads: int = 4
+    threads: int = 8
     connections_max: int = 512
     head_seconds: float = 10.0
     chunk_seconds: float = 10.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import Future
 from threading import Lock
 
 import numpy as np
@@ -16,14 +17,16 @@ _QUESTION_CHARACTERS_MAX = 2_000
 
 
 class SharedEmbedder:
-    """Embedder that serves threads one after the other and keeps the vectors of single short texts.
+    """Embedder that serves many threads and keeps the vectors of single short texts.
 
-    A vector does not depend on the batch of its text, so a kept vector equals a new one.
+    Texts that wait while the model works are embedded together. The vector of a text does not depend on its batch, so
+    a kept vector, one of a batch and one made alone are equal.
     """
 
     def __init__(self, embedder: Embedder) -> None:
-        self._embedder, self._mutex = embedder, Lock()
+        self._embedder, self._model, self._mutex = embedder, Lock(), Lock()
         self._kept: OrderedDict[str, Float32Array] = OrderedDict()
+        self._waiting: dict[str, Future[Float32Array]] = {}
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -33,19 +36,42 @@ class SharedEmbedder:
     def embed(self, texts: Sequence[str]) -> Float32Array:
         """Return one unit vector per text."""
         if len(texts) != 1 or len(texts[0]) > _QUESTION_CHARACTERS_MAX:
-            with self._mutex:
+            with self._model:
                 return self._embedder.embed(texts)
-        (text,) = texts
+        return self._question(texts[0])[None, :].copy()
+
+    def _question(self, text: str) -> Float32Array:
+        """Return the vector of a question: a kept one, or one of the next batch."""
         with self._mutex:
-            if text in self._kept:
+            kept = self._kept.get(text)
+            if kept is not None:
                 self._kept.move_to_end(text)
-            else:
-                self._kept[text] = np.asarray(self._embedder.embed(texts), np.float32)
-                if len(self._kept) > _QUESTIONS:
-                    self._kept.popitem(last=False)
-            return self._kept[text].copy()
+                return kept
+            result = self._waiting.setdefault(text, Future())
+        with self._model:
+            if not result.done():
+                self._embed_waiting()
+        return result.result()
+
+    def _embed_waiting(self) -> None:
+        """Embed all waiting questions in one batch; a failure is raised by each of them."""
+        with self._mutex:
+            batch, self._waiting = self._waiting, {}
+        try:
+            vectors = np.asarray(self._embedder.embed(list(batch)), np.float32)
+        except BaseException as error:
+            for result in batch.values():
+                result.set_exception(error)
+            return
+        with self._mutex:
+            for text, vector in zip(batch, vectors, strict=True):
+                self._kept[text] = vector
+            while len(self._kept) > _QUESTIONS:
+                self._kept.popitem(last=False)
+        for result, vector in zip(batch.values(), vectors, strict=True):
+            result.set_result(vector)
 
     def raw(self, texts: Sequence[str]) -> Float64Array:
         """Return the vectors before normalization."""
-        with self._mutex:
+        with self._model:
             return self._embedder.raw(texts)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.answer_facts import drift_warning
 from bardo_pipeline.derivation.memory.ask import GolemMoment, golem_moment, grimoire_of
 from bardo_pipeline.errors import BackpressureError, InputError
 from bardo_pipeline.retrieval.retrieve import Grimoire
@@ -83,6 +84,7 @@ class WarmHome:
         self._embedders: dict[str, SharedEmbedder] = {}
         self._grimoires: OrderedDict[tuple[str | None, str, bool], tuple[Stamp, GolemMoment, Grimoire]] = OrderedDict()
         self._fresh: OrderedDict[tuple[str | None, str | None], tuple[Stamp, Freshness]] = OrderedDict()
+        self._warning: tuple[Stamp, str | None] | None = None
 
     async def read(self, owner: str | None, work: Callable[[DerivationContext], T]) -> T:
         """Run work with a context of the owner (None: the whole home) in a thread."""
@@ -169,6 +171,18 @@ class WarmHome:
         grimoire = grimoire_of(context, moment, now=now, clade=clade)
         self._keep(self._grimoires, key, (stamp, moment, grimoire))
         return moment, grimoire
+
+    def warning(self, context: DerivationContext) -> str | None:
+        """Return the warning of a drifted embedding model; the checks are read again when there is a new one."""
+        path = self.home.embedding / "_delta_log"
+        seen: Stamp = (context.embedder_name, path.stat().st_mtime_ns if path.exists() else None)
+        with self._mutex:
+            kept = self._warning
+        if kept is None or kept[0] != seen:
+            kept = seen, drift_warning(context)
+            with self._mutex:
+                self._warning = kept
+        return kept[1]
 
     def freshness(self, context: DerivationContext, golem_id: str | None = None) -> Freshness:
         """Return the state on which answers about a golem, or about all golems of the view, are based now."""
