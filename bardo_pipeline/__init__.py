@@ -53,7 +53,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bardo_pipeline import errors
-    from bardo_pipeline.api import ask, birth, derive, lineage, open_home, read_records, run_fleet, search, watch
+    from bardo_pipeline.api import (
+        ask,
+        birth,
+        derive,
+        lineage,
+        open_home,
+        read_records,
+        run_fleet,
+        search,
+        search_texts,
+        store_episode,
+        watch,
+    )
     from bardo_pipeline.events.life.events import LifeEvent
     from bardo_pipeline.events.record.model import DecisionCycleRecord
     from bardo_pipeline.policy import Policy
@@ -80,6 +92,8 @@ __all__ = [
     "read_records",
     "run_fleet",
     "search",
+    "search_texts",
+    "store_episode",
     "watch",
 ]
 

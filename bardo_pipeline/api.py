@@ -6,10 +6,11 @@ Each function takes a home as `Home` or as the path of its folder, opens what it
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -21,10 +22,13 @@ from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.event_stream.watch import watch as _watch
 from bardo_pipeline.derivation.memory.ask import ask as _ask
 from bardo_pipeline.derivation.memory.ask import golem_moment
+from bardo_pipeline.derivation.memory.free_texts import Stored, TextsFound, store_texts
+from bardo_pipeline.derivation.memory.free_texts import search_texts as _search_texts
 from bardo_pipeline.derivation.memory.search import search as _search
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.experience.stored_text import SORTS, stored_text
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.stream.catalogue import GolemEvent
@@ -216,6 +220,84 @@ def search(
     """
     with _opened(home) as context:
         return _search(context, question, now=utc_now(), store=store, golem_id=golem_id, filters=filters, limit=limit)
+
+
+def store_episode(
+    home: Home | Path | str,
+    golem_id: str,
+    text: str,
+    *,
+    sort: str = "episode",
+    at: datetime | None = None,
+    **fields: Any,
+) -> Stored:
+    """Store a text of a golem in its own words, embed it, and make it found at once.
+
+    Parameters
+    ----------
+    sort : "episode", "insight" or "reflection"
+    at : UTC moment of the text; the current moment by default
+    fields : tool, outcome (any JSON value), reflection, importance ("routine", "notable", "critical", "emergency"),
+        tags, category, session, place, speaker, told_at, chain, pair, dream_tag
+
+    Returns
+    -------
+    Stored with the id of the text, and the id of an earlier text that it confirms
+
+    Raises
+    ------
+    QueryError : no golem of this name was born
+    RecordError : a field is invalid
+
+    Examples
+    --------
+    >>> stored = store_episode(home, golem_id, "The noon swap slipped by 40 bps.", tool="swap", outcome={"bps": 40})
+    >>> stored.count_after - stored.count_before
+    1
+    """
+    now = utc_now()
+    with _opened(home) as context:
+        (stored,) = store_texts(context, golem_id, [stored_text(text, sort=sort, **fields)], at=at or now, now=now)
+        return stored
+
+
+def search_texts(
+    home: Home | Path | str,
+    question: str,
+    *,
+    golem_id: str | None = None,
+    sorts: Collection[str] = SORTS,
+    facets: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    decay: bool = True,
+) -> TextsFound:
+    """Search the stored texts of all golems, or of one, by words and by meaning.
+
+    Parameters
+    ----------
+    sorts : sorts of texts to search
+    facets : values that the texts must have: tool, category, chain, pair, session
+    limit : number of texts, the policy's ten by default
+    decay : whether age and confidence lower the score
+
+    Returns
+    -------
+    TextsFound with `hits`, best first
+
+    Raises
+    ------
+    QueryError : unknown golem, sort or facet, or an empty or too long question
+
+    Examples
+    --------
+    >>> search_texts(home, "which swap slipped?").hits[0].text
+    'The noon swap slipped by 40 bps.'
+    """
+    golem_ids = None if golem_id is None else [golem_id]
+    with _opened(home) as context:
+        return _search_texts(
+            context, question, now=utc_now(), golem_ids=golem_ids, sorts=sorts, facets=facets, limit=limit, decay=decay
+        )
 
 
 def lineage(home: Home | Path | str, entry: str, golem_id: str | None = None) -> list[Holding]:

@@ -24,6 +24,7 @@ from bardo_pipeline.cli.memory import (
     dreams_and_scars,
     grimoire_command,
     propose_command,
+    remember_command,
 )
 from bardo_pipeline.cli.operations import (
     config_command,
@@ -68,6 +69,7 @@ app.command("drain")(drain_command.drain)
 app.command("graveyard")(golem_command.graveyard)
 app.command("ask")(ask_and_search.ask_golem)
 app.command("search")(ask_and_search.search_all)
+app.command("remember")(remember_command.remember)
 app.command("dreams")(dreams_and_scars.dreams)
 app.command("scars")(dreams_and_scars.scars)
 app.command("bloodstain")(dreams_and_scars.bloodstain)

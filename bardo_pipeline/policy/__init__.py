@@ -53,6 +53,8 @@ from bardo_pipeline.policy.operations import (
     HealthPolicy,
     LogPolicy,
     ReorgPolicy,
+    SearchPolicy,
+    ToolsPolicy,
     WorthPolicy,
     WriterPolicy,
 )
@@ -68,6 +70,7 @@ class Policy(Frozen):
     reorg: ReorgPolicy = ReorgPolicy()
     fabric: FabricPolicy = FabricPolicy()
     embedding: EmbeddingPolicy = EmbeddingPolicy()
+    search: SearchPolicy = SearchPolicy()
     growth: GrowthPolicy = GrowthPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()
@@ -99,6 +102,7 @@ class Policy(Frozen):
     dying: DyingPolicy = DyingPolicy()
     succession: SuccessionPolicy = SuccessionPolicy()
     lending: LendingPolicy = LendingPolicy()
+    tools: ToolsPolicy = ToolsPolicy()
 
     @property
     def settings(self) -> dict[str, Any]:

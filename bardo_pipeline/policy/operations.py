@@ -105,6 +105,24 @@ class EmbeddingPolicy(Operational):
     batch_texts: PositiveCount = setting(256, "texts per commit, so the most that an interruption loses (ours)")
 
 
+class SearchPolicy(Operational):
+    """Search of texts: how words, vectors, neighbours, session and age add up (TOOLS, memory_search; ADR 0080)."""
+
+    words: Unit = setting(0.5, "share of the words in the score of a text; the rest is the vector's (ours)")
+    neighbour: Unit = setting(0.5, "weight of the text before and of the text behind, beside 1 for the text (ours)")
+    session: Unit = setting(0.15, "weight of the whole session (ours)")
+    beside: Positive = setting(1.0, "occurrences in a text that one beside it counts as: date, tags, outcome (ours)")
+    speaker: Positive = setting(2.0, "occurrences in a text that the name of its speaker counts as (ours)")
+    addressed: Unit = setting(0.3, "weight of a speaker's name in a text, where it mostly addresses a person (ours)")
+    decay_penalty: float = setting(
+        0.15, "largest share of the score that age and confidence take; TOOLS gives none, at most a half", ge=0, le=0.5
+    )
+    similarity: Unit = setting(0.85, "cosine from which a statement is an upvote of an earlier one (canon 17)")
+    embedded_at_once: PositiveCount = setting(
+        256, "texts without a vector that one question embeds, newest first (ours)"
+    )
+
+
 class GrowthPolicy(Operational):
     """Scaling thresholds: approximate search, partitioned reads, disk pressure (MEM, "Scaling Thresholds")."""
 
@@ -192,3 +210,21 @@ class GatewayPolicy(Operational):
     )
     prompt_rules_max: PositiveCount = setting(24, "rules and candidates in a prompt (ours)")
     prompt_ticks_max: PositiveCount = setting(16, "newest evidence ticks per rule in a prompt (ours)")
+
+
+class ToolsPolicy(Operational):
+    """The memory tools: comparison of predictions, failure patterns, archives. Their results are not stored tables."""
+
+    deviation_max: Positive = setting(0.2, "relative prediction error above which a reflection is asked for (TOOLS)")
+    prediction_floor_micros: PositiveCount = setting(
+        10_000, "smallest prediction by which an error is divided: one cent (ours)"
+    )
+    interval_level: Unit = setting(0.8, "level of an interval that states none (HB: 80 % intervals)")
+    drift_samples_min: PositiveCount = setting(4, "fewest outcomes of a trend (ours)")
+    drift_z: Positive = setting(1.645, "standard errors of a rank correlation from which errors have a trend (ours)")
+    overconfidence_samples_min: PositiveCount = setting(5, "fewest outcomes that show overconfidence (ours)")
+    overconfidence_z: Positive = setting(
+        1.645, "standard errors below the stated level from which intervals are too narrow (ours)"
+    )
+    import_confidence: Unit = setting(0.4, "confidence of imported insights (TOOLS, canon 2)")
+    archive_bytes_max: PositiveCount = setting(64 * 2**20, "largest archive that is read (ours)")

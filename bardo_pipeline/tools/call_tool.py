@@ -32,8 +32,8 @@ def call_tool(
 ) -> Result:
     """Call a memory tool for a golem and return its result.
 
-    A call of a tool that writes holds the lock `tools` of the home, records its facts and the call in one commit, and
-    states the number of rows before and after. A refused call records nothing.
+    A call that writes states the number of rows before and after. It holds the lock `tools` of the home, unless what it
+    records does not depend on the log. A refused call records nothing.
 
     Parameters
     ----------
@@ -62,8 +62,9 @@ def call_tool(
     with typed_disk_errors(), _opened(home, caller) as context:
         check_caller(context, caller)
         call = ToolCall(context, caller, name, tool.steps, at, ids(), params_hash, clock)
-        with context.home.lock("tools") if tool.capability == "write" else nullcontext():
-            if tool.capability == "write":
+        is_write = tool.capability == "write"
+        with context.home.lock("tools") if is_write and tool.waits else nullcontext():
+            if is_write:
                 call.require_alive()
             return tool.run(call, given)
 

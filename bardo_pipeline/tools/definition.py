@@ -53,6 +53,7 @@ class Tool:
     guidance : advice by phase
     arguments, result : models of the arguments and of the result
     run : function of a call and its arguments
+    waits : whether writing calls wait for one another, because what one records depends on the log
     """
 
     name: str
@@ -64,6 +65,7 @@ class Tool:
     arguments: type[Arguments]
     result: type[Result]
     run: Callable[[ToolCall, Any], Result]
+    waits: bool = True
 
     @property
     def description(self) -> str:

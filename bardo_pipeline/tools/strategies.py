@@ -107,7 +107,7 @@ def strategy_id(golem_id: str, strategy_name: str) -> str:
 def newest_versions(call: ToolCall) -> dict[str, dict[str, Any]]:
     """Return the newest version of each strategy of a golem by name, with `created_at` of the first."""
     newest: dict[str, dict[str, Any]] = {}
-    for row in call.contents("StrategyStored", "strategy"):
+    for row in call.contents("StrategyStored"):
         first = newest.get(row["strategy_name"])
         newest[row["strategy_name"]] = row | {"created_at": first["created_at"] if first else row["at"]}
     return newest
@@ -144,7 +144,7 @@ def _comparable(value: Any) -> Any:
 def _retrieve(call: ToolCall, arguments: RetrieveStrategiesArguments) -> RetrieveStrategiesResult:
     performance = performance_by_strategy(call) if arguments.include_performance else None
     staged: dict[tuple[str, int | None], list[StagedAdjustments]] = {}
-    for row in reversed(call.contents("AdjustmentStaged", "staged")):
+    for row in reversed(call.contents("AdjustmentStaged")):
         staged.setdefault((row["strategy_name"], row["strategy_version"]), []).append(_staged(row))
     chosen = [row for _, row in sorted(newest_versions(call).items()) if _matches(row, arguments)]
     return RetrieveStrategiesResult(

@@ -13,11 +13,12 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.errors import QueryError, StoreError, ToolError
-from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF, life_event
 from bardo_pipeline.events.life.tool_events import ToolCalled
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.tools.schemas import WriteCounts
@@ -74,10 +75,18 @@ class ToolCall:
         rows = self.context.life(kind, [self.golem_id])
         return rows.sort_by([(name, "ascending") for name in ("recorded_at", "observed_at", "event_id")])
 
-    def contents(self, kind: str, attribute: str) -> list[dict[str, Any]]:
-        """Return the content of the golem's life events of a kind in order of recording, with `at` and `event_id`."""
-        rows = self.facts(kind).select(["observed_at", "event_id", attribute]).to_pylist()
-        return [row[attribute] | {"at": row["observed_at"], "event_id": row["event_id"]} for row in rows]
+    def contents(self, kind: str, **only: str) -> list[dict[str, Any]]:
+        """Return the content of the golem's life events of a kind in order of recording, with `at` and `event_id`.
+
+        Parameters
+        ----------
+        only : field of the content -> its value in the returned events
+        """
+        rows, attribute = self.facts(kind), ATTRIBUTE_OF[kind]
+        for name, value in only.items():
+            rows = rows.filter(pc.equal(pc.struct_field(rows[attribute], name), value))
+        listed = rows.select(["observed_at", "event_id", attribute]).to_pylist()
+        return [row[attribute] | {"at": row["observed_at"], "event_id": row["event_id"]} for row in listed]
 
     def require_alive(self) -> None:
         """Raise ToolError for a golem whose death is on record."""
@@ -88,41 +97,43 @@ class ToolCall:
                 "living heir"
             )
 
-    def record(self, facts: Sequence[Part], summary: str, *, counted: str) -> WriteCounts:
+    def record(self, facts: Sequence[Part], summary: str, *, counted: str, beside: int = 0) -> WriteCounts:
         """Record facts and the call in one commit, and compare the number of rows before and after.
 
-        Raises StoreError if the log holds another number of rows than expected. Without facts nothing is recorded.
+        Raises StoreError if the log holds another number of rows than expected. Without a fact nothing is recorded.
 
         Parameters
         ----------
         summary : result of the call in a few words, for `tool:end`
         counted : kind of life event whose rows are counted
+        beside : number of facts that this call recorded in commits of their own
         """
         known = set(self.context.life(counted, [self.golem_id])["event_id"].to_pylist())
         before = len(known)
         events = [life_event(self.golem_id, self.at, fact) for fact in facts]
         expected = len(known | {event.event_id for event in events if event.kind == counted})
-        if events:
-            self._append(events, summary)
+        if events or beside:
+            now = self.clock()
+            called = self.called(summary, len(events) + beside, now)
+            self.context.log.record([*events, life_event(self.golem_id, self.at, called)], now)
         after = self.context.life(counted, [self.golem_id]).num_rows
         subject = f"{counted} of golem {self.golem_id}"
         if after != expected:
             raise StoreError(f"{subject}: the log holds {after} rows, not {expected}: run `bardo verify`")
         return WriteCounts(counted=subject, before=before, expected=expected, after=after)
 
-    def _append(self, events: list[LifeEvent], summary: str) -> None:
-        now = self.clock()
-        called = ToolCalled(
+    def called(self, summary: str, fact_count: int, now: datetime) -> ToolCalled:
+        """Return the fact of this call, which is recorded beside its other facts at a time of recording."""
+        return ToolCalled(
             call_id=self.call_id,
             tool_name=self.tool_name,
             params_hash=self.params_hash,
             tick=self.context.log.head_of(self.golem_id).contiguous or None,
             steps=self.steps,
-            fact_count=len(events),
+            fact_count=fact_count,
             duration_ms=max(0, round((now - self.at).total_seconds() * 1_000)),
             result_summary=summary,
         )
-        self.context.log.record([*events, life_event(self.golem_id, self.at, called)], now)
 
 
 def json_text(value: Any, name: str) -> str:

@@ -199,6 +199,7 @@ def decision_events(rows: Sequence[Row]) -> list[PlainEvent]:
             "episodes_processed": len({tick for row in own for tick in row["cause_ticks"]}),
             "insights_created": sum(row["operation"] == "created" for row in own),
             "insights_reinforced": sum(row["operation"] == "reinforced" for row in own),
+            "episodes_decayed": None,
             "cycle": cycle,
         }
         life = PlainEvent(f"{name}/{revision}.{cycle}.{turn}/{golem_id}", name, golem_id, None, own[0]["at"], payload)

@@ -41,12 +41,23 @@ def recorded_vectors(context: DerivationContext, texts: Sequence[str], now: date
     return hashes, vectors
 
 
-def _record(context: DerivationContext, by_hash: dict[str, str], now: datetime) -> None:
-    missing, step = sorted(by_hash), context.policy.embedding.batch_texts
+def embed_new(context: DerivationContext, by_hash: dict[str, str], now: datetime) -> tuple[list[str], Float32Array]:
+    """Embed texts without looking for their vectors in the log, and record the vectors; return them by hash.
+
+    Raises EmbeddingPaused if the model has drifted.
+    """
+    _check_model(context, now)
+    return _record(context, by_hash, now)
+
+
+def _record(context: DerivationContext, by_hash: dict[str, str], now: datetime) -> tuple[list[str], Float32Array]:
+    missing, step, parts = sorted(by_hash), context.policy.embedding.batch_texts, []
     for at in range(0, len(missing), step):
         batch = missing[at : at + step]
         matrix = context.embedder.embed([by_hash[h] for h in batch])
         context.log.record_vectors(_vector_rows(context, batch, matrix, now))
+        parts.append(matrix)
+    return missing, np.concatenate(parts)
 
 
 def _vector_rows(context: DerivationContext, hashes: Sequence[str], matrix: Float32Array, now: datetime) -> pa.Table:

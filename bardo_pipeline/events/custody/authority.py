@@ -47,6 +47,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "GapAccepted": _GOLEM,
     "ReorgObserved": _GOLEM,
     "ModelAsked": _GOLEM,
+    "TextStored": _GOLEM,
     "KeyRotated": _GOLEM,
     "KeyRevoked": _GOLEM,
     "KeyRegistered": _FIRST_KEY,

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple, Self, get_args
 import orjson
 from pydantic import Field, model_validator
 
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life import bundle_events as bundles
 from bardo_pipeline.events.life import tool_events as tools
 from bardo_pipeline.events.life.bundle_events import PublicKey
@@ -58,6 +59,7 @@ Kind = Literal[
     "BundleConsented",
     "StrategyStored", "ExecutionRecorded", "OutcomeRecorded", "InsightManaged", "EpisodesConsolidated",
     "AdjustmentStaged", "ArchiveImported", "ToolCalled",
+    "TextStored",
 ]  # fmt: skip
 
 
@@ -249,6 +251,9 @@ class SealKeyDestroyed(Part):
     why: Text
 
 
+TEXTS = "TextStored"
+"""Kind of the texts of runtimes, of which a home may hold more than of all other kinds together."""
+
 EVERY_GOLEM = "*"
 """Golem id of events that concern the whole home."""
 
@@ -331,6 +336,7 @@ class LifeEvent(Part):
     staged: Annotated[tools.AdjustmentStaged, PayloadOf("AdjustmentStaged")] | None = None
     archive: Annotated[tools.ArchiveImported, PayloadOf("ArchiveImported")] | None = None
     called: Annotated[tools.ToolCalled, PayloadOf("ToolCalled")] | None = None
+    text_stored: Annotated[StoredText, PayloadOf("TextStored")] | None = None
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:

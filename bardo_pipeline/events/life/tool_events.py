@@ -7,9 +7,7 @@ Source: TOOLS; MEM-17 to MEM-21, MEM-24.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from bardo_pipeline.events.record.model import Micros, Name, Part, Real, Text, Tick, Unit, Whole
 
@@ -82,11 +80,12 @@ class OutcomeRecorded(Part):
 class InsightManaged(Part):
     """An operation on an insight. ADD: content, category, confidence, source; EDIT: content; votes: none of them.
 
-    evidence: ids of the episodes that a consolidation took it from. crossings: archives that the insight went through.
-    call_id: of the call, so that two equal votes are two events.
+    The content of ADD and EDIT is also a text of the golem (`text_id`), so that searches find it. evidence: ids of the
+    episodes that a consolidation took it from. structure: what a consolidation compares (tool, chain, pair, sign).
+    crossings: archives that the insight went through. number: of the operation on this golem's insights, from 1.
     """
 
-    call_id: Name
+    number: Tick
     insight_id: Name
     operation: InsightOperation
     content: Text | None
@@ -95,6 +94,8 @@ class InsightManaged(Part):
     token_pair: Name | None
     confidence: Unit | None
     source: Source
+    text_id: Name | None
+    structure: Text | None
     evidence: tuple[Name, ...]
     crossings: Whole
     reason: Text | None
@@ -119,7 +120,7 @@ class AdjustmentStaged(Part):
     failure_count: Whole
     average_micros: Micros
     hypothesis: Text
-    adjustments: Annotated[tuple[Text, ...], Field(min_length=1)]
+    adjustments: tuple[Text, ...]
 
 
 class ArchiveImported(Part):

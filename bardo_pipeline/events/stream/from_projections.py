@@ -69,6 +69,7 @@ def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
         "episodes_processed": pa.array(episodes),
         "insights_created": pa.array(created),
         "insights_reinforced": pa.array(reinforced),
+        "episodes_decayed": pa.nulls(len(keys), pa.int64()),
         "cycle": taken["cycle"],
     }
     numbers, no_tick = _numbers(taken, "revision", "cycle"), pa.nulls(len(keys), pa.int64())
@@ -87,7 +88,7 @@ def cycle_events(cycles: pa.Table) -> Emitted:
 
 
 def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: Steps | None = None) -> Emitted:
-    """Return the typed events of life events (LIFE_SCHEMA): one each, and two more for received knowledge.
+    """Return the typed events of life events (LIFE_SCHEMA): one each, and more for knowledge received and tools called.
 
     Parameters
     ----------
@@ -108,6 +109,50 @@ def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: 
             columns = {name: contiguous(details[name]) for name in schema.names}
             for name in ("grimoire:import_complete", "dream:import_hook"):
                 out.add(name, golems, ticks, at, [ids], columns)
+        elif kind in _OF_TOOLS:
+            _OF_TOOLS[kind](out, (golems, ticks, at), ids, fields)
     if across is not None:
         add_change_events(across, out)
     return out
+
+
+_Where = tuple[pa.Array, pa.Array, pa.Array]
+"""Golem, tick and time of each event."""
+
+
+def _tool_runs(out: Emitted, where: _Where, ids: pa.Array, called: Mapping[str, pa.Array]) -> None:
+    """Add start, steps and end of each call of a memory tool."""
+    row, place, steps = flat(called["steps"])
+    at_step = pa.array(row)
+    numbers = [ids.take(at_step), pc.cast(pa.array(place), pa.string())]
+    payload = {"tool_name": called["tool_name"].take(at_step), "step": steps}
+    out.add("tool:start", *where, [ids], called)
+    golems, ticks, at = (column.take(at_step) for column in where)
+    out.add("tool:update", golems, ticks, at, numbers, payload, place)
+    is_done = pa.array(np.ones(len(ids), np.bool_))
+    out.add("tool:end", *where, [ids], {"success": is_done, **called})
+
+
+def _tool_consolidations(out: Emitted, where: _Where, ids: pa.Array, done: Mapping[str, pa.Array]) -> None:
+    """Add the end of each consolidation by a tool, and the hook of the dream monitor."""
+    counts = {"clusters_found": done["cluster_count"], "cycle": pa.nulls(len(ids), pa.int64()), **done}
+    counts |= {"episodes_processed": pc.list_value_length(done["episode_ids"])}
+    counts |= {"episodes_decayed": pc.list_value_length(done["decayed_ids"])}
+    for name in ("grimoire:consolidation_complete", "dream:consolidation_hook"):
+        out.add(name, *where, [ids], counts)
+
+
+def _tool_imports(out: Emitted, where: _Where, ids: pa.Array, archive: Mapping[str, pa.Array]) -> None:
+    """Add the end of each import of an archive, and the hook that schedules its consolidation."""
+    payload = {"episodes": archive["episode_count"], "insights": archive["insight_count"]}
+    payload |= {"strategies": archive["strategy_count"], "confidence_override": archive["confidence"]}
+    for name in ("grimoire:import_complete", "dream:import_hook"):
+        out.add(name, *where, [ids], payload | {"content_hash": archive["content_hash"]})
+
+
+_OF_TOOLS = {
+    "ToolCalled": _tool_runs,
+    "EpisodesConsolidated": _tool_consolidations,
+    "ArchiveImported": _tool_imports,
+}
+"""Kinds of facts of the memory tools that are more than one event in the stream."""

@@ -201,11 +201,11 @@ class OutcomeVerified(record.Outcome):
 
 
 class ToolStarted(record.Part):
-    """A tool starts. Null hash: parameters not reported by the runtime."""
+    """A tool starts. Null hash: parameters not reported by the runtime. Null tick: before the golem's first record."""
 
     tool_name: record.Name
     params_hash: record.Name | None
-    tick: record.Tick
+    tick: record.Tick | None
 
 
 class ToolUpdated(record.Part):
@@ -268,12 +268,27 @@ class CycleCurated(record.Part):
 
 
 class Consolidated(record.Part):
-    """The episodes of a cycle were consolidated. episodes_processed: distinct evidence ticks of its decisions."""
+    """Episodes were consolidated: of a cycle by the curator, or those that a call of memory_consolidate read.
+
+    episodes_processed: of a cycle, the distinct evidence ticks of its decisions. cycle: null for a call.
+    episodes_decayed: null for a cycle.
+    """
 
     episodes_processed: record.Whole
     insights_created: record.Whole
     insights_reinforced: record.Whole
-    cycle: record.Whole
+    episodes_decayed: record.Whole | None
+    cycle: record.Whole | None
+
+
+class ConsolidationHook(record.Part):
+    """A call of memory_consolidate ended; the golem's imported knowledge and tagged episodes wait no longer."""
+
+    episodes_processed: record.Whole
+    clusters_found: record.Whole
+    insights_created: record.Whole
+    insights_reinforced: record.Whole
+    episodes_decayed: record.Whole
 
 
 class Imported(record.Part):

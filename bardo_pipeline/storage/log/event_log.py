@@ -33,7 +33,7 @@ from bardo_pipeline.events.custody.authority import (
 )
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
 from bardo_pipeline.events.custody.sealing import must_be_sealed
-from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.events import TEXTS, LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.record.validate import Examined, check_table, examine
 from bardo_pipeline.policy import Policy
@@ -67,6 +67,9 @@ from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
 _LOCK = "log"
 _KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
 _OWNER_KINDS = pa.array(OWNER_KINDS)
+TEXT_COLUMNS = ["event_id", "golem_id", "observed_at", "text_stored"]
+"""Columns of LIFE_SCHEMA that a text fills."""
+
 _KEYS = ["golem_id", "tick", "content_hash"]
 _PART_ROWS = 12_000  # smaller parts cost more in calls and files than threads save
 _HEAD_COLUMNS = ["golem_id", "tick", "link"]
@@ -428,10 +431,24 @@ class EventLog:
             return len(fresh)
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
-        """Read life events of one kind or all."""
+        """Read life events of one kind, or of all kinds except the texts of runtimes (TEXTS)."""
         with self._mutex:
             files = self._life.tail(since_version)[1]
-        return self._life.load(files, None, None if kind is None else ds.field("kind") == kind)
+        only = None if kind is None else ds.field("kind") == kind
+        if kind is None and pc.any(pc.equal(self._life.load(files, ["kind"])["kind"], TEXTS), min_count=0).as_py():
+            only = ds.field("kind") != TEXTS
+        return self._life.load(files, None, only)
+
+    def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:
+        """Return the version of the life events, and the texts of runtimes (TEXT_COLUMNS) in any order.
+
+        Parameters
+        ----------
+        since_version : only texts that were recorded after it; after a compaction older ones may be returned again
+        """
+        with self._mutex:
+            version, files = self._life.tail(since_version)
+        return version, self._life.load(files, TEXT_COLUMNS, ds.field("kind") == TEXTS)
 
     @property
     def life_version(self) -> int:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.custody.authority import Door, Proof
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip
-from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.events import TEXTS, LifeEvent
 from bardo_pipeline.events.life.ownership import Ownership, is_of_owner, visible_events
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import Part
@@ -76,6 +76,12 @@ class LogOfOwner(EventLog):
 
     def _current(self) -> _Seen:
         version = super().life_version
+        if (
+            self._seen is not None
+            and self._seen.version != version
+            and not super().life(None, self._seen.version).num_rows
+        ):
+            self._seen = self._seen._replace(version=version)  # only texts were added
         if self._seen is None or self._seen.version != version:
             events = super().life()
             ownership = Ownership.of(events)
@@ -117,10 +123,15 @@ class LogOfOwner(EventLog):
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Read the life events that the owner may see."""
         seen = self._current()
-        if since_version is None:
+        if since_version is None and kind != TEXTS:
             return seen.events if kind is None else seen.events.filter(pc.equal(seen.events["kind"], kind))
         golem_ids = pa.array(sorted(seen.golems), pa.string())
         return visible_events(super().life(kind, since_version), self.owner, golem_ids)
+
+    def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:
+        """Return the version of the life events, and the texts of the owner's golems."""
+        version, rows = super().texts(since_version)
+        return version, rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self._visible(None), pa.string())))
 
     def heads(self) -> pa.Table:
         """Return the heads of the owner's golems."""

@@ -1,0 +1,1 @@
+"""Texts of a runtime in its own words."""

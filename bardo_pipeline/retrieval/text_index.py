@@ -1,0 +1,238 @@
+"""Index of texts in memory: words, vectors and neighbours of each golem's texts, kept and extended. Pure.
+
+Each golem (or other key) has a shard, so a question to one golem reads its texts only. Texts of a shard are in the
+order of their moments; a late text makes its shard be built anew. Readers take a snapshot (`View`) and need no lock.
+Source: TOOLS (memory_search); ADR 0080.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bardo_pipeline.arrays import BoolArray, Float32Array, Int64Array
+from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
+from bardo_pipeline.retrieval.words import stems
+
+_ROOM = 64
+_BLOCK = 512
+NONE = -1
+
+
+class Doc(NamedTuple):
+    """A text to index.
+
+    order: place among the texts of its shard. spoken: text of the vector, whose key is text_hash. beside: words that
+    count beside the text, such as date and tags. speaker: name of its speaker. session: key of the stretch of texts in
+    which it has neighbours; "" for none, then its neighbours are the other texts without a session. upserts: whether it
+    may be an upvote of an earlier text like it (canon 17). facets: values that filters compare.
+    """
+
+    doc_id: str
+    order: tuple[int, int, str]
+    text: str
+    spoken: str
+    text_hash: str
+    sort: str
+    at_us: int
+    strength_days: float
+    beside: str = ""
+    speaker: str = ""
+    session: str = ""
+    upserts: bool = False
+    facets: Mapping[str, Any] = {}
+    payload: Any = None
+
+
+class View(NamedTuple):
+    """A snapshot of a shard: its first `size` texts.
+
+    session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
+    vectors: unit rows, zeros without a vector. after may name texts beyond the snapshot. stands_for: the text that an
+    upvote belongs to, NONE for texts that stand for themselves.
+    """
+
+    key: str
+    size: int
+    docs: Sequence[Doc]
+    runs: tuple[Run, ...]
+    length: Float32Array
+    before: Int32Array
+    after: Int32Array
+    session: Int32Array
+    session_count: int
+    speakers: frozenset[int]
+    at_us: Int64Array
+    strength: Float32Array
+    vectors: Float32Array
+    stands_for: Int32Array
+    upvotes: Int32Array
+
+
+@dataclass
+class Shard:
+    """The texts of one key. dimension: of the vectors."""
+
+    key: str
+    dimension: int
+    docs: list[Doc] = field(default_factory=list)
+    postings: Postings = field(default_factory=Postings)
+    speakers: set[int] = field(default_factory=set)
+    _sessions: dict[str, int] = field(default_factory=dict)
+    _last: dict[str, int] = field(default_factory=dict)
+    _waiting: dict[str, list[int]] = field(default_factory=dict)
+    _undecided: list[int] = field(default_factory=list)
+    _standing: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.length, self.strength = np.zeros(_ROOM, np.float32), np.zeros(_ROOM, np.float32)
+        self.before, self.after = np.full(_ROOM, NONE, np.int32), np.full(_ROOM, NONE, np.int32)
+        self.session, self.at_us = np.zeros(_ROOM, np.int32), np.zeros(_ROOM, np.int64)
+        self.vectors = np.zeros((_ROOM, self.dimension), np.float32)
+        self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
+
+    def view(self) -> View:
+        """Return a snapshot."""
+        return View(
+            self.key, len(self.docs), self.docs, self.postings.runs, self.length, self.before, self.after,
+            self.session, len(self._sessions), frozenset(self.speakers), self.at_us,
+            self.strength, self.vectors, self.stands_for,
+            self.upvotes,
+        )  # fmt: skip
+
+    def add(self, docs: Sequence[Doc], number_of: dict[str, int]) -> None:
+        """Append texts in order, each behind the last of the shard. number_of: numbers of all known words."""
+        first, count = len(self.docs), len(docs)
+        self._grow(first + count)
+        text, word, is_beside = _occurrences(docs, number_of)
+        self.postings.add(text + first, word, is_beside)
+        self.length[first : first + count] = np.bincount(text[~is_beside], minlength=count)
+        _, names, _ = stems(sorted({doc.speaker for doc in docs}))
+        self.speakers.update(number_of[name] for name in names)
+        self.at_us[first : first + count] = [doc.at_us for doc in docs]
+        self.strength[first : first + count] = [doc.strength_days for doc in docs]
+        for row, doc in enumerate(docs, first):
+            session = self._sessions.setdefault(doc.session, len(self._sessions)) if doc.session else NONE
+            self.session[row] = session
+            last = self._last.get(doc.session, NONE)
+            self.before[row] = last
+            if last != NONE:
+                self.after[last] = row
+            self._last[doc.session] = row
+            self._waiting.setdefault(doc.text_hash, []).append(row)
+            if doc.upserts:
+                self._undecided.append(row)
+        self.docs.extend(docs)
+
+    def waiting(self) -> dict[str, str]:
+        """Return the texts without a vector, by hash, the newest last."""
+        return {key: self.docs[rows[0]].spoken for key, rows in self._waiting.items()}
+
+    def hold(self, hashes: Sequence[str], vectors: Float32Array, similarity: float) -> None:
+        """Store vectors of waiting texts, then decide which texts are upvotes of earlier ones.
+
+        A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on. It
+        is decided in the order of the shard, so the order in which vectors arrive does not matter.
+        """
+        for key, vector in zip(hashes, vectors, strict=True):
+            for row in self._waiting.pop(key, ()):
+                self.vectors[row] = vector
+        done = 0
+        while done < len(self._undecided) and self.docs[self._undecided[done]].text_hash not in self._waiting:
+            self._decide(self._undecided[done], similarity)
+            done += 1
+        del self._undecided[:done]
+
+    def _decide(self, row: int, similarity: float) -> None:
+        standing = self._standing.setdefault(self.docs[row].sort, [])
+        if standing:
+            likeness = np.round(self.vectors[standing] @ self.vectors[row], 5)
+            nearest = int(np.argmax(likeness))
+            if likeness[nearest] >= similarity:
+                self.stands_for[row] = standing[nearest]
+                self.upvotes[standing[nearest]] += 1
+                return
+        standing.append(row)
+
+    def _grow(self, count: int) -> None:
+        """Make room for this number of texts; arrays that a reader holds stay as they are."""
+        for name in ("length", "strength", "before", "after", "session", "at_us", "vectors", "stands_for", "upvotes"):
+            array = getattr(self, name)
+            if count > len(array):
+                roomy = np.zeros((max(count, 2 * len(array)), *array.shape[1:]), array.dtype)
+                if name in ("before", "after", "stands_for"):
+                    roomy.fill(NONE)
+                roomy[: len(array)] = array
+                setattr(self, name, roomy)
+
+
+def _occurrences(docs: Sequence[Doc], number_of: dict[str, int]) -> tuple[Int64Array, Int64Array, BoolArray]:
+    """Return the text, the number of the word, and whether it is beside the text, of each occurrence."""
+    count = len(docs)
+    fields = [doc.text for doc in docs] + [f"{doc.speaker} {doc.beside}" for doc in docs]
+    owner, distinct, stem = stems(fields)
+    number = np.array([number_of.setdefault(word, len(number_of)) for word in distinct], np.int64)
+    return owner % count, number[stem] if len(stem) else stem, owner >= count
+
+
+class TextIndex:
+    """Shards by key. similarity: cosine from which a text is an upvote of another (canon 17)."""
+
+    def __init__(self, dimension: int, similarity: float) -> None:
+        self._dimension, self._similarity = dimension, similarity
+        self._shards: dict[str, Shard] = {}
+        self._ids: dict[str, dict[str, int]] = {}
+        self.number_of: dict[str, int] = {}
+
+    def add(self, key: str, docs: Iterable[Doc]) -> None:
+        """Add texts to a shard; texts that it has are left out."""
+        known = self._ids.setdefault(key, {})
+        fresh = sorted((doc for doc in docs if doc.doc_id not in known), key=lambda doc: doc.order)
+        if not fresh:
+            return
+        shard = self._shards.setdefault(key, Shard(key, self._dimension))
+        if shard.docs and fresh[0].order < shard.docs[-1].order:
+            shard, old = Shard(key, self._dimension), shard
+            merged = sorted([*old.docs, *fresh], key=lambda doc: doc.order)
+            shard.add(merged, self.number_of)
+            waiting = old.waiting()
+            kept = [row for row, doc in enumerate(old.docs) if doc.text_hash not in waiting]
+            shard.hold([old.docs[row].text_hash for row in kept], old.vectors[kept], self._similarity)
+            self._shards[key] = shard
+            known.clear()
+        else:
+            shard.add(fresh, self.number_of)
+        known.update({doc.doc_id: row for row, doc in enumerate(shard.docs[len(known) :], len(known))})
+
+    def replace(self, key: str, docs: Sequence[Doc]) -> None:
+        """Replace the texts of a shard."""
+        self._shards.pop(key, None)
+        self._ids.pop(key, None)
+        self.add(key, docs)
+
+    def rows(self, key: str) -> dict[str, int]:
+        """Return the rows of the texts of a shard by id."""
+        return self._ids.get(key, {})
+
+    def waiting(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the texts without a vector in these shards, by hash."""
+        return {text_hash: text for shard in self._of(keys) for text_hash, text in shard.waiting().items()}
+
+    def hold(self, keys: Iterable[str], hashes: Sequence[str], vectors: Float32Array) -> None:
+        """Store vectors of waiting texts of these shards."""
+        for shard in self._of(keys):
+            shard.hold(hashes, vectors, self._similarity)
+
+    def views(self, keys: Iterable[str] | None = None) -> list[View]:
+        """Return snapshots of these shards, or of all, by key; shards without texts are left out."""
+        return [shard.view() for shard in self._of(self._shards if keys is None else keys)]
+
+    def keys(self) -> list[str]:
+        """Return the keys of all shards."""
+        return sorted(self._shards)
+
+    def _of(self, keys: Iterable[str]) -> list[Shard]:
+        return [self._shards[key] for key in sorted(set(keys)) if key in self._shards]

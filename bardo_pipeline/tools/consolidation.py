@@ -1,0 +1,321 @@
+"""Consolidation: clusters of episodes become insights, decayed episodes are named, changes of strategies are staged.
+
+Episodes of one tool, chain and pair form a cluster. The insight of a cluster states how its runs ended and quotes the
+reflection that is most like the others. A later cluster with the same structure and sign is an upvote; one with the
+opposite sign is a downvote and a new insight (canon 17). No language model is asked: a rebuild gives the same content.
+Source: TOOLS (memory_consolidate, "Dream cycle integration"), MEM-24, canon 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import orjson
+from pydantic import Field
+
+from bardo_pipeline.derivation.memory.free_texts import HeldText, texts_of_golem
+from bardo_pipeline.events.experience.stored_text import stored_text
+from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.tool_events import AdjustmentStaged, EpisodesConsolidated, InsightManaged
+from bardo_pipeline.events.record.model import Part
+from bardo_pipeline.grimoire.confidence import DAY_US, retention
+from bardo_pipeline.tools.definition import Guidance, Tool
+from bardo_pipeline.tools.failure_patterns import failure_clusters
+from bardo_pipeline.tools.insights import KnownInsight, known_insights, operation_count
+from bardo_pipeline.tools.prediction_fields import first_number
+from bardo_pipeline.tools.schemas import Arguments, Result, WriteCounts
+from bardo_pipeline.tools.strategies import newest_versions
+from bardo_pipeline.tools.tool_call import ToolCall
+
+PROFIT = ("realized_pnl_usd", "realized_pnl", "pnl_usd", "pnl", "profit_usd", "profit", "net_pnl", "reward", "return")
+"""Names in an outcome that state the result of a run, the first that is there."""
+
+SUCCESS = ("success", "succeeded", "ok")
+"""Names in an outcome that state whether a run succeeded, without a result in numbers."""
+
+CATEGORY_OF_TOOL = (
+    ("gas", "gas_timing"), ("route", "route_selection"), ("swap", "slippage"), ("rebalance", "rebalance_timing"),
+    ("liquidity", "pool_behavior"), ("fee", "fee_optimization"), ("vault", "vault_strategy"),
+    ("deposit", "vault_strategy"), ("withdraw", "vault_strategy"), ("emergency", "emergency"),
+)  # fmt: skip
+"""Part of a tool's name -> category of the insights about it, the first that fits; else `general`."""
+
+_QUOTE_LENGTH_MAX = 600
+_SIGNS = {1: "pays", -1: "harms", 0: "is mixed"}
+
+
+class ConsolidateArguments(Arguments):
+    """Arguments of memory_consolidate."""
+
+    max_episodes: int = Field(100, ge=1, le=10_000, description="Maximum episodes to consolidate in this pass.")
+    min_cluster_size: int = Field(3, ge=1, le=10_000, description="Minimum cluster size for insight extraction.")
+    run_decay: bool = Field(True, description="Run the Ebbinghaus decay pass on expired episodes.")
+    dry_run: bool = Field(False, description="Compute clusters and proposed insights, and record nothing.")
+
+
+class ProposedInsight(Result):
+    """An insight that a cluster gives."""
+
+    content: str = Field(description="Content.")
+    operation: str = Field(description="ADD, UPVOTE or DOWNVOTE.")
+    episode_count: int = Field(ge=1, description="Number of episodes in the cluster.")
+
+
+class ConsolidateResult(Result):
+    """Result of memory_consolidate."""
+
+    episodes_processed: int = Field(ge=0, description="Number of episodes that were read and not consolidated before.")
+    clusters_found: int = Field(ge=0, description="Number of clusters of at least the minimum size.")
+    insights_created: int = Field(ge=0, description="Number of new insights.")
+    insights_reinforced: int = Field(ge=0, description="Number of upvotes of earlier insights.")
+    episodes_decayed: int = Field(ge=0, description="Number of episodes whose retention fell below 5 %.")
+    duration_ms: int = Field(ge=0, description="Duration in milliseconds.")
+    insights: tuple[ProposedInsight, ...] = Field(description="What the clusters gave, in order.")
+    adjustments_staged: int = Field(ge=0, description="Number of staged suggestions about strategies.")
+    counts: WriteCounts = Field(description="Consolidations in the log before and after.")
+
+
+@dataclass(frozen=True)
+class EpisodeCluster:
+    """Episodes of one tool, chain and pair, in the order of their moments."""
+
+    key: tuple[str, str, str]
+    episodes: Sequence[HeldText]
+
+    @property
+    def results(self) -> list[float]:
+        """Result of each run that states one: its profit, else 1 for a success and -1 for a failure."""
+        stated = (_result(episode.stored["outcome"]) for episode in self.episodes)
+        return [value for value in stated if value is not None]
+
+    @property
+    def sign(self) -> int:
+        """1 if more runs gained than lost and the mean is above 0, -1 for the opposite, else 0."""
+        results = self.results
+        gained, lost = sum(value > 0 for value in results), sum(value < 0 for value in results)
+        mean = sum(results)
+        return 1 if gained > lost and mean > 0 else -1 if lost > gained and mean < 0 else 0
+
+    @property
+    def structure(self) -> str:
+        """Tool, chain and pair as a text."""
+        return "|".join(self.key)
+
+
+def _result(outcome: str | None) -> float | None:
+    """Return the result that an outcome (JSON) states."""
+    value = None if outcome is None else orjson.loads(outcome)
+    number = first_number(value, PROFIT)
+    if number is None and isinstance(value, dict):
+        stated = next((value[name] for name in SUCCESS if isinstance(value.get(name), bool)), None)
+        number = None if stated is None else 1.0 if stated else -1.0
+    return number
+
+
+def unconsolidated_episodes(call: ToolCall) -> list[HeldText]:
+    """Return the golem's episodes and reflections that no consolidation clustered, tagged and imported ones first."""
+    done = {i for row in call.contents("EpisodesConsolidated") for i in row["episode_ids"]}
+    waiting = [
+        t for t in texts_of_golem(call.context, call.golem_id, ("episode", "reflection")) if t.text_id not in done
+    ]
+    return sorted(waiting, key=lambda t: (t.stored["dream_tag"] is None and "imported" not in t.stored["tags"], t.at))
+
+
+def clusters_of(episodes: Iterable[HeldText], size_min: int, episodes_max: int) -> list[EpisodeCluster]:
+    """Return the clusters of at least size_min episodes, of the first episodes_max in their order."""
+    groups: dict[tuple[str, str, str], list[HeldText]] = {}
+    for episode in episodes:
+        stored = episode.stored
+        groups.setdefault((stored["tool"] or "-", stored["chain"] or "-", stored["pair"] or "-"), []).append(episode)
+    clusters, room = [], episodes_max
+    for key, group in groups.items():
+        taken = group[:room]
+        if len(taken) >= size_min:
+            clusters.append(EpisodeCluster(key, sorted(taken, key=lambda episode: episode.at)))
+            room -= len(taken)
+    return clusters
+
+
+def content_of(call: ToolCall, cluster: EpisodeCluster) -> str:
+    """Return the statement of a cluster: how its runs ended, and its most typical reflection."""
+    tool, chain, pair = cluster.key
+    where = f"{tool}{'' if chain == '-' else f' on {chain}'}{'' if pair == '-' else f' for {pair}'}"
+    results, count = cluster.results, len(cluster.episodes)
+    ended = f"{count} runs without a stated result"
+    if results:
+        gained = sum(value > 0 for value in results)
+        ended = f"{gained} of {len(results)} runs gained, mean result {sum(results) / len(results):.4g}"
+    typical = _typical(call, [episode.stored["text"] for episode in cluster.episodes])
+    return f"{where} {_SIGNS[cluster.sign]}: {ended}. Typical reflection: {typical[:_QUOTE_LENGTH_MAX]}"
+
+
+def _typical(call: ToolCall, texts: Sequence[str]) -> str:
+    """Return the text whose vector is most like all others; of equals the first."""
+    vectors = call.context.embedder.embed(list(texts)).astype(np.float64)
+    likeness = np.round(vectors @ vectors.sum(axis=0), 6)
+    return texts[int(np.argmax(likeness))]
+
+
+def decayed_episodes(call: ToolCall) -> list[str]:
+    """Return the ids of episodes whose retention fell below the minimum and that no consolidation named yet.
+
+    Age counts to the golem's newest text or tick, whichever is later, so it does not grow while a golem is off.
+    """
+    texts = texts_of_golem(call.context, call.golem_id)
+    if not texts:
+        return []
+    decay = call.context.policy.decay
+    named = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
+    newest = max(texts[-1].at, _last_tick_at(call) or texts[-1].at)
+    return [
+        text.text_id
+        for text in texts
+        if text.stored["sort"] != "insight" and text.text_id not in named
+        and _retention(newest, text, decay) < decay.episode_retention_min
+    ]  # fmt: skip
+
+
+def _retention(newest: datetime, text: HeldText, decay: Any) -> float:
+    age_days = (newest - text.at).total_seconds() * 1e6 / DAY_US
+    strength = getattr(decay, f"{text.stored['importance']}_days")
+    return float(retention(np.array([age_days]), np.array([strength]))[0])
+
+
+def _last_tick_at(call: ToolCall) -> datetime | None:
+    """Return the time of the golem's newest record."""
+    tick = call.context.log.head_of(call.golem_id).contiguous
+    rows = call.context.log.read_stretch(["observed_at"], [call.golem_id], tick, tick)["observed_at"].to_pylist()
+    return rows[0] if rows else None
+
+
+# facts
+
+
+def _cluster_facts(
+    call: ToolCall, cluster: EpisodeCluster, known: Iterable[KnownInsight], number: int
+) -> tuple[list[Part], list[ProposedInsight]]:
+    """Return the facts of a cluster, and what they say. number: of the next operation on insights."""
+    content, signed = content_of(call, cluster), f"{cluster.structure}|{cluster.sign}"
+    evidence = tuple(episode.text_id for episode in cluster.episodes)
+    about = [i for i in known if i.structure is not None and i.structure.rpartition("|")[0] == cluster.structure]
+    same = next((i for i in about if i.structure == signed), None)
+    opposite = next((i for i in about if i.structure == f"{cluster.structure}|{-cluster.sign}" and cluster.sign), None)
+    plain = {"chain": _named(cluster.key[1]), "token_pair": _named(cluster.key[2]), "source": "consolidation",
+             "structure": signed, "evidence": evidence, "crossings": 0}  # fmt: skip
+    silent = {"content": None, "category": None, "confidence": None, "text_id": None}
+    facts: list[Part] = []
+    said = []
+    for voted, vote in ((same, "UPVOTE"), (opposite, "DOWNVOTE")):
+        if voted is not None:
+            fact = {"number": number + len(facts), "insight_id": voted.insight_id, "operation": vote, "reason": content}
+            facts.append(InsightManaged.model_validate(fact | plain | silent))
+            said.append(ProposedInsight(content=content, operation=vote, episode_count=len(evidence)))
+    if same is None:
+        category = next((c for part, c in CATEGORY_OF_TOOL if part in cluster.key[0].lower()), "general")
+        text = stored_text(content, sort="insight", category=category, chain=_named(cluster.key[1]),
+                           pair=_named(cluster.key[2]))  # fmt: skip
+        text_id = life_event(call.golem_id, call.at, text).event_id
+        start = call.context.policy.curator.confidence_insight
+        fact = {"number": number + len(facts), "insight_id": text_id, "operation": "ADD", "content": content,
+                "category": category, "confidence": start, "text_id": text_id, "reason": None}  # fmt: skip
+        facts += [InsightManaged.model_validate(fact | plain), text]
+        said.append(ProposedInsight(content=content, operation="ADD", episode_count=len(evidence)))
+    return facts, said
+
+
+def _named(part: str) -> str | None:
+    return None if part == "-" else part
+
+
+def staged_adjustments(call: ToolCall) -> list[AdjustmentStaged]:
+    """Return suggestions from the failures of each strategy that are not staged for its newest version yet."""
+    known = {
+        (row["strategy_name"], row["strategy_version"], row["features"], row["failure_count"])
+        for row in call.contents("AdjustmentStaged")
+    }
+    names = {row["strategy_name"] for row in call.contents("ExecutionRecorded")}
+    versions = newest_versions(call)
+    staged = []
+    for name in sorted(names):
+        clusters = failure_clusters(call, strategy_name=name, failures_min=_FAILURES_MIN, threshold_usd=0.0).clusters
+        for cluster in clusters:
+            features = orjson.dumps(cluster.features, option=orjson.OPT_SORT_KEYS).decode()
+            fact = AdjustmentStaged(
+                strategy_name=name,
+                strategy_version=versions[name]["version"] if name in versions else None,
+                features=features,
+                failure_count=cluster.execution_count,
+                average_micros=round(cluster.avg_pnl * 1e6),
+                hypothesis=cluster.hypothesis,
+                adjustments=cluster.suggested_adjustments,
+            )
+            if (name, fact.strategy_version, features, fact.failure_count) not in known:
+                staged.append(fact)
+    return staged
+
+
+_FAILURES_MIN = 5
+"""TOOLS (memory_get_failure_patterns: default of min_executions)."""
+
+
+def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> ConsolidateResult:
+    waiting = unconsolidated_episodes(call)
+    clusters = clusters_of(waiting, arguments.min_cluster_size, arguments.max_episodes)
+    known = list(known_insights(call).values())
+    facts: list[Part] = []
+    said: list[ProposedInsight] = []
+    first = operation_count(call) + 1
+    for cluster in clusters:
+        number = first + sum(isinstance(fact, InsightManaged) for fact in facts)
+        of_cluster, proposed = _cluster_facts(call, cluster, known, number)
+        facts += of_cluster
+        said += proposed
+    decayed = decayed_episodes(call) if arguments.run_decay else []
+    staged = staged_adjustments(call)
+    created, reinforced = (sum(p.operation == operation for p in said) for operation in ("ADD", "UPVOTE"))
+    episode_ids = tuple(episode.text_id for cluster in clusters for episode in cluster.episodes)
+    if episode_ids or decayed or staged:
+        done = EpisodesConsolidated(
+            episode_ids=episode_ids,
+            cluster_count=len(clusters),
+            insights_created=created,
+            insights_reinforced=reinforced,
+            decayed_ids=tuple(decayed),
+        )
+        facts += [*staged, done]
+    summary = f"{created} insights created, {len(decayed)} episodes decayed"
+    counts = call.record([] if arguments.dry_run else facts, summary, counted="EpisodesConsolidated")
+    return ConsolidateResult(
+        episodes_processed=min(len(waiting), arguments.max_episodes),
+        clusters_found=len(clusters),
+        insights_created=created,
+        insights_reinforced=reinforced,
+        episodes_decayed=len(decayed),
+        duration_ms=max(0, round((call.clock() - call.at).total_seconds() * 1_000)),
+        insights=tuple(said),
+        adjustments_staged=len(staged),
+        counts=counts,
+    )
+
+
+CONSOLIDATE = Tool(
+    name="memory_consolidate",
+    summary="ExpeL distillation: cluster episodes, extract insights, run Ebbinghaus decay, stage changes of failing "
+    "strategies. Automatic every 4h during Dream cycle. Manual trigger after activity bursts.",
+    capability="write",
+    tick_budget="slow",
+    steps=("Loading unconsolidated episodes", "Clustering", "Extracting insights", "Running decay pass"),
+    guidance=Guidance(
+        thriving="Let automatic schedule run. Trigger manually after bursts.",
+        cautious="Let automatic schedule run. Trigger manually after bursts.",
+        declining="Run once to capture remaining learnings.",
+        terminal="Final consolidation before exporting Grimoire for successor.",
+    ),
+    arguments=ConsolidateArguments,
+    result=ConsolidateResult,
+    run=_consolidate,
+)

@@ -1,0 +1,272 @@
+"""Episodic memory: store an episode in the caller's words, search episodes and insights.
+
+Source: TOOLS (memory_store_episode, memory_search), MEM-9, MEM-10, canon 13, 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BeforeValidator, Field, JsonValue
+
+from bardo_pipeline.derivation.memory.free_texts import TextHit, search_texts, store_texts
+from bardo_pipeline.derivation.memory.search import search
+from bardo_pipeline.errors import RecordError, ToolError
+from bardo_pipeline.events.experience.stored_text import Importance, StoredText, stored_text
+from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.retrieval.hybrid_search import Filters
+from bardo_pipeline.tools.definition import Guidance, Tool
+from bardo_pipeline.tools.insights import KnownInsight, known_insights
+from bardo_pipeline.tools.schemas import Arguments, Json, Label, Result, Statement, Words, WriteCounts
+from bardo_pipeline.tools.tool_call import ToolCall, json_text
+
+TEXT_NAMES = ("text", "content", "utterance", "message", "statement", "summary")
+"""Names in an outcome that hold the text of an episode whose reflection is empty, the first that is there."""
+
+
+LowerImportance = Annotated[Importance, BeforeValidator(lambda v: v.lower() if isinstance(v, str) else v)]
+
+
+class StoreEpisodeArguments(Arguments):
+    """Arguments of memory_store_episode."""
+
+    tool: Label = Field(description='Tool that was executed (e.g., "uniswap_execute_swap", "vault_deposit").')
+    outcome: Json = Field(
+        description="Execution outcome data as JSON. The fields `speaker`, `session` and `date` place a text in a "
+        "conversation."
+    )
+    reflection: Words = Field(
+        description="Natural-language self-reflection on the outcome: what was expected, what happened, what to do "
+        "differently."
+    )
+    chain: Words = Field(description="Chain where execution occurred; empty for none.")
+    token_pair: Label | None = Field(None, description='Token pair context (e.g., "WETH/USDC").')
+    importance: LowerImportance = Field(
+        "routine", description="Retention tier: routine (7 d), notable (30 d), critical (90 d), emergency (180 d)."
+    )
+    dream_tag: Label | None = Field(
+        None, description="Dream cycle tag. If set, the next consolidation reads this episode first."
+    )
+
+
+class StoreEpisodeResult(Result):
+    """Result of memory_store_episode."""
+
+    episode_id: str = Field(description="Id of the episode.")
+    importance: Importance = Field(description="Retention tier.")
+    estimated_retention_until: str = Field(
+        description="Time at which the episode decays below the retention of 5 %, ISO 8601, UTC."
+    )
+    vector_dimension: int = Field(ge=0, description="Dimension of its vector; 0 while it waits for one.")
+    counts: WriteCounts = Field(description="Texts of the golem before and after.")
+
+
+class MemorySearchArguments(Arguments):
+    """Arguments of memory_search."""
+
+    query: Statement = Field(description="Natural language search query.")
+    store: Literal["episodes", "insights", "both"] = Field("both", description='"episodes", "insights", "both".')
+    chain: Label | None = Field(None, description="Chain filter.")
+    token_pair: Label | None = Field(None, description="Token pair filter.")
+    tool: Label | None = Field(None, description="Tool name filter.")
+    min_confidence: float = Field(0.0, ge=0, le=1, description="Minimum insight confidence, 0.0-1.0 (default: 0.0).")
+    limit: int = Field(10, ge=1, le=50, description="Max results (default: 10, max: 50).")
+    apply_decay: bool = Field(
+        True, description="Lower the score of old episodes by their retention; at most half of the score is lost."
+    )
+
+
+class MemoryHit(Result):
+    """A text found."""
+
+    source: Literal["episode", "insight"] = Field(description='"episode" or "insight".')
+    id: str = Field(description="Id of the episode or insight.")
+    content: str = Field(description="Text.")
+    relevance_score: float = Field(ge=0, description="Similarity to the query by words and meaning, at most 1.")
+    adjusted_score: float = Field(ge=0, description="For episodes the decay-adjusted score, for insights confidence.")
+    metadata: dict[str, JsonValue] = Field(
+        description="Tool, chain, pair, times, outcome and other fields of the text."
+    )
+
+
+class MemorySearchResult(Result):
+    """Result of memory_search."""
+
+    results: tuple[MemoryHit, ...] = Field(description="Hits, best first.")
+    total_episodes_searched: int = Field(ge=0, description="Number of the golem's episodes that were compared.")
+    total_insights_searched: int = Field(ge=0, description="Number of the golem's insights that were compared.")
+
+
+def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResult:
+    text, now = _episode(arguments), call.clock()
+    text_id = life_event(call.golem_id, call.at, text).event_id
+    called = call.called(f"Stored {text.importance} episode {text_id}", 1, now)
+    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=now, beside=[called])
+    counts = WriteCounts(
+        counted=f"TextStored of golem {call.golem_id}",
+        before=stored.count_before,
+        expected=stored.count_before + int(stored.count_after != stored.count_before),
+        after=stored.count_after,
+    )
+    return StoreEpisodeResult(
+        episode_id=stored.text_id,
+        importance=text.importance,
+        estimated_retention_until=stored.retained_until.isoformat(),
+        vector_dimension=stored.dimension,
+        counts=counts,
+    )
+
+
+def _episode(arguments: StoreEpisodeArguments) -> StoredText:
+    """Return the text of an episode: the reflection, else the text in the outcome, else tool and outcome.
+
+    Raises ToolError for a text that is too long.
+    """
+    outcome = arguments.outcome
+    json_text(outcome, "outcome")
+    texts = [arguments.reflection.strip()]
+    if isinstance(outcome, dict):
+        texts += [value.strip() for name in TEXT_NAMES if isinstance(value := outcome.get(name), str)]
+    texts.append(f"{arguments.tool}: {orjson.dumps(outcome).decode()}")
+    try:
+        return stored_text(
+            next(text for text in texts if text),
+            sort="episode",
+            tool=arguments.tool,
+            outcome=outcome,
+            chain=arguments.chain or None,
+            pair=arguments.token_pair,
+            importance=arguments.importance,
+            dream_tag=arguments.dream_tag,
+        )
+    except RecordError as error:
+        raise ToolError(f"tool memory_store_episode: {error}") from None
+
+
+def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchResult:
+    sorts = {"episodes": ("episode", "reflection"), "insights": ("insight",)}
+    wanted = sorts.get(arguments.store, ("episode", "reflection", "insight"))
+    named = {"chain": arguments.chain, "pair": arguments.token_pair, "tool": arguments.tool}
+    found = search_texts(
+        call.context, arguments.query, now=call.clock(), golem_ids=[call.golem_id], sorts=wanted,
+        facets={name: value for name, value in named.items() if value is not None},
+        limit=call.context.policy.retrieval.search_results_max, decay=arguments.apply_decay,
+    )  # fmt: skip
+    insights = known_insights(call) if "insight" in wanted else {}
+    hits = [*_text_hits(call, found.hits, insights, arguments), *_derived_hits(call, arguments)]
+    hits.sort(key=lambda scored: -scored[0])
+    return MemorySearchResult(
+        results=tuple(hit for _, hit in hits[: arguments.limit]),
+        total_episodes_searched=found.searched.get("episode", 0) + found.searched.get("reflection", 0),
+        total_insights_searched=found.searched.get("insight", 0),
+    )
+
+
+def _text_hits(
+    call: ToolCall, hits: tuple[TextHit, ...], insights: dict[str, KnownInsight], arguments: MemorySearchArguments
+) -> Iterator[tuple[float, MemoryHit]]:
+    """Yield the hits among texts with their scores; an insight once, as of its newest vote and edit."""
+    decayed = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
+    insight_of = {text_id: insight for insight in insights.values() for text_id in insight.text_ids}
+    penalty = call.context.policy.search.decay_penalty if arguments.apply_decay else 0.0
+    shown = set[str]()
+    for hit in hits:
+        metadata = {name: _plain(value) for name, value in hit.stored.items() if name not in ("text", "sort")}
+        metadata |= {"sort": hit.sort, "observed_at": hit.observed_at.isoformat(), "retention": hit.retained}
+        if hit.sort != "insight":
+            if hit.text_id not in decayed:
+                yield hit.score, MemoryHit(
+                    source="episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance,
+                    adjusted_score=hit.score, metadata=metadata,
+                )  # fmt: skip
+            continue
+        insight = insight_of.get(hit.text_id)
+        if insight is None or insight.insight_id in shown or insight.confidence < arguments.min_confidence:
+            continue
+        shown.add(insight.insight_id)
+        metadata |= {"category": insight.category, "upvotes": insight.upvotes, "downvotes": insight.downvotes}
+        yield hit.relevance * (1 - penalty * (1 - insight.confidence)), MemoryHit(
+            source="insight", id=insight.insight_id, content=insight.content, relevance_score=hit.relevance,
+            adjusted_score=insight.confidence, metadata=metadata,
+        )  # fmt: skip
+
+
+def _plain(value: Any) -> JsonValue:
+    """Return a field of a text as JSON; moments as ISO 8601."""
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _derived_hits(call: ToolCall, arguments: MemorySearchArguments) -> Iterator[tuple[float, MemoryHit]]:
+    """Yield the hits among the curator's entries and the episodes of records.
+
+    Their relevance is a sum of two reciprocal ranks, shown as a share of the largest possible sum.
+    """
+    store = {"episodes": "episodes", "insights": "entries"}.get(arguments.store, "both")
+    if arguments.tool is not None and store == "episodes":
+        return
+    filters = Filters(
+        chain=arguments.chain, pair=arguments.token_pair, tool=arguments.tool, confidence_min=arguments.min_confidence
+    )
+    rows = search(
+        call.context, arguments.query, now=call.clock(), store=store, golem_id=call.golem_id, filters=filters,
+        limit=arguments.limit, decay=arguments.apply_decay,
+    )  # fmt: skip
+    most = 2 / (call.context.policy.retrieval.fusion_k + 1)
+    for row in rows.to_pylist():
+        is_entry = row["store"] == "entries"
+        score = row["score"] / most
+        yield (
+            score,
+            MemoryHit(
+                source="insight" if is_entry else "episode",
+                id=row["id"],
+                content=row["text"],
+                relevance_score=row["relevance"] / most,
+                adjusted_score=row["retained"] if is_entry else score,
+                metadata={"kind": row["kind"], "golem_id": row["golem_id"], "retention": row["retained"]},
+            ),
+        )
+
+
+STORE_EPISODE = Tool(
+    name="memory_store_episode",
+    summary="Store an episodic memory entry from a tool execution. Captures action, outcome, and Reflexion "
+    "self-reflection. Importance tier determines Ebbinghaus retention: routine (7d), notable (30d), critical (90d), "
+    "emergency (180d). No on-chain cost.",
+    capability="write",
+    tick_budget="fast",
+    steps=("Embedding episode", "Writing episode"),
+    guidance=Guidance(
+        thriving="Store after every significant operation. routine=normal, notable=large trades, critical=strategy "
+        "changes, emergency=exploit detection.",
+        cautious="Store everything at notable or higher. Cautious phases generate high-value learning data.",
+        declining="Store at critical. Decline episodes teach the most.",
+        terminal="Store at emergency for maximum retention in successor's Grimoire.",
+    ),
+    arguments=StoreEpisodeArguments,
+    result=StoreEpisodeResult,
+    run=_store,
+    waits=False,
+)
+
+SEARCH = Tool(
+    name="memory_search",
+    summary="Hybrid BM25 + vector search across episodes and insights. Ebbinghaus decay adjusts episode relevance by "
+    "age and importance. Use before any decision to retrieve relevant past experiences.",
+    capability="read",
+    tick_budget="fast",
+    steps=("Embedding query", "Searching episodes", "Searching insights", "Ranking results"),
+    guidance=Guidance(
+        thriving="Search before every decision. Weight high-confidence insights (> 0.8) heavily.",
+        cautious="Search with broader queries. Include failure episodes in context.",
+        declining="Search for capital preservation insights and similar decline patterns.",
+        terminal="Search for death-related insights from any imported predecessor Grimoire.",
+    ),
+    arguments=MemorySearchArguments,
+    result=MemorySearchResult,
+    run=_search,
+)

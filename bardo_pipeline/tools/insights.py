@@ -1,0 +1,416 @@
+"""Insights of a golem: query them, add them, vote on them, edit them.
+
+An insight is a text of the golem with the votes on it; its confidence is a fold of them. Entries that the curator holds
+are insights too: a vote on one is an owner's correction, which takes effect when the golem's open cycle closes.
+Source: TOOLS (memory_get_insights, memory_manage_insight), canon 1, 16-18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BeforeValidator, Field
+
+from bardo_pipeline.derivation.curation.record_overrides import correct, find_entry, grimoire_of, pending_orders
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
+from bardo_pipeline.derivation.memory.free_texts import HeldText, store_texts, texts_of_golem
+from bardo_pipeline.errors import QueryError, ToolError
+from bardo_pipeline.events.experience.stored_text import stored_text
+from bardo_pipeline.events.life.tool_events import InsightManaged, InsightOperation, Source
+from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.grimoire.entries import CATEGORIES
+from bardo_pipeline.grimoire.entry_columns import confidence_of
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.tools.definition import Guidance, Tool
+from bardo_pipeline.tools.schemas import Arguments, Label, Result, Statement, WriteCounts
+from bardo_pipeline.tools.tool_call import ToolCall
+
+
+class GetInsightsArguments(Arguments):
+    """Arguments of memory_get_insights."""
+
+    category: Label | None = Field(None, description="Filter by category. See memory_manage_insight for categories.")
+    min_confidence: float = Field(0.0, ge=0, le=1, description="Minimum confidence (default: 0.0).")
+    chain: Label | None = Field(None, description="Chain filter.")
+    token_pair: Label | None = Field(None, description="Token pair filter.")
+    sort_by: Literal["confidence", "created", "updated"] = Field(
+        "confidence", description="Order: highest confidence, newest creation, or newest update first."
+    )
+    limit: int = Field(20, ge=1, le=1_000, description="Max results (default: 20).")
+
+
+class Insight(Result):
+    """An insight."""
+
+    id: str = Field(description="Id of the insight.")
+    content: str = Field(description="Content.")
+    category: str = Field(description="Category.")
+    confidence: float = Field(ge=0, le=1, description="Confidence now.")
+    chain: str | None = Field(description="Chain; null for all.")
+    token_pair: str | None = Field(description="Token pair; null for all.")
+    created_at: str = Field(description="Time of creation, ISO 8601, UTC.")
+    updated_at: str = Field(description="Time of the last vote, edit or validation, ISO 8601, UTC.")
+    upvotes: int = Field(ge=0, description="Upvotes, or confirming cycles of an entry of the curator.")
+    downvotes: int = Field(ge=0, description="Downvotes, or contradicting cycles of an entry of the curator.")
+    kind: str = Field(description="insight; for entries of the curator also heuristic, warning, causal_link, ...")
+    source: str = Field(
+        description="Origin: self, consolidation, import, or the provenance of an entry of the curator."
+    )
+
+
+class InsightsResult(Result):
+    """Result of memory_get_insights."""
+
+    insights: tuple[Insight, ...] = Field(description="Insights in the requested order.")
+    total: int = Field(ge=0, description="Number of insights that match, also beyond the limit.")
+
+
+class ManageInsightArguments(Arguments):
+    """Arguments of memory_manage_insight."""
+
+    operation: Annotated[InsightOperation, BeforeValidator(lambda v: v.upper() if isinstance(v, str) else v)] = Field(
+        description='"ADD", "UPVOTE", "DOWNVOTE", "EDIT".'
+    )
+    insight_id: Label | None = Field(None, description="Required for UPVOTE, DOWNVOTE, EDIT.")
+    content: Statement | None = Field(None, description="Required for ADD, EDIT.")
+    category: Label | None = Field(None, description=f"Required for ADD. One of: {', '.join(CATEGORIES)}.")
+    chain: Label | None = Field(None, description="Chain that the insight is about; null for all.")
+    token_pair: Label | None = Field(None, description="Token pair that the insight is about; null for all.")
+    reason: Statement | None = Field(None, description="Audit trail.")
+
+
+class ManageInsightResult(Result):
+    """Result of memory_manage_insight."""
+
+    insight_id: str = Field(description="Id of the insight.")
+    operation: str = Field(
+        description="The operation. An ADD whose content an insight states already is an UPVOTE of it."
+    )
+    confidence_before: float = Field(ge=0, le=1, description="Confidence before; 0 for a new insight.")
+    confidence_after: float = Field(ge=0, le=1, description="Confidence after.")
+    takes_effect: str = Field(description="at once, or when the open cycle closes, for an entry of the curator.")
+    counts: WriteCounts = Field(description="Operations on insights in the log before and after.")
+
+
+@dataclass(frozen=True)
+class KnownInsight:
+    """An insight of a golem's own words, as of the newest event."""
+
+    insight_id: str
+    content: str
+    category: str
+    chain: str | None
+    token_pair: str | None
+    confidence_ppm: int
+    created_at: datetime
+    updated_at: datetime
+    upvotes: int = 0
+    downvotes: int = 0
+    source: Source = "self"
+    structure: str | None = None
+    evidence: tuple[str, ...] = ()
+    crossings: int = 0
+    text_ids: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def confidence(self) -> float:
+        """Confidence in [0, 1]."""
+        return self.confidence_ppm / PPM
+
+    def after(self, operation: str, at: datetime, policy: Policy, row: Mapping[str, Any] | None = None) -> KnownInsight:
+        """Return the insight after a vote or an edit. row: content of the event of an edit."""
+        rules = policy.curator
+        match operation:
+            case "UPVOTE":
+                raised = min(self.confidence_ppm + ppm(rules.upvote), PPM)
+                return replace(self, confidence_ppm=raised, upvotes=self.upvotes + 1, updated_at=at)
+            case "DOWNVOTE":
+                lowered = max(self.confidence_ppm - ppm(rules.downvote), 0)
+                return replace(self, confidence_ppm=lowered, downvotes=self.downvotes + 1, updated_at=at)
+        assert row is not None, "an edit has a content"
+        kept = {name: row[name] for name in ("content", "category", "chain", "token_pair") if row[name] is not None}
+        return replace(self, **kept, updated_at=at)
+
+
+def known_insights(call: ToolCall) -> dict[str, KnownInsight]:
+    """Return the golem's insights in its own words by id, each a fold of the events about it."""
+    texts = texts_of_golem(call.context, call.golem_id, ("insight",))
+    operations = call.contents("InsightManaged")
+    of_edits = {row["text_id"] for row in operations if row["operation"] == "EDIT"}
+    added = {row["insight_id"]: row for row in operations if row["operation"] == "ADD"}
+    insights: dict[str, KnownInsight] = {}
+    changes: list[tuple[datetime, int, str, str, Mapping[str, Any] | None]] = []
+    for text in texts:
+        if text.text_id in of_edits:
+            continue
+        if text.upvote_of is not None and text.text_id not in added:
+            changes.append((text.at, 0, text.upvote_of, "UPVOTE", None))
+            continue
+        insights[text.text_id] = _first_state(text, added.get(text.text_id), call.context.policy)
+    changes += [
+        (row["at"], row["number"], row["insight_id"], row["operation"], row)
+        for row in operations
+        if row["operation"] != "ADD"
+    ]
+    for at, _, insight_id, operation, change in sorted(changes, key=lambda change: change[:2]):
+        if insight_id in insights:
+            insights[insight_id] = insights[insight_id].after(operation, at, call.context.policy, change)
+            if change is not None and change["text_id"] is not None:
+                state = insights[insight_id]
+                insights[insight_id] = replace(state, text_ids=state.text_ids | {change["text_id"]})
+    return insights
+
+
+def _first_state(text: HeldText, added: Mapping[str, Any] | None, policy: Policy) -> KnownInsight:
+    """Return an insight before any vote. added: content of its ADD; null for a text that no tool stored."""
+    stored = text.stored
+    start = policy.curator.confidence_insight if added is None else added["confidence"]
+    first = KnownInsight(
+        text.text_id, stored["text"], stored["category"] or "general", stored["chain"], stored["pair"], ppm(start),
+        text.at, text.at, text_ids=frozenset({text.text_id}),
+    )  # fmt: skip
+    if added is None:
+        return first
+    kept = {name: added[name] for name in ("source", "structure", "crossings")}
+    return replace(first, **kept, evidence=tuple(added["evidence"]))
+
+
+def _get(call: ToolCall, arguments: GetInsightsArguments) -> InsightsResult:
+    if arguments.category not in (None, *CATEGORIES):
+        raise ToolError(f"there is no category {arguments.category!r}: take one of {', '.join(CATEGORIES)}")
+    insights = [_shown(insight) for insight in known_insights(call).values()] + entry_insights(call)
+    kept = [insight for insight in insights if _matches(insight, arguments)]
+    order = {"confidence": "confidence", "created": "created_at", "updated": "updated_at"}[arguments.sort_by]
+    kept.sort(key=lambda insight: insight.id)
+    kept.sort(key=lambda insight: getattr(insight, order), reverse=True)
+    return InsightsResult(insights=tuple(kept[: arguments.limit]), total=len(kept))
+
+
+def _matches(insight: Insight, arguments: GetInsightsArguments) -> bool:
+    return (
+        arguments.category in (None, insight.category)
+        and insight.confidence >= arguments.min_confidence
+        and arguments.chain in (None, insight.chain)
+        and arguments.token_pair in (None, insight.token_pair)
+    )
+
+
+def _shown(insight: KnownInsight) -> Insight:
+    return Insight(
+        id=insight.insight_id,
+        content=insight.content,
+        category=insight.category,
+        confidence=insight.confidence,
+        chain=insight.chain,
+        token_pair=insight.token_pair,
+        created_at=insight.created_at.isoformat(),
+        updated_at=insight.updated_at.isoformat(),
+        upvotes=insight.upvotes,
+        downvotes=insight.downvotes,
+        kind="insight",
+        source=insight.source,
+    )
+
+
+def entry_insights(call: ToolCall) -> list[Insight]:
+    """Return the golem's active entries as insights; confidence as of its newest validation in the grimoire."""
+    rows = known_entries(call.context, [call.golem_id])
+    rows = rows.filter(pc.equal(rows["status"], "active"))
+    if not rows.num_rows:
+        return []
+    at_us = pc.max(rows["anchor_at"].cast(pa.int64())).as_py()
+    confidence = confidence_of(rows, at_us, call.context.policy.decay)
+    return [
+        Insight(
+            id=row["entry_id"],
+            content=row["text"],
+            category=row["category"],
+            confidence=int(now) / PPM,
+            chain=row["chain"],
+            token_pair=row["pair"],
+            created_at=row["created_at"].isoformat(),
+            updated_at=row["validated_at"].isoformat(),
+            upvotes=row["validations"],
+            downvotes=row["contradictions"],
+            kind=row["kind"],
+            source=row["provenance"],
+        )
+        for row, now in zip(rows.to_pylist(), confidence.tolist(), strict=True)
+    ]
+
+
+# operations
+
+
+def _manage(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightResult:
+    _check(arguments)
+    if arguments.operation == "ADD":
+        return _add(call, arguments)
+    assert arguments.insight_id is not None, "_check requires it"
+    insight = known_insights(call).get(arguments.insight_id)
+    if insight is None:
+        return _override(call, arguments)
+    text_id = None
+    if arguments.operation == "EDIT":
+        text_id = _store_text(call, arguments)[0]
+    fact = _fact(call, arguments, insight.insight_id, text_id=text_id, source=insight.source)
+    after = insight.after(arguments.operation, call.at, call.context.policy, fact.model_dump())
+    counts = call.record([fact], f"{arguments.operation} insight {insight.insight_id}", counted="InsightManaged")
+    return ManageInsightResult(
+        insight_id=insight.insight_id,
+        operation=arguments.operation,
+        confidence_before=insight.confidence,
+        confidence_after=after.confidence,
+        takes_effect="at once",
+        counts=counts,
+    )
+
+
+def _check(arguments: ManageInsightArguments) -> None:
+    """Raise ToolError for an operation without the arguments that it requires."""
+    required = {"ADD": ("content", "category"), "EDIT": ("insight_id", "content")}
+    missing = [n for n in required.get(arguments.operation, ("insight_id",)) if getattr(arguments, n) is None]
+    if missing:
+        raise ToolError(f"{arguments.operation} of an insight needs {' and '.join(missing)}")
+    if arguments.category not in (None, *CATEGORIES):
+        raise ToolError(f"there is no category {arguments.category!r}: take one of {', '.join(CATEGORIES)}")
+
+
+def _fact(
+    call: ToolCall, arguments: ManageInsightArguments, insight_id: str, *, text_id: str | None, source: Source,
+    confidence: float | None = None,
+) -> InsightManaged:  # fmt: skip
+    return InsightManaged(
+        **arguments.model_dump(include={"operation", "content", "category", "chain", "token_pair", "reason"}),
+        number=operation_count(call) + 1,
+        insight_id=insight_id,
+        text_id=text_id,
+        confidence=confidence,
+        source=source,
+        structure=None,
+        evidence=(),
+        crossings=0,
+    )
+
+
+def operation_count(call: ToolCall) -> int:
+    """Return the number of recorded operations on the golem's insights."""
+    return call.facts("InsightManaged").num_rows
+
+
+def _store_text(call: ToolCall, arguments: ManageInsightArguments) -> tuple[str, str | None]:
+    """Store the content as a text of the golem; return its id, and the id of the insight that states it already."""
+    text = stored_text(
+        arguments.content or "", sort="insight", category=arguments.category, chain=arguments.chain,
+        pair=arguments.token_pair,
+    )  # fmt: skip
+    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=call.clock())
+    return stored.text_id, stored.upvote_of
+
+
+def _add(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightResult:
+    """Add an insight; one that states the same already gets an upvote instead (canon 17)."""
+    before = known_insights(call)
+    text_id, upvote_of = _store_text(call, arguments)
+    if upvote_of is not None:
+        alike = next((i for i in before.values() if upvote_of in i.text_ids), None)
+        if alike is not None:
+            after = alike.after("UPVOTE", call.at, call.context.policy)
+            counts = call.record([], f"UPVOTE insight {alike.insight_id}", counted="InsightManaged", beside=1)
+            return ManageInsightResult(
+                insight_id=alike.insight_id,
+                operation="UPVOTE",
+                confidence_before=alike.confidence,
+                confidence_after=after.confidence,
+                takes_effect="at once",
+                counts=counts,
+            )
+    start = call.context.policy.curator.confidence_insight
+    fact = _fact(call, arguments, text_id, text_id=text_id, source="self", confidence=start)
+    counts = call.record([fact], f"ADD insight {text_id}", counted="InsightManaged", beside=1)
+    return ManageInsightResult(
+        insight_id=text_id,
+        operation="ADD",
+        confidence_before=0.0,
+        confidence_after=start,
+        takes_effect="at once",
+        counts=counts,
+    )
+
+
+def _override(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightResult:
+    """Record a vote on an entry of the curator, or a note to it, as an owner's correction."""
+    context, golem_id = call.context, call.golem_id
+    grimoire = grimoire_of(context, golem_id)
+    try:
+        entry = find_entry(grimoire, arguments.insight_id or "", active=True)
+    except QueryError as error:
+        raise ToolError(f"{error}; memory_get_insights lists the insights of the golem") from None
+    entry_id, confidence = entry["entry_id"], entry["confidence_now_ppm"] / PPM
+    for order in pending_orders(context, grimoire, entry_id):
+        confidence = confidence if order.confidence is None else order.confidence
+    rules, changes = context.policy.curator, dict[str, object]()
+    after = confidence
+    match arguments.operation:
+        case "UPVOTE":
+            after = round(min(confidence + rules.upvote, 1.0), 6)
+            changes["confidence"] = after
+        case "DOWNVOTE":
+            after = round(max(confidence - rules.downvote, 0.0), 6)
+            changes["confidence"] = after
+        case _:
+            changes["note"] = (arguments.content or "")[:4_096]
+    why = (arguments.reason or f"{arguments.operation} by memory_manage_insight")[:4_096]
+    correct(context, golem_id, entry_id, why, now=call.clock(), **changes)
+    fact = _fact(call, arguments, entry_id, text_id=None, source="self")
+    counts = call.record([fact], f"{arguments.operation} entry {entry_id}", counted="InsightManaged", beside=1)
+    return ManageInsightResult(
+        insight_id=entry_id,
+        operation=arguments.operation,
+        confidence_before=confidence,
+        confidence_after=after,
+        takes_effect="when the open cycle closes",
+        counts=counts,
+    )
+
+
+GET_INSIGHTS = Tool(
+    name="memory_get_insights",
+    summary="Query semantic insights by category, confidence, recency. Apply learned knowledge to current decisions.",
+    capability="read",
+    tick_budget="fast",
+    steps=("Querying insights",),
+    guidance=Guidance(
+        thriving="Query before decisions in specific domains (e.g., slippage insights before large swaps).",
+        cautious="Query broadly. Weight high-confidence insights heavily.",
+        declining="Query for capital preservation insights.",
+        terminal="Query for successor-relevant insights to include in death testament.",
+    ),
+    arguments=GetInsightsArguments,
+    result=InsightsResult,
+    run=_get,
+)
+
+MANAGE_INSIGHT = Tool(
+    name="memory_manage_insight",
+    summary="Add, upvote, downvote, or edit semantic insights. Upvote: +0.1 confidence (cap 1.0). "
+    "Downvote: -0.15 (faster decay for bad insights). New insights start at 0.6. "
+    "An entry of the curator is corrected when the golem's open cycle closes.",
+    capability="write",
+    tick_budget="fast",
+    steps=("Updating insight store",),
+    guidance=Guidance(
+        thriving="Add insights from successful patterns. Upvote confirmed. Downvote invalidated.",
+        cautious="Downvote insights that led to losses. Add caution-specific insights.",
+        declining="Downvote strategies that contributed to decline. Add lessons learned.",
+        terminal="Add final insights for successor. Capture the Golem's most valuable learnings.",
+    ),
+    arguments=ManageInsightArguments,
+    result=ManageInsightResult,
+    run=_manage,
+)
