@@ -6,6 +6,7 @@ BardoError
 │   ├── RecordError            a record violates the schema or a range
 │   ├── ConfigError            a setting, flag or environment variable
 │   ├── QueryError             SQL that fails, or an unknown identifier
+│   │   └── UnknownGolemError  no golem in view has this id
 │   ├── BundleError            a bundle is incomplete, altered or not allowed
 │   ├── SuccessionError        a successor cannot be created as requested
 │   ├── SignatureError         a record lacks a signature by its golem's key, or has a wrong one
@@ -42,6 +43,10 @@ BardoError
 │   ├── UnreachableError       the model timed out or its provider failed
 │   └── CostCapError           the cost cap is reached; no request was sent
 ├── NoticeError                a notice could not be posted; it stays queued
+├── AccessError                a token does not allow a request
+│   └── TokenError             a request has no token, or an unknown one
+├── ServerError                a server of a home refused a request; names its status and error
+│   └── NoServerError          no server answers at the address
 └── DerivationError            a table cannot be derived
     ├── FingerprintMismatch    a rebuilt table differs from the active one
     └── EmbeddingPaused        the model drifted from its recorded vectors; embedding waits for a repair
@@ -77,6 +82,10 @@ class ConfigError(InputError):
 
 class QueryError(InputError):
     """A query fails, or an identifier is unknown."""
+
+
+class UnknownGolemError(QueryError):
+    """No golem in view has this id."""
 
 
 class BundleError(InputError):
@@ -248,6 +257,36 @@ class CostCapError(GatewayError):
 
 class NoticeError(BardoError):
     """A notice could not be posted; it stays queued."""
+
+
+class AccessError(BardoError):
+    """A token does not allow a request."""
+
+
+class TokenError(AccessError):
+    """A request has no token, or one that the home does not know."""
+
+
+class ServerError(BardoError):
+    """A server of a home refused a request.
+
+    Parameters
+    ----------
+    status : HTTP status
+    error : name of the error's class at the server
+    cure : remedy that the server states; None without one
+    """
+
+    def __init__(self, status: int, error: str, message: str, cure: str | None = None) -> None:
+        self.status, self.error, self.message, self.cure = status, error, message, cure
+        super().__init__(message if cure is None or message.endswith(cure) else f"{message}: {cure}")
+
+
+class NoServerError(ServerError):
+    """No server answers at an address."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, "NoServerError", message, "start it with `bardo serve`")
 
 
 class DerivationError(BardoError):

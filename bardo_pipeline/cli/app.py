@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from io import TextIOWrapper
 
 from rich.markup import escape
 from typer import Typer
@@ -33,12 +32,13 @@ from bardo_pipeline.cli.operations import (
     drain_command,
     keys_command,
     maintain_command,
+    serve_command,
     spool_and_quarantine,
     status_command,
     what_if_command,
 )
 from bardo_pipeline.cli.options import with_owner_option
-from bardo_pipeline.cli.output.tables import err
+from bardo_pipeline.cli.output.tables import err, use_lossy_streams
 from bardo_pipeline.errors import BardoError, ConfigError
 from bardo_pipeline.storage.home import typed_disk_errors
 
@@ -63,6 +63,7 @@ app.add_typer(spool_and_quarantine.quarantine, name="quarantine")
 app.command("watch")(status_command.watch)
 app.command("ticks")(maintain_command.ticks)
 app.command("maintain")(maintain_command.maintain)
+app.command("serve")(serve_command.serve)
 app.command("derive")(derive_command.derive)
 app.command("drain")(drain_command.drain)
 app.command("graveyard")(golem_command.graveyard)
@@ -116,9 +117,7 @@ def command() -> Callable[[], object]:
 
 def main() -> None:
     """Run the command line; print a BardoError as one line and exit 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # print "?" for characters that the terminal's encoding lacks
-            stream.reconfigure(errors="replace")
+    use_lossy_streams()
     try:
         _check_utf8(sys.argv[1:])
         with typed_disk_errors():

@@ -292,3 +292,14 @@ def test_the_bucket_of_a_golem_id_is_fixed() -> None:
 def test_the_environment_names_the_home() -> None:
     assert home_root({"BARDO_HOME": "/data/bardo"}) == Path("/data/bardo")
     assert home_root({}) == Path.cwd() / ".bardo"
+
+
+@pytest.mark.row("EV-4")
+def test_two_handles_of_an_old_table_add_its_new_columns_once(tmp_path: Path) -> None:
+    old, new = pa.schema([pa.field("a", pa.int64())]), pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64())])
+    AppendOnlyTable(tmp_path / "table", old, ["a"]).append(pa.table({"a": [1]}, schema=old), transactions={"w": 1})
+    first, second = (AppendOnlyTable(tmp_path / "table", new, ["a"]) for _ in range(2))
+    for number, handle in enumerate((first, second), 2):
+        handle.append(pa.table({"a": [number], "b": [number]}, schema=new), transactions={"w": number})
+    rows = AppendOnlyTable(tmp_path / "table", new, ["a"]).read(["a", "b"]).sort_by("a")
+    assert rows.to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": 2}, {"a": 3, "b": 3}]

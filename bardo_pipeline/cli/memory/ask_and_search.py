@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow.compute as pc
-from rich.markup import escape
 from rich.progress import MofNCompleteColumn
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import inspected, moment_of, now, open_context, open_whole, require_born
+from bardo_pipeline.cli.output.answers import show_answer, show_hits, show_warning
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, progress_bar, say, spinner
-from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.ask import GolemMoment, ask, golem_moment
+from bardo_pipeline.derivation.memory.answer_facts import answer_facts, drift_warning
+from bardo_pipeline.derivation.memory.ask import ask, golem_moment
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
-from bardo_pipeline.derivation.memory.embed_texts import check_drift, pausing_check, suspect_count
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
 from bardo_pipeline.derivation.versions.embedder_migration import reembed
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.retrieval.hybrid_search import Filters
-from bardo_pipeline.retrieval.retrieve import Answer
-from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT, weights_of
 from bardo_pipeline.storage.log.embedding_table import Checked
 
 
@@ -50,64 +47,12 @@ def ask_golem(
     moment = golem_moment(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
     moment = moment if regime is None else moment.in_regime(regime)
     answer = ask(stores, moment, question, now=now(), k=k, clade=clade, may_skip=may_skip)
+    facts = answer_facts(moment, answer, stores.policy)
     if json:
-        weights = dict(zip(FACTORS, weights_of(stores.policy.retrieval), strict=True))
-        facts = {
-            "golem_id": moment.golem_id,
-            "died_at_tick": moment.died_at_tick,
-            "situation": asdict(moment.situation),
-            "decision": asdict(answer.decision),
-            "contrarian": answer.contrarian,
-            "awake": answer.awake,
-            "asleep": answer.asleep,
-            "as_of": asdict(moment.as_of),
-            "hits": answer.hits.to_pylist(),
-            "weights": weights,
-        }
         print_json(facts)
     else:
-        _show(moment, answer)
-        warn_of_drift(stores)
-
-
-def _show(moment: GolemMoment, answer: Answer) -> None:
-    """Print the golem's situation, the hits by factor, its own retrieval decision, and the cycle they are from."""
-    situation, as_of = moment.situation, moment.as_of
-    mood = ", ".join(f"{part:+.2f}" for part in situation.mood)
-    turn = "; contrarian: entries of the opposite mood score higher" if answer.contrarian else ""
-    dead = "" if moment.died_at_tick is None else ", its last"
-    say(f"{moment.golem_id} at tick {situation.tick}{dead}, regime {situation.regime or 'none'}, mood ({mood}){turn}")
-    if answer.hits.num_rows:
-        hits = answer.hits.to_pylist()
-        print_table(None, ["#", "score", *FACTORS, "awake", "trust"], [_hit_cells(hit) for hit in hits])
-        for hit in hits:
-            out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_hit_text(hit)}")
-        out.print()
-    else:
-        say("no entry was retrieved")
-    would = "skipped retrieval" if answer.decision.skipped else "retrieved"
-    say(f"The golem itself would have {would}: {answer.decision.reason}.")
-    say(f"{answer.awake} entries were awake; {answer.asleep} of other regimes were asleep.")
-    closed = (
-        f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}"
-        if as_of.at
-        else "no cycle is derived yet: `bardo run` or the curator job derives them"
-    )
-    say(f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.")
-
-
-def _hit_cells(hit: dict[str, Any]) -> tuple[Any, ...]:
-    """Return a table row of a hit: each factor's raw value and its part of the score."""
-    parts = [f"{hit[n]:.2f}→{hit[f'{n}_ppm'] / PPM:.3f}" for n in FACTORS]
-    score, awake, trust = hit["score_ppm"] / PPM, hit["wakefulness"], hit["confidence_ppm"] / PPM
-    return (hit["rank"], f"{score:.3f}", *parts, f"{awake:.0%}", f"{trust:.0%}")
-
-
-def _hit_text(hit: dict[str, Any]) -> str:
-    marks = [hit["kind"], *(["bloodstain"] if hit["is_bloodstain"] else [])]
-    if hit["layer"] != LAYERS[VAULT]:
-        marks.append(f"{hit['layer']} x {hit['discount']:g}, of {hit['golem_id']}")
-    return escape(f"({', '.join(marks)}) {hit['text']}")
+        show_answer(facts)
+        show_warning(drift_warning(stores))
 
 
 def search_all(
@@ -141,21 +86,8 @@ def search_all(
     if json:
         print_json(hits)
         return
-    if hits:
-        cells = [
-            (hit["rank"], f"{hit['score']:.4f}", f"{hit['retained']:.0%}", hit["holders"], hit["id"][:16],
-             f"({hit['kind']}) {hit['text']}")
-            for hit in hits
-        ]  # fmt: skip
-        print_table(None, ["#", "score", "kept", "held by", "id", "text"], cells)
-    else:
-        out.print("no text was found")
-    if at_us := newest_event_time_us(stores):
-        moment = datetime.fromtimestamp(at_us / 1e6, UTC)
-        out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {stores.log.version}.")
-    else:
-        out.print("No cycle is derived yet: `bardo run` or the curator job derives them.")
-    warn_of_drift(stores)
+    show_hits(hits, newest_event_time_us(stores), stores.log.version)
+    show_warning(drift_warning(stores))
 
 
 def similar(
@@ -214,18 +146,6 @@ def drift(
                 "Restore the model and check again, or run `bardo reembed`."
             )
         raise Exit(1)
-
-
-def warn_of_drift(stores: DerivationContext) -> None:
-    """Warn below an answer if the last check of the embedding model was critical."""
-    failed_check = pausing_check(stores)
-    if failed_check is not None:
-        out.print(
-            f"{stores.embedder_name} had drifted from its recorded vectors at the last check "
-            f"({failed_check.at:%Y-%m-%d %H:%M}): similarities here are unreliable; `bardo drift` shows details.",
-            style="yellow",
-            soft_wrap=True,
-        )
 
 
 def _checked(check: Checked) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import now, open_log, require_named
+from bardo_pipeline.cli.options import named_owner, now, open_log, require_named, root_for_owner, root_of
 from bardo_pipeline.cli.output.tables import day, print_json, print_line, print_rows, print_table, say
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
@@ -24,9 +24,11 @@ from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, life_event
 from bardo_pipeline.events.record.model import Part, Sealed
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, states_of
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
+from bardo_pipeline.storage.keys.owner_tokens import OwnerTokens
 from bardo_pipeline.storage.log.event_log import EventLog
 
 app = Typer(help="Signing keys of golems and owners: registered, rotated and revoked by recorded events.")
@@ -139,6 +141,50 @@ def revoke_owner(owner: opt.Owner, why: opt.Why, home: opt.Home = None) -> None:
     with open_log(home) as log:
         key = OwnerKeys(log.home, log).revoke(owner, why, now())
     say(f"owner {owner}: {key.key_id} is revoked")
+
+
+@app.command("token")
+def issue_token(
+    owner: Annotated[str | None, Argument(help="Owner whose golems the token opens.")] = None,
+    whole_home: Annotated[bool, Option("--whole-home", help="Make a token for the whole home.")] = False,
+    home: opt.Home = None,
+) -> None:
+    """Issue a token for the server of the home and print it; the home stores its hash only."""
+    if (owner is None) != whole_home:
+        raise ConfigError("a token needs a view: name an owner, or give --whole-home")
+    if owner is None:
+        root_of(home)  # a named owner may not open the whole home
+    else:
+        require_named(owner)
+    opened = Home.open(root_for_owner(home))
+    print_line(OwnerTokens(opened).issue(owner, secrets.token_urlsafe(32), now()))
+    print_line("the token is shown once: keep it; `bardo keys revoke-token` revokes it", to=sys.stderr)
+
+
+@app.command("tokens")
+def list_tokens(home: opt.Home = None, format: opt.Format = "table") -> None:
+    """List the issued tokens: id, owner and date."""
+    named = named_owner()
+    rows = [
+        (token.token_id, token.owner_id, day(token.made_at))
+        for token in OwnerTokens(Home.open(root_for_owner(home))).on_file()
+        if named in (None, token.owner_id)
+    ]
+    print_rows(None, ["token", "owner", "made"], rows, format)
+
+
+@app.command("revoke-token")
+def revoke_token(
+    token_id: Annotated[str, Argument(help="Id of the token, as `bardo keys tokens` lists it.")],
+    home: opt.Home = None,
+) -> None:
+    """Revoke a token: the server refuses it at once."""
+    tokens, named = OwnerTokens(Home.open(root_for_owner(home))), named_owner()
+    visible = {token.token_id for token in tokens.on_file() if named in (None, token.owner_id)}
+    if token_id not in visible:
+        raise ConfigError(f"token {token_id}: there is no such token: `bardo keys tokens` lists the tokens")
+    tokens.revoke(token_id)
+    say(f"token {token_id} is revoked")
 
 
 @app.command("list")

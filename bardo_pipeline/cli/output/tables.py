@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 import orjson
@@ -52,6 +53,13 @@ class Terminal(Console):
 
 out = Terminal(soft_wrap=False, highlight=False)
 err = Terminal(stderr=True)
+
+
+def use_lossy_streams() -> None:
+    """Print "?" for characters that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def say(text: str) -> None:

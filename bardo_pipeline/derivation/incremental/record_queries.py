@@ -17,7 +17,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
-from bardo_pipeline.errors import QueryError
+from bardo_pipeline.errors import UnknownGolemError
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
@@ -48,9 +48,9 @@ def log_moment(context: DerivationContext, kind: str, at: datetime | None = None
 def require_born(
     context: DerivationContext, golem_id: str, hint: str = '`bardo sql "from dim_golem"` lists all'
 ) -> None:
-    """Raise QueryError for a golem whose birth is not on record."""
+    """Raise UnknownGolemError for a golem whose birth is not on record."""
     if golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f"golem {golem_id}: no golem of this name was born: {hint}")
+        raise UnknownGolemError(f"golem {golem_id}: no golem of this name was born: {hint}")
 
 
 def birth_rows(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, dict[str, Any]]:

@@ -245,6 +245,9 @@ class AppendOnlyTable:
         if not self._lacks:
             return None
         handle = self._delta()
+        self._lacks = self._missing_columns()  # another handle may have added them since this one was opened
+        if not self._lacks:
+            return None
         fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(self._lacks)).fields]
         return commits.metadata_as(handle, Schema(fields))
 

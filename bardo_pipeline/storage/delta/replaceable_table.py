@@ -103,6 +103,11 @@ class ReplaceableTable:
                 f"{self.path} has other columns than this version writes: use the version that made it, or newer"
             )
 
+    @property
+    def version(self) -> int:
+        """Newest committed version of any process."""
+        return self._commits.version
+
     def buckets(self, keys: Iterable[str]) -> set[int]:
         """Return the buckets of these keys."""
         return {bucket_of(k, self.bucket_count) for k in keys}

@@ -6,14 +6,14 @@ Source: architecture ("Writing"); EV-3.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Self, cast
 
 from bardo_pipeline.clock import utc_now
-from bardo_pipeline.errors import BackpressureError
+from bardo_pipeline.errors import BackpressureError, BardoError
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
@@ -64,6 +64,36 @@ class AsyncEventWriter:
             ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, durable))
         await durable
         return ack
+
+    async def append_all(self, records: Sequence[bytes]) -> tuple[list[Ack], BardoError | None]:
+        """Append records in order until one is refused; return when the appended ones are durable.
+
+        The records share group commits, so a batch takes about as long as one record.
+
+        Returns
+        -------
+        acks : acknowledgements of the appended records
+        refusal : error of the first record that was refused; None if all were appended
+        """
+        acks: list[Ack] = []
+        waiting: list[asyncio.Future[None]] = []
+        refusal: BardoError | None = None
+        for record in records:
+            durable: asyncio.Future[None] = self._loop.create_future()
+            try:
+                line, tick = self._writer.checked(record)
+                await self._make_room(line, wait=True, timeout=None)
+                ack = self._writer.submit(line, tick, durable, wait=False)
+                if ack is None:
+                    ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, durable))
+            except BardoError as error:
+                refusal = error
+                break
+            acks.append(ack)
+            waiting.append(durable)
+        for durable in waiting:
+            await durable
+        return acks, refusal
 
     async def _make_room(self, line: bytes, wait: bool, timeout: float | None) -> None:
         """See `EventWriter.make_room`."""

@@ -1,0 +1,142 @@
+"""The program `bardo`: asks the running server of the home where that is possible, else runs the command here.
+
+Importing all commands takes seconds. `bardo ask` and `bardo search` need none of them when a server of the home runs.
+Whatever this module cannot do itself, errors included, is left to the command.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bardo_pipeline.client.running_server import RunningServer, running_server
+from bardo_pipeline.errors import ServerError
+
+_CLIENT_OPTIONS = ("home", "owner", "json")
+_TIMEOUT_SECONDS = 60.0
+
+
+class _NotHere(Exception):
+    """The command must do it."""
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _NotHere
+
+
+def main() -> None:
+    """Run `bardo` with the arguments of the process."""
+    if not answered(sys.argv[1:], os.environ):
+        from bardo_pipeline.cli.app import main as run_command
+
+        run_command()
+
+
+def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Answer `ask` or `search` by the running server of the home and print the answer; False if that is not possible.
+
+    Parameters
+    ----------
+    words : arguments of `bardo`
+    environ : environment variables
+    """
+    if not words or words[0] not in _PARSERS or not all(map(_is_utf8, words)):
+        return False
+    try:
+        given = _PARSERS[words[0]]().parse_args(list(words[1:]))
+        owner = given.owner or environ.get("BARDO_OWNER") or None
+        home = Path(given.home or environ.get("BARDO_HOME") or ".bardo").absolute()
+        server = running_server(home)
+        if server is None:
+            return False
+        document = _asked(server, words[0], given, owner)
+    except (_NotHere, ServerError):
+        return False
+    _print(words[0], document, as_json=given.json)
+    return True
+
+
+def _asked(server: RunningServer, command: str, given: Namespace, owner: str | None) -> dict[str, Any]:
+    from bardo_pipeline.client.http_client import Client
+
+    options = {name: value for name, value in vars(given).items() if name not in _CLIENT_OPTIONS and value is not None}
+    with Client(server.url, server.token, owner=owner, timeout_seconds=_TIMEOUT_SECONDS) as client:
+        if command == "ask":
+            return client.ask(options.pop("question"), **options)
+        return client.search(options.pop("words"), **options)
+
+
+def _print(command: str, document: dict[str, Any], *, as_json: bool) -> None:
+    from bardo_pipeline.cli.output.answers import show_answer, show_hits, show_warning
+    from bardo_pipeline.cli.output.tables import print_json, use_lossy_streams
+
+    use_lossy_streams()
+    fresh, warning = document.pop("freshness"), document.pop("warning")
+    if command == "ask":
+        if as_json:
+            print_json(document)
+            return
+        show_answer(document)
+    else:
+        if as_json:
+            print_json(document["hits"])
+            return
+        show_hits(document["hits"], document["newest_event_us"], fresh["log_version"])
+    show_warning(warning)
+
+
+def _is_utf8(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _parser() -> _Parser:
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--home")
+    parser.add_argument("--owner")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def _ask_parser() -> _Parser:
+    parser = _parser()
+    parser.add_argument("golem")
+    parser.add_argument("question")
+    parser.add_argument("--k", type=int)
+    parser.add_argument("--regime")
+    parser.add_argument("--at", type=_moment)
+    parser.add_argument("--tick", type=int)
+    parser.add_argument("--clade", action=BooleanOptionalAction)
+    parser.add_argument("--may-skip", action=BooleanOptionalAction)
+    return parser
+
+
+def _search_parser() -> _Parser:
+    parser = _parser()
+    parser.add_argument("words")
+    for name in ("store", "golem", "kind", "category", "domain", "regime", "status", "chain", "pair", "tool"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--min-confidence", type=float)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--decay", action=BooleanOptionalAction)
+    return parser
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+_PARSERS = {"ask": _ask_parser, "search": _search_parser}
+
+
+if __name__ == "__main__":
+    main()

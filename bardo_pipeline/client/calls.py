@@ -1,0 +1,173 @@
+"""The calls of a client, independent of how they are sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from bardo_pipeline.errors import ConfigError
+
+Document = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One HTTP request. content: body; parameters: query without the absent ones."""
+
+    method: str
+    path: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    content: bytes | None = None
+    content_type: str = "application/json"
+    golem: str | None = None
+
+
+class Calls(Generic[T]):
+    """Calls to a server. Each returns the JSON answer as a dictionary, with `freshness`.
+
+    Every call raises ServerError if the server refuses it, and NoServerError if no server answers.
+
+    Parameters
+    ----------
+    golem : golem whose memory is used, unless a call names another
+    """
+
+    def __init__(self, golem: str | None = None) -> None:
+        self.golem = golem
+
+    def _send(self, call: Call) -> T:
+        raise NotImplementedError
+
+    def _golem(self, golem: str | None) -> str:
+        chosen = golem or self.golem
+        if chosen is None:
+            raise ConfigError("the call names no golem: give `golem`, here or to the client")
+        return chosen
+
+    def ask(
+        self,
+        question: str,
+        *,
+        golem: str | None = None,
+        k: int | None = None,
+        regime: str | None = None,
+        at: datetime | None = None,
+        tick: int | None = None,
+        clade: bool = False,
+        may_skip: bool = False,
+    ) -> T:
+        """Ask the golem; `hits` are its highest-scoring entries with each factor of the score."""
+        chosen = {"golem": self._golem(golem), "question": question, "k": k, "regime": regime, "tick": tick}
+        wanted = {**chosen, "at": None if at is None else at.isoformat(), "clade": clade, "may_skip": may_skip}
+        return self._send(_posted("/v1/ask", _present(wanted)))
+
+    def search(self, words: str, *, golem: str | None = None, **filters: Any) -> T:
+        """Search entries and episodes of all golems in view; `hits` are the best texts.
+
+        Parameters
+        ----------
+        golem : only texts of this golem
+        filters : store, kind, category, domain, regime, status, min_confidence, chain, pair, tool, limit, decay
+        """
+        return self._send(_posted("/v1/search", _present({"words": words, "golem": golem, **filters})))
+
+    def insights(self, *, golem: str | None = None, category: str | None = None, min_confidence: float = 0.0,
+                 limit: int = 20) -> T:  # fmt: skip
+        """List the golem's active insights in `entries`, most confident first."""
+        wanted = {"kind": "insight", "category": category, "min_confidence": min_confidence, "limit": limit}
+        return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/entries", _present(wanted)))
+
+    def warnings_for(self, action: str, situation: str = "", *, golem: str | None = None, limit: int = 5) -> T:
+        """List the golem's `warnings` about an action, the most fitting to the situation first."""
+        wanted = {"action": action, "situation": situation, "limit": limit}
+        return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/warnings", wanted))
+
+    def remember(
+        self,
+        reflection: str,
+        *,
+        tool: str = "note",
+        outcome: Any = None,
+        chain: str = "-",
+        token_pair: str | None = None,
+        importance: str = "routine",
+        dream_tag: str | None = None,
+        golem: str | None = None,
+    ) -> T:
+        """Store an episode in the agent's own words (memory_store_episode).
+
+        Parameters
+        ----------
+        tool : tool that was executed
+        outcome : JSON value of the execution
+        importance : routine, notable, critical or emergency; it sets how long the episode is retained
+        """
+        wanted = {"tool": tool, "outcome": {} if outcome is None else outcome, "reflection": reflection, "chain": chain,
+                  "token_pair": token_pair, "importance": importance, "dream_tag": dream_tag}  # fmt: skip
+        return self.tool("memory_store_episode", golem=golem, **_present(wanted))
+
+    def record_execution(self, *, golem: str | None = None, **arguments: Any) -> T:
+        """Record an execution of a strategy before it settles (memory_record_execution)."""
+        return self.tool("memory_record_execution", golem=golem, **arguments)
+
+    def record_outcome(self, *, golem: str | None = None, **arguments: Any) -> T:
+        """Record the realized outcome of an execution (memory_record_outcome)."""
+        return self.tool("memory_record_outcome", golem=golem, **arguments)
+
+    def tool(self, name: str, *, golem: str | None = None, **arguments: Any) -> T:
+        """Call a memory tool by name."""
+        return self._send(_posted(f"/v1/tools/{_escaped(name)}", arguments, golem or self.golem))
+
+    def record(self, *records: Mapping[str, Any] | bytes | str | Any) -> T:
+        """Append decision records; `acknowledged` lists those that are durable.
+
+        Parameters
+        ----------
+        records : dictionaries, JSON texts or pydantic models, in the order of their ticks
+        """
+        lines = b"\n".join(_line(record) for record in records)
+        return self._send(Call("POST", "/v1/records", content=lines, content_type="application/x-ndjson"))
+
+    def birth(self, golem: str | None = None, **terms: Any) -> T:
+        """Record the birth of a golem, and so found its owner; a repeated call changes nothing.
+
+        Parameters
+        ----------
+        terms : owner, lineage, market, budget_dollars, lifespan_ticks, at
+        """
+        return self._send(_posted("/v1/golems", _present({"golem": self._golem(golem), **terms})))
+
+    def golems(self) -> T:
+        """List the golems in view."""
+        return self._send(Call("GET", "/v1/golems"))
+
+    def status(self) -> T:
+        """Measure the health of the home."""
+        return self._send(Call("GET", "/v1/status"))
+
+
+def _posted(path: str, document: Mapping[str, Any], golem: str | None = None) -> Call:
+    return Call("POST", path, content=json.dumps(document, default=str).encode(), golem=golem)
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _escaped(part: str) -> str:
+    return quote(part, safe="")
+
+
+def _line(record: Any) -> bytes:
+    if isinstance(record, bytes):
+        return record
+    if isinstance(record, str):
+        return record.encode()
+    if hasattr(record, "model_dump_json"):
+        return str(record.model_dump_json()).encode()
+    return json.dumps(record, default=str).encode()

@@ -1,0 +1,435 @@
+"""The HTTP application: routes, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import orjson
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.death_queries import births_of
+from bardo_pipeline.derivation.reports.home_health import faults, health_of
+from bardo_pipeline.derivation.succession.birth_events import record_founder
+from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, TokenError, UnknownGolemError
+from bardo_pipeline.events.custody.authority import NO_GOLEM
+from bardo_pipeline.events.life.events import EVERY_GOLEM
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.server import reading
+from bardo_pipeline.server.callers import Caller, Doorkeeper
+from bardo_pipeline.server.door import COOKIE, Door, json_response, refusal
+from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
+from bardo_pipeline.server.openapi import ARROW, LINES, Operation, openapi_document
+from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
+from bardo_pipeline.server.parameters import (
+    AskParameters,
+    BirthParameters,
+    EntriesParameters,
+    LineageParameters,
+    NoParameters,
+    RecordsParameters,
+    SearchParameters,
+    WarningsParameters,
+)
+from bardo_pipeline.server.reading import Reply
+from bardo_pipeline.server.recorder import Recorder, lines_by_golem
+from bardo_pipeline.server.refusals import document_of, status_of
+from bardo_pipeline.server.tool_calls import ToolRunner
+from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.storage.intake.json_reader import sentence_of
+from bardo_pipeline.storage.journal.event_writer import Ack
+from bardo_pipeline.tools.catalogue import TOOLS
+
+BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216}
+"""Path prefix -> longest body."""
+
+OPERATIONS = (
+    Operation("GET", "/v1/status", "Health of the view, and exceeded thresholds."),
+    Operation("GET", "/v1/golems", "Golems of the view.", has_table=True),
+    Operation("POST", "/v1/golems", "Record the birth of a golem that an outside runtime runs.", BirthParameters),
+    Operation("GET", "/v1/golems/{golem_id}", "State of a golem, now or at its death."),
+    Operation("GET", "/v1/golems/{golem_id}/entries", "Entries of a golem.", EntriesParameters, has_table=True),
+    Operation("GET", "/v1/golems/{golem_id}/records", "Records of a golem.", RecordsParameters, has_table=True),
+    Operation("GET", "/v1/golems/{golem_id}/warnings", "Warnings about an action.", WarningsParameters, has_table=True),
+    Operation("GET", "/v1/ask", "Entries of a golem that answer a question.", AskParameters, has_table=True),
+    Operation("POST", "/v1/ask", "The same, with the parameters as JSON.", AskParameters, has_table=True),
+    Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
+    Operation("POST", "/v1/search", "The same, with the parameters as JSON.", SearchParameters, has_table=True),
+    Operation("GET", "/v1/lineage", "Evidence of an entry.", LineageParameters),
+    Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", takes_records=True),
+    Operation("GET", "/v1/tools", "Memory tools with their schemas."),
+)
+
+logger = logging.getLogger("bardo.server")
+
+P = TypeVar("P", bound=BaseModel)
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Application:
+    """The routes of a server over one warm home.
+
+    Parameters
+    ----------
+    clock : current UTC time
+    version : version of the library
+    instance : id of this process, by which a client recognizes it
+    """
+
+    def __init__(
+        self,
+        warm: WarmHome,
+        recorder: Recorder,
+        runner: ToolRunner,
+        doorkeeper: Doorkeeper,
+        *,
+        clock: Callable[[], datetime],
+        version: str,
+        instance: str,
+    ) -> None:
+        self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
+        self._clock, self._version, self._instance = clock, version, instance
+        self._document = orjson.dumps(openapi_document(OPERATIONS, version))
+        self.requests = Requests()
+
+    def asgi(self, *, chunk_seconds: float, body_seconds: float, tools_over_http: ASGIApp | None) -> ASGIApp:
+        """Return the application behind its door.
+
+        Parameters
+        ----------
+        tools_over_http : the Model Context Protocol at /mcp; None to leave it out
+        """
+        routes: list[Route | Mount] = [
+            Route("/", self._counted("/", self.page), methods=["GET", "POST"]),
+            Route("/healthz", self.healthz),
+            Route("/openapi.json", self.openapi),
+            Route("/metrics", self._counted("/metrics", self.metrics)),
+            Route("/v1/status", self._counted("/v1/status", self.status)),
+            Route("/v1/golems", self._counted("/v1/golems", self.golems), methods=["GET", "POST"]),
+            Route("/v1/golems/{golem_id}", self._counted("/v1/golems/ID", self.golem)),
+            Route("/v1/golems/{golem_id}/entries", self._counted("/v1/golems/ID/entries", self.entries)),
+            Route("/v1/golems/{golem_id}/records", self._counted("/v1/golems/ID/records", self.records_of)),
+            Route("/v1/golems/{golem_id}/warnings", self._counted("/v1/golems/ID/warnings", self.warnings)),
+            Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
+            Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
+            Route("/v1/lineage", self._counted("/v1/lineage", self.lineage)),
+            Route("/v1/records", self._counted("/v1/records", self.records), methods=["POST"]),
+            Route("/v1/tools", self._counted("/v1/tools", self.tools)),
+            Route("/v1/tools/{name}", self._counted("/v1/tools/NAME", self.tool), methods=["POST"]),
+        ]
+        if tools_over_http is not None:
+            routes.append(Route("/mcp", tools_over_http, methods=["GET", "POST", "DELETE"]))
+        handlers: Any = {404: _unknown_path, 405: _wrong_method}
+        app = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
+        return Door(
+            app, self._doorkeeper, body_bytes_max=BODY_BYTES_MAX, chunk_seconds=chunk_seconds, body_seconds=body_seconds
+        )
+
+    lifespans: tuple[Callable[[], Any], ...] = ()
+    """Context managers that are entered while the application runs."""
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        idle = asyncio.create_task(self._recorder.close_idle())
+        warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
+        warming.add_done_callback(_log_failure)
+        try:
+            async with AsyncExitStack() as stack:
+                for enter in self.lifespans:
+                    await stack.enter_async_context(enter())
+                yield
+        finally:
+            idle.cancel()
+            await self._recorder.close()
+            await asyncio.to_thread(self._warm.close)
+
+    def _counted(self, name: str, endpoint: Endpoint) -> Endpoint:
+        async def counted(request: Request) -> Response:
+            started = time.perf_counter()
+            try:
+                response = await endpoint(request)
+            except BardoError as error:
+                response = refusal(error)
+            self.requests.add(name, response.status_code, time.perf_counter() - started)
+            return response
+
+        return counted
+
+    # reading
+
+    async def healthz(self, request: Request) -> Response:
+        """State that the process answers."""
+        return json_response({"status": "ok", "instance": self._instance, "version": self._version})
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the OpenAPI document."""
+        return Response(self._document, media_type="application/json")
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the figures of `bardo status` and the counts of requests for Prometheus."""
+        _no_parameters(request)
+        now = self._clock()
+
+        def work(context: DerivationContext) -> bytes:
+            health = health_of(context, now)
+            return exposition(health, faults(health, context.policy), context.log.version, self.requests)
+
+        return Response(await self._warm.read(_caller(request).owner, work), media_type=CONTENT_TYPE)
+
+    async def status(self, request: Request) -> Response:
+        """Return the health of the view."""
+        _no_parameters(request)
+        return await self._reply(request, lambda context: reading.status_reply(context, self._clock()))
+
+    async def golems(self, request: Request) -> Response:
+        """List the golems of the view, or record a birth."""
+        if request.method == "POST":
+            return await self._birth(request)
+        _no_parameters(request)
+        return await self._reply(request, reading.golems_reply)
+
+    async def golem(self, request: Request) -> Response:
+        """Describe a golem."""
+        _no_parameters(request)
+        return await self._reply(request, lambda context: reading.golem_reply(context, _golem(request)))
+
+    async def entries(self, request: Request) -> Response:
+        """List entries of a golem."""
+        given = await _given(request, EntriesParameters)
+        return await self._reply(request, lambda context: reading.entries_reply(context, _golem(request), given))
+
+    async def records_of(self, request: Request) -> Response:
+        """List records of a golem."""
+        given = await _given(request, RecordsParameters)
+        return await self._reply(request, lambda context: reading.records_reply(context, _golem(request), given))
+
+    async def warnings(self, request: Request) -> Response:
+        """List warnings of a golem about an action."""
+        given, now = await _given(request, WarningsParameters), self._clock()
+        return await self._reply(request, lambda context: reading.warnings_reply(context, _golem(request), given, now))
+
+    async def ask(self, request: Request) -> Response:
+        """Answer a question to a golem."""
+        given, now = await _given(request, AskParameters), self._clock()
+        return await self._reply(request, lambda context: reading.ask_reply(self._warm, context, given, now))
+
+    async def search(self, request: Request) -> Response:
+        """Search entries and episodes."""
+        given, now = await _given(request, SearchParameters), self._clock()
+        return await self._reply(request, lambda context: reading.search_reply(self._warm, context, given, now))
+
+    async def lineage(self, request: Request) -> Response:
+        """Trace an entry to its evidence."""
+        given = await _given(request, LineageParameters)
+        return await self._reply(request, lambda context: reading.lineage_reply(context, given))
+
+    async def _reply(self, request: Request, work: Callable[[DerivationContext], Reply]) -> Response:
+        """Run a reading operation in a thread; return its rows as Arrow IPC if the request accepts only that."""
+        as_arrow = ARROW in request.headers.get("accept", "")
+
+        def answered(context: DerivationContext) -> tuple[bytes | None, dict[str, Any]]:
+            reply = work(context)
+            fresh = asdict(self._warm.freshness(context, reply.golem))
+            if as_arrow and reply.table is not None:
+                return _arrow_stream(reply.table, fresh), {}
+            return None, {**reply.document(), "freshness": fresh}
+
+        stream, document = await self._warm.read(_caller(request).owner, answered)
+        return json_response(document) if stream is None else Response(stream, media_type=ARROW)
+
+    # writing
+
+    async def _birth(self, request: Request) -> Response:
+        given, now = await _given(request, BirthParameters), self._clock()
+        caller = _caller(request)
+        owner = given.owner or caller.owner
+        if owner is None:
+            raise ConfigError(f"golem {given.golem}: the token opens the whole home: name the owner")
+        if caller.owner not in (None, owner):
+            raise AccessError(f"owner {owner!r} is not the owner of the token: use a token of that owner")
+        if given.golem == EVERY_GOLEM:
+            raise ConfigError(NO_GOLEM)
+        founding = Founding((owner,), round(given.budget_dollars * 1e6), lifespan_ticks=given.lifespan_ticks)
+        at = now if given.at is None else given.at if given.at.tzinfo else given.at.replace(tzinfo=UTC)
+
+        def work(context: DerivationContext) -> dict[str, Any]:
+            born = births_of(context, [given.golem])
+            if given.golem in born and born[given.golem][0].owner_id != owner:
+                raise ConfigError(f"golem {given.golem}: the id belongs to a golem of another owner: choose another")
+            golem_id, is_new = record_founder(
+                context, given.golem, owner_id=owner, lineage_id=given.lineage or given.golem, founding=founding,
+                market=given.market, at=at, now=now,
+            )  # fmt: skip
+            return {"golem_id": golem_id, "owner_id": owner, "is_new": is_new,
+                    "freshness": asdict(self._warm.freshness(context, golem_id))}  # fmt: skip
+
+        document = await self._warm.read(None, work)  # a first birth founds its owner, who has no view before
+        return json_response(document, 201 if document["is_new"] else 200)
+
+    async def records(self, request: Request) -> Response:
+        """Append records; answer when they are durable."""
+        kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
+        if kind not in ("application/json", LINES):
+            raise ServerError(415, "ContentTypeError", f"a record has no type {kind[:60]!r}",
+                              f"send application/json or {LINES}")  # fmt: skip
+        body, caller = await request.body(), _caller(request)
+        grouped = await self._warm.run(lambda: lines_by_golem(body, is_lines=kind == LINES))
+
+        def known(context: DerivationContext) -> dict[str, Any]:
+            born = births_of(context, list(grouped))
+            for golem_id in grouped:
+                if golem_id not in born:
+                    raise UnknownGolemError(f"golem {golem_id}: no golem of this name was born: POST /v1/golems")
+            golem = next(iter(grouped)) if len(grouped) == 1 else None
+            return asdict(self._warm.freshness(context, golem))
+
+        fresh = await self._warm.read(caller.owner, known)
+        acknowledged: list[dict[str, Any]] = []
+        for golem_id, lines in grouped.items():
+            acks, error = await self._recorder.append(golem_id, lines)
+            acknowledged += [_acknowledged(ack) for ack in acks]
+            if error is not None:
+                refused = {**document_of(error), "acknowledged": acknowledged, "freshness": fresh}
+                return json_response(refused, status_of(error))
+        return json_response({"acknowledged": acknowledged, "durable": True, "freshness": fresh})
+
+    # tools
+
+    async def tools(self, request: Request) -> Response:
+        """List the memory tools."""
+        _no_parameters(request)
+        listed = [
+            {"name": tool.name, "description": tool.description, "capability": tool.capability,
+             "tick_budget": tool.tick_budget, "input_schema": tool.input_schema, "output_schema": tool.output_schema}
+            for tool in TOOLS.values()
+        ]  # fmt: skip
+        fresh = await self._warm.read(_caller(request).owner, self._warm.freshness)
+        return json_response({"tools": listed, "enabled": self._runner.gate.is_open, "freshness": asdict(fresh)})
+
+    async def tool(self, request: Request) -> Response:
+        """Call a memory tool for the golem in the header `Bardo-Golem`."""
+        name = request.path_params["name"]
+        if name not in TOOLS:
+            raise ServerError(404, "UnknownToolError", f"there is no tool {name[:100]!r}", "GET /v1/tools lists all")
+        return json_response(await self._runner.call(_caller(request), name, _json_object(await request.body())))
+
+    # the page
+
+    async def page(self, request: Request) -> Response:
+        """Show the home to a browser, after it has given a token."""
+        if request.method == "POST":
+            return await self._sign_in(request)
+        caller: Caller | None = request.state.caller
+        if caller is None:
+            token = request.cookies.get(COOKIE)
+            if token is None:
+                return HTMLResponse(sign_in_page(), 401, SECURITY)
+            try:
+                caller = self._doorkeeper.caller(f"Bearer {token}", None, None)
+            except TokenError as error:
+                return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
+        shown = await self._warm.read(caller.owner, lambda context: reading.overview(self._warm, context))
+        return HTMLResponse(overview_page(shown), 200, SECURITY)
+
+    async def _sign_in(self, request: Request) -> Response:
+        form = dict(_form(await request.body()))
+        token = form.get("token", "")
+        try:
+            self._doorkeeper.caller(f"Bearer {token}", None, None)
+        except TokenError as error:
+            return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
+        response = RedirectResponse("/", 303, SECURITY)
+        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+        return response
+
+
+def _log_failure(warming: asyncio.Task[None]) -> None:
+    """Log why the home could not be opened in advance; each request then states the error itself."""
+    if not warming.cancelled() and (error := warming.exception()) is not None:
+        logger.warning("the home could not be opened in advance: %s", error)
+
+
+def _acknowledged(ack: Ack) -> dict[str, Any]:
+    link = None if ack.link is None else ack.link.number
+    return {"golem_id": ack.golem_id, "tick": ack.tick, "repeated": ack.repeated, "link": link}
+
+
+def _form(body: bytes) -> list[tuple[str, str]]:
+    return parse_qsl(body.decode("latin-1"))
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller | None = request.state.caller
+    assert caller is not None, "the door lets no request without a caller pass"
+    return caller
+
+
+def _golem(request: Request) -> str:
+    return str(request.path_params["golem_id"])
+
+
+async def _given(request: Request, model: type[P]) -> P:
+    """Return the parameters of a request: query, or JSON body with POST. Raises RecordError for invalid ones."""
+    given: Any = dict(request.query_params)
+    given.pop("owner", None)  # read by the door
+    if request.method == "POST":
+        given |= _json_object(await request.body())
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise ServerError(
+            400, "ParameterError", sentence_of(error), "GET /openapi.json describes the parameters"
+        ) from None
+
+
+def _no_parameters(request: Request) -> None:
+    """Raise ServerError 400 for a query parameter other than the owner."""
+    names = sorted(set(request.query_params) - {"owner"} - set(NoParameters.model_fields))
+    if names:
+        raise ServerError(400, "ParameterError", f"{names[0][:100]}: no such parameter", "leave it out")
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ServerError(400, "JSONError", f"the body is no JSON ({error})", "send one JSON object") from None
+    if not isinstance(document, dict):
+        raise ServerError(400, "JSONError", "the body is no JSON object", "send one JSON object")
+    return document
+
+
+def _arrow_stream(table: pa.Table, fresh: dict[str, Any]) -> bytes:
+    """Return a table as an Arrow IPC stream whose schema metadata `freshness` states the state it is based on."""
+    metadata = {**(table.schema.metadata or {}), b"freshness": orjson.dumps(fresh)}
+    table = table.replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+async def _unknown_path(request: Request, error: Exception) -> Response:
+    fault = ServerError(404, "UnknownPathError", f"there is no path {request.url.path[:100]!r}",
+                        "GET /openapi.json lists the paths")  # fmt: skip
+    return refusal(fault)
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    fault = ServerError(405, "MethodError", f"{request.url.path[:100]} has no method {request.method[:20]}",
+                        "GET /openapi.json lists the methods")  # fmt: skip
+    return refusal(fault)

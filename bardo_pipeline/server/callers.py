@@ -1,0 +1,56 @@
+"""Callers: the owner behind a token, and the golem for which a request speaks."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+
+from bardo_pipeline.errors import AccessError, TokenError
+from bardo_pipeline.storage.keys.owner_tokens import OwnerTokens
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The owner of a request (None: the whole home) and its golem, None if the request names none."""
+
+    owner: str | None
+    golem: str | None = None
+
+
+class Doorkeeper:
+    """Finds the caller of a request by its token.
+
+    Parameters
+    ----------
+    own_token : token of this process, in the file `server.json` of the home; it opens the whole home
+    """
+
+    def __init__(self, tokens: OwnerTokens, own_token: str) -> None:
+        self._tokens, self._own = tokens, own_token.encode()
+
+    def caller(self, authorization: str | None, owner: str | None, golem: str | None) -> Caller:
+        """Return the caller of a request.
+
+        Raises TokenError without a valid bearer token, AccessError for another owner than the token's.
+
+        Parameters
+        ----------
+        authorization : header of the request, "Bearer TOKEN"
+        owner : owner whose view a token of the whole home asks for
+        golem : golem for which the request speaks
+        """
+        scheme, _, token = (authorization or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise TokenError("the request has no token: send the header `Authorization: Bearer TOKEN`, with a "
+                                    "token of `bardo keys token OWNER`")  # fmt: skip
+        if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._own):
+            return Caller(owner, golem)
+        found = self._tokens.find(token)
+        if found is None:
+            raise TokenError("the token is unknown or revoked: `bardo keys token OWNER` issues one")
+        if found.owner_id is None:
+            return Caller(owner, golem)
+        if owner not in (None, found.owner_id):
+            raise AccessError(f"owner {owner!r}: the token belongs to another owner: use a token of that owner")
+        return Caller(found.owner_id, golem)

@@ -1,0 +1,85 @@
+"""BoundedConnection: a connection of uvicorn whose request heads are bounded in bytes and in seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+HEAD_BYTES_MAX = 32_768
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """A connection that is closed with 408 if a request head takes longer than `head_seconds`, and with 431 if it is
+    longer than HEAD_BYTES_MAX. uvicorn bounds neither.
+    """
+
+    head_seconds: float
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_bytes: int | None = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time of the first head."""
+        super().connection_made(transport)
+        self._start_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes, while the head is short enough."""
+        if self._head_bytes is None:
+            super().data_received(data)
+            return
+        self._head_bytes += len(data)
+        super().data_received(data[:HEAD_BYTES_MAX] if self._head_bytes > HEAD_BYTES_MAX else data)
+        if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse(431, "HeadTooLongError", f"the head is longer than {HEAD_BYTES_MAX:,} bytes")
+        elif self._head_bytes is None and len(data) > HEAD_BYTES_MAX:
+            super().data_received(data[HEAD_BYTES_MAX:])
+
+    def on_message_begin(self) -> None:
+        """Start the time of a head on a connection that stays open."""
+        super().on_message_begin()
+        if self._head_bytes is None:
+            self._start_head()
+
+    def on_headers_complete(self) -> None:
+        """End the time of the head."""
+        self._stop_head()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time of the head."""
+        self._stop_head()
+        super().connection_lost(exc)
+
+    def _start_head(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(self.head_seconds, self._refuse, 408, "SlowHeadError",
+                                                "the head did not arrive in time")  # fmt: skip
+
+    def _stop_head(self) -> None:
+        self._head_bytes = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, status: int, error: str, message: str) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        body = orjson.dumps({"error": error, "message": message, "cure": "send a complete, shorter head at once"})
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+
+
+def bounded_connection(seconds: float) -> type[BoundedConnection]:
+    """Return the class of connections with this time for the head of a request."""
+
+    class Connection(BoundedConnection):
+        head_seconds = seconds
+
+    return Connection

@@ -1,0 +1,161 @@
+"""Door: the outermost layer of the HTTP application. It lets a request in by host, token, size and speed.
+
+A request is refused before its body is read if its token is wrong, and before any route sees it if its body is too long
+or too slow. So a refused request changes nothing. Source: MEM-17; ADR 0076.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bardo_pipeline.errors import BardoError, ServerError
+from bardo_pipeline.server.callers import Doorkeeper
+from bardo_pipeline.server.refusals import document_of, status_of
+
+logger = logging.getLogger("bardo.server")
+
+COOKIE = "bardo_token"
+OPEN_PATHS = frozenset({"/healthz", "/openapi.json", "/favicon.ico"})
+"""Paths that need no token."""
+
+PAGES = frozenset({"/"})
+"""Paths that a browser reads with the cookie in place of the header. They change nothing."""
+
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_JSON = {"content-type": "application/json", "cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+class Door:
+    """The application behind checks of host, token, body size and body speed.
+
+    Parameters
+    ----------
+    body_bytes_max : path prefix -> largest body; "" for all other paths
+    chunk_seconds, body_seconds : time for a part of a body, and for all of it
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        doorkeeper: Doorkeeper,
+        *,
+        body_bytes_max: Mapping[str, int],
+        chunk_seconds: float,
+        body_seconds: float,
+    ) -> None:
+        self._app, self._doorkeeper = app, doorkeeper
+        self._bytes_max, self._chunk_seconds, self._body_seconds = dict(body_bytes_max), chunk_seconds, body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or pass it on with its caller in `scope["state"]["caller"]` and its body read."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            headers = Headers(scope=scope)
+            _check_host(headers)
+            self._admit(scope, headers)
+            body = await self._body(scope, headers, receive)
+            await self._app(scope, _replayed(body, receive), watched)
+        except BardoError as error:
+            if started:
+                raise
+            await refusal(error)(scope, receive, send)
+        except Exception as error:
+            logger.exception("%s %s failed", scope["method"], scope["path"])
+            if started:
+                raise
+            await refusal(error)(scope, receive, send)
+
+    def _admit(self, scope: Scope, headers: Headers) -> None:
+        """Set the caller of the request. Raises TokenError and AccessError."""
+        path = scope["path"]
+        if path in OPEN_PATHS or (path in PAGES and "authorization" not in headers):
+            scope.setdefault("state", {})["caller"] = None
+            return
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        owner = headers.get("bardo-owner") or query.get("owner")
+        golem = headers.get("bardo-golem")
+        caller = self._doorkeeper.caller(headers.get("authorization"), owner, golem)
+        scope.setdefault("state", {})["caller"] = caller
+
+    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
+        """Read the body. Raises ServerError 413 if it is too long, and 408 if it is too slow."""
+        limit = max((prefix for prefix in self._bytes_max if scope["path"].startswith(prefix)), key=len)
+        bytes_max = self._bytes_max[limit]
+        stated = headers.get("content-length", "")
+        if stated.isdigit() and int(stated) > bytes_max:
+            raise _too_long(bytes_max)
+        parts, size = [], 0
+        deadline = asyncio.get_running_loop().time() + self._body_seconds
+        while True:
+            left = deadline - asyncio.get_running_loop().time()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, min(left, self._chunk_seconds)))
+            except TimeoutError:
+                raise ServerError(408, "SlowBodyError", "the body did not arrive in time", "send it at once") from None
+            if message["type"] == "http.disconnect":
+                raise ServerError(400, "DisconnectError", "the body ended early", "send as many bytes as stated")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > bytes_max:
+                raise _too_long(bytes_max)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+
+def _too_long(bytes_max: int) -> ServerError:
+    return ServerError(413, "BodyTooLongError", f"the body is longer than {bytes_max:,} bytes", "send smaller bodies")
+
+
+def _check_host(headers: Headers) -> None:
+    """Raise ServerError 421 for another host than this machine: a browser may be led here by a foreign name."""
+    host = headers.get("host", "")
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    if name not in _HOSTS:
+        raise ServerError(421, "HostError", f"the host {host[:100]!r} is not this machine", "use http://127.0.0.1:PORT")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a channel that gives the body once, then waits for the end of the connection."""
+    given = False
+
+    async def channel() -> Message:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return channel
+
+
+def json_response(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a document as JSON; moments become ISO 8601 texts."""
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    return Response(orjson.dumps(document, option=options, default=str), status, {**_JSON, **(headers or {})})
+
+
+def refusal(error: BaseException) -> Response:
+    """Return an error as a response."""
+    status = status_of(error)
+    extra = {"www-authenticate": "Bearer"} if status == 401 else {"retry-after": "1"} if status in (429, 503) else {}
+    if status in (408, 413):
+        extra = {"connection": "close"}
+    return json_response(document_of(error), status, extra)

@@ -1,0 +1,100 @@
+"""The memory tools over the Model Context Protocol: stdio, and streamable HTTP at /mcp."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import mcp_types as types
+import orjson
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from bardo_pipeline.errors import BardoError
+from bardo_pipeline.server.callers import Caller
+from bardo_pipeline.server.refusals import document_of
+from bardo_pipeline.server.tool_calls import ToolRunner
+from bardo_pipeline.tools.catalogue import TOOLS
+from bardo_pipeline.tools.definition import Tool
+
+logger = logging.getLogger("bardo.server")
+
+INSTRUCTIONS = (
+    "Memory of a mortal agent. Search before a decision; store an episode after it; record an execution before it "
+    "settles and its outcome afterwards. Each result states in `freshness` the cycle and log version it is based on."
+)
+GOLEM_ARGUMENT = "golem_id"
+"""Argument that each tool has beside those of TOOLS: the golem whose memory is used."""
+
+
+def mcp_server(runner: ToolRunner, caller_of: Callable[[ServerRequestContext[Any, Any]], Caller], version: str) -> Any:
+    """Return the protocol's server of the memory tools.
+
+    Parameters
+    ----------
+    caller_of : returns the caller of a request
+    """
+
+    async def list_tools(ctx: ServerRequestContext[Any, Any], params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(tool) for tool in TOOLS.values()] if runner.gate.is_open else [])
+
+    async def call_tool(
+        ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        arguments = dict(params.arguments or {})
+        caller = caller_of(ctx)
+        golem = arguments.pop(GOLEM_ARGUMENT, None) or caller.golem
+        try:
+            if golem is not None and not isinstance(golem, str):
+                golem = str(golem)
+            document = await runner.call(Caller(caller.owner, golem), params.name, arguments)
+        except BardoError as error:
+            return _result(document_of(error), is_error=True)
+        except Exception as error:
+            logger.exception("tool %s failed", params.name)
+            return _result(document_of(error), is_error=True)
+        return _result(document)
+
+    return Server(
+        "bardo", version=version, title="Bardo memory", instructions=INSTRUCTIONS, on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )  # fmt: skip
+
+
+def _listed(tool: Tool) -> types.Tool:
+    schema = dict(tool.input_schema)
+    golem = {"type": "string", "description": "Golem whose memory is used; the one of the connection by default."}
+    schema["properties"] = {**schema.get("properties", {}), GOLEM_ARGUMENT: golem}
+    is_read = tool.capability == "read"
+    return types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=schema,
+        annotations=types.ToolAnnotations(read_only_hint=is_read, destructive_hint=False, open_world_hint=False),
+    )
+
+
+def _result(document: dict[str, Any], *, is_error: bool = False) -> types.CallToolResult:
+    text = orjson.dumps(document, default=str)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text.decode())],
+        structured_content=orjson.loads(text),
+        is_error=is_error,
+    )
+
+
+def http_manager(server: Any, body_bytes_max: int) -> StreamableHTTPSessionManager:
+    """Return the manager of the protocol over HTTP. It keeps no session: each request carries its token."""
+    return StreamableHTTPSessionManager(
+        server, json_response=True, stateless=True, max_request_body_size=body_bytes_max
+    )
+
+
+async def serve_stdio(server: Any) -> None:
+    """Serve the protocol over standard input and output until the input ends."""
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server() as (read_stream, write_stream):
+        await server.run(read_stream, write_stream, server.create_initialization_options())

@@ -1,0 +1,158 @@
+"""The OpenAPI document of the HTTP door, from the models of its routes and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from bardo_pipeline.server.parameters import NoParameters
+from bardo_pipeline.tools.catalogue import TOOLS
+
+ARROW = "application/vnd.apache.arrow.stream"
+LINES = "application/x-ndjson"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A route of the HTTP door.
+
+    Parameters
+    ----------
+    path : with names in braces
+    summary : effect of the route
+    parameters : model of its query parameters, or of its JSON body with POST
+    has_table : whether an Arrow reader gets its rows as an IPC stream
+    takes_records : whether the body is records instead of parameters
+    """
+
+    method: str
+    path: str
+    summary: str
+    parameters: type[BaseModel] = NoParameters
+    has_table: bool = False
+    takes_records: bool = False
+
+
+def openapi_document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
+    """Return the document (OpenAPI 3.1)."""
+    schemas: dict[str, Any] = {
+        "Freshness": {
+            "type": "object",
+            "description": "State on which the answer is based.",
+            "properties": {
+                "as_of": {"type": ["string", "null"], "format": "date-time",
+                          "description": "Closing time of the newest derived cycle; null before the first."},
+                "cycle": {"type": "integer", "description": "Number of that cycle."},
+                "tick": {"type": ["integer", "null"], "description": "Last derived tick; null for several golems."},
+                "log_version": {"type": "integer", "description": "Version of the log."},
+                "lag_ticks": {"type": "integer", "description": "Recorded ticks that are not derived."},
+            },
+        },
+        "Refusal": {
+            "type": "object",
+            "required": ["error", "message", "cure"],
+            "properties": {
+                "error": {"type": "string", "description": "Class of the error."},
+                "message": {"type": "string", "description": "The fact."},
+                "cure": {"type": ["string", "null"], "description": "The remedy."},
+            },
+        },
+    }  # fmt: skip
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    for tool in TOOLS.values():
+        schemas[f"{tool.name}_arguments"] = _moved(tool.input_schema, schemas)
+        schemas[f"{tool.name}_result"] = _moved(tool.output_schema, schemas)
+        result = {"allOf": [{"$ref": f"#/components/schemas/{tool.name}_result"},
+                            {"type": "object", "properties": {"freshness": _ref("Freshness")}}]}  # fmt: skip
+        paths[f"/v1/tools/{tool.name}"] = {
+            "post": {
+                "operationId": tool.name,
+                "summary": tool.summary,
+                "description": tool.description,
+                "parameters": [_golem_header()],
+                "requestBody": {"required": True, "content": {
+                    "application/json": {"schema": {"$ref": f"#/components/schemas/{tool.name}_arguments"}}}},
+                "responses": {"200": {"description": "Result of the tool.",
+                                      "content": {"application/json": {"schema": result}}}, **_refusals()},
+            }
+        }  # fmt: skip
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Bardo", "version": version, "description": "Memory of mortal agents."},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer",
+                                          "description": "Token of `bardo keys token OWNER`."}},
+        },
+    }  # fmt: skip
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    json = {"type": "object", "properties": {"freshness": _ref("Freshness")}}
+    content: dict[str, Any] = {"application/json": {"schema": json}}
+    if operation.has_table:
+        content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
+    described: dict[str, Any] = {
+        "operationId": f"{operation.method.lower()}_{operation.path.strip('/').replace('/', '_') or 'page'}".translate(
+            {ord("{"): None, ord("}"): None}
+        ),
+        "summary": operation.summary,
+        "responses": {"200": {"description": "Answer.", "content": content}, **_refusals()},
+    }
+    names = [part.strip("{}") for part in operation.path.split("/") if part.startswith("{")]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    schema = operation.parameters.model_json_schema()
+    if operation.takes_records:
+        record = {"type": "object", "description": "A record: `bardo schema` prints its schema."}
+        described["requestBody"] = {"required": True, "content": {
+            "application/json": {"schema": record}, LINES: {"schema": {"type": "string"}}}}  # fmt: skip
+    elif operation.method == "POST":
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    else:
+        required = schema.get("required", [])
+        parameters += [
+            {"name": name, "in": "query", "required": name in required, "description": field.get("description", ""),
+             "schema": {key: value for key, value in field.items() if key != "description"}}
+            for name, field in schema.get("properties", {}).items()
+        ]  # fmt: skip
+    return {**described, "parameters": parameters} if parameters else described
+
+
+def _moved(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """Move the definitions of a schema to the components and return the schema with references to them."""
+    schema = _rewritten(schema)
+    for name, definition in schema.pop("$defs", {}).items():
+        schemas.setdefault(name, definition)
+    return schema
+
+
+def _rewritten(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {
+            key: value.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _rewritten(value)
+            for key, value in part.items()
+        }
+    return [_rewritten(value) for value in part] if isinstance(part, list) else part
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _golem_header() -> dict[str, Any]:
+    return {"name": "Bardo-Golem", "in": "header", "required": True, "schema": {"type": "string"},
+            "description": "Golem whose memory is used."}  # fmt: skip
+
+
+def _refusals() -> dict[str, Any]:
+    content = {"application/json": {"schema": _ref("Refusal")}}
+    reasons = {"400": "Invalid input.", "401": "No token, or an unknown one.", "403": "Not allowed.",
+               "404": "Unknown golem or path.", "413": "The body is too long."}  # fmt: skip
+    return {status: {"description": reason, "content": content} for status, reason in reasons.items()}

@@ -1,0 +1,97 @@
+"""Parameters of the routes of the HTTP door, as pydantic models; OpenAPI is made from them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Golem = Annotated[str, Field(min_length=1, max_length=200, description="Golem id.")]
+
+
+class Parameters(BaseModel):
+    """Parameters of a route; an unknown one is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AskParameters(Parameters):
+    """A question to a golem."""
+
+    golem: Golem
+    question: str = Field(min_length=1, max_length=20_000, description="Question in plain words.")
+    k: int | None = Field(None, ge=1, le=1_000, description="Number of entries; the policy's five by default.")
+    regime: str | None = Field(None, description="Assume this market regime.")
+    at: datetime | None = Field(None, description="Event time of the question (ISO 8601); the newest by default.")
+    tick: int | None = Field(None, ge=0, description="Tick of the golem's life instead of a moment.")
+    clade: bool = Field(False, description="Include entries of the owner's other golems at a discounted score.")
+    may_skip: bool = Field(False, description="Let the golem skip retrieval, as in its own ticks.")
+
+
+class SearchParameters(Parameters):
+    """Words to search among entries and episodes."""
+
+    words: str = Field(min_length=1, max_length=20_000, description="Words to search.")
+    store: Literal["entries", "episodes", "both"] = Field("both", description="Texts to search.")
+    golem: str | None = Field(None, description="Only texts of this golem.")
+    kind: str | None = Field(None, description="Only entries of this kind.")
+    category: str | None = Field(None, description="Only entries of this category.")
+    domain: str | None = Field(None, description="Only entries of this domain.")
+    regime: str | None = Field(None, description="Only entries of this regime.")
+    status: str = Field("active", description='Only entries with this status; "any" for all.')
+    min_confidence: float = Field(0.0, ge=0, le=1, description="Only entries of at least this confidence.")
+    chain: str | None = Field(None, description="Only texts about this chain.")
+    pair: str | None = Field(None, description="Only texts about this pair.")
+    tool: str | None = Field(None, description="Only entries about this tool.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of texts; the policy's ten by default.")
+    decay: bool = Field(True, description="Rank faded texts lower.")
+
+
+class LineageParameters(Parameters):
+    """An entry whose evidence is traced."""
+
+    entry: str = Field(min_length=1, max_length=200, description="Entry id, or a unique prefix.")
+    golem: str | None = Field(None, description="Only this golem and its ancestors.")
+
+
+class EntriesParameters(Parameters):
+    """Filters on the entries of a golem."""
+
+    kind: str | None = Field(None, description="Only entries of this kind, for example insight or warning.")
+    status: str = Field("active", description='Only entries with this status; "any" for all.')
+    category: str | None = Field(None, description="Only entries of this category.")
+    min_confidence: float = Field(0.0, ge=0, le=1, description="Only entries of at least this confidence now.")
+    limit: int = Field(100, ge=1, le=100_000, description="Maximum number of entries, highest confidence first.")
+
+
+class WarningsParameters(Parameters):
+    """An action that a golem considers, and its situation."""
+
+    action: str = Field(min_length=1, max_length=200, description="Name of the considered action or tool.")
+    situation: str = Field("", max_length=20_000, description="Situation in plain words.")
+    limit: int = Field(5, ge=1, le=50, description="Maximum number of warnings.")
+
+
+class RecordsParameters(Parameters):
+    """Range of the ticks of a golem's records."""
+
+    tick_from: int = Field(1, ge=0, description="First tick.")
+    tick_to: int | None = Field(None, ge=0, description="Last tick; the newest by default.")
+    limit: int = Field(1_000, ge=1, le=100_000, description="Maximum number of records.")
+
+
+class BirthParameters(Parameters):
+    """A golem that an outside runtime runs."""
+
+    golem: Golem
+    owner: str | None = Field(None, min_length=1, max_length=200, description="Owner; that of the token by default.")
+    lineage: str | None = Field(None, max_length=200, description="Line of descent; the golem's id by default.")
+    market: str = Field("-", max_length=200, description="Market that its records observe.")
+    budget_dollars: float = Field(50.0, ge=0.01, le=1e9, description="Capital and credits at birth.")
+    lifespan_ticks: tuple[int, int] = Field((2_000, 8_000), description="Bounds of the lifespan.")
+    at: datetime | None = Field(None, description="Moment of birth, not after the first record; now by default.")
+
+
+class NoParameters(Parameters):
+    """No parameters."""

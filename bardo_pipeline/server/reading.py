@@ -1,0 +1,254 @@
+"""Reading operations of the server: each takes a context and parameters, and returns a document or a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.graveyard import golem_report
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
+from bardo_pipeline.derivation.incremental.record_queries import require_born
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
+from bardo_pipeline.derivation.memory.answer_facts import answer_facts
+from bardo_pipeline.derivation.memory.ask import ask, golem_moment, text_vectors
+from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
+from bardo_pipeline.derivation.reports.home_health import faults, health_of
+from bardo_pipeline.derivation.reports.lineage import lineage_of
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES
+from bardo_pipeline.grimoire.entry_columns import confidence_of
+from bardo_pipeline.retrieval.embedder_interface import check_question
+from bardo_pipeline.retrieval.hybrid_search import Filters
+from bardo_pipeline.retrieval.retrieve import Grimoire
+from bardo_pipeline.server.page import Overview
+from bardo_pipeline.server.parameters import (
+    AskParameters,
+    EntriesParameters,
+    LineageParameters,
+    RecordsParameters,
+    SearchParameters,
+    WarningsParameters,
+)
+from bardo_pipeline.server.warm_home import WarmHome
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A result and the golem whose state it is based on (None: all of the view).
+
+    Parameters
+    ----------
+    facts : fields of the JSON answer
+    table : rows that an Arrow reader gets instead; None if the answer has no table
+    rows_name : field of the JSON answer with the rows of the table
+    """
+
+    facts: dict[str, Any]
+    golem: str | None = None
+    table: pa.Table | None = None
+    rows_name: str = "rows"
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON answer, with the rows of the table."""
+        return self.facts if self.table is None else {**self.facts, self.rows_name: self.table.to_pylist()}
+
+
+def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, now: datetime) -> Reply:
+    """Answer a question to a golem. The newest state comes from the kept grimoire; an earlier one is read anew."""
+    if given.at is not None and given.tick is not None:
+        raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
+    if given.at is None and given.tick is None:
+        text = check_question(given.question, context.policy.retrieval.question_bytes_max)
+        count = context.policy.retrieval.results if given.k is None else given.k
+        moment, grimoire = warm.grimoire(context, given.golem, clade=given.clade, now=now)
+        moment = moment if given.regime is None else moment.in_regime(given.regime)
+        (vector,) = context.embedder.embed([text])
+        answer = grimoire.retrieve(vector, moment.situation, count, may_skip=given.may_skip)
+    else:
+        at = given.at if given.at is None or given.at.tzinfo is not None else given.at.replace(tzinfo=UTC)
+        moment = golem_moment(context, given.golem, at=at, tick=given.tick)
+        moment = moment if given.regime is None else moment.in_regime(given.regime)
+        answer = ask(context, moment, given.question, now=now, k=given.k, clade=given.clade, may_skip=given.may_skip)
+    facts = answer_facts(moment, answer, context.policy)
+    del facts["hits"]
+    return Reply({**facts, "warning": warm.warning(context)}, given.golem, answer.hits, "hits")
+
+
+def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParameters, now: datetime) -> Reply:
+    """Search entries and episodes of the view."""
+    filters = Filters(
+        kind=given.kind, category=given.category, domain=given.domain, regime=given.regime,
+        status=None if given.status == "any" else given.status, chain=given.chain, pair=given.pair, tool=given.tool,
+        confidence_min=given.min_confidence,
+    )  # fmt: skip
+    hits = search(
+        context, given.words, now=now, store=given.store, golem_id=given.golem, filters=filters, limit=given.limit,
+        decay=given.decay,
+    )  # fmt: skip
+    facts = {"newest_event_us": newest_event_time_us(context), "warning": warm.warning(context)}
+    return Reply(facts, given.golem, hits, "hits")
+
+
+def lineage_reply(context: DerivationContext, given: LineageParameters) -> Reply:
+    """Trace an entry to the ticks that it was derived from."""
+    return Reply({"holdings": [asdict(holding) for holding in lineage_of(context, given.entry, given.golem)]})
+
+
+def status_reply(context: DerivationContext, now: datetime) -> Reply:
+    """Measure the health of the view."""
+    health = health_of(context, now)
+    found = [asdict(fault) for fault in faults(health, context.policy)]
+    return Reply({"derivation_id": context.derivation_id, "health": asdict(health), "faults": found})
+
+
+GOLEM_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("generation", pa.int64(), nullable=False),
+        pa.field("predecessor_id", pa.string()),
+        pa.field("born_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("died_at", pa.timestamp("us", tz="UTC")),
+        pa.field("cause", pa.string()),
+        pa.field("tick", pa.int64(), nullable=False),
+        pa.field("lifespan_ticks", pa.int64(), nullable=False),
+        pa.field("entries_active", pa.int64(), nullable=False),
+    ]
+)
+"""One row per golem, by id. tick: newest recorded tick. entries_active: active entries of its grimoire."""
+
+
+def golems_table(context: DerivationContext) -> pa.Table:
+    """Return the golems of the view (GOLEM_SCHEMA)."""
+    births, deaths = births_of(context), deaths_of(context)
+    entries = known_entries(context).select(["golem_id", "status"])
+    counts = entries.filter(pc.equal(entries["status"], "active")).group_by("golem_id").aggregate([([], "count_all")])
+    active = dict(zip(counts["golem_id"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
+    heads = context.log.heads()
+    ticks = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
+    rows = [
+        {
+            "golem_id": golem_id,
+            "owner_id": birth.owner_id,
+            "generation": birth.generation,
+            "predecessor_id": birth.predecessor_id,
+            "born_at": born_at,
+            "died_at": deaths[golem_id][1] if golem_id in deaths else None,
+            "cause": deaths[golem_id][0].cause if golem_id in deaths else None,
+            "tick": ticks.get(golem_id, 0),
+            "lifespan_ticks": birth.lifespan_ticks,
+            "entries_active": active.get(golem_id, 0),
+        }
+        for golem_id, (birth, born_at) in sorted(births.items())
+    ]
+    return pa.Table.from_pylist(rows, schema=GOLEM_SCHEMA)
+
+
+def golems_reply(context: DerivationContext) -> Reply:
+    """List the golems of the view."""
+    return Reply({}, None, golems_table(context), "golems")
+
+
+def golem_reply(context: DerivationContext, golem_id: str) -> Reply:
+    """Describe a golem, now or at its death."""
+    report = golem_report(context, golem_id)
+    facts = asdict(report) | {name: part.model_dump() if (part := getattr(report, name)) else None
+                              for name in ("born", "died")}  # fmt: skip
+    return Reply(facts, golem_id)
+
+
+def entries_reply(context: DerivationContext, golem_id: str, given: EntriesParameters) -> Reply:
+    """List entries of a golem (ENTRY_SCHEMA and `confidence`, decayed to its newest cycle), most confident first."""
+    require_born(context, golem_id)
+    if given.kind not in (None, *ENTRY_KINDS):
+        raise QueryError(f"no kind is called {given.kind!r}: there are {', '.join(ENTRY_KINDS)}")
+    if given.status not in ("any", *STATUSES):
+        raise QueryError(f"no status is called {given.status!r}: there are {', '.join(STATUSES)} and any")
+    rows = known_entries(context, [golem_id])
+    wanted = {"kind": given.kind, "category": given.category, "status": None if given.status == "any" else given.status}
+    for name, value in wanted.items():
+        if value is not None:
+            rows = rows.filter(pc.equal(rows[name], value))
+    confidence = confidence_of(rows, newest_event_time_us(context), context.policy.decay)
+    is_kept = confidence >= ppm(given.min_confidence)
+    rows = rows.append_column("confidence", pa.array(confidence / 1e6)).filter(pa.array(is_kept))
+    rows = rows.sort_by([("confidence", "descending"), ("entry_id", "ascending")])
+    return Reply({"total": rows.num_rows}, golem_id, rows.slice(0, given.limit), "entries")
+
+
+def warnings_reply(context: DerivationContext, golem_id: str, given: WarningsParameters, now: datetime) -> Reply:
+    """List warnings, anti-knowledge and bloodstains of a golem about an action, by their score in the situation.
+
+    An entry is about an action if it names the action or the tool, in its structure or in its text.
+    """
+    moment = golem_moment(context, golem_id)
+    rows = known_entries(context, [golem_id])
+    is_warning = pc.or_(pc.equal(rows["kind"], "warning"), pc.or_(rows["is_anti_knowledge"], rows["is_bloodstain"]))
+    rows = rows.filter(pc.and_(pc.equal(rows["status"], "active"), is_warning))
+    named = [pc.fill_null(pc.equal(rows[name], given.action), False) for name in ("tool", "action_type")]
+    texts = pc.match_substring(rows["text"], given.action.replace("_", " "), ignore_case=True)
+    rows = rows.filter(pc.or_(pc.or_(*named), texts))
+    if not rows.num_rows:
+        return Reply({"golem_id": golem_id, "action": given.action, "warnings": []}, golem_id)
+    vectors, text_of = text_vectors(context, rows["text"], now)
+    grimoire = Grimoire(rows, vectors, np.asarray(text_of), context.policy, as_of=moment.as_of)
+    question = check_question(
+        f"{given.action.replace('_', ' ')} {given.situation}", context.policy.retrieval.question_bytes_max
+    )
+    (vector,) = context.embedder.embed([question])
+    hits = grimoire.retrieve(vector, moment.situation, given.limit, may_skip=False).hits
+    return Reply({"golem_id": golem_id, "action": given.action}, golem_id, hits, "warnings")
+
+
+def records_reply(context: DerivationContext, golem_id: str, given: RecordsParameters) -> Reply:
+    """Return records of a golem (RECORD_SCHEMA), by tick."""
+    require_born(context, golem_id)
+    head = context.log.head_of(golem_id).highest
+    last = min(head if given.tick_to is None else given.tick_to, given.tick_from + given.limit - 1)
+    rows = context.log.read_stretch(RECORD_SCHEMA.names, [golem_id], given.tick_from, last).sort_by("tick")
+    return Reply({"golem_id": golem_id, "head_tick": head}, golem_id, rows, "records")
+
+
+def overview(warm: WarmHome, context: DerivationContext) -> Overview:
+    """Read the figures of the page of the view."""
+    fresh = warm.freshness(context)
+    golems = golems_table(context).to_pylist()
+    entries = known_entries(context)
+    entries = entries.filter(pc.equal(entries["status"], "active"))
+    confidence = pa.array(confidence_of(entries, newest_event_time_us(context), context.policy.decay) / 1e6)
+    best = entries.append_column("confidence", confidence).sort_by(
+        [("confidence", "descending"), ("entry_id", "ascending"), ("golem_id", "ascending")]
+    )
+    texts = best.select(["golem_id", "kind", "confidence", "text"]).slice(0, 20).to_pylist()
+    return Overview(
+        title="Bardo" if context.owner is None else f"Bardo: golems of {context.owner}",
+        as_of=fresh.as_of,
+        cycle=fresh.cycle,
+        log_version=fresh.log_version,
+        lag_ticks=fresh.lag_ticks,
+        golems=golems,
+        knowledge=dict(Counter(entries["kind"].to_pylist())),
+        texts=[tuple(row.values()) for row in texts],
+        deaths=dict(Counter(golem["cause"] for golem in golems if golem["cause"] is not None)),
+        cost_micros=cost_by_day(context),
+    )
+
+
+def cost_by_day(context: DerivationContext) -> dict[date, int]:
+    """Return the recorded cost of each day (UTC) in micro-dollars."""
+    rows = context.log.read_cycles(["observed_at", "cost.total_micros"])
+    days = rows.column(0).cast(pa.timestamp("us")).cast(pa.date32())
+    totals = pa.table({"day": days, "cost": rows.column(1)}).group_by("day").aggregate([("cost", "sum")])
+    return dict(sorted(zip(totals["day"].to_pylist(), totals["cost_sum"].to_pylist(), strict=True)))

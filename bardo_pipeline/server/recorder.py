@@ -1,0 +1,117 @@
+"""Recorder: appends the records that arrive at the server, through one EventWriter per golem.
+
+A writer holds the lease of its golem. An unused writer is closed after some seconds, so that other processes can
+write the golem again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from bardo_pipeline.errors import BardoError, JournalError, RecordError
+from bardo_pipeline.events.record_json import glance
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.json_reader import sentence_of
+from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
+from bardo_pipeline.storage.journal.event_writer import Ack
+from bardo_pipeline.storage.journal.writer_session import DrainMode
+
+
+class Recorder:
+    """The writers of a server.
+
+    Parameters
+    ----------
+    writer : name of the journal
+    idle_seconds : time after which an unused writer is closed
+    drain : process or thread that commits acknowledged records to the log
+    """
+
+    def __init__(
+        self, home: Home, *, clock: Callable[[], datetime], writer: str, idle_seconds: float, drain: DrainMode
+    ) -> None:
+        self._home, self._clock, self._writer, self._drain = home, clock, writer, drain
+        self._idle_seconds = idle_seconds
+        self._open: dict[str, AsyncEventWriter] = {}
+        self._used_at: dict[str, float] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._busy: Counter[str] = Counter()
+
+    async def append(self, golem_id: str, lines: Sequence[bytes]) -> tuple[list[Ack], BardoError | None]:
+        """Append checked records of a golem in order; return the acknowledgements, and the error of the first refusal.
+
+        Acknowledged records are durable. Raises LeaseError if another process writes the golem.
+        """
+        lock = self._locks.setdefault(golem_id, asyncio.Lock())
+        async with lock:
+            writer = await self._writer_of(golem_id)
+            self._busy[golem_id] += 1
+        try:
+            acks, refusal = await writer.append_all(lines)
+        finally:
+            self._busy[golem_id] -= 1
+            self._used_at[golem_id] = asyncio.get_running_loop().time()
+        if isinstance(refusal, JournalError):
+            await self._close(golem_id)
+        return acks, refusal
+
+    async def _writer_of(self, golem_id: str) -> AsyncEventWriter:
+        if golem_id not in self._open:
+            self._open[golem_id] = await AsyncEventWriter.open(
+                self._home, golem_id, clock=self._clock, writer=self._writer, drain=self._drain
+            )
+        self._used_at[golem_id] = asyncio.get_running_loop().time()
+        return self._open[golem_id]
+
+    async def close_idle(self) -> None:
+        """Close unused writers, at intervals, until cancelled."""
+        while True:
+            await asyncio.sleep(self._idle_seconds / 2)
+            limit = asyncio.get_running_loop().time() - self._idle_seconds
+            for golem_id in [name for name, at in self._used_at.items() if at < limit and not self._busy[name]]:
+                await self._close(golem_id)
+
+    async def _close(self, golem_id: str) -> None:
+        async with self._locks.setdefault(golem_id, asyncio.Lock()):
+            writer = self._open.pop(golem_id, None)
+            self._used_at.pop(golem_id, None)
+            if writer is not None:
+                with suppress(BardoError):  # a failed drain leaves the lease; `bardo status` shows it
+                    await writer.close()
+
+    async def close(self) -> None:
+        """Close all writers."""
+        for golem_id in list(self._open):
+            await self._close(golem_id)
+
+
+def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[bytes]]:
+    """Check a body of one record, or of one record a line, and group its records by golem in their order.
+
+    Raises RecordError, which names the line, for an empty body and for the first invalid record.
+    """
+    lines = [line for line in body.split(b"\n") if line.strip()] if is_lines else [_on_one_line(body)]
+    grouped: dict[str, list[bytes]] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        try:
+            golem_id = glance(text).golem_id
+        except BardoError as error:
+            raise RecordError(f"record {number}: {error}") from None
+        except ValidationError as error:
+            raise RecordError(f"record {number}: {sentence_of(error)}: `bardo schema` prints the schema") from None
+        grouped.setdefault(golem_id, []).append(text)
+    if not grouped:
+        raise RecordError("the body has no record: send one as JSON, or one a line as application/x-ndjson")
+    return grouped
+
+
+def _on_one_line(body: bytes) -> bytes:
+    """Return a JSON text without line breaks; a line break inside a string is invalid JSON anyway."""
+    return body.replace(b"\r", b" ").replace(b"\n", b" ")

@@ -1,0 +1,73 @@
+"""Refusals: typed errors as JSON documents with a status."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from bardo_pipeline.errors import (
+    AccessError,
+    AuthorityError,
+    BackpressureError,
+    BardoError,
+    DerivationError,
+    DiskFullError,
+    InputError,
+    LeaseError,
+    MemoryGateError,
+    NoHomeError,
+    ReadOnlyError,
+    ServerError,
+    SignatureError,
+    StreamError,
+    TokenError,
+    UnknownGolemError,
+)
+
+_STATUSES: tuple[tuple[type[BardoError], int], ...] = (
+    (TokenError, 401),
+    (AccessError, 403),
+    (AuthorityError, 403),
+    (SignatureError, 403),
+    (MemoryGateError, 403),
+    (UnknownGolemError, 404),
+    (InputError, 400),
+    (StreamError, 409),
+    (LeaseError, 409),
+    (BackpressureError, 429),
+    (DiskFullError, 507),
+    (ReadOnlyError, 503),
+    (NoHomeError, 503),
+    (DerivationError, 503),
+)
+"""Kind of error and its status; the first that fits counts, and 500 for any other."""
+
+_COMMAND = re.compile(r"`[^`]*`")
+
+
+def status_of(error: BaseException) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(error, ServerError):
+        return error.status
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def document_of(error: BaseException) -> dict[str, Any]:
+    """Return an error as {error, message, cure}; cure is None if the message states none.
+
+    An error that is no BardoError is a fault of the server: its text stays in the server's log.
+    """
+    if isinstance(error, ServerError):
+        return {"error": error.error, "message": error.message, "cure": error.cure}
+    if not isinstance(error, BardoError):
+        return {"error": "InternalError", "message": "the server failed on this request",
+                "cure": "look at the output of `bardo serve`"}  # fmt: skip
+    message = str(error)
+    return {"error": type(error).__name__, "message": message, "cure": _cure(message)}
+
+
+def _cure(message: str) -> str | None:
+    """Return what a message says after its last colon outside of commands, if that begins with a verb or a command."""
+    masked = _COMMAND.sub(lambda found: "`" * len(found.group()), message)
+    cure = message[masked.rfind(": ") + 2 :]
+    return cure if ": " in masked and (cure[:1].islower() or cure[:1] == "`") else None

@@ -1,0 +1,198 @@
+"""Runs a server of a home: over HTTP on 127.0.0.1, or the Model Context Protocol over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bardo_pipeline.client.running_server import FILE, LOCK
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.server.callers import Caller, Doorkeeper
+from bardo_pipeline.server.recorder import Recorder
+from bardo_pipeline.server.tool_calls import ToolRunner
+from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.storage.home import Home, make_folder, replace_file
+from bardo_pipeline.storage.journal.writer_session import DrainMode
+from bardo_pipeline.storage.keys.owner_tokens import OwnerTokens
+from bardo_pipeline.tools.memory_gate import MemoryGate
+
+HOST = "127.0.0.1"
+_LOCK_SECONDS = 2.0  # a client that looks for the server holds the lock for a moment
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """Settings of a server.
+
+    Parameters
+    ----------
+    port : 0 for any free one
+    threads : number of threads that read
+    connections_max : connections beyond this number get 503
+    head_seconds : time for the head of a request
+    chunk_seconds, body_seconds : time for a part of a request's body, and for all of it
+    lease_idle_seconds : time after which the lease of a golem that no longer sends records is released
+    drain : what commits acknowledged records to the log
+    """
+
+    port: int = 8642
+    threads: int = 8
+    connections_max: int = 512
+    head_seconds: float = 10.0
+    chunk_seconds: float = 10.0
+    body_seconds: float = 30.0
+    lease_idle_seconds: float = 5.0
+    drain: DrainMode = "process"
+
+
+def library_version() -> str:
+    """Return the installed version of the library."""
+    try:
+        return version_of("bardo-pipeline")
+    except PackageNotFoundError:
+        return "0"
+
+
+def serve_http(
+    root: Path,
+    settings: ServeSettings,
+    *,
+    clock: Callable[[], datetime],
+    environ: Mapping[str, str],
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve a home over HTTP until SIGINT or SIGTERM.
+
+    Raises ConfigError if another server runs for the home or the port is taken.
+
+    Parameters
+    ----------
+    environ : environment variables, for the gate of the memory tools
+    on_ready : called with the address when the server listens
+    """
+    import uvicorn
+
+    from bardo_pipeline.server.application import BODY_BYTES_MAX, Application
+    from bardo_pipeline.server.connections import bounded_connection
+    from bardo_pipeline.server.mcp_server import http_manager, mcp_server
+
+    home, gate = Home.open(root), MemoryGate.of(environ)
+    with _only_server(home):
+        listener = _listener(settings.port)
+        url, token, instance = f"http://{HOST}:{listener.getsockname()[1]}", secrets.token_urlsafe(32), _id()
+        warm = WarmHome(root, threads=settings.threads)
+        recorder = Recorder(
+            home, clock=clock, writer=f"server-{os.getpid()}", idle_seconds=settings.lease_idle_seconds,
+            drain=settings.drain,
+        )  # fmt: skip
+        runner = ToolRunner(warm, clock=clock, ids=_id, gate=gate)
+        doorkeeper = Doorkeeper(OwnerTokens(home), token)
+        app = Application(warm, recorder, runner, doorkeeper, clock=clock, version=library_version(), instance=instance)
+        manager = http_manager(mcp_server(runner, _caller_of_request, library_version()), BODY_BYTES_MAX[""])
+        app.lifespans = (manager.run, lambda: _Announced(home, url, token, instance, on_ready))
+        config = uvicorn.Config(
+            app.asgi(
+                chunk_seconds=settings.chunk_seconds, body_seconds=settings.body_seconds,
+                tools_over_http=manager.asgi_app,
+            ),
+            http=bounded_connection(settings.head_seconds), ws="none", lifespan="on", log_level="warning",
+            access_log=False, limit_concurrency=settings.connections_max, timeout_keep_alive=30,
+            timeout_graceful_shutdown=10, server_header=False, date_header=False, proxy_headers=False,
+        )  # fmt: skip
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def serve_stdio(
+    root: Path, caller: Caller, *, clock: Callable[[], datetime], environ: Mapping[str, str], threads: int = 2
+) -> None:
+    """Serve the memory tools of a home over standard input and output until the input ends.
+
+    Parameters
+    ----------
+    caller : owner and golem of all calls
+    """
+    from bardo_pipeline.server.mcp_server import mcp_server
+    from bardo_pipeline.server.mcp_server import serve_stdio as serve_streams
+
+    warm = WarmHome(root, threads=threads)
+    try:
+        with warm.context(caller.owner):
+            pass  # the owner is known
+        runner = ToolRunner(warm, clock=clock, ids=_id, gate=MemoryGate.of(environ))
+        asyncio.run(serve_streams(mcp_server(runner, lambda request: caller, library_version())))
+    finally:
+        warm.close()
+
+
+def _caller_of_request(context: Any) -> Caller:
+    """Return the caller that the door found for the HTTP request of a protocol message."""
+    caller: Caller = context.request.state.caller
+    return caller
+
+
+def _id() -> str:
+    return secrets.token_hex(8)
+
+
+@contextmanager
+def _only_server(home: Home) -> Iterator[None]:
+    """Hold the lock of the home's server. Raises ConfigError if another server holds it."""
+    path = home.root / LOCK
+    make_folder(path.parent)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ConfigError(f"a server runs for the home {home.root}: its address is in {FILE}") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _listener(port: int) -> socket.socket:
+    """Bind a port of this machine. Raises ConfigError if it is taken."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"--port {port}: {error.strerror}: give another port, or 0 for any free one") from None
+    return listener
+
+
+class _Announced:
+    """Context manager of the application's life: writes the file of the running server, and removes it."""
+
+    def __init__(self, home: Home, url: str, token: str, instance: str, on_ready: Callable[[str], None]) -> None:
+        self._path, self._url, self._on_ready = home.root / FILE, url, on_ready
+        self._facts = {"url": url, "token": token, "pid": os.getpid(), "instance": instance}
+
+    async def __aenter__(self) -> None:
+        content = orjson.dumps(self._facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        await asyncio.to_thread(replace_file, self._path, content)  # a draft has mode 0600
+        self._on_ready(self._url)
+
+    async def __aexit__(self, *exc: object) -> None:
+        with suppress(FileNotFoundError):
+            self._path.unlink()

@@ -1,0 +1,60 @@
+"""Calls of memory tools in the server, equal for HTTP and for the Model Context Protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
+from bardo_pipeline.errors import ServerError
+from bardo_pipeline.server.callers import Caller
+from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.tools.call_tool import call_tool
+from bardo_pipeline.tools.memory_gate import MemoryGate
+from bardo_pipeline.tools.tool_call import Caller as GolemCaller
+
+
+class ToolRunner:
+    """Calls tools on a warm home.
+
+    Parameters
+    ----------
+    ids : source of call ids
+    gate : the settings that open the tools
+    """
+
+    def __init__(
+        self, warm: WarmHome, *, clock: Callable[[], datetime], ids: Callable[[], str], gate: MemoryGate
+    ) -> None:
+        self._warm, self._clock, self._ids, self.gate = warm, clock, ids, gate
+
+    async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a tool for the golem of the caller; return its result with `freshness`."""
+
+        def work(context: DerivationContext) -> dict[str, Any]:
+            golem = golem_of(context, caller)
+            result = call_tool(
+                context, GolemCaller(golem, caller.owner), name, arguments, clock=self._clock, ids=self._ids,
+                gate=self.gate,
+            )  # fmt: skip
+            return {**result.model_dump(mode="json"), "freshness": asdict(self._warm.freshness(context, golem))}
+
+        return await self._warm.read(caller.owner, work)
+
+
+def golem_of(context: DerivationContext, caller: Caller) -> str:
+    """Return the golem of the caller: the one it names, else the only living golem of the view.
+
+    Raises ServerError 400 if the caller names none and the view has not exactly one living golem.
+    """
+    if caller.golem is not None:
+        return caller.golem
+    dead = deaths_of(context)
+    living = sorted(name for name in births_of(context) if name not in dead)
+    if len(living) != 1:
+        raise ServerError(400, "GolemMissingError", f"the request names no golem, and {len(living)} golems live here",
+                          "name one in the header `Bardo-Golem`")  # fmt: skip
+    return living[0]

@@ -1,0 +1,117 @@
+"""The memory tools over the Model Context Protocol, driven by the protocol's own client over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.tools.catalogue import TOOLS
+from tests.conftest import copy_home
+from tests.support.served_homes import served
+from tests.support.two_owners import CORAL, PEARL, belongings
+
+STRATEGY = {
+    "strategy_name": "wide range",
+    "description": "stay wide",
+    "parameters": {"width": 3},
+    "chains": ["ethereum"],
+    "token_pairs": ["WETH/USDC"],
+}
+
+Use = Callable[[Client], Awaitable[Any]]
+
+
+async def use_over_http(url: str, token: str, use: Use, **headers: str) -> Any:
+    sent = {"authorization": f"Bearer {token}", **headers}
+    async with (
+        httpx2.AsyncClient(headers=sent, trust_env=False, timeout=60) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+    ):
+        return await use(client)
+
+
+async def use_over_stdio(home: Path, golem: str, use: Use) -> Any:
+    environment = {**os.environ, "BARDO_MEMORY_ENABLED": "true", "BARDO_OWNER": CORAL}
+    command = ["-m", "bardo_pipeline.cli.app", "serve", "--mcp-stdio", "--golem", golem, "--home", str(home)]
+    server = StdioServerParameters(command=sys.executable, args=command, env=environment)
+    async with Client(stdio_client(server)) as client:
+        return await use(client)
+
+
+async def store_and_read(client: Client) -> dict[str, Any]:
+    """List the tools, store a strategy, read it back, and call a tool with a wrong argument."""
+    listed = (await client.list_tools()).tools
+    assert [tool.name for tool in listed] == list(TOOLS)
+    for tool in listed:
+        assert "Guidance by phase" in (tool.description or "")
+        assert all("description" in field or "$ref" in field for field in tool.input_schema["properties"].values())
+    stored = await client.call_tool("memory_store_strategy", STRATEGY)
+    assert not stored.is_error, stored
+    assert stored.structured_content["counts"]["after"] == stored.structured_content["counts"]["before"] + 1
+    found = await client.call_tool("memory_retrieve_strategies", {"strategy_name": "wide"})
+    wrong = await client.call_tool("memory_store_strategy", {**STRATEGY, "colour": "red"})
+    assert wrong.is_error
+    assert wrong.structured_content["error"] == "ToolError"
+    unknown = await client.call_tool("memory_forget_everything", {})
+    assert unknown.is_error
+    assert found.structured_content["freshness"].keys() >= {"as_of", "cycle", "log_version", "lag_ticks"}
+    return found.structured_content
+
+
+@pytest.mark.row("MEM-21", "X-13")
+def test_tools_over_streamable_http_write_for_the_owner_of_the_token(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(home, CORAL).heir
+    with served(home, CORAL, PEARL) as server:
+        found = asyncio.run(use_over_http(server.url, server.tokens[CORAL], store_and_read, **{"bardo-golem": heir}))
+
+        async def store_as_foreigner(client: Client) -> Any:
+            return await client.call_tool("memory_store_strategy", {**STRATEGY, "golem_id": heir})
+
+        refused = asyncio.run(use_over_http(server.url, server.tokens[PEARL], store_as_foreigner))
+        assert refused.is_error
+        assert refused.structured_content["error"] == "UnknownGolemError"
+        closed = httpx2.post(f"{server.url}/mcp", headers={"authorization": "Bearer bardo_wrong"}, json={})
+        assert closed.status_code == 401
+    assert found["strategies"][0]["parameters"] == {"width": 3}
+    stores = DerivationContext.open(home)
+    assert stores.life("StrategyStored")["golem_id"].to_pylist() == [heir]
+    stores.log.close()
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-21", "X-13")
+def test_tools_over_stdio_write_for_the_named_golem(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(home, CORAL).heir
+    found = asyncio.run(use_over_stdio(home, heir, store_and_read))
+    assert found["strategies"][0]["version"] == 1
+
+
+@pytest.mark.row("MEM-21")
+def test_without_the_capability_no_tool_is_listed_or_called(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(home, CORAL).heir
+
+    async def listed_and_called(client: Client) -> tuple[list[Any], Any]:
+        tools = (await client.list_tools()).tools
+        return tools, await client.call_tool("memory_store_strategy", STRATEGY)
+
+    with served(home, CORAL, memory=False) as server:
+        use = use_over_http(server.url, server.tokens[CORAL], listed_and_called, **{"bardo-golem": heir})
+        tools, called = asyncio.run(use)
+    assert tools == []
+    assert called.is_error
+    assert called.structured_content["error"] == "MemoryGateError"
