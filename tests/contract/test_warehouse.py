@@ -461,10 +461,10 @@ def test_an_invalid_query_is_refused_with_its_reason(built: Built, sql: str, tex
 @pytest.mark.row("P-4")
 def test_a_query_without_a_warehouse_names_the_command_that_builds_it(tmp_path: Path) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
-    with pytest.raises(QueryError, match=r"no warehouse in .* yet: run `bardo run` or `bardo demo`"):
+    with pytest.raises(QueryError, match=r"no warehouse in .* yet: `bardo derive` builds it"):
         query(home, "from dim_golem")
     home.warehouse.write_bytes(b"not a database")
-    with pytest.raises(QueryError, match="`bardo run` builds it again"):
+    with pytest.raises(QueryError, match="`bardo derive` builds it again"):
         query(home, "from dim_golem")
 
 

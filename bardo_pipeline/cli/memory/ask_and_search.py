@@ -91,7 +91,7 @@ def _show(moment: GolemMoment, answer: Answer) -> None:
     closed = (
         f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}"
         if as_of.at
-        else "no cycle is derived yet: `bardo run` or the curator job derives them"
+        else "no cycle is derived yet: `bardo derive` derives the closed ones"
     )
     say(f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.")
 
@@ -154,7 +154,7 @@ def search_all(
         moment = datetime.fromtimestamp(at_us / 1e6, UTC)
         out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {stores.log.version}.")
     else:
-        out.print("No cycle is derived yet: `bardo run` or the curator job derives them.")
+        out.print("No cycle is derived yet: `bardo derive` derives the closed ones.")
     warn_of_drift(stores)
 
 
@@ -172,7 +172,7 @@ def similar(
     episodes = stores.projections.growing("episodes")
     if not episodes.row_count:
         raise QueryError(
-            f"there are no episodes of {stores.embedder_name} yet: `bardo run` or the curator job derives them"
+            f"there are no episodes of {stores.embedder_name} yet: `bardo derive` derives those of closed cycles"
         )
     with out.status("updating the episode index"):
         refresh_index(stores)

@@ -186,11 +186,11 @@ def attach(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     `duckdb.connect(path)` would return the process's open database of that path, even after the file was replaced.
     """
     if not home.warehouse.exists():
-        raise QueryError(f"there is no warehouse in {home.root} yet: run `bardo run` or `bardo demo`")
+        raise QueryError(f"there is no warehouse in {home.root} yet: `bardo derive` builds it")
     try:
         connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
     except duckdb.Error as error:
-        raise QueryError(f"{home.warehouse} cannot be read; `bardo run` builds it again: {error}") from error
+        raise QueryError(f"{home.warehouse} cannot be read: `bardo derive` builds it again: {error}") from error
 
 
 def answer(
