@@ -15,6 +15,8 @@ signed as (
 weighed as (
     select
         signed.*, judged.is_acted, judged.effect_micros, judged.gain_micros,
+        case when signed.sign <> 0 then judged.is_acted = (signed.sign > 0) end as is_followed,
+        signed.sign * judged.effect_micros as worth_micros,
         case when abs(judged.effect_ppm) >= effect_min_ppm and signed.sign <> 0
             then sign(judged.effect_ppm) * signed.sign end as agreement
     from signed
@@ -27,7 +29,9 @@ select
     known.status as entry_status, known.provenance, known.origin_golem_id, known.generation as entry_generation,
     score, semantic, recency, importance, affect, weighed.sign, weighed.action_type, is_acted,
     coalesce(agreement > 0, false) as is_useful, coalesce(agreement < 0, false) as is_misleading,
-    effect_micros, {{ usd('effect_micros') }} as effect_usd, gain_micros, {{ usd('gain_micros') }} as gain_usd, as_of
+    is_followed,
+    effect_micros, {{ usd('effect_micros') }} as effect_usd, gain_micros, {{ usd('gain_micros') }} as gain_usd,
+    worth_micros, {{ usd('worth_micros') }} as worth_usd, as_of
 from weighed
 cross join {{ ref('stg_as_of') }}
 left join {{ ref('stg_known') }} as known using (golem_id, entry_id)
