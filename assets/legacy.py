@@ -1,7 +1,6 @@
 """Assets of what the dead leave: testaments, candidate bundles, verdicts, bundles, phases of death, and the library."""
 
 import os
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +19,7 @@ from bardo_pipeline.derivation.death.graveyard import inheritance_previews
 from bardo_pipeline.derivation.death.owner_notices import post_notices, waiting_notices, webhook_of
 from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
-from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
+from bardo_pipeline.derivation.legacy.data_docs import judge_with_docs, newest_page
 from bardo_pipeline.derivation.legacy.death_queries import dead_golems
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.library.derive_library import LIBRARY_TABLES, derive_library
@@ -28,9 +27,6 @@ from bardo_pipeline.errors import NoticeError
 from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
-
-DOCUMENTED = "bundles.txt"
-"""File in the Data Docs folder of a run: the hashes of the bundles that the run judged."""
 
 VERDICT_SCHEMA = pa.schema(
     [
@@ -93,26 +89,20 @@ def verdicts(
     """
     stores = home.stores
     seen = Seen.before(stores, ["candidates", "grimoire"])
-    site = data_docs(stores) / context.run_id
-    fresh = publish_legacies.judge_candidates(stores, now=home.now(), data_docs_dir=site)
-    _document(site, fresh)
+    fresh, again, changed = judge_with_docs(stores, now=home.now(), run=context.run_id)
     standing = standing_verdicts(stores)
-    site = data_docs(stores) / f"{context.run_id}-again"
-    again = _judged_again(stores, standing, site)
-    _document(site, again)
     facts = _verdict_facts(standing, [*fresh.judged, *again.judged])
     docs = docs_facts(stores, fresh.data_docs or again.data_docs)
     yield materialized(
         stores, "verdicts", seen, Digest.of(standing),
         rows_written=len(fresh.judged), version=stores.log.life_version, more=facts | docs,
     )  # fmt: skip
-    changed = [v.bundle_hash for v in again.judged if v.passed != _passed(standing)[v.bundle_hash]]
     yield dg.AssetCheckResult(
         check_name=REPEAT.name,
         asset_key="verdicts",
         passed=not changed,
         severity=dg.AssetCheckSeverity.WARN,
-        metadata={"judged_again": len(again.judged), "changed": dg.MetadataValue.json(changed)},
+        metadata={"judged_again": len(again.judged), "changed": dg.MetadataValue.json(list(changed))},
     )
 
 
@@ -123,10 +113,6 @@ def standing_verdicts(stores: DerivationContext) -> pa.Table:
         for e in stores.life("BundleJudged").select(["golem_id", "judged"]).to_pylist()
     ]
     return pa.Table.from_pylist(rows, schema=VERDICT_SCHEMA).sort_by(_BY_GOLEM)
-
-
-def _passed(standing: pa.Table) -> dict[str, bool]:
-    return dict(zip(standing["bundle_hash"].to_pylist(), standing["passed"].to_pylist(), strict=True))
 
 
 def _verdict_facts(standing: pa.Table, shown: Sequence[Judged]) -> dict[str, Any]:
@@ -145,43 +131,12 @@ def _verdict_facts(standing: pa.Table, shown: Sequence[Judged]) -> dict[str, Any
     return {"passed_count": passed, "refused_count": standing.num_rows - passed, "judged": markdown_table(rows)}
 
 
-def data_docs(stores: DerivationContext) -> Path:
-    """Return the folder that holds the Data Docs of each run."""
-    return stores.home.root / "data_docs"
-
-
 def docs_facts(stores: DerivationContext, page: Path | None) -> dict[str, Any]:
     """Return links to the Data Docs of this run, or of the newest run that has some."""
-    if page is None:
-        older = sorted(data_docs(stores).glob("*/index.html"), key=lambda p: p.stat().st_mtime)
-        page = older[-1] if older else None
+    page = page or newest_page(stores.home)
     if page is None:
         return {}
     return {"data_docs": dg.MetadataValue.url(page.as_uri()), "data_docs_path": dg.MetadataValue.path(page)}
-
-
-def _document(site: Path, verdicts: Verdicts) -> None:
-    """Write the judged bundle hashes into the site, and link its static files (4 MB) to the shared copy."""
-    if verdicts.data_docs is None:
-        return
-    (site / DOCUMENTED).write_text("".join(f"{v.bundle_hash}\n" for v in verdicts.judged))
-    own, shared = site / "static", site.parent / "static"
-    if own.is_dir() and not own.is_symlink():
-        if shared.exists():
-            shutil.rmtree(own)
-        else:
-            own.rename(shared)
-        own.symlink_to(Path("..") / "static", target_is_directory=True)
-
-
-def _judged_again(stores: DerivationContext, standing: pa.Table, site: Path) -> Verdicts:
-    """Judge again the candidates that have a verdict but no Data Docs. Records nothing."""
-    documented = {h for page in data_docs(stores).glob(f"*/{DOCUMENTED}") for h in page.read_text().split()}
-    wanted = _passed(standing).keys() - documented
-    rows = [r for r in stores.projections.read("candidates").to_pylist() if r["bundle_hash"] in wanted]
-    if not rows:
-        return Verdicts((), None)
-    return judge(publish_legacies.candidates_of(stores, rows, publish_legacies.read_unchecked), stores.policy, site)
 
 
 @dg.asset(

@@ -20,6 +20,7 @@ from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse.build import build_warehouse, quoted
+from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
 
 _SOURCES = {
     "log_cycles": [CYCLES],
@@ -31,7 +32,7 @@ _SOURCES = {
 
 _MODELS = DBT_PROJECT / "models"
 
-_NAMED = re.compile(r"\{\{\s*(ref|source)\((?:'home',\s*)?'(\w+)'\)\s*\}\}")
+_NAMED = re.compile(r"\b(ref|source)\((?:'home',\s*)?'(\w+)'\)")
 
 
 def _upstream_of(sql: str) -> set[dg.AssetKey]:
@@ -67,7 +68,7 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
     Depends on bundles only for order: a failed check of published bundles blocks the marts.
     """
     stores = home.stores
-    seen = Seen.before(stores, ["cycles", "grimoire", "lessons", "consensus", "testaments", "library"])
+    seen = Seen.before(stores, DERIVED)
     report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
     more: dict[str, Any] = {
         "as_of": str(report.as_of), "dbt_tests_passed": report.tests_passed, "build_seconds": round(report.seconds, 1),

@@ -10,6 +10,12 @@ with moments as (
     union select as_of from {{ ref('fct_dying') }}
     union select as_of from {{ ref('fct_library') }}
     union select as_of from {{ ref('fct_equipped') }}
+    union select as_of from {{ ref('fct_decisions') }}
+    union select as_of from {{ ref('fct_retrievals') }}
+    union select as_of from {{ ref('fct_votes') }}
+    union select as_of from {{ ref('fct_scars') }}
+    union select as_of from {{ ref('fct_dreams') }}
+    union select as_of from {{ ref('fct_episodes') }}
 )
 select 'marts differ' as why, count(*) as times from moments having count(*) > 1
 union all

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from jinja2 import Template
 
-from bardo_pipeline.curator.curate import CYCLE_SCHEMA
+from bardo_pipeline.curator.episodes import IMPORTANCE_TIERS
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS
+from bardo_pipeline.dreams.replay_selection import BEGAN_BY
 from bardo_pipeline.errors import BardoError, ConfigError, NoHomeError
 from bardo_pipeline.events.life.events import Steered, life_event
 from bardo_pipeline.events.life.retractions import WITHDRAWALS
@@ -20,8 +21,11 @@ from bardo_pipeline.events.life.thanatopsis_events import Accepted, Cause
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
+from bardo_pipeline.heartbeat.decide import STATUS
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
-from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
+from bardo_pipeline.katabasis.action_outcomes import CONFIRMATIONS
+from bardo_pipeline.katabasis.scar_rules import SCAR_REGIMES
+from bardo_pipeline.katabasis.scar_text import MECHANISMS, UNEXPLAINED
 from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_specs import TABLES
@@ -30,7 +34,11 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN
 from bardo_pipeline.storage.warehouse.dbt_plugin import Plugin
+from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
 from tests.conftest import NOW
+
+FAILED = ("revert", "slippage", "drawdown", "lasting")
+"""Classes of the outcomes that are failures (bardo_pipeline/katabasis/action_outcomes.py)."""
 
 
 def described() -> list[dict[str, Any]]:
@@ -49,8 +57,13 @@ def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
         "metric": vocabulary.BASELINE_METRICS, "provenance": vocabulary.PROVENANCES,
         "decay_class": vocabulary.DECAY_CLASSES, "effect_unit": vocabulary.METRIC_UNIT.values(),
         "event_kind": WITHDRAWALS, "dying_phase": PHASE_WORDS.values(), "channel": CHANNELS,
-        "means": get_args(Accepted.model_fields["means"].annotation),
+        "means": get_args(Accepted.model_fields["means"].annotation), "action_status": STATUS,
+        "warning_effect": ("blocked", "heeded", "ignored", "none"), "confirmed": CONFIRMATIONS,
+        "outcome_class": FAILED, "mechanism": {*MECHANISMS} - {UNEXPLAINED}, "market_regime": SCAR_REGIMES,
+        "position_state": ("open", "closed", "impaired"), "published": ("life", "death"), "began_by": BEGAN_BY,
+        "importance_tier": IMPORTANCE_TIERS,
     }  # fmt: skip
+    single_gas_bands = ("fct_decisions", "fct_scars")
     checked = set()
     for model in described():
         for column in model["columns"]:
@@ -59,6 +72,8 @@ def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
                     values = set(test["accepted_values"]["arguments"]["values"])
                     if column["name"] == "tier":
                         assert values == set(TIERS) - ({"suppress"} if model["name"] == "fct_tier_costs" else set())
+                    elif column["name"] == "gas_band" and model["name"] in single_gas_bands:
+                        assert values == set(vocabulary.GAS_BANDS)
                     else:
                         assert values == set(words[column["name"]]), (model["name"], column["name"])
                     checked.add(column["name"])
@@ -117,13 +132,10 @@ def sources(**config: str) -> Plugin:
 
 def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
-    schemas = {
-        "log_cycles": CYCLES_SCHEMA, "log_life": LIFE_LOG_SCHEMA,
-            "derived_cycles": pa.schema([*CYCLE_SCHEMA, *HIDDEN]),
-            "derived_testaments": pa.schema([*TABLES["testaments"].schema, *HIDDEN]),
-        "derived_grimoire": TABLES["grimoire"].schema, "derived_lessons": TABLES["lessons"].schema,
-        "derived_consensus": CONSENSUS_SCHEMA, "derived_library": TABLES["library"].schema,
-    }  # fmt: skip
+    tables = {name: TABLES[name] for name in DERIVED}
+    schemas = {"log_cycles": CYCLES_SCHEMA, "log_life": LIFE_LOG_SCHEMA} | {
+        f"derived_{name}": pa.schema([*spec.schema, *(HIDDEN if spec.grows else ())]) for name, spec in tables.items()
+    }
     with duckdb.connect() as connection:
         sources(home=str(home.root), derivation="none").configure_connection(connection)
         for name, schema in schemas.items():

@@ -41,12 +41,18 @@ MARTS = (
     "dim_golem",
     "fct_consensus",
     "fct_deaths",
+    "fct_decisions",
+    "fct_dreams",
     "fct_dying",
+    "fct_episodes",
     "fct_equipped",
     "fct_knowledge",
     "fct_library",
+    "fct_retrievals",
+    "fct_scars",
     "fct_ticks",
     "fct_tier_costs",
+    "fct_votes",
     "fct_withdrawals",
 )
 UNCHANGED_NAMES = ("golem_id", "tick", "regime", "tier", "phase", "prediction_error", "primary_emotion", "cycle_seen")
@@ -439,7 +445,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
     [
         (
             "from fct_tocks",
-            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_dying, fct_equipped, fct_know",
+            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_decisions, fct_dreams, fct_dying",
         ),
         ("select tack from fct_ticks", "tack"),
         ("selekt 1", "syntax error"),
@@ -461,10 +467,10 @@ def test_an_invalid_query_is_refused_with_its_reason(built: Built, sql: str, tex
 @pytest.mark.row("P-4")
 def test_a_query_without_a_warehouse_names_the_command_that_builds_it(tmp_path: Path) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
-    with pytest.raises(QueryError, match=r"no warehouse in .* yet: run `bardo run` or `bardo demo`"):
+    with pytest.raises(QueryError, match=r"no warehouse in .* yet: `bardo derive` builds it"):
         query(home, "from dim_golem")
     home.warehouse.write_bytes(b"not a database")
-    with pytest.raises(QueryError, match="`bardo run` builds it again"):
+    with pytest.raises(QueryError, match="`bardo derive` builds it again"):
         query(home, "from dim_golem")
 
 

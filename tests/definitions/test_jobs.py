@@ -31,12 +31,18 @@ MARTS = (
     "dim_golem",
     "fct_consensus",
     "fct_deaths",
+    "fct_decisions",
+    "fct_dreams",
     "fct_dying",
+    "fct_episodes",
     "fct_equipped",
     "fct_knowledge",
     "fct_library",
+    "fct_retrievals",
+    "fct_scars",
     "fct_tier_costs",
     "fct_ticks",
+    "fct_votes",
     "fct_withdrawals",
 )
 

@@ -19,8 +19,9 @@ from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phas
 from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
+from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
-from bardo_pipeline.derivation.legacy.death_queries import standing_of
+from bardo_pipeline.derivation.legacy.death_queries import SHOW_THE_DEAD, standing_of
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
@@ -100,17 +101,19 @@ def death(
 ) -> None:
     """Show the four phases of a death: their results and their cost from the death reserve."""
     stores = open_context(home, embedder)
-    phases = phases_of(stores, [golem]).get(golem)
+    phases, waiting = phases_of(stores, [golem]).get(golem), unfinished_deaths(stores, [golem])
+    if phases is None and waiting:
+        raise QueryError(f"golem {golem} is dead, and its death is not completed: {waiting[0].why}")
     if phases is None:
-        dead = golem in stores.life("DeathDeclared")["golem_id"].to_pylist()
-        fact = "is dead, but the death job has not processed it yet" if dead else "has no death on record"
-        raise QueryError(f"golem {golem} {fact}: `bardo graveyard` lists dead golems")
+        raise QueryError(f"golem {golem} has no death on record: {SHOW_THE_DEAD}")
     rows = [
         (PHASE_WORDS[p.kind], _result(p), f"${p.payload['cost_micros'] / 1e6:.4f}",
          f"${(p.payload['reserve_micros'] - p.payload['spent_micros']) / 1e6:.4f}")
         for p in phases
     ]  # fmt: skip
     print_table(f"How {golem} died", ["phase", "what it did", "cost", "left of the reserve"], rows)
+    for death in waiting:
+        say(f"the death is not completed: {death.why}")
 
 
 def _result(phase: Phase) -> str:

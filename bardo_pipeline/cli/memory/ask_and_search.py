@@ -104,7 +104,7 @@ def similar(
     episodes = stores.projections.growing("episodes")
     if not episodes.row_count:
         raise QueryError(
-            f"there are no episodes of {stores.embedder_name} yet: `bardo run` or the curator job derives them"
+            f"there are no episodes of {stores.embedder_name} yet: `bardo derive` derives those of closed cycles"
         )
     with out.status("updating the episode index"):
         refresh_index(stores)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
+from uuid import uuid4
 
 from typer import Argument, Exit, Option
 
@@ -19,12 +21,14 @@ from bardo_pipeline.cli.options import (
 )
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.derive_home import derive_home
+from bardo_pipeline.derivation.death.owner_notices import post_notices, webhook_of
+from bardo_pipeline.derivation.death.unfinished_deaths import missing_ticks
+from bardo_pipeline.derivation.derive_home import DerivedHome, derive_home
 from bardo_pipeline.derivation.legacy.bundle_store import stale_bundles
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.strikes_and_reorgs import Recorded, depth_after, reorg, strike
 from bardo_pipeline.derivation.versions import rebuild as versions
-from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.errors import ConfigError, NoticeError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.owner_log import golems_in_view, require_visible
@@ -42,10 +46,45 @@ def derive(
     """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
     context = open_whole(home, embedder)
     with spinner("deriving") as on_step:
-        derive_home(context, clock=now, marts=marts, on_step=on_step)
+        derived = derive_home(context, clock=now, marts=marts, data_docs=f"derive-{uuid4()}", on_step=on_step)
     cycles, version = context.projections.digest("cycles").rows, context.log.version
-    out.print(f"{cycles:,} cycles derived, as of log version {version}")
+    say(f"{cycles:,} cycles derived, as of log version {version}")
+    _print_derived(derived)
+    _post_notices(context)
     context.log.close()
+
+
+_SHOWN = 10
+"""Number of completed deaths that `bardo derive` prints."""
+
+
+def _print_derived(derived: DerivedHome) -> None:
+    for notice in derived.notices[:_SHOWN]:
+        say(notice)
+    if len(derived.notices) > _SHOWN:
+        say(f"{len(derived.notices) - _SHOWN:,} more deaths are completed: `bardo graveyard` lists them")
+    for golem_id, bundle_hash in derived.refused:
+        say(f"golem {golem_id}: bundle {bundle_hash[:12]} is refused: `bardo bundle checks` lists what failed")
+    for death in derived.unfinished:
+        say(f"golem {death.golem_id} died at tick {death.tick:,}, and its death is not completed: {death.why}")
+    for bundle_hash in derived.changed_verdicts:
+        say(f"bundle {bundle_hash[:12]} has another verdict than the recorded one: its candidate was altered")
+    if derived.data_docs is not None:
+        say(f"the verdicts are explained in {derived.data_docs}")
+    if derived.warehouse is not None:
+        rows = derived.warehouse.rows
+        say(f"{len(rows)} marts with {sum(rows.values()):,} rows; {derived.warehouse.tests_passed} dbt tests passed")
+
+
+def _post_notices(context: DerivationContext) -> None:
+    """Post the waiting notices if BARDO_WEBHOOK is set. After a failure they wait for the next attempt."""
+    url = webhook_of(os.environ)
+    if url is None:
+        return
+    try:
+        say(f"{len(post_notices(context, url)):,} notices posted to {url}")
+    except NoticeError as error:
+        say(str(error))
 
 
 def rebuild(
@@ -75,13 +114,14 @@ def accept_gap(
     home: opt.Home = None,
 ) -> None:
     """Record that missing ticks are lost, so that derivation continues after them."""
-    log, moment = open_context(home).log, now()
-    missing = [g for g in log.gaps() if g.golem_id == golem and g.tick_from <= tick_from and tick_to <= g.tick_to]
-    if not missing or tick_from > tick_to:
+    context, moment = open_context(home), now()
+    missing = [(first, last) for _, first, last in missing_ticks(context, [golem])[golem]]
+    if tick_from > tick_to or not any(first <= tick_from and tick_to <= last for first, last in missing):
+        known = ", ".join(f"{first} to {last}" for first, last in missing) or "none"
         raise QueryError(
-            f"golem {golem}: ticks {tick_from} to {tick_to} are not all missing: `bardo status` lists the gaps"
+            f"golem {golem}: ticks {tick_from} to {tick_to} are not all missing; its missing ticks: {known}"
         )
-    log.record([life_event(golem, moment, Gap(tick_from=tick_from, tick_to=tick_to, why=why))], moment)
+    context.log.record([life_event(golem, moment, Gap(tick_from=tick_from, tick_to=tick_to, why=why))], moment)
     say(f"golem {golem}: ticks {tick_from} to {tick_to} are accepted as lost")
 
 
@@ -102,7 +142,9 @@ def sql(
     print_rows(None, names, rows, format)
 
 
-Derive = Annotated[bool, Option(help="Derive again now, with the warehouse; otherwise the curator job does it.")]
+Derive = Annotated[
+    bool, Option(help="Derive again now, with the warehouse; otherwise `bardo derive` or the curator job does it.")
+]
 
 
 def strike_record(

@@ -19,6 +19,7 @@ from bardo_pipeline.cli.options import format_option, inspected, named_owner, no
 from bardo_pipeline.cli.output.tables import escaped, out, print_json, print_line, print_nonempty, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.derivation.event_stream.watch import watch as watched
 from bardo_pipeline.derivation.reports.home_health import Fault, Health, Lag, faults, health_of
 from bardo_pipeline.errors import BardoError
@@ -119,6 +120,7 @@ def _print(root: Path, stores: DerivationContext, health: Health, exceeded: list
     print_table("Projections", ["table", "rows", "fingerprint"], [(n, d.rows, d.fingerprint) for n, d in digests])
     print_nonempty("No birth on record: derivation waits here", ["golem"], [(g,) for g in health.golems.unborn])
     print_nonempty("Gaps: derivation waits here", ["golem", "from", "to"], stores.log.gaps())
+    print_nonempty("Deaths that are not completed", ["golem", "tick", "what it waits for"], unfinished_deaths(stores))
     broken = [(f.measure, round(f.value, 4), round(f.limit, 4), f.says) for f in exceeded]
     print_nonempty("Exceeded thresholds", ["measure", "is", "at most", "what it means"], broken)
 
@@ -176,7 +178,7 @@ def _age(seconds: float | None) -> str:
 
 def _as_of(home: Home) -> str:
     if not home.warehouse.exists():
-        return "none yet: `bardo run` or the curator job builds it"
+        return "none yet: `bardo derive` builds it"
     try:
         _, rows = query(home, "select max(as_of) from dim_golem")
     except BardoError as error:

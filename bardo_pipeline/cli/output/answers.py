@@ -44,7 +44,7 @@ def show_answer(facts: Mapping[str, Any]) -> None:
     closed = (
         f"closed at {_moment(at):%Y-%m-%d %H:%M} with tick {as_of['tick']}"
         if at
-        else "no cycle is derived yet: `bardo run` or the curator job derives them"
+        else "no cycle is derived yet: `bardo derive` derives the closed ones"
     )
     say(
         f"As of cycle {as_of['cycle']} ({closed}; newest tick {as_of['head_tick']}), log version "
@@ -72,7 +72,7 @@ def show_hits(hits: Sequence[Mapping[str, Any]], newest_event_us: int, log_versi
         moment = datetime.fromtimestamp(newest_event_us / 1e6, UTC)
         out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {log_version}.")
     else:
-        out.print("No cycle is derived yet: `bardo run` or the curator job derives them.")
+        out.print("No cycle is derived yet: `bardo derive` derives the closed ones.")
 
 
 def show_warning(warning: str | None) -> None:

@@ -364,7 +364,7 @@ def _lag_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     for name, seconds in (waiting | {"marts": marts_seconds}).items():
         yield from _above(
             f"{name}.waiting", seconds or 0, policy.health.waiting_seconds_max,
-            f"cycles closed {seconds or 0:,.0f} s ago are not in {name}: run the curator job, or see why it failed",
+            f"cycles closed {seconds or 0:,.0f} s ago are not in {name}: run `bardo derive` or the curator job",
         )  # fmt: skip
     yield from _above(
         "verdicts.refused", health.judgements.refused_day, policy.health.refused_bundles_max,

@@ -39,7 +39,9 @@ def divergence_ppm(context: DerivationContext, golem_id: str) -> int | None:
     """
     rows = context.projections.growing("testaments").read(golems=[golem_id])
     if not rows.num_rows:
-        raise SuccessionError(f"golem {golem_id}: its testament is not derived yet: the death job does it")
+        raise SuccessionError(
+            f"golem {golem_id}: its testament is not derived yet: `bardo derive` derives it, or names what it waits for"
+        )
     divergence: int | None = rows["divergence_ppm"][-1].as_py()
     return divergence
 

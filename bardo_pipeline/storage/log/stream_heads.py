@@ -90,9 +90,7 @@ class Head:
         opened: list[Span] = []
         for first, last in runs(ticks[ticks > self.highest]):
             gap = [(self.highest + 1, first - 1)] if first > self.highest + 1 else []
-            for span in self.accepted:
-                gap = _without(gap, span)
-            opened.extend(gap)
+            opened.extend(without_spans(gap, self.accepted))
             self.highest = last
         self.missing.extend(opened)
         return opened, runs(late)
@@ -231,6 +229,13 @@ def _inside(ticks: Ticks, spans: Iterable[Span]) -> NDArray[np.bool_]:
     for first, last in spans:
         inside |= (ticks >= first) & (ticks <= last)
     return inside
+
+
+def without_spans(spans: list[Span], removed: Iterable[Span]) -> list[Span]:
+    """Return the ticks of runs that are in no removed run, as runs."""
+    for span in removed:
+        spans = _without(spans, span)
+    return spans
 
 
 def _without(spans: list[Span], removed: Span) -> list[Span]:

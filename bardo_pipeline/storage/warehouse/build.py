@@ -24,6 +24,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT, IMPORT_ROOT, checkout
 from bardo_pipeline.storage.home import Home, sync_file, sync_folder
 
+_BUILD = ("--no-use-colors", "--log-level-file", "none", "build", "--exclude-resource-type", "unit_test")
 _SHOWN, _ROWS_SHOWN = 5, 3
 _PARSED = "partial_parse.msgpack"
 
@@ -88,7 +89,7 @@ def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
         shutil.copyfile(parsed, folder / _PARSED)
     places = ["--project-dir", project, "--profiles-dir", project, "--target-path", folder, "--log-path", folder]
     ran = subprocess.run(
-        [command, "--no-use-colors", "--log-level-file", "none", "build", *map(str, places)],
+        [command, *_BUILD, *map(str, places)],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -186,11 +187,11 @@ def attach(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     `duckdb.connect(path)` would return the process's open database of that path, even after the file was replaced.
     """
     if not home.warehouse.exists():
-        raise QueryError(f"there is no warehouse in {home.root} yet: run `bardo run` or `bardo demo`")
+        raise QueryError(f"there is no warehouse in {home.root} yet: `bardo derive` builds it")
     try:
         connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
     except duckdb.Error as error:
-        raise QueryError(f"{home.warehouse} cannot be read; `bardo run` builds it again: {error}") from error
+        raise QueryError(f"{home.warehouse} cannot be read: `bardo derive` builds it again: {error}") from error
 
 
 def answer(

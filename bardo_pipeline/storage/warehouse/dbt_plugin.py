@@ -21,6 +21,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.arrow_columns import all_nullable
 from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.checksums import check_files
 from bardo_pipeline.storage.delta.durable_commits import opened, stored_files
@@ -31,12 +32,10 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN, WITHDRAWAL_SCHEMA, Projections, withdrawals
 from bardo_pipeline.storage.warehouse.build import quoted
+from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
 
 DATABASE = "home"
 """Name of the attached database, as in models/sources.yml."""
-
-DERIVED = ("cycles", "grimoire", "lessons", "consensus", "testaments", "library")
-"""Projections that the marts read, as raw.derived_<name>. `cycles` is pinned first, so the grimoire is no older."""
 
 _DECAY = (
     "regime_conditional_days",
@@ -151,5 +150,11 @@ def _policy_row(policy: Policy) -> pa.Table:
             "anti_knowledge_floor_ppm": [ppm(decay.anti_knowledge_floor)],
             "bloodstain_floor_ppm": [ppm(decay.bloodstain_floor)],
             "cycle_ticks": [policy.curator.cycle_ticks],
+            "effect_min_ppm": pa.array([policy.curator.effect_min_ppm], pa.float64()),
+            "scar_half_life_days": pa.array([policy.katabasis.scar_half_life_days], pa.float64()),
+            "anomaly_edges": pa.array([policy.curator.anomaly_edges], pa.list_(pa.float64())),
+            "anomaly_bands": [list(ANOMALY_BANDS)],
+            "gas_edges": pa.array([policy.curator.gas_edges], pa.list_(pa.float64())),
+            "gas_bands": [list(GAS_BANDS)],
         }
     )

@@ -7,8 +7,4 @@ select
     outcome.pnl_impact_micros,
     vitality.composite as vitality, credits_micros
 from {{ source('home', 'log_cycles') }} as cycles
-where not exists (
-    -- Struck and reorged records are excluded.
-    select 1 from {{ source('home', 'left_out') }} as left_out
-    where left_out.golem_id = cycles.golem_id and cycles.tick between left_out.tick_from and left_out.tick_to
-)
+where not {{ left_out('cycles', source('home', 'left_out')) }}

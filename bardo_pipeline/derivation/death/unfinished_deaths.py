@@ -1,0 +1,60 @@
+"""Recorded deaths that are not completed, each with the reason and the cure.
+
+Source: MEM ("No golem dies silent"), INH-2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.death_queries import deaths_of
+from bardo_pipeline.storage.log.stream_heads import TickRange, without_spans
+
+
+class UnfinishedDeath(NamedTuple):
+    """A recorded death without its last phase. why: the reason and the cure, in words."""
+
+    golem_id: str
+    tick: int
+    why: str
+
+
+def unfinished_deaths(context: DerivationContext, golems: Collection[str] | None = None) -> list[UnfinishedDeath]:
+    """Return the deaths that lack their last phase, of all or these golems, by golem."""
+    completed = set(context.life("LegacyLeft", golems)["golem_id"].to_pylist())
+    born = set(context.life("GolemBorn", golems)["golem_id"].to_pylist())
+    waiting = {g: died.tick for g, (died, _) in sorted(deaths_of(context, golems).items()) if g not in completed}
+    missing = missing_ticks(context, waiting)
+    return [UnfinishedDeath(g, tick, _why(g, g in born, missing[g])) for g, tick in waiting.items()]
+
+
+def missing_ticks(context: DerivationContext, golems: Collection[str]) -> dict[str, list[TickRange]]:
+    """Return golem -> its runs of missing ticks, for each of these golems.
+
+    The ticks between a golem's last record and its recorded death are missing, too.
+    """
+    missing: dict[str, list[TickRange]] = {golem_id: [] for golem_id in golems}
+    for gap in context.log.gaps():
+        if gap.golem_id in missing:
+            missing[gap.golem_id].append(gap)
+    for golem_id, (died, _) in deaths_of(context, golems).items():
+        if golem_id in missing:
+            head = context.log.head_of(golem_id)
+            spans = without_spans([(head.highest + 1, died.tick)], head.accepted) if head.highest < died.tick else []
+            missing[golem_id] += [TickRange(golem_id, *span) for span in spans]
+    return missing
+
+
+def _why(golem_id: str, is_born: bool, missing: list[TickRange]) -> str:
+    if not is_born:
+        return "its birth is not on record: send its GolemBorn event"
+    if missing:
+        _, first, last = missing[0]
+        more = f" and {len(missing) - 1} more runs" if len(missing) > 1 else ""
+        return (
+            f"ticks {first} to {last}{more} are missing: send them, or "
+            f'`bardo accept-gap {golem_id} {first} {last} --why "..."` accepts them as lost'
+        )
+    return "`bardo derive` completes it"

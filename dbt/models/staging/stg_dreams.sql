@@ -1,0 +1,2 @@
+select * replace ({{ utc('"at"') }} as "at")
+from {{ valid_rows(source('home', 'derived_dreams'), ['golem_id', 'cycle']) }}
