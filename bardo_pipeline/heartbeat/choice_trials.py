@@ -157,6 +157,7 @@ def _gains(
         fees += uniswap_v3.fees_micros(
             liquidity, tape.liquidity[part, None], tape.volume_micros[part, None], tape.market.fee_ppm, inside
         ).sum(axis=0)
-    first, second = uniswap_v3.amounts(liquidity, *roots, tape.root[start])
+    quote, base = uniswap_v3.amounts(liquidity, *roots, tape.root[start])
     root = tape.root[stop]
-    return fees + uniswap_v3.worth(liquidity, *roots, root) - (first + second / (root * root))
+    gains: Float64Array = fees + uniswap_v3.worth(liquidity, *roots, root) - (quote + base / (root * root))
+    return gains

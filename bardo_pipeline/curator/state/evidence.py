@@ -236,8 +236,8 @@ def _chosen(records: pa.Table, markets: MarketCodes, structures: Structures) -> 
     words = [text.split("|") for text in acts.dictionary.to_pylist()]
     codes = np.zeros((2, len(distinct)), np.int64)
     for i, (m, w) in enumerate(zip(*np.divmod(distinct, max(len(words), 1)), strict=True)):
-        tool, action = choice_act(words[w][0], words[w][1])
-        general = Structure("choice", *market_rows[m], tool, action)
+        chain, protocol, pair = market_rows[m]
+        general = Structure("choice", chain, protocol, pair, *choice_act(words[w][0], words[w][1]))
         codes[:, i] = structures.code(general), structures.code(general._replace(regime=words[w][2]))
     effect, decided = (
         pc.struct_field(parts, name).to_numpy(zero_copy_only=False)[at] for name in ("effect_ppm", "decision_tick")
