@@ -57,16 +57,17 @@ class Choices:
         return cls(width, width_rule, tuple(PRESENCE.index(word) for word in presence), rule)
 
     def lines(self) -> list[str]:
-        """Return the sections of PLAYBOOK.md about the choices."""
-        widths = [
-            f"- {regime}: {f'{width} ticks, by rule {rule[:12]}' if rule else 'the trait'}"
-            for regime, width, rule in zip(REGIMES, self.width, self.width_rule, strict=True)
-        ]
-        presence = [
-            f"- {regime}: {f'{_PRESENCE_WORDS[code]}, by rule {rule[:12]}' if rule else 'the trait'}"
-            for regime, code, rule in zip(REGIMES, self.presence, self.presence_rule, strict=True)
-        ]
-        return ["## rangeHalfWidth", "", *widths, "", "## presence", "", *presence]
+        """Return the sections of PLAYBOOK.md about the choices that a rule makes in some regime."""
+        words = [f"{width} ticks" for width in self.width], [_PRESENCE_WORDS[code] for code in self.presence]
+        lines: list[str] = []
+        for title, values, rules in zip(
+            ("rangeHalfWidth", "presence"), words, (self.width_rule, self.presence_rule), strict=True
+        ):
+            if any(rules):
+                stated = zip(REGIMES, values, rules, strict=True)
+                by = [f"- {r}: {f'{value}, by rule {rule[:12]}' if rule else 'the trait'}" for r, value, rule in stated]
+                lines += ["", f"## {title}", "", *by]
+        return lines
 
 
 _PRESENCE_WORDS = ("the trait", "enter", "do not enter", "leave and do not enter")

@@ -178,7 +178,7 @@ def playbook_markdown(
     """Write PLAYBOOK.md. rules, staged: (kind, text, confidence in ppm); instincts: a line per inherited default."""
     lines = [f"# PLAYBOOK of {_line(golem_id)}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
-    lines += ["", *choices.lines()]
+    lines += choices.lines()
     if instincts:
         lines += ["", "## Defaults: what its line learned for good", "", *(f"- {line}" for line in instincts)]
     lines += ["", "## Rules", ""]

@@ -123,7 +123,10 @@ def step(
 
 @dataclass
 class Waking:
-    """Surprise, threshold and tier of each golem, [golems]; sources [6, golems]."""
+    """Surprise, threshold and tier of each golem, [golems]; sources [6, golems].
+
+    settling: one more than the code of the rule that made a deliberation needless, 0 for none.
+    """
 
     steer: BoolArray
     follow_ups: Int64Array
@@ -132,6 +135,7 @@ class Waking:
     threshold: Float64Array
     tier: Int8Array
     forced: Int8Array
+    settling: Int64Array
 
 
 def _wake(
@@ -163,9 +167,14 @@ def _wake(
     if unforced_t1.any():
         judgement = gate.attention(fleet, int(tape.regime[t]), sight, unforced_t1, policy)
         tier[judgement.suppressed] = TIERS.index("suppress")
+    regime = int(tape.regime[t])
+    thinks = fleet.alive & ((tier == 1) | (tier == 2)) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
+    settled = gate.settled_out(fleet, regime, sight, thinks, policy)
+    tier[settled] = TIERS.index("suppress")
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
-    return Waking(steer, follow_ups, error, sources, threshold, tier, forced), judgement
+    settling = np.where(settled, fleet.presence_rule[regime] + 1, 0)
+    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement
 
 
 def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:

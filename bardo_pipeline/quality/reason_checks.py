@@ -35,7 +35,7 @@ _GATE = re.compile(
     r"the chain took back blocks; )?surprise (?P<surprise>[\d.]+) (?P<verb>is below|reaches|reaches (?P<times>[\d.]+) "
     r"times) the threshold (?P<threshold>[\d.]+)(?P<attention>; attention passes over it: (?P<vain>[\d.]+) of "
     r"(?P<thoughts>[\d.]+) thoughts here led to no action, draw (?P<draw>[\d.]+) is below the chance "
-    r"(?P<chance>[\d.]+))?"
+    r"(?P<chance>[\d.]+))?(?P<settled>; the playbook stays out of this regime, rule \w+)?"
 )
 _FORCES = {
     "the owner steers; ": "steer", "the terminal phase is near; ": "phase_transition",
@@ -134,6 +134,8 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     limit = threshold * float(stated["times"] or 1)
     if (error >= limit) is (stated["verb"] == "is below"):
         yield wrong(f"surprise {error} against threshold {threshold}")
+    if stated["settled"] and (tier != "suppress" or any(p["liquidity"] > 0 for p in row["observation"]["positions"])):
+        yield wrong("a playbook that stays out settles suppressed ticks without a position")
     verbs = {"T0": ("is below",), "T1": ("reaches",), "suppress": ("reaches",)}.get(tier)
     if forced is None and not (stated["verb"] in verbs if verbs else stated["times"]):
         yield wrong(f"this does not lead to {tier}")
@@ -145,7 +147,7 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _attention_problems(
     row: dict[str, Any], stated: re.Match[str], weighed: Any, wrong: Any
 ) -> Iterator[tuple[str, str]]:
-    suppressed = row["tier"] == "suppress"
+    suppressed = row["tier"] == "suppress" and not stated["settled"]
     if (stated["attention"] is not None) is not suppressed:
         yield wrong("attention's figures belong to suppressed ticks, and to these alone")
     if weighed is None:

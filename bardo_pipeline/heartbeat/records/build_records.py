@@ -63,7 +63,13 @@ def records_of(chunk: Chunk) -> pa.Table:
         "tier": arrow.text_of(TIERS, rows["tier"]),
         "forced_by": arrow.text_of(FORCES, rows["forced"]),
         "gating_reason": gating_reasons(
-            rows["error"], rows["threshold"], rows["tier"], rows["forced"], chunk.policy, judgement
+            rows["error"],
+            rows["threshold"],
+            rows["tier"],
+            rows["forced"],
+            chunk.policy,
+            judgement,
+            rows.entry_ids(rows["settling"] - 1),
         ),
         "attention": _attention(judgement),
         "credit_partitions": _partitions(rows),
