@@ -12,8 +12,9 @@ import pyarrow as pa
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import step
@@ -75,7 +76,8 @@ class World:
             mind.advance(records, np.full(records.num_rows, k + 1), dict.fromkeys(ids, k + 1))
             mind.pending.clear()
             for i, golem_id in enumerate(ids):
-                fleet.playbook_version[i], fleet.rebalance_threshold[:, i] = mind.playbooks.of(golem_id, self.policy)
+                books = mind.playbooks
+                fleet.follow(i, *books.of(golem_id, self.policy), books.choices_of(golem_id), names)
                 fleet.cycle_seen[i] = k + 1
 
     def home(self, root: Path) -> DerivationContext:

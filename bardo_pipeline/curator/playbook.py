@@ -1,4 +1,4 @@
-"""Playbook: rebalance thresholds of a golem by regime, computed from its rules. Pure.
+"""Playbook: rebalance thresholds and choices of a golem by regime, computed from its rules. Pure.
 
 The threshold of a regime is the anomaly score at which the golem re-centres its position. A warning about an anomaly
 band raises it to the band's upper edge; a heuristic lowers it to the lower edge; warnings win. A golem's own heuristic
@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
+from bardo_pipeline.curator.choice_rules import CHOICE_FIELDS, NO_CHOICES, Choices, choice_rows, choices_of
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_ids, rule_texts
 from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
@@ -30,6 +31,7 @@ PLAYBOOK_SCHEMA = pa.schema(
         *all_required(pa.int64(), "version", "cycle"),
         required("at", MOMENT),
         required("rebalance_threshold", pa.struct(all_required(pa.float64(), *REGIMES))),
+        *CHOICE_FIELDS,
         listed("cause_entries", pa.string()),
         listed("staged_entries", pa.string()),
         required("markdown", pa.string()),
@@ -42,7 +44,7 @@ cause_entries: ids of the rules in force. staged_entries: ids of heuristics with
 
 @dataclass
 class Playbooks:
-    """The playbook in force by golem: version, thresholds by regime, ids of staged entries.
+    """The playbook in force by golem: version, thresholds by regime, ids of staged entries, choices by regime.
 
     base: thresholds without rules, if they differ from the policy's. instincts: one line per regime that explains an
     inherited base.
@@ -51,6 +53,7 @@ class Playbooks:
     version: dict[str, int] = field(default_factory=dict)
     threshold: dict[str, tuple[float, ...]] = field(default_factory=dict)
     staged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    choices: dict[str, Choices] = field(default_factory=dict)
     base: dict[str, tuple[float, ...]] = field(default_factory=dict)
     instincts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -58,17 +61,22 @@ class Playbooks:
         """Return (version, thresholds by regime) in force; version 0 and the base before the first version."""
         return self.version.get(golem_id, 0), self.threshold.get(golem_id, self._base(golem_id, policy))
 
+    def choices_of(self, golem_id: str) -> Choices:
+        """Return the choices in force; none before the first version."""
+        return self.choices.get(golem_id, NO_CHOICES)
+
     def _base(self, golem_id: str, policy: Policy) -> tuple[float, ...]:
         return self.base.get(golem_id, (policy.playbook.rebalance_threshold,) * len(REGIMES))
 
     def revise(
         self, state: GrimoireState, golem: Int64Array, cycle: Int64Array, at_us: Int64Array, policy: Policy
     ) -> list[dict[str, Any]]:
-        """Return a new version, as a row, for golems without one or with changed thresholds or staged rules."""
+        """Return a new version, as a row, for golems without one or with changed thresholds, choices, staged rules."""
         rows, now = rule_rows(state, golem, at_us, policy)
         proven = is_proven(state, rows, policy)
         base = np.array([self._base(state.golems[g], policy) for g in golem.tolist()]).reshape(-1, len(REGIMES))
-        wanted = thresholds(state, golem, rows[proven], base, policy).tolist()
+        is_choice = np.isin(rows, choice_rows(state))
+        wanted = thresholds(state, golem, rows[proven & ~is_choice], base, policy).tolist()
         owner = state["golem"][rows]
         starts, stops = np.searchsorted(owner, np.stack([golem, golem + 1]))
         staged_ids: dict[int, list[str]] = {}
@@ -79,19 +87,23 @@ class Playbooks:
             golem_id, values = state.golems[code], tuple(wanted[i])
             staged = tuple(sorted(staged_ids.get(code, ())))
             version = self.version.get(golem_id, 0) + 1
-            if version > 1 and (self.threshold[golem_id], self.staged.get(golem_id, ())) == (values, staged):
-                continue
-            self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = version, values, staged
             places = np.arange(starts[i], stops[i])
             in_force, waiting = places[proven[places]], places[~proven[places]]
-            rules, staged_rules = (_rules(state, rows[chosen], now[chosen]) for chosen in (in_force, waiting))
+            about = in_force[is_choice[in_force]]
+            chosen = choices_of(state, rows[about], now[about], policy)
+            before = (self.threshold.get(golem_id), self.staged.get(golem_id, ()), self.choices_of(golem_id))
+            if version > 1 and before == (values, staged, chosen):
+                continue
+            self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = version, values, staged
+            self.choices[golem_id] = chosen
+            rules, staged_rules = (_rules(state, rows[part], now[part]) for part in (in_force, waiting))
             instincts = self.instincts.get(golem_id, ())
             versions.append(
                 {
                     "golem_id": golem_id, "version": version, "cycle": int(cycle[i]), "at": int(at_us[i]),
-                    "rebalance_threshold": dict(zip(REGIMES, values, strict=True)),
+                    "rebalance_threshold": dict(zip(REGIMES, values, strict=True)), **chosen.columns,
                     "cause_entries": sorted(entry_ids(state, rows[in_force])), "staged_entries": list(staged),
-                    "markdown": playbook_markdown(golem_id, version, values, rules, staged_rules, instincts),
+                    "markdown": playbook_markdown(golem_id, version, values, chosen, rules, staged_rules, instincts),
                 }
             )  # fmt: skip
         return versions
@@ -126,8 +138,8 @@ def threshold_rules(state: GrimoireState) -> Int64Array:
 def rule_rows(
     state: GrimoireState, golem: Int64Array, at_us: Int64Array, policy: Policy
 ) -> tuple[Int64Array, Int64Array]:
-    """Return (rows, confidence in ppm at `at_us`) of the confident threshold rules of golems (ascending)."""
-    rows = threshold_rules(state)
+    """Return (rows, confidence in ppm at `at_us`) of the confident rules of golems (ascending)."""
+    rows = np.union1d(threshold_rules(state), choice_rows(state))
     rows = rows[np.isin(state["golem"][rows], golem)]
     now = state.confidence_at(rows, at_us[np.searchsorted(golem, state["golem"][rows])], policy.decay)
     limit = np.where(
@@ -158,6 +170,7 @@ def playbook_markdown(
     golem_id: str,
     version: int,
     values: tuple[float, ...],
+    choices: Choices,
     rules: list[tuple[str, str, int]],
     staged: list[tuple[str, str, int]],
     instincts: tuple[str, ...] = (),
@@ -165,6 +178,7 @@ def playbook_markdown(
     """Write PLAYBOOK.md. rules, staged: (kind, text, confidence in ppm); instincts: a line per inherited default."""
     lines = [f"# PLAYBOOK of {_line(golem_id)}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
+    lines += choices.lines()
     if instincts:
         lines += ["", "## Defaults: what its line learned for good", "", *(f"- {line}" for line in instincts)]
     lines += ["", "## Rules", ""]
@@ -181,11 +195,3 @@ def _rule_lines(rules: list[tuple[str, str, int]]) -> list[str]:
 def _line(text: str) -> str:
     """Collapse white space, so that names in a text cannot add lines to the page."""
     return " ".join(text.split())
-
-
-def entry_ids(state: GrimoireState, rows: Int64Array) -> list[str]:
-    """Return the entry id of each row."""
-    return [
-        entry_id(state.golems[o], state.structures.key(s))
-        for o, s in zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
-    ]

@@ -5,6 +5,8 @@ Source: INH S7.3 (types), MEM and TOOLS (categories), KAT (domains), canon 16-18
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required
@@ -29,10 +31,20 @@ CAME_OVER = PROVENANCES[3:]
 DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
 """INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""
 
-SOURCES = ("pattern", "baseline", "causal", "dream")
+SOURCES = ("pattern", "baseline", "causal", "dream", "choice")
 """A pattern is a cluster of judged decisions; a baseline the level of a protocol's metric; a causal link names the
 market variable that moves another, and the lag in ticks; a dream states the value of decisions with one thing changed,
-named by its `cause`."""
+named by its `cause`; a choice states the value of a half-width beside another, of entering, or of leaving, over all
+regimes or in one."""
+
+_WIDTH_ACT = re.compile(r"range_(\d+)_over_(\d+)")
+
+
+def width_of_act(action_type: str | None) -> tuple[int, int] | None:
+    """Return (half-width, half-width it is compared with) in pool ticks; None for any other action type."""
+    stated = _WIDTH_ACT.fullmatch(action_type or "")
+    return None if stated is None else (int(stated[1]), int(stated[2]))
+
 
 CATEGORIES: dict[str, str] = {
     "slippage": "dex_lp",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
+from bardo_pipeline.grimoire.entries import width_of_act
+
 REGIME_WORDS = {
     "trending_up": "a rising trend",
     "trending_down": "a falling trend",
@@ -46,6 +48,9 @@ def size_word(effect_ppm: int) -> str:
 
 def scene_words(regime: str, pair: str, protocol: str, anomaly_band: str, gas_band: str) -> str:
     """Return the clause that describes regime, pair, protocol, range and gas."""
+    if not anomaly_band:
+        where = REGIME_WORDS.get(regime, regime) if regime else "any market"
+        return f"In {where}, with {pair} on {protocol}"
     return (
         f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
         f"{ANOMALY_WORDS.get(anomaly_band, anomaly_band)} and {GAS_WORDS.get(gas_band, gas_band)}"
@@ -76,6 +81,19 @@ def pattern_text(
     if kind == "warning":
         return f"{scene}, do not act: {verdict}."
     return f"{scene}, {verdict}."
+
+
+def choice_text(*, kind: str, action_type: str, protocol: str, pair: str, regime: str, sign: int, mean_ppm: int) -> str:
+    """Return the sentence of a choice: a half-width beside another, entering, or leaving."""
+    scene, widths = scene_words(regime, pair, protocol, "", ""), width_of_act(action_type)
+    act, rival = ACTION_WORDS.get(action_type, action_type), "staying as it is"
+    if widths is not None:
+        act, rival = f"a half-width of {widths[0]} ticks", f"one of {widths[1]}"
+    if sign == 0:
+        return f"{scene}, it is open whether {act} beats {rival}."
+    verdict = f"{act} has {size_word(mean_ppm)} {'beaten' if sign > 0 else 'lost to'} {rival}"
+    advice = {"heuristic": f"prefer {act}: ", "warning": f"avoid {act}: "}.get(kind, "")
+    return f"{scene}, {advice}{verdict}."
 
 
 CHANGE_WORDS = {

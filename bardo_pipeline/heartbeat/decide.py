@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
+from bardo_pipeline.curator.choice_rules import ENTER as ENTERS
+from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
+from bardo_pipeline.curator.choice_rules import STAY_OUT
 from bardo_pipeline.heartbeat import refusals
 from bardo_pipeline.heartbeat.defi import rebalance
 from bardo_pipeline.heartbeat.fleet import Fleet
@@ -37,13 +40,16 @@ RULES = (
     ("fees of ", " micro-dollars reach the playbook's "),
     ("no position; tick ", " is before the end of the cool-down, tick "),
     ("no position; a volatile regime is not entered",),
+    ("no position; the playbook stays out of this regime",),
+    ("the playbook leaves this regime",),
+    ("no position; the playbook enters this regime",),
 )
 """Words of each rule of the playbook, around its two numbers, or alone."""
-STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL = range(len(RULES))
+STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, OUTSIDE, GONE, CALLED = range(len(RULES))
 VOLATILE = 3
 _INTEGER_FIELDS = (
     "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
-    "moved_micros", "swap_micros", "input_tokens", "output_tokens", "cost_micros",
+    "moved_micros", "swap_micros", "input_tokens", "output_tokens", "cost_micros", "width",
 )  # fmt: skip
 
 
@@ -52,6 +58,8 @@ class Choice:
     """Choices of deliberating golems, [thinkers]; recalled entries and factors [RECALL, thinkers], -1 without entry.
 
     rule: the rule of the playbook that chose the action, with its two numbers. why: the refusal, with its two numbers.
+    width: half-width of the new range, 0 without one. width_rule, presence_rule: codes of the learned rules that chose
+    the half-width, and whether to be in the market; -1 for the trait.
     """
 
     golem: Int64Array
@@ -80,6 +88,9 @@ class Choice:
     input_tokens: Int64Array
     output_tokens: Int64Array
     cost_micros: Int64Array
+    width: Int64Array
+    width_rule: Int64Array
+    presence_rule: Int64Array
 
 
 def choose(
@@ -130,6 +141,8 @@ def _remember(
         rule_limit=np.zeros(len(golem)),
         threshold=np.zeros(len(golem)),
         blocker=np.full(len(golem), -1),
+        width_rule=np.full(len(golem), -1),
+        presence_rule=np.full(len(golem), -1),
         recalled=np.take_along_axis(entry, order, axis=0),
         likeness=take(likeness),
         recency=take(recency),
@@ -142,23 +155,35 @@ def _remember(
 
 
 def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, block: Int64Array, policy: Policy) -> None:
-    """Apply the rules: leave a losing position, enter without one, re-centre from the threshold on, else hold."""
+    """Apply the rules: leave a losing position, enter without one, re-centre from the threshold on, else hold.
+
+    The playbook may say for a regime to leave, to stay out, or to enter although it is volatile.
+    """
     golem, regime = choice.golem, int(tape.regime[t])
     held, score = sight.open[golem], sight.score[golem]
     choice.threshold = fleet.rebalance_threshold[regime, golem]
     born = fleet.tick[golem] == 1
     tick, cooldown, rules = fleet.tick[golem], fleet.cooldown[golem], policy.playbook
     cool = tick >= cooldown
-    enter = ~held & (born | (cool & (regime != VOLATILE)))
-    leave = held & (sight.drawdown[golem] >= policy.probes.nav_high)
+    learned = fleet.presence[regime, golem]
+    stays_out, called = ~held & (learned >= STAY_OUT), ~held & (learned == ENTERS) & cool
+    enter = (~held & ~stays_out & (born | (cool & (regime != VOLATILE)))) | called
+    fallen = held & (sight.drawdown[golem] >= policy.probes.nav_high)
+    gone = held & ~fallen & (learned == LEAVES)
+    leave = fallen | gone
     move = held & ~leave & (score >= choice.threshold)
     collect = held & ~leave & ~move & (fleet.fees[golem] >= rules.collect_fees_micros)
     choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
-    cases = [enter & born, enter, leave, move, collect, held, cool]
-    choice.rule = np.select(cases, [BORN, REENTER, FALLEN, MOVE, FEES, STAY, TURMOIL], COOLING).astype(np.int64)
-    choice.rule_size = np.select([leave, collect, held], [sight.drawdown[golem], fleet.fees[golem], score], tick)
+    cases = [called, enter & born, enter, fallen, gone, move, collect, held, stays_out, cool]
+    rules_of_cases = [CALLED, BORN, REENTER, FALLEN, GONE, MOVE, FEES, STAY, OUTSIDE, TURMOIL]
+    choice.rule = np.select(cases, rules_of_cases, COOLING).astype(np.int64)
+    mints, width = enter | move, fleet.half_width_in(regime)[golem]
+    choice.width, choice.width_rule = np.where(mints, width, 0), np.where(mints, fleet.range_rule[regime, golem], -1)
+    is_learned = np.isin(choice.rule, (OUTSIDE, GONE, CALLED))
+    choice.presence_rule = np.where(is_learned, fleet.presence_rule[regime, golem], -1)
+    choice.rule_size = np.select([fallen, collect, held], [sight.drawdown[golem], fleet.fees[golem], score], tick)
     limits = [np.full(len(golem), limit) for limit in (policy.probes.nav_high, rules.collect_fees_micros)]
-    choice.rule_limit = np.select([leave, collect, held], [*limits, choice.threshold], cooldown)
+    choice.rule_limit = np.select([fallen, collect, held], [*limits, choice.threshold], cooldown)
     warned = move & (block >= 0)
     choice.blocker = np.where(warned, block, -1)
     choice.status[warned], choice.why[warned] = BLOCKED, refusals.WARNING

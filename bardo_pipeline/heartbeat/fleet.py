@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
+from bardo_pipeline.curator.choice_rules import Choices
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, LoanGranted, Traits, golem_name
 from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.inheritance.learning_state import PLACES
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.mortality import random_streams as streams
@@ -27,6 +29,9 @@ CHECK_SLOTS = 5
 
 RECALL = 5
 """Entries retrieved for a deliberation (HB S3: top five)."""
+
+HORIZONS = ("30_ticks", "4_hours", "24_hours")
+"""Horizons of the trials of choices (choice_trials.py)."""
 
 CELLS = 5 * 5 * 3
 """Number of situations: regime x anomaly band x gas band."""
@@ -139,13 +144,15 @@ def _whole(values: list[int]) -> Int64Array:
 class Fleet:
     """State of golems, arrays [golems] (further axes first). Times in microseconds, money in micro-dollars.
 
-    rebalance_threshold [regimes, golems], playbook_version and cycle_seen come from the golem's last closed cycle.
+    rebalance_threshold, range_width (0: the trait), range_rule, presence, presence_rule [regimes, golems],
+    playbook_version and cycle_seen come from the golem's last closed cycle.
     """
 
     def __init__(self, golem_ids: list[str], births: list[Born], policy: Policy) -> None:
         self.golem_ids, self.births = list(golem_ids), list(births)
         self._init_life(policy)
         self._init_position()
+        self._init_choices()
         self._init_loan()
         self._init_mind(policy)
         self._init_ending()
@@ -183,6 +190,27 @@ class Fleet:
         self.high_water = self.idle.astype(np.float64)
         self.nav = self.idle.astype(np.float64)
         self.cooldown = self._ints()
+
+    def _init_choices(self) -> None:
+        """Choices of the playbook by regime, with the codes of their rules, and open windows of their trials.
+
+        range_width: 0 for the trait. presence: a code of PRESENCE. *_rule: codes in the run's EntryNames, -1 for none.
+        window_at: position of the window's first tick on the tape, -1 for none. window_range: half-width of a new
+        range; window_width: of the position held, 0 without one.
+        """
+        regimes, horizons = len(REGIMES), len(HORIZONS)
+        self.range_width, self.presence = self._ints(regimes), self._ints(regimes)
+        self.range_rule, self.presence_rule = self._ints(regimes, fill=-1), self._ints(regimes, fill=-1)
+        self.window_at, self.window_tick = self._ints(horizons, fill=-1), self._ints(horizons)
+        self.window_score, self.window_value = self._reals(horizons), self._reals(horizons)
+        self.window_liquidity, self.window_width = self._reals(horizons), self._ints(horizons)
+        self.window_range = self._ints(horizons, fill=1)
+        self.window_lower, self.window_upper = self._ints(horizons), self._ints(horizons, fill=1)
+
+    def half_width_in(self, regime: int) -> Int64Array:
+        """Return the half-width of a new range in a regime: the playbook's, else the trait's."""
+        learned = self.range_width[regime]
+        return np.where(learned > 0, learned, self.half_width)
 
     def _init_loan(self) -> None:
         """No loan. Collateral and debt are in shares of the reserves.
@@ -270,6 +298,13 @@ class Fleet:
         for quantity, variance in enumerate(forecast_variance):
             if variance is not None:
                 self.forecast_var[quantity, i] = variance
+
+    def follow(self, i: int, version: int, thresholds: Sequence[float], choices: Choices, names: EntryNames) -> None:
+        """Let golem i act by a playbook. names: the run's entry ids, which get those of the deciding rules."""
+        self.playbook_version[i], self.rebalance_threshold[:, i] = version, thresholds
+        self.range_width[:, i], self.presence[:, i] = choices.width, choices.presence
+        for column, rules in ((self.range_rule, choices.width_rule), (self.presence_rule, choices.presence_rule)):
+            column[:, i] = [-1 if rule is None else names.codes([rule])[0] for rule in rules]
 
     def grant(self, i: int, loan: LoanGranted) -> None:
         """Allow golem i to borrow on these terms."""

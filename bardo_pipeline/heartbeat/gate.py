@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
+from bardo_pipeline.curator.choice_rules import STAY_OUT
 from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
@@ -199,6 +200,19 @@ def attention(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy
     )
 
 
+def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> BoolArray:
+    """Return the golems without position or loan whose playbook stays out of this regime: nothing is to be decided.
+
+    The trials of their choices go on without deliberation, so the rule can still change. As attention, this acts after
+    the ticks of the fixed gate.
+
+    judged: golems whose unforced tick the fixed gate put at T1 or T2.
+    """
+    away = ~sight.open & (fleet.debt_shares == 0.0) & (fleet.presence[regime] >= STAY_OUT)
+    settled: BoolArray = judged & away & (fleet.tick > policy.gate.attention_after_ticks)
+    return settled
+
+
 def count_thoughts(
     fleet: Fleet, regime: int, sight: Sight, golem: Int64Array, acted: BoolArray, policy: Policy
 ) -> None:
@@ -219,11 +233,12 @@ _FORCE_WORDS = (
 
 def gating_reasons(
     error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array, policy: Policy,
-    judgement: Attention | None = None,
+    judgement: Attention | None = None, settling_rules: pa.Array | None = None,
 ) -> pa.Array:  # fmt: skip
     """Return one sentence per tick: "T1: surprise 0.4100 reaches the threshold 0.3036".
 
-    A forced tick names the force first. A suppressed tick ends with attention's figures.
+    A forced tick names the force first. A suppressed tick ends with attention's figures, or with the rule by which the
+    playbook stays out. settling_rules: ids of these rules, null elsewhere.
     """
     surprise, limit = fixed(error, 4), fixed(threshold, 4)
     tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
@@ -234,6 +249,9 @@ def gating_reasons(
     word_codes[(forced == UNFORCED) & (tier == TIERS.index("T2"))] = 2
     words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
     sentence = pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
+    if settling_rules is not None:
+        out = pc.binary_join_element_wise("; the playbook stays out of this regime, rule ", settling_rules, "")
+        sentence = pc.binary_join_element_wise(sentence, pc.coalesce(out, ""), "")
     if judgement is None:
         return sentence
     why = pc.binary_join_element_wise(
@@ -241,4 +259,4 @@ def gating_reasons(
         " thoughts here led to no action, draw ", fixed(judgement.draw, 4), " is below the chance ",
         fixed(judgement.chance, 4), "",
     )  # fmt: skip
-    return pc.binary_join_element_wise(sentence, pc.if_else(pa.array(tier == TIERS.index("suppress")), why, ""), "")
+    return pc.binary_join_element_wise(sentence, pc.if_else(pa.array(judgement.suppressed), why, ""), "")

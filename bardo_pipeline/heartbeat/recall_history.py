@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import WARNING, GrimoireState, from_table
 from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import RECALL
-from bardo_pipeline.heartbeat.recall_table import EntryNames, cells, recall_of
+from bardo_pipeline.heartbeat.recall_table import cells, recall_of
 from bardo_pipeline.policy import Policy
 
 _NEVER = 2**62

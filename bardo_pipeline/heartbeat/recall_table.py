@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState, entry_ids
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CAME_OVER, PROVENANCES
 from bardo_pipeline.grimoire.gas_bands import COVERS
 from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, nothing_foreseen
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.retrieval.scoring import importance, recency, recency_half_life, validation_ratio
@@ -33,22 +33,6 @@ def cells(
     """Return the situation of each anomaly score: regime, anomaly band and gas band in one number below CELLS."""
     band = np.searchsorted(rules.anomaly_edges, score, side="right")
     return (regime * 5 + band) * 3 + np.searchsorted(rules.gas_edges, gas_ratio, side="right")
-
-
-class EntryNames:
-    """Codes of the entry ids of a run's golems, stable from cycle to cycle."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        self._codes: dict[str, int] = {}
-
-    def codes(self, ids: list[str]) -> Int64Array:
-        """Return codes of these ids; new ids get the next codes."""
-        for entry in ids:
-            if entry not in self._codes:
-                self._codes[entry] = len(self.ids)
-                self.ids.append(entry)
-        return np.array([self._codes[e] for e in ids], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -98,6 +82,7 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     rows = np.zeros(0, np.int64)
     if state.rows:
         rows = np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0))
+        rows = rows[~state.structures.choices()[state["structure"][rows]]]  # these act through the playbook
     if not len(rows):
         return replace(nothing_known(size, names), foresight=foresight)
     golem = place[state["golem"][rows]]

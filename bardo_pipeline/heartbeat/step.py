@@ -15,6 +15,7 @@ import numpy as np
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat import gate, observe
+from bardo_pipeline.heartbeat.choice_trials import ChoiceVerdicts, judge_choices
 from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
@@ -81,6 +82,7 @@ def step(
     seen = observe.compare(fleet, tape, t, sight, policy)
     probes = _probe(fleet, tape, t, sight, seen, killed, recall, policy)
     verdicts = judge(fleet, tape, t, policy)
+    choice_verdicts = judge_choices(fleet, tape, t, sight, policy)
     interventions = interventions or Interventions.none(fleet.size)
     waking, judgement = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle)
     pad_before = fleet.pad
@@ -106,6 +108,7 @@ def step(
     observe.settle(fleet, np.array(costs), policy)
 
     _put_senses(out, at, sight, seen, probes, verdicts)
+    _put_trials(out, at, choice_verdicts)
     out.put(at, **vars(waking))
     if judgement is not None:
         out.put(at, **{f"attention_{name}": value for name, value in vars(judgement).items()})
@@ -120,7 +123,10 @@ def step(
 
 @dataclass
 class Waking:
-    """Surprise, threshold and tier of each golem, [golems]; sources [6, golems]."""
+    """Surprise, threshold and tier of each golem, [golems]; sources [6, golems].
+
+    settling: one more than the code of the rule that made a deliberation needless, 0 for none.
+    """
 
     steer: BoolArray
     follow_ups: Int64Array
@@ -129,6 +135,7 @@ class Waking:
     threshold: Float64Array
     tier: Int8Array
     forced: Int8Array
+    settling: Int64Array
 
 
 def _wake(
@@ -160,9 +167,14 @@ def _wake(
     if unforced_t1.any():
         judgement = gate.attention(fleet, int(tape.regime[t]), sight, unforced_t1, policy)
         tier[judgement.suppressed] = TIERS.index("suppress")
+    regime = int(tape.regime[t])
+    thinks = fleet.alive & ((tier == 1) | (tier == 2)) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
+    settled = gate.settled_out(fleet, regime, sight, thinks, policy)
+    tier[settled] = TIERS.index("suppress")
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
-    return Waking(steer, follow_ups, error, sources, threshold, tier, forced), judgement
+    settling = np.where(settled, fleet.presence_rule[regime] + 1, 0)
+    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement
 
 
 def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:
@@ -232,6 +244,14 @@ def _put_senses(
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
 
 
+def _put_trials(out: Buffers, at: int, verdicts: ChoiceVerdicts | None) -> None:
+    """Write the judged alternatives of closed windows."""
+    if verdicts is not None:
+        columns = {f"window_{name}": value for name, value in vars(verdicts).items() if name != "effect_ppm"}
+        horizons, judged, golems = verdicts.effect_ppm.shape
+        out.put(at, **columns, window_effect_ppm=verdicts.effect_ppm.reshape(horizons * judged, golems))
+
+
 def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: Float64Array, life: Vitality) -> None:
     """Write vitality and mood."""
     out.put(at, pad_before=pad_before, pad_after=fleet.pad, **vars(life))
@@ -255,6 +275,7 @@ def _put_choice(out: Buffers, at: int, choice: Choice | None, loans: LoanActs | 
         return
     for name, value in vars(choice).items():
         if name != "golem":
-            column = np.full((*value.shape[:-1], size), -1 if name == "recalled" else 0, value.dtype)
+            none = -1 if name in ("recalled", "width_rule", "presence_rule") else 0
+            column = np.full((*value.shape[:-1], size), none, value.dtype)
             column[..., choice.golem] = value
             out.put(at, **{f"choice_{name}": column})

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.curator.playbook import entry_ids, threshold_rules, thresholds
+from bardo_pipeline.curator.playbook import threshold_rules, thresholds
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
-from bardo_pipeline.curator.state.grimoire_state import from_table
+from bardo_pipeline.curator.state.grimoire_state import entry_ids, from_table
 from bardo_pipeline.events.life.succession_events import Default
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import attenuated, ppm

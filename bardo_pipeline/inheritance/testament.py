@@ -81,6 +81,8 @@ PLACE = """
             from patterns where active and sign > 0
         union all select 'failed', golem_id, entry_id, kind = 'warning', confidence
             from patterns where active and sign < 0
+        union all select if(sign > 0, 'worked', 'failed'), golem_id, entry_id, kind <> 'insight', confidence
+            from entries where source = 'choice' and status = 'active'
         union all select 'confused', golem_id, entry_id, true, contradictions
             from patterns where active and contradictions > 0
         union all select 'confused', golem_id, entry_id, false, count

@@ -60,6 +60,9 @@ class CuratorPolicy(Frozen):
         2_500.0, "prior spread of an effect, parts per million of the position (ours)"
     )
     effect_min_ppm: Positive = setting(50.0, "smallest mean effect worth a rule, ppm (ours)")
+    pool_witnesses: Positive = setting(
+        20.0, "witnesses that a choice's rule over all regimes counts as beside that of one regime (ours)"
+    )
     confidence_insight: Unit = setting(0.6, "distilled insights (canon 1)")
     confidence_fact: Unit = setting(0.7, "consolidated facts (canon 1)")
     upvote: Unit = setting(0.1, "confidence added by a confirmation, capped at 1.0 (TOOLS)")

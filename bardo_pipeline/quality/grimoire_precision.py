@@ -205,14 +205,15 @@ def with_verdict(verdicts: pa.Table, verdict: int) -> pa.Table:
 
 
 def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: Policy) -> Look:
-    """Grade every active entry of a grimoire at a moment.
+    """Grade every active entry of a grimoire at a moment, without rules about choices, which have no yardstick yet.
 
     Parameters
     ----------
     grimoire : ENTRY_SCHEMA at that moment
     met : golem_id, cell, windows: market windows in which decisions of the golem were judged in that cell
     """
-    living = split_by_band(grimoire.filter(pc.equal(grimoire["status"], "active")))
+    is_graded = pc.and_(pc.equal(grimoire["status"], "active"), pc.not_equal(grimoire["source"], "choice"))
+    living = split_by_band(grimoire.filter(is_graded))
     judged = _verdicts(living, at_us, ground, policy)
     golems = len({*grimoire["golem_id"].to_pylist(), *met["golem_id"].to_pylist()})
     day = (at_us - ground.start_us) / 86_400_000_000

@@ -25,6 +25,7 @@ REASON_COLUMNS = (
 FIRST_VERSION = 4
 """Schema version whose reasons state the rule that decided."""
 
+_WIDTHS_SINCE = 5
 _ROWS_AT_ONCE = 1_000
 _ROUNDED = 5.1e-5  # numbers in sentences have four decimals
 _COARSE = 5.1e-3  # or two
@@ -34,13 +35,16 @@ _GATE = re.compile(
     r"the chain took back blocks; )?surprise (?P<surprise>[\d.]+) (?P<verb>is below|reaches|reaches (?P<times>[\d.]+) "
     r"times) the threshold (?P<threshold>[\d.]+)(?P<attention>; attention passes over it: (?P<vain>[\d.]+) of "
     r"(?P<thoughts>[\d.]+) thoughts here led to no action, draw (?P<draw>[\d.]+) is below the chance "
-    r"(?P<chance>[\d.]+))?"
+    r"(?P<chance>[\d.]+))?(?P<settled>; the playbook stays out of this regime, rule \w+)?"
 )
 _FORCES = {
     "the owner steers; ": "steer", "the terminal phase is near; ": "phase_transition",
     "first tick of a life; ": "birth", "the chain took back blocks; ": "reorg", None: None,
 }  # fmt: skip
-_RULE = re.compile(r"(?P<rule>.*?)(?:; loan .*|; a loan .*)?; decision: (?P<decision>\w+)(?P<loan>; .*)?")
+_RULE = re.compile(
+    r"(?P<rule>.*?)(?:, rule (?P<presence>\w+))?(?:; half-width (?P<width>\d+) by (?P<by>trait|rule \w+))?"
+    r"(?:; loan .*|; a loan .*)?; decision: (?P<decision>\w+)(?P<loan>; .*)?"
+)
 _RULES = (
     (re.compile(r"anomaly ([\d.]+) is below the playbook's ([\d.]+)"), "hold"),
     (re.compile(r"anomaly ([\d.]+) reaches the playbook's ([\d.]+)"), "rebalance"),
@@ -50,8 +54,11 @@ _RULES = (
     (re.compile(r"fees of (\d+) micro-dollars reach the playbook's (\d+)"), "collect_fees"),
     (re.compile(r"no position; tick (\d+) is before the end of the cool-down, tick (\d+)"), "hold"),
     (re.compile(r"no position; a volatile regime is not entered"), "hold"),
+    (re.compile(r"no position; the playbook stays out of this regime"), "hold"),
+    (re.compile(r"the playbook leaves this regime"), "remove_liquidity"),
+    (re.compile(r"no position; the playbook enters this regime"), "add_liquidity"),
 )
-_STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL = range(len(_RULES))
+_STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL, _OUTSIDE, _GONE, _CALLED = range(len(_RULES))
 _REFUSALS = (
     (re.compile(r"a warning stands against acting here: .+"), "blocked"),
     (re.compile(r"simulation: slippage of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
@@ -127,6 +134,8 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     limit = threshold * float(stated["times"] or 1)
     if (error >= limit) is (stated["verb"] == "is below"):
         yield wrong(f"surprise {error} against threshold {threshold}")
+    if stated["settled"] and (tier != "suppress" or any(p["liquidity"] > 0 for p in row["observation"]["positions"])):
+        yield wrong("a playbook that stays out settles suppressed ticks without a position")
     verbs = {"T0": ("is below",), "T1": ("reaches",), "suppress": ("reaches",)}.get(tier)
     if forced is None and not (stated["verb"] in verbs if verbs else stated["times"]):
         yield wrong(f"this does not lead to {tier}")
@@ -138,7 +147,7 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _attention_problems(
     row: dict[str, Any], stated: re.Match[str], weighed: Any, wrong: Any
 ) -> Iterator[tuple[str, str]]:
-    suppressed = row["tier"] == "suppress"
+    suppressed = row["tier"] == "suppress" and not stated["settled"]
     if (stated["attention"] is not None) is not suppressed:
         yield wrong("attention's figures belong to suppressed ticks, and to these alone")
     if weighed is None:
@@ -176,7 +185,12 @@ def _rule_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if stated["decision"] != action or (not stated["loan"] and thought["decision"] != action):
         yield wrong(f"this rule leads to {action}, the decision is {thought['decision']}")
     held = any(p["liquidity"] > 0 for p in row["observation"]["positions"])
-    if held is not (code in (_STAY, _MOVE, _FALLEN, _FEES)):
+    if (stated["presence"] is not None) is not (code in (_OUTSIDE, _GONE, _CALLED)):
+        yield wrong("a learned rule about presence is stated for its own decisions, and for these alone")
+    mints = action in ("rebalance", "add_liquidity")
+    if row["schema_version"] >= _WIDTHS_SINCE and (stated["width"] is not None) is not mints:
+        yield wrong("a half-width is stated for a new range, and for this alone")
+    if held is not (code in (_STAY, _MOVE, _FALLEN, _FEES, _GONE)):
         yield wrong("a position is open" if held else "no position is open")
     if code == _BORN and row["tick"] != 1:
         yield wrong(f"the tick is {row['tick']}")

@@ -22,8 +22,9 @@ from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import Interventions, step
@@ -131,7 +132,8 @@ class Cohort:
         """Load the playbooks of the last closed cycle into the fleet."""
         fleet = self.fleet
         for i, golem_id in enumerate(fleet.golem_ids):
-            fleet.playbook_version[i], fleet.rebalance_threshold[:, i] = self.mind.playbooks.of(golem_id, self._policy)
+            books = self.mind.playbooks
+            fleet.follow(i, *books.of(golem_id, self._policy), books.choices_of(golem_id), self.names)
             fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
 
     def moment(self, t: int) -> datetime:

@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import flatten_lists, is_verified
 from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.recall_table import nothing_known
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.market.market import Market

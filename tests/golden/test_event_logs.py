@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.curator.state.evidence import gather_evidence
+from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.errors import ForkError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_columns import upcast
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
@@ -95,6 +98,21 @@ def test_a_tick_that_attention_passed_over_before_version_4_keeps_its_tier_and_r
     ]
     assert {r[name] for r in over for name in ("attention", "credit_partitions")} == {None}
     assert contradictions(pa.Table.from_pylist(over, RECORD_SCHEMA)) == []
+
+
+@pytest.mark.row("HB-24", "EV-2")
+def test_records_before_version_5_have_no_trials_and_keep_their_judged_decisions(tmp_path: Path) -> None:
+    shutil.copytree(LOGS / "v4", tmp_path / "home")
+    with EventLog(Home.open(tmp_path / "home")) as log:
+        table = upcast(log.read_cycles(RECORD_SCHEMA.names), RECORD_SCHEMA)
+    fleet = [r for r in table.to_pylist() if r["golem_id"].startswith("g-")]
+    assert {(r["schema_version"], r["trials"]) for r in fleet} == {(4, None)}
+    assert sorted(len(r["resolutions"]) for r in fleet) == [0, 0, 0, 1]
+    assert contradictions(pa.Table.from_pylist(fleet, RECORD_SCHEMA)) == []
+    golem, cycle = np.zeros((2, len(table)), np.int64)
+    structures = Structures()
+    gather_evidence(table, golem=golem, cycle=cycle, structures=structures, policy=Policy().curator)
+    assert {row.source for row in structures.rows} == {"pattern", "baseline"}
 
 
 def test_rows_of_an_unknown_version_are_refused() -> None:

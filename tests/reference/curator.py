@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+from bardo_pipeline.curator.choice_rules import NO_CHOICES
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.override_events import Order
@@ -696,7 +697,7 @@ def revise(mind: Mind, cycle: int, at_us: int, policy: Policy) -> None:
     mind.playbooks.append(
         {
             "golem_id": mind.golem_id, "version": mind.version, "cycle": cycle,
-            "at": EPOCH + timedelta(microseconds=at_us), "rebalance_threshold": wanted,
+            "at": EPOCH + timedelta(microseconds=at_us), "rebalance_threshold": wanted, **NO_CHOICES.columns,
             "cause_entries": sorted(_entry_id(entry) for entry, _ in moving), "staged_entries": list(staged),
             "markdown": _page(mind, values, moving, waiting),
         }

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.gate import attention
 from bardo_pipeline.heartbeat.observe import Sight, observe
-from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.recall_table import nothing_known
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import step

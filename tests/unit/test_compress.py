@@ -21,8 +21,9 @@ from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.gas_bands import split_by_band
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Founding, born
-from bardo_pipeline.heartbeat.recall_table import CELL_GAS, EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import CELL_GAS, recall_of
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, with_fade_time
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.quality.calibration import beliefs_at_closes

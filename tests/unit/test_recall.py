@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
-from bardo_pipeline.heartbeat.recall_table import EntryNames, Recall, recall_of
+from bardo_pipeline.heartbeat.recall_table import Recall, recall_of
 from bardo_pipeline.policy import Policy
 from tests.support.example_count import times
 from tests.support.handmade_grimoires import DAY, DIED, baseline, confidence_at, entry, grimoire, pattern

@@ -33,9 +33,10 @@ from bardo_pipeline.heartbeat.decide import (
     VOLATILE,
 )
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import BIRTH, PHASE_TRANSITION, REORG, STEER, UNFORCED
-from bardo_pipeline.heartbeat.recall_table import EntryNames, Recall, nothing_known, recall_of
+from bardo_pipeline.heartbeat.recall_table import Recall, nothing_known, recall_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.refusals import LIQUIDATION, POOL_SHARE
 from bardo_pipeline.heartbeat.step import Interventions, step

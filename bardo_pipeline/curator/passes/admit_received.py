@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.passes.distil import cycle_direction, vote_both_ways
 from bardo_pipeline.curator.passes.weigh import own_effect
-from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import decision_log as decisions
 from bardo_pipeline.curator.state import grimoire_state as grimoire
 from bardo_pipeline.curator.state.decision_log import CycleBatch
-from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_columns, is_quarantined, rows_of
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_columns, entry_ids, is_quarantined, rows_of
 from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm

@@ -20,10 +20,17 @@ import numpy as np
 from bardo_pipeline.arrays import BoolArray, Int64Array, ObjectArray
 from bardo_pipeline.curator.passes.distil import vote_both_ways
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence, own_effect
-from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import decision_log as decisions
 from bardo_pipeline.curator.state.decision_log import CycleBatch
-from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import (
+    ACTIVE,
+    HEURISTIC,
+    INSIGHT,
+    RETRACTED,
+    WARNING,
+    GrimoireState,
+    entry_ids,
+)
 from bardo_pipeline.curator.state.proposal_agenda import CitedProposal
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.level_readings import LEVEL_MAX
-from bardo_pipeline.curator.state.structures import Structure, Structures
+from bardo_pipeline.curator.state.structures import Structure, Structures, choice_act
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import DAY_US
@@ -26,7 +26,7 @@ from bardo_pipeline.policy import CuratorPolicy
 
 EVIDENCE_COLUMNS = (
     "golem_id", "tick", "observed_at", "observation", "tier", "anomalies", "prediction_error_sources", "actions",
-    "outcome", "pad_after", "resolutions", "dream_tag",
+    "outcome", "pad_after", "resolutions", "trials", "dream_tag",
 )  # fmt: skip
 """Columns of a record that derivation reads."""
 
@@ -108,12 +108,17 @@ def gather_evidence(
     golem, cycle: codes by row. New structures enter the registry.
     """
     markets, mood = market_codes(records), _mood(records)
-    parts = [_judged(records, markets, structures, policy), _levels(records, markets, structures)]
+    parts = [
+        _judged(records, markets, structures, policy),
+        _chosen(records, markets, structures),
+        _levels(records, markets, structures),
+    ]
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
-    value[: len(parts[0][0])] = capped(parts[0][2])
+    judged = len(parts[0][0]) + len(parts[1][0])
+    value[:judged] = capped(value[:judged])
     window = (second - 1) // policy.witness_ticks
     day = records.column("observed_at").cast(pa.int64()).to_numpy()[row] // DAY_US
-    window[len(parts[0][0]) :] = day[len(parts[0][0]) :]
+    window[judged:] = day[judged:]
     order = np.lexsort((cause, window, structure, cycle[row], golem[row]))
     row, structure, value, window = row[order], structure[order], value[order], window[order]
     key = np.stack([golem[row], cycle[row], structure, window])
@@ -210,6 +215,45 @@ def _judged(records: pa.Table, markets: MarketCodes, structures: Structures, pol
         pc.struct_field(parts, name).to_numpy(zero_copy_only=False) for name in ("effect_ppm", "decision_tick")
     )
     return row, codes[inverse], effect.astype(np.int64), decided.astype(np.int64), tick[row].astype(np.int64)
+
+
+EVIDENCE_HORIZON = {"width": "30_ticks", "presence": "4_hours"}
+"""Horizon of each choice's evidence. Longer windows contain the shorter ones, so one horizon of a choice counts.
+
+A width costs nothing, so its short windows suffice and are many. The cost of entering or leaving needs hours to pay.
+"""
+
+
+def _chosen(records: pa.Table, markets: MarketCodes, structures: Structures) -> Findings:
+    """Return trials of choices, each with two structures: the choice in all regimes, and in the window's regime."""
+    tick, (market, market_rows) = records.column("tick").to_numpy(), markets
+    row, parts = flatten_lists(contiguous(records.column("trials")))
+    choice, horizon, alternative, beside, regime = (
+        pc.struct_field(parts, name) for name in ("choice", "horizon", "alternative", "beside", "regime")
+    )
+    counts = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
+    counts &= pc.is_in(
+        pc.binary_join_element_wise(choice, horizon, "|"),
+        value_set=pa.array([f"{c}|{h}" for c, h in EVIDENCE_HORIZON.items()]),
+    ).to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(counts)
+    acts = pc.binary_join_element_wise(alternative, beside, regime, "|").take(pa.array(at)).dictionary_encode()
+    place = market[row[at]].astype(np.int64) * max(len(acts.dictionary), 1) + acts.indices.to_numpy().astype(np.int64)
+    distinct, inverse = np.unique(place, return_inverse=True)
+    words = [text.split("|") for text in acts.dictionary.to_pylist()]
+    codes = np.zeros((2, len(distinct)), np.int64)
+    for i, (m, w) in enumerate(zip(*np.divmod(distinct, max(len(words), 1)), strict=True)):
+        chain, protocol, pair = market_rows[m]
+        general = Structure("choice", chain, protocol, pair, *choice_act(words[w][0], words[w][1]))
+        codes[:, i] = structures.code(general), structures.code(general._replace(regime=words[w][2]))
+    effect, decided = (
+        pc.struct_field(parts, name).to_numpy(zero_copy_only=False)[at] for name in ("effect_ppm", "decision_tick")
+    )
+    twice = np.concatenate([row[at]] * 2)
+    return (
+        twice, codes[:, inverse].reshape(-1), np.concatenate([effect.astype(np.int64)] * 2),
+        np.concatenate([decided.astype(np.int64)] * 2), tick[twice].astype(np.int64),
+    )  # fmt: skip
 
 
 def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> Findings:

@@ -30,7 +30,7 @@ from bardo_pipeline.grimoire.entries import (
     STATUSES,
 )
 from bardo_pipeline.grimoire.entry_columns import moments, sorted_by
-from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
+from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, choice_text, pattern_text
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
 INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3
@@ -163,6 +163,14 @@ def _lines(names: tuple[str, ...]) -> Int64Array:
     return np.array([_LINE[name] for name in names])[:, None]
 
 
+def entry_ids(state: GrimoireState, rows: Int64Array) -> list[str]:
+    """Return the entry id of each row."""
+    return [
+        entry_id(state.golems[o], state.structures.key(s))
+        for o, s in zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
+    ]
+
+
 def is_quarantined(state: GrimoireState, rows: Int64Array | None = None) -> BoolArray:
     """Return which rows (all for None) are received candidates that wait for own outcomes."""
     chosen = slice(None) if rows is None else rows
@@ -189,6 +197,10 @@ def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high:
         cause, effect, lag = structure.cause or "", structure.effect or "", structure.lag_ticks or 0
         place = f"{pair} on {protocol}"
         return causal_text(cause=cause, effect=effect, lag_ticks=lag, regime=structure.regime, place=place, sign=sign)
+    if structure.source == "choice":
+        act, regime = structure.action_type or "", structure.regime or ""
+        scene = {"protocol": protocol, "pair": pair, "action_type": act, "regime": regime}
+        return choice_text(kind=ENTRY_KINDS[kind], **scene, sign=sign, mean_ppm=mean)
     names = ("action_type", "regime", "anomaly_band", "gas_band")
     scene = {name: getattr(structure, name) or "" for name in names}
     return pattern_text(kind=ENTRY_KINDS[kind], protocol=protocol, pair=pair, **scene, sign=sign, mean_ppm=mean)

@@ -26,8 +26,25 @@ ACTION_CATEGORY = {
 }
 
 
+_PRESENCE_ACTS = {
+    "enter": ("uniswap_v3_mint", "add_liquidity"), "leave": ("uniswap_v3_burn", "remove_liquidity"),
+}  # fmt: skip
+
+
+def choice_act(alternative: str, beside: str) -> tuple[str, str]:
+    """Return tool and action type of a choice's structure: ("uniswap_v3_mint", "range_400_over_160").
+
+    alternative, beside: as a trial states them.
+    """
+    if alternative in _PRESENCE_ACTS:
+        return _PRESENCE_ACTS[alternative]
+    return "uniswap_v3_mint", f"{alternative}_over_{beside.removeprefix('range_')}"
+
+
 class Structure(NamedTuple):
     """One structure. A pattern uses tool to gas_band, a baseline metric, a causal link cause to lag_ticks.
+
+    A choice uses tool and action_type, which names its parameter, and regime, None for all regimes.
 
     A dream entry uses a pattern's fields, and cause for the simulated change. Unused fields hold None.
     """
@@ -65,6 +82,8 @@ class Structure(NamedTuple):
             return entries.EFFECT_CATEGORY.get(self.effect, "general")
         if self.metric is not None:
             return entries.METRIC_CATEGORY.get(self.metric, "general")
+        if entries.width_of_act(self.action_type) is not None:
+            return "range_selection"
         return ACTION_CATEGORY.get(self.action_type or "", "strategic_patterns")
 
     @property
@@ -153,6 +172,10 @@ class Structures:
     def effects(self) -> Int64Array:
         """Return the effect variable of a causal link without a regime, by code; -1 for any other structure."""
         return self._number("effect", _effect)
+
+    def choices(self) -> BoolArray:
+        """Return whether each structure is a choice, by code."""
+        return self._number("choice", lambda row: row.source == "choice").astype(bool)
 
     def bands(self) -> tuple[Int64Array, Int64Array, Int64Array, BoolArray]:
         """Return (regime, anomaly band, gas span, is_rebalance) by code; -1 where a field does not apply."""

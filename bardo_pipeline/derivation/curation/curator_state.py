@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality import lagged_moments
 from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Moments
+from bardo_pipeline.curator.choice_rules import CHOICE_FIELDS, Choices
 from bardo_pipeline.curator.curate import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.passes.weigh import counted_readings
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
@@ -219,6 +220,7 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
         state.playbooks.version[row["golem_id"]] = row["version"]
         state.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
         state.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
+        state.playbooks.choices[row["golem_id"]] = Choices.of_columns(row)
     births = queries.rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
     births_by_golem = {row["golem_id"]: row for row in births.to_pylist()}
     instincts = Instincts.of(context.life("DefaultsInherited"))
@@ -247,7 +249,7 @@ def _playbooks(context: DerivationContext, done: Mapping[str, int], golem_ids: l
     Playbooks of later cycles come from an interrupted commit or are derived again; they are ignored.
     """
     table = context.projections.growing("playbooks")
-    columns = ["version", "cycle", "rebalance_threshold", "staged_entries"]
+    columns = ["version", "cycle", "rebalance_threshold", "staged_entries", *(f.name for f in CHOICE_FIELDS)]
     newest = queries.rows_of_golems(table.newest("version", columns), golem_ids)
     if _is_committed(done, newest).all():
         return newest

@@ -96,17 +96,20 @@ def retraction_event_ids(rows: pa.Table, causes: Iterable[Cause], cycle_ticks: i
 
 
 def without_retracted(records: pa.Table, left_out: LeftOut) -> pa.Table:
-    """Drop retracted records, and the resolutions of retracted decisions in the other records."""
+    """Drop retracted records, and the resolutions and trials of retracted decisions in the other records."""
     if not left_out.causes:
         return records
     retracted = left_out.records(records["golem_id"], records["tick"].to_numpy())
     kept = records.filter(pa.array(~retracted)) if retracted.any() else records
-    return _without_resolutions(kept, left_out) if "resolutions" in kept.column_names else kept
+    for name in ("resolutions", "trials"):
+        if name in kept.column_names:
+            kept = _without_judgements(kept, name, left_out)
+    return kept
 
 
-def _without_resolutions(records: pa.Table, left_out: LeftOut) -> pa.Table:
-    """Drop the resolutions of decisions made in retracted ticks."""
-    column = records.schema.get_field_index("resolutions")
+def _without_judgements(records: pa.Table, name: str, left_out: LeftOut) -> pa.Table:
+    """Drop the resolutions or trials (column `name`) of decisions made in retracted ticks."""
+    column = records.schema.get_field_index(name)
     lists = contiguous(records.column(column))
     row, resolutions = flatten_lists(lists)
     decision_ticks = pc.struct_field(resolutions, "decision_tick").to_numpy(zero_copy_only=False)
@@ -116,7 +119,9 @@ def _without_resolutions(records: pa.Table, left_out: LeftOut) -> pa.Table:
         return records
     counts = np.bincount(row[~retracted], minlength=len(lists))
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-    kept = pa.ListArray.from_arrays(offsets, resolutions.filter(pa.array(~retracted)), type=lists.type)
+    judged = resolutions.filter(pa.array(~retracted))
+    mask = lists.is_null() if lists.null_count else None
+    kept = pa.ListArray.from_arrays(offsets, judged, type=lists.type, mask=mask)
     return records.set_column(column, records.schema.field(column), kept)
 
 

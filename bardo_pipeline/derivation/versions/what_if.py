@@ -27,8 +27,8 @@ from bardo_pipeline.events.record.arrow_columns import all_required, contiguous
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
+from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.recall_history import Lookups, RecallHistory, RecallResults
-from bardo_pipeline.heartbeat.recall_table import EntryNames
 from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.quality.calibration import JUDGED_SCHEMA, Calibration, calibration
 from bardo_pipeline.storage.delta.table_specs import TABLES

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -357,6 +357,36 @@ class CreditPartitions(Part):
     gas_hourly_micros: Spent
 
 
+class Trial(Part):
+    """Judgement of an earlier choice: an alternative compared with another by two shadow positions.
+
+    Both positions start at the decision and pay symmetric costs: fee and impact of a swap, and gas. The golem's own act
+    moves neither. The situation is that of the decision.
+
+    Parameters
+    ----------
+    choice : half-width of a new range, or presence in the market
+    taken : state that the golem chose: a half-width in pool ticks ("range_250"), or "out"
+    alternative : judged act: a half-width, "enter" or "leave"
+    beside : what the alternative is compared with: a half-width, or "hold" for no act
+    effect_ppm : worth of `alternative` less worth of `beside` at the horizon, in ppm of the value at the decision
+    """
+
+    decision_tick: LivedTick
+    choice: Literal["width", "presence"]
+    taken: Name
+    alternative: Name
+    beside: Name
+    horizon: Literal["30_ticks", "4_hours", "24_hours"]
+    regime: Regime
+    anomaly_score: Unit
+    gas_ratio: Amount
+    value_micros: Spent
+    effect_ppm: Ppm
+    verified: bool
+    ground_truth_source: Name
+
+
 class DecisionCycleRecord(Part):
     """One heartbeat of a golem. dream_tag: reason to replay its episode in a dream soon (TOOLS); usually null."""
 
@@ -410,3 +440,4 @@ class DecisionCycleRecord(Part):
     dream_tag: Name | None = None
     attention: Attention | None = None
     credit_partitions: CreditPartitions | None = None
+    trials: tuple[Trial, ...] | None = None

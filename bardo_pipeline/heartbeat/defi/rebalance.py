@@ -54,7 +54,7 @@ class Recentring:
 def recentring(fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: Int64Array) -> Recentring:
     """Compute the re-centring of these golems (positions)."""
     root, held = tape.root[t], sight.open[golem]
-    lower, upper = uniswap_v3.range_around(tape.pool_tick[t], fleet.half_width[golem])
+    lower, upper = uniswap_v3.range_around(tape.pool_tick[t], fleet.half_width_in(int(tape.regime[t]))[golem])
     root_lower, root_upper = uniswap_v3.sqrt_price(lower), uniswap_v3.sqrt_price(upper)
     value = np.where(held, sight.value[golem], fleet.idle[golem].astype(np.float64))
     share = np.where(held, uniswap_v3.token1_share(fleet.root_lower[golem], fleet.root_upper[golem], root), 0.0)

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
+from bardo_pipeline.heartbeat.choice_trials import alternatives
+from bardo_pipeline.heartbeat.fleet import HORIZONS
 from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, Attention, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
@@ -60,12 +63,19 @@ def records_of(chunk: Chunk) -> pa.Table:
         "tier": arrow.text_of(TIERS, rows["tier"]),
         "forced_by": arrow.text_of(FORCES, rows["forced"]),
         "gating_reason": gating_reasons(
-            rows["error"], rows["threshold"], rows["tier"], rows["forced"], chunk.policy, judgement
+            rows["error"],
+            rows["threshold"],
+            rows["tier"],
+            rows["forced"],
+            chunk.policy,
+            judgement,
+            rows.entry_ids(rows["settling"] - 1),
         ),
         "attention": _attention(judgement),
         "credit_partitions": _partitions(rows),
         **with_loan_acts(rows, thought(rows)),
         "resolutions": _resolutions(rows),
+        "trials": _trials(rows),
         "episodes_written": _episodes(rows),
         "grimoire_mutations": _given(rows, "grimoire_mutations", chunk.mutations),
         "active_interventions": _given(rows, "active_interventions", chunk.interventions),
@@ -222,6 +232,45 @@ def _resolutions(rows: Rows) -> pa.Array:
         ),
     }
     return lists_of("resolutions", due.sum(axis=1), parts)
+
+
+def _trials(rows: Rows) -> pa.Array | None:
+    """Build the judged alternatives of each record; null in a record without any."""
+    if not rows.has("window_due"):
+        return None
+    due, kinds = rows["window_due"], alternatives(rows.chunk.policy)
+    effect = rows["window_effect_ppm"].reshape(*due.shape, len(kinds))
+    held = rows["window_width"] > 0
+    applies = np.ones((*due.shape, len(kinds)), bool)
+    applies[..., [code for code, (_, name, _) in enumerate(kinds) if name == "leave"]] = held[..., None]
+    row, horizon, kind = np.nonzero(due[..., None] & applies)
+    column = {
+        n: rows[f"window_{n}"][row, horizon]
+        for n in ("decision_tick", "regime", "score", "gas_ratio", "value", "width")
+    }
+    ranges = arrow.concat_text("range_", pa.array(column["width"]).cast(pa.string()))
+    parts = {
+        "decision_tick": column["decision_tick"],
+        **{
+            n: arrow.text_of(tuple(k[i] for k in kinds), kind)
+            for i, n in enumerate(("choice", "alternative", "beside"))
+        },
+        "taken": pc.if_else(pa.array(column["width"] > 0), ranges, "out"),
+        "horizon": arrow.text_of(HORIZONS, horizon),
+        "regime": arrow.text_of(REGIMES, column["regime"]),
+        "anomaly_score": column["score"],
+        "gas_ratio": column["gas_ratio"],
+        "value_micros": np.rint(column["value"]),
+        "effect_ppm": effect[row, horizon, kind],
+        "verified": True,
+        "ground_truth_source": "trace",
+    }
+    type_ = record_type("trials")
+    counts = np.bincount(row, minlength=rows.count)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+    return pa.ListArray.from_arrays(
+        offsets, arrow.struct(type_.value_type, parts), type=type_, mask=pa.array(counts == 0)
+    )
 
 
 def _episodes(rows: Rows) -> pa.Array:

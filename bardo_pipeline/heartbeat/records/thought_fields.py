@@ -101,7 +101,7 @@ def _deliberation(thinkers: Rows) -> pa.Array:
     calls = type_.field("tool_calls").type
     acts = action[action > 0]
     call = {"tool": arrow.text_of(TOOLS, acts), "action_type": arrow.text_of(ACTIONS, acts)}
-    summary = arrow.concat_text(_rule_texts(thinkers), "; decision: ", decision)
+    summary = arrow.concat_text(_rule_texts(thinkers), *_learned_texts(thinkers), "; decision: ", decision)
     parts = {
         "model": arrow.text_of(MODELS, thinkers["tier"]),
         "tier": arrow.text_of(TIERS, thinkers["tier"]),
@@ -132,6 +132,18 @@ def _rule_texts(thinkers: Rows) -> pa.Array:
     )
     alone = pa.array(np.isin(rule, [code for code, words in enumerate(RULES) if len(words) == 1]))
     return pc.if_else(alone, before, arrow.concat_text(before, first, between, second))
+
+
+def _learned_texts(thinkers: Rows) -> tuple[pa.Array, pa.Array]:
+    """Return the learned rule about presence and the half-width of a new range: "; half-width 400 by rule 1f3a..."."""
+    presence, width = thinkers["choice_presence_rule"], thinkers["choice_width"]
+    width_rule = thinkers["choice_width_rule"]
+    presence_text = arrow.concat_text(", rule ", thinkers.entry_ids(presence))
+    by = pc.coalesce(arrow.concat_text(" by rule ", thinkers.entry_ids(width_rule)), " by trait")
+    width_text = pc.if_else(
+        pa.array(width > 0), arrow.concat_text("; half-width ", thinkers.text("choice_width"), by), ""
+    )
+    return pc.coalesce(presence_text, ""), width_text
 
 
 def _actions(actors: Rows) -> dict[str, pa.Array | Int64Array]:

@@ -1,0 +1,154 @@
+"""Choices of a playbook by regime, computed from rules about choices: half-width of a new range, presence. Pure.
+
+A rule in force counts by its stated effect, weighted by its confidence. A regime's rule is shrunk towards the rule
+over all regimes: it counts as many witnesses as it has, the general one as many as `pool_witnesses`. Without a general
+rule it is shrunk towards zero. The half-width with the best value is chosen, and the reference if all are against.
+Source: HB-24; docs/adr/0070.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState, entry_ids
+from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.grimoire.entries import width_of_act
+from bardo_pipeline.policy import Policy
+
+PRESENCE = ("trait", "enter", "stay_out", "leave")
+"""What a playbook says about being in the market: nothing, enter, do not enter, leave and do not enter."""
+
+TRAIT, ENTER, STAY_OUT, LEAVE = range(len(PRESENCE))
+
+_ENTERING, _LEAVING = "add_liquidity", "remove_liquidity"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Choices of one golem by regime, each with the id of the rule that decided, None for none.
+
+    width: half-width in pool ticks, 0 for the trait. presence: codes of PRESENCE.
+    """
+
+    width: tuple[int, ...]
+    width_rule: tuple[str | None, ...]
+    presence: tuple[int, ...]
+    presence_rule: tuple[str | None, ...]
+
+    @property
+    def columns(self) -> dict[str, dict[str, Any]]:
+        """Return the columns of CHOICE_FIELDS."""
+        presence = tuple(PRESENCE[code] for code in self.presence)
+        values = (self.width, self.width_rule, presence, self.presence_rule)
+        return {f.name: dict(zip(REGIMES, part, strict=True)) for f, part in zip(CHOICE_FIELDS, values, strict=True)}
+
+    @classmethod
+    def of_columns(cls, row: Mapping[str, Any]) -> Choices:
+        """Return the choices that a row with CHOICE_FIELDS states."""
+        width, width_rule, presence, rule = (tuple(row[f.name][r] for r in REGIMES) for f in CHOICE_FIELDS)
+        return cls(width, width_rule, tuple(PRESENCE.index(word) for word in presence), rule)
+
+    def lines(self) -> list[str]:
+        """Return the sections of PLAYBOOK.md about the choices that a rule makes in some regime."""
+        words = [f"{width} ticks" for width in self.width], [_PRESENCE_WORDS[code] for code in self.presence]
+        lines: list[str] = []
+        for title, values, rules in zip(
+            ("rangeHalfWidth", "presence"), words, (self.width_rule, self.presence_rule), strict=True
+        ):
+            if any(rules):
+                stated = zip(REGIMES, values, rules, strict=True)
+                by = [f"- {r}: {f'{value}, by rule {rule[:12]}' if rule else 'the trait'}" for r, value, rule in stated]
+                lines += ["", f"## {title}", "", *by]
+        return lines
+
+
+_PRESENCE_WORDS = ("the trait", "enter", "do not enter", "leave and do not enter")
+
+CHOICE_FIELDS = (
+    required("range_half_width", pa.struct(all_required(pa.int64(), *REGIMES))),
+    required("range_rule", pa.struct(all_nullable(pa.string(), *REGIMES))),
+    required("presence", pa.struct(all_required(pa.string(), *REGIMES))),
+    required("presence_rule", pa.struct(all_nullable(pa.string(), *REGIMES))),
+)
+"""Columns of a playbook about choices, by regime: half-width of a new range (0: the trait), a word of PRESENCE, and the
+ids of the rules that decided."""
+
+NO_CHOICES = Choices((0,) * len(REGIMES), (None,) * len(REGIMES), (TRAIT,) * len(REGIMES), (None,) * len(REGIMES))
+
+
+def choice_rows(state: GrimoireState) -> Int64Array:
+    """Return the rows of active rules about choices."""
+    rows = np.flatnonzero((state["status"] == ACTIVE) & (state["kind"] != 0))
+    return rows[state.structures.choices()[state["structure"][rows]]]
+
+
+def choices_of(state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy) -> Choices:
+    """Return the choices that one golem's rules in force make. confidence: of each row, in ppm."""
+    if not len(rows):
+        return NO_CHOICES
+    acts: dict[str, list[int]] = {}
+    for place, code in enumerate(state["structure"][rows].tolist()):
+        acts.setdefault(state.structures.rows[code].action_type or "", []).append(place)
+    values = {act: _values(state, rows[places], confidence[places], policy) for act, places in acts.items()}
+    width, width_row = _widths(values, policy)
+    presence, presence_row = _presence(values, policy)
+    used = sorted({row for row in (*width_row, *presence_row) if row >= 0})
+    ids = dict(zip(used, entry_ids(state, np.array(used, np.int64)), strict=True))
+    return Choices(width, tuple(map(ids.get, width_row)), presence, tuple(map(ids.get, presence_row)))
+
+
+def _values(
+    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
+) -> tuple[Float64Array, Int64Array]:
+    """Return the value of an act by regime in ppm, and the row of the narrowest rule about it, -1 for none."""
+    regime, _, _, _ = state.structures.bands()
+    value = state["effect_mean_ppm"][rows] * (confidence / PPM)
+    count = np.maximum(state["own_count"][rows], state["evidence_count"][rows])
+    where = regime[state["structure"][rows]]
+    general = np.flatnonzero(where < 0)
+    parent, parent_row = (value[general[0]], rows[general[0]]) if len(general) else (0.0, -1)
+    out, row = np.full(len(REGIMES), float(parent)), np.full(len(REGIMES), parent_row)
+    pool = policy.curator.pool_witnesses
+    for place in np.flatnonzero(where >= 0).tolist():
+        share = count[place] / (count[place] + pool)
+        out[where[place]] = share * value[place] + (1.0 - share) * parent
+        row[where[place]] = rows[place]
+    return out, row
+
+
+def _widths(
+    values: dict[str, tuple[Float64Array, Int64Array]], policy: Policy
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Choose the half-width with the best value in each regime; the reference, with value 0, if all are negative."""
+    least, widths, deciding = policy.curator.effect_min_ppm, [0] * len(REGIMES), [-1] * len(REGIMES)
+    ladder = sorted((stated, *values[act]) for act in values if (stated := width_of_act(act)) is not None)
+    for regime in range(len(REGIMES)):
+        judged = [(float(value[regime]), stated, int(row[regime])) for stated, value, row in ladder if row[regime] >= 0]
+        if not judged:
+            continue
+        value, (width, reference), row = max(judged, key=lambda rule: rule[0])
+        if value >= least:
+            widths[regime], deciding[regime] = width, row
+        elif value <= -least:
+            widths[regime], deciding[regime] = reference, row
+    return tuple(widths), tuple(deciding)
+
+
+def _presence(
+    values: dict[str, tuple[Float64Array, Int64Array]], policy: Policy
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Choose to leave if leaving pays; else to stay out or to enter as entering loses or pays."""
+    none = np.zeros(len(REGIMES)), np.full(len(REGIMES), -1)
+    (entering, enter_row), (leaving, leave_row) = (values.get(act, none) for act in (_ENTERING, _LEAVING))
+    least = policy.curator.effect_min_ppm
+    cases = [leaving >= least, entering <= -least, entering >= least]
+    presence = np.select(cases, [LEAVE, STAY_OUT, ENTER], TRAIT)
+    return tuple(presence.tolist()), tuple(np.select(cases, [leave_row, enter_row, enter_row], -1).tolist())

@@ -1,0 +1,23 @@
+"""Codes of the entry ids of a run. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.arrays import Int64Array
+
+
+class EntryNames:
+    """Codes of the entry ids of a run's golems, stable from cycle to cycle."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def codes(self, ids: list[str]) -> Int64Array:
+        """Return codes of these ids; new ids get the next codes."""
+        for entry in ids:
+            if entry not in self._codes:
+                self._codes[entry] = len(self.ids)
+                self.ids.append(entry)
+        return np.array([self._codes[e] for e in ids], dtype=np.int64)

@@ -1,0 +1,73 @@
+"""Trials of choices, one alternative and one tick at a time, from a market's tape and a golem's records."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bardo_pipeline.market.tick_series import Tape
+from bardo_pipeline.policy import Policy
+
+ENTRY_MICROS = 50_000_000.0
+
+
+def effect_ppm(
+    trial: dict[str, Any], decided: dict[str, Any], tape: Tape, start: int, stop: int, policy: Policy, trait_width: int
+) -> float:
+    """Return the effect of a trial's alternative in ppm. decided: the record of the decision."""
+    alternative = trial["alternative"]
+    if alternative == "enter":
+        gain = new_range_gain(tape, start, stop, trait_width)
+        return 1e6 * (gain - cost(tape, start, trial["value_micros"], policy.cost.enter_gas_units))
+    if alternative == "leave":
+        (held,) = (p for p in decided["observation"]["positions"] if p["liquidity"] > 0)
+        stayed = gain_of(tape, start, stop, held["liquidity"], held["tick_lower"], held["tick_upper"])
+        left = cost(tape, start, trial["value_micros"], policy.cost.exit_gas_units)
+        return 1e6 * (-stayed / trial["value_micros"] - left)
+    widths = [int(trial[name].removeprefix("range_")) for name in ("alternative", "beside")]
+    first, second = (new_range_gain(tape, start, stop, width) for width in widths)
+    return 1e6 * (first - second)
+
+
+def cost(tape: Tape, at: int, value: float, gas_units: int) -> float:
+    """Return gas, and fee and impact of swapping half of the value, as a share of the value."""
+    gas = round(gas_units * tape.gas_gwei[at] * 1e-9 * tape.market.native_usd_micros)
+    impact = value / 2 * tape.root[at] / tape.liquidity[at]
+    slip = round((tape.market.fee_ppm * 1e-6 + impact) * 1e6) * 1e-6
+    return (gas + value / 2 * slip) / value
+
+
+def new_range_gain(tape: Tape, start: int, stop: int, width: int) -> float:
+    """Return the gain of a new range around the price as a share of its value."""
+    lower = math.floor((tape.pool_tick[start] - width) / 10) * 10
+    upper = math.ceil((tape.pool_tick[start] + width) / 10) * 10
+    liquidity = ENTRY_MICROS / worth(1.0, lower, upper, tape.root[start])
+    return gain_of(tape, start, stop, liquidity, lower, upper) / ENTRY_MICROS
+
+
+def gain_of(tape: Tape, start: int, stop: int, liquidity: float, lower: int, upper: int) -> float:
+    """Return fees up to `stop` less the divergence loss at `stop`, in micro-dollars."""
+    fees = 0.0
+    for t in range(start + 1, stop + 1):
+        low, high = tape.pool_tick_low[t], tape.pool_tick_high[t]
+        if high > low:
+            inside = min(max((min(upper, high) - max(lower, low)) / (high - low), 0.0), 1.0)
+        else:
+            inside = float(lower <= tape.pool_tick[t] < upper)
+        pool = liquidity / (tape.liquidity[t] + liquidity)
+        fees += pool * tape.volume_micros[t] * tape.market.fee_ppm * 1e-6 * inside
+    quote, base = tokens(liquidity, lower, upper, tape.root[start])
+    return float(fees + worth(liquidity, lower, upper, tape.root[stop]) - quote - base / tape.root[stop] ** 2)
+
+
+def tokens(liquidity: float, lower: int, upper: int, root: float) -> tuple[float, float]:
+    """Return (token0, token1) of a position."""
+    first, last = (math.sqrt(1.0001**tick) for tick in (lower, upper))
+    at = min(max(root, first), last)
+    return liquidity * (1.0 / at - 1.0 / last), liquidity * (at - first)
+
+
+def worth(liquidity: float, lower: int, upper: int, root: float) -> float:
+    """Return the value of a position in micro-dollars."""
+    quote, base = tokens(liquidity, lower, upper, root)
+    return quote + base / root**2
