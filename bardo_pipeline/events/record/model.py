@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -357,6 +357,24 @@ class CreditPartitions(Part):
     gas_hourly_micros: Spent
 
 
+class Retrieval(Part):
+    """How a deliberation retrieved; null without one, or from a runtime that does not report it.
+
+    reason: the rule that decided, with its numbers. contrarian: entries of the opposite mood were preferred. coverage:
+    known share of the protocol's levels. awake, asleep: entries that could be retrieved, and those that are dormant or
+    below the least confidence. regime_before_weight: weight of the fading knowledge of the regime before.
+    """
+
+    skipped: bool
+    contrarian: bool
+    reason: Text
+    coverage: Unit
+    awake: Whole
+    asleep: Whole
+    regime_before: Regime | None
+    regime_before_weight: Unit
+
+
 class DecisionCycleRecord(Part):
     """One heartbeat of a golem. dream_tag: reason to replay its episode in a dream soon (TOOLS); usually null."""
 
@@ -410,3 +428,4 @@ class DecisionCycleRecord(Part):
     dream_tag: Name | None = None
     attention: Attention | None = None
     credit_partitions: CreditPartitions | None = None
+    retrieval: Retrieval | None = None
