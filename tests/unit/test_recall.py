@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
+from bardo_pipeline.grimoire.entry_columns import half_life_of
 from bardo_pipeline.heartbeat.fleet import RECALL
 from bardo_pipeline.heartbeat.recall_table import EntryNames, Recall, recall_of
 from bardo_pipeline.heartbeat.recollection import Moment, Recollection, retrieved
@@ -117,6 +118,8 @@ def test_recall_equals_a_ranking_of_every_entry(
     table = grimoire(*rows)
     recall, value, rules = laid_out(*rows, golems=["g-2", "g-1"]), worth(table), POLICY.retrieval
     items = list(zip(table.to_pylist(), confidence_at(table, DIED), strict=True))
+    half_us = half_life_of(table, POLICY.decay) / (24 * 3600 * 10**6)
+    halves = {(row["golem_id"], row["entry_id"]): h for row, h in zip(table.to_pylist(), half_us, strict=True)}
     changed = {
         "mood": np.array(mood)[:, None], "regime_ticks": since, "thought_tick": 399 if contrarian else 449,
         "regime_before": -1 if before is None else REGIMES.index(before),
@@ -131,8 +134,7 @@ def test_recall_equals_a_ranking_of_every_entry(
 
     def scored(row: Row, cell: tuple[str, str, str]) -> float:
         own = np.array([row[f"{n}_sum_milli"] / max(row["own_count"], 1) for n in ("pleasure", "arousal", "dominance")])
-        days = (DIED - row["validated_at"]) / DAY
-        half = {"structural": 14, "regime_conditional": 14, "tactical": 7}.get(row["decay_class"], 7.0)
+        days, half = (DIED - row["validated_at"]) / DAY, halves[row["golem_id"], row["entry_id"]]
         factors = rules.semantic * likeness(row, cell) + rules.importance * value[row["entry_id"]]
         factors += rules.recency * 2 ** (-max(days, 0) / half)
         return (factors + rules.affect * float(pad_congruence(own[:, None], felt[:, None])[0])) * awake(row, cell)
