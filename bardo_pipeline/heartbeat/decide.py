@@ -1,4 +1,4 @@
-"""Deliberation by rules: retrieve, decide, simulate, validate, execute (steps 2 and 5-8). Pure, over columns.
+"""Deliberation by rules: decide, simulate, validate, execute (steps 5-8). Pure, over columns.
 
 Only golems that passed the gate deliberate; others keep their position. The playbook's threshold decides, a warning can
 block the decision, and the policy cage has the last word. Source: HB S3, S10; canon 24, 27; MEM (immune memory).
@@ -7,6 +7,7 @@ block the decision, and the policy cage has the last word. Source: HB S3, S10; c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,13 @@ from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.curator.choice_rules import STAY_OUT
 from bardo_pipeline.heartbeat import refusals
 from bardo_pipeline.heartbeat.defi import rebalance
-from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import Recall, cells
+from bardo_pipeline.heartbeat.recollection import Recollection
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import amounts, liquidity_for, worth
-from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.mortality.credit_partitions import split
 from bardo_pipeline.mortality.random_streams import STREAM_EXECUTION, uniform
 from bardo_pipeline.policy import Policy
@@ -55,7 +56,7 @@ _INTEGER_FIELDS = (
 
 @dataclass
 class Choice:
-    """Choices of deliberating golems, [thinkers]; recalled entries and factors [RECALL, thinkers], -1 without entry.
+    """Choices of deliberating golems, [thinkers]; recalled entries [RECALL, thinkers], -1 without entry.
 
     rule: the rule of the playbook that chose the action, with its two numbers. why: the refusal, with its two numbers.
     width: half-width of the new range, 0 without one. width_rule, presence_rule: codes of the learned rules that chose
@@ -74,11 +75,6 @@ class Choice:
     threshold: Float64Array
     blocker: Int64Array
     recalled: Int64Array
-    likeness: Float64Array
-    recency: Float64Array
-    importance: Float64Array
-    affect: Float64Array
-    score: Float64Array
     gas_micros: Int64Array
     slip_ppm: Int64Array
     expected_slip_ppm: Int64Array
@@ -95,18 +91,19 @@ class Choice:
 
 def choose(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: Int8Array, recall: Recall, policy: Policy,
-    settling: BoolArray | None = None,
+    settling: BoolArray | None = None, memory: Recollection | None = None,
 ) -> Choice | None:  # fmt: skip
     """Let golems at T1 and T2 deliberate, act and pay for it; None if the gate passed no golem.
 
-    settling: golems whose loan is being liquidated; they defer their action to the next deliberation.
+    settling: golems whose loan is being liquidated; they defer their action to the next deliberation. memory: what
+    these golems retrieved; None: nothing.
     """
     golem = np.flatnonzero((tier == 1) | (tier == 2))
     if not len(golem):
         return None
     deep = tier[golem] == 2
     cell = cells(int(tape.regime[t]), sight.score[golem], tape.gas_hour_ratio[t], policy.curator)
-    choice = _remember(fleet, tape, t, golem, cell, recall, policy)
+    choice = _unchosen(golem, memory)
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
     liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
@@ -117,41 +114,13 @@ def choose(
     return choice
 
 
-def _remember(
-    fleet: Fleet, tape: Tape, t: int, golem: Int64Array, cell: Int64Array, recall: Recall, policy: Policy
-) -> Choice:
-    """Rank the recalled entries by likeness of the situation, recency, importance and mood congruence."""
-    weights = policy.retrieval
-    entry = recall.top[:, cell, golem]
-    exists = entry >= 0
-    recency, importance = recall.factors(entry, int(tape.at_us[t]))
-    likeness = recall.likeness[:, cell, golem]
-    mood = np.broadcast_to(fleet.pad[:, None, golem], (3, *entry.shape))
-    affect = pad_congruence(recall.pad[:, entry], mood)
-    score = weights.semantic * likeness + weights.recency * recency
-    score = np.minimum(score + weights.importance * importance + weights.affect * affect, 1.0)
-    order = np.argsort(np.where(exists, -score, 1.0), axis=0, kind="stable")
-
-    def take(values: Float64Array) -> Float64Array:
-        return np.take_along_axis(np.where(exists, values, 0.0), order, axis=0)
-
-    return Choice(
-        golem=golem,
-        rule_size=np.zeros(len(golem)),
-        rule_limit=np.zeros(len(golem)),
-        threshold=np.zeros(len(golem)),
-        blocker=np.full(len(golem), -1),
-        width_rule=np.full(len(golem), -1),
-        presence_rule=np.full(len(golem), -1),
-        recalled=np.take_along_axis(entry, order, axis=0),
-        likeness=take(likeness),
-        recency=take(recency),
-        importance=take(importance),
-        affect=take(affect),
-        score=take(score),
-        certainty=np.zeros(len(golem)),
-        **{name: np.zeros(len(golem), np.int64) for name in _INTEGER_FIELDS},
-    )
+def _unchosen(golem: Int64Array, memory: Recollection | None) -> Choice:
+    """Return choices of these golems before any decision, with what they retrieved."""
+    recalled = np.full((RECALL, len(golem)), -1) if memory is None else memory.recalled
+    columns: dict[str, Any] = {name: np.zeros(len(golem), np.int64) for name in _INTEGER_FIELDS}
+    columns |= {name: np.zeros(len(golem)) for name in ("rule_size", "rule_limit", "threshold", "certainty")}
+    columns |= {name: np.full(len(golem), -1) for name in ("blocker", "width_rule", "presence_rule")}
+    return Choice(golem=golem, recalled=recalled, **columns)
 
 
 def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, block: Int64Array, policy: Policy) -> None:

@@ -224,7 +224,7 @@ class Fleet:
         self.loan_tick = self._ints()
 
     def _init_mind(self, policy: Policy) -> None:
-        """Mood, confidence, forecasts, homeostatic means, attention."""
+        """Mood, confidence, forecasts, homeostatic means, attention, and the last tick with a deliberation."""
         rules = policy.prediction
         self.pad = self._reals(3)
         self.confidence = self._reals(fill=rules.first_confidence)
@@ -241,6 +241,7 @@ class Fleet:
         self.home_seen = self._ints()
         self.follow_ups = self._ints()
         self.thoughts, self.vain = self._reals(PLACES), self._reals(PLACES)
+        self.thought_tick = self._ints()
 
     def _init_ending(self) -> None:
         """Vitality, net asset value and position on the tape at death."""

@@ -1,26 +1,34 @@
-"""Recall tables: the best entries of each golem by situation, prepared once a cycle for lookup in a tick. Pure.
+"""Recall tables: the entries of each golem as columns, prepared once a cycle for the retrievals of its ticks. Pure.
 
-A situation is a cell (regime, anomaly band, gas band). Each golem and cell has its best entries, and the warning that
-blocks acting there. Entries with a decayed confidence below MEM's 0.5 are excluded. Source: MEM (four factors,
-minConfidence), HB S3 (top five), canon 21-24, "immune memory".
+`recollection` scores the entries in a tick. A situation is a cell (regime, anomaly band, gas band); each golem and cell
+has the warning that blocks acting there, whatever is retrieved. Entries with a decayed confidence below MEM's 0.5 are
+not retrieved. Source: MEM (four factors, minConfidence), MEM-11, canon 21-24, "immune memory".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState, entry_ids
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entries import CAME_OVER, PROVENANCES
+from bardo_pipeline.grimoire.entries import BASELINE_METRICS, CAME_OVER, PROVENANCES
 from bardo_pipeline.grimoire.gas_bands import COVERS
 from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.entry_names import EntryNames
-from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
+from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.policy import CuratorPolicy, Policy
-from bardo_pipeline.retrieval.scoring import importance, recency, recency_half_life, validation_ratio
+from bardo_pipeline.retrieval.credit_totals import CreditTotals, Uses
+from bardo_pipeline.retrieval.scoring import (
+    LAYER_OF_PROVENANCE,
+    covered_share,
+    importance,
+    layer_discounts,
+    recency_half_life,
+    validation_ratio,
+)
 
 CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
     a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij")
@@ -37,42 +45,50 @@ def cells(
 
 @dataclass(frozen=True)
 class Recall:
-    """Entry columns [entries] of all golems, and tables over (rank, cell, golem) of positions in them, -1 for none.
+    """Entries of all golems as columns [entries], the entries of one golem adjacent.
 
-    names: the run's entry ids. code: each entry's code in names.
+    names: the run's entry ids. start, count: place and number of each golem's entries. code: each entry's code in
+    names. importance: at the moment of the tables, credits of earlier retrievals included. last_us: last validation or
+    access. believed: whether the entry may be retrieved. regime, anomaly, gas: codes of its structure, -1 without one.
+    coverage: known share of the levels, by protocol [golems]. block: warning by cell [cells, golems], -1 for none.
     """
 
     names: EntryNames
+    start: Int64Array
+    count: Int64Array
     code: Int64Array
     kind: Int64Array
     sign: Int64Array
     confidence: Int64Array
     importance: Float64Array
     half_life_us: Float64Array
-    validated_us: Int64Array
+    last_us: Int64Array
     pad: Float64Array
-    top: Int64Array
-    likeness: Float64Array
+    believed: BoolArray
+    regime: Int64Array
+    anomaly: Int64Array
+    gas: Int64Array
+    coverage: dict[str, Float64Array]
     block: Int64Array
     foresight: Foresight
 
-    def factors(self, entry: Int64Array, at_us: int) -> tuple[Float64Array, Float64Array]:
-        """Return (recency, importance) of these entries at `at_us`; -1 is allowed."""
-        return recency(at_us, self.validated_us[entry], self.half_life_us[entry]), self.importance[entry]
 
-
-def nothing_known(size: int, names: EntryNames) -> Recall:
-    """Return the recall of golems without entries."""
-    none = np.zeros(1, np.int64)
+def nothing_known(size: int, names: EntryNames, foresight: Foresight | None = None) -> Recall:
+    """Return the recall of golems without entries. foresight: none by default."""
+    none, nobody = np.zeros(1, np.int64), np.zeros(size, np.int64)  # place -1 stands for no entry and must exist
     return Recall(
-        names, code=none, kind=none, sign=none, confidence=none, importance=np.zeros(1), half_life_us=np.ones(1),
-        validated_us=none, pad=np.zeros((3, 1)), top=np.full((RECALL, CELLS, size), -1),
-        likeness=np.zeros((RECALL, CELLS, size)), block=np.full((CELLS, size), -1), foresight=nothing_foreseen(size),
+        names, start=nobody, count=nobody, code=none, kind=none, sign=none, confidence=none, importance=np.zeros(1),
+        half_life_us=np.ones(1), last_us=none, pad=np.zeros((3, 1)), believed=np.zeros(1, bool), regime=none,
+        anomaly=none, gas=none, coverage={}, block=np.full((CELLS, size), -1),
+        foresight=nothing_foreseen(size) if foresight is None else foresight,
     )  # fmt: skip
 
 
-def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy) -> Recall:
-    """Build the recall tables of these golems at `at_us`."""
+def recall_of(
+    state: GrimoireState, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy,
+    credits: CreditTotals | None = None,
+) -> Recall:  # fmt: skip
+    """Build the recall tables of these golems at `at_us`. credits: of earlier retrievals; None: none."""
     size = len(golem_ids)
     place = np.full(len(state.golems), -1)
     for i, golem_id in enumerate(golem_ids):
@@ -84,42 +100,53 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
         rows = np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0))
         rows = rows[~state.structures.choices()[state["structure"][rows]]]  # these act through the playbook
     if not len(rows):
-        return replace(nothing_known(size, names), foresight=foresight)
+        return nothing_known(size, names, foresight)
     golem = place[state["golem"][rows]]
     rows = rows[np.lexsort((state.structures.stable()[state["structure"][rows]], golem))]
     golem, structure = place[state["golem"][rows]], state["structure"][rows]
-    likeness = _likeness(state, structure, policy)
-    confidence = state.confidence_at(rows, at_us, policy.decay)
-    worth = _importance(state, rows, confidence, policy)
-    weights = policy.retrieval
-    score = np.rint((weights.semantic * likeness + weights.importance * worth[:, None]) * 1e6).astype(np.int64)
-    top = _best(golem, score, _believed(state, rows, confidence, policy), size)
-    top_likeness = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
-    half_life = recency_half_life(state.half_life(rows, policy.decay), policy.retrieval)
+    confidence, ids = state.confidence_at(rows, at_us, policy.decay), entry_ids(state, rows)
+    uses = (credits or CreditTotals()).uses([golem_ids[i] for i in golem.tolist()], ids)
     count = np.maximum(state["own_count"][rows], 1)
     pad = np.stack([state[f"{n}_sum_milli"][rows] / count / 1000.0 for n in ("pleasure", "arousal", "dominance")])
+    regime, anomaly, gas, _ = (bands[structure].astype(np.int64) for bands in state.structures.bands())
+    counts = np.bincount(golem, minlength=size)
     return Recall(
-        names, code=names.codes(entry_ids(state, rows)), kind=state["kind"][rows], sign=state["sign"][rows],
-        confidence=confidence, importance=worth, half_life_us=half_life, validated_us=state["validated_us"][rows],
-        pad=pad, top=top, likeness=top_likeness, foresight=foresight,
-        block=_blocks(state, rows, golem, confidence, likeness, size, policy),
+        names, start=np.cumsum(counts) - counts, count=counts, code=names.codes(ids), kind=state["kind"][rows],
+        sign=state["sign"][rows], confidence=confidence, importance=_importance(state, rows, confidence, uses, policy),
+        half_life_us=recency_half_life(state.half_life(rows, policy.decay), policy.retrieval),
+        last_us=np.maximum(state["validated_us"][rows], uses.last_us), pad=pad,
+        believed=_believed(state, rows, confidence, policy), regime=regime, anomaly=anomaly, gas=gas,
+        coverage=_coverage(state, structure, golem, confidence, size, policy), foresight=foresight,
+        block=_blocks(state, rows, golem, confidence, size, policy),
     )  # fmt: skip
 
 
-def _likeness(state: GrimoireState, structure: Int64Array, policy: Policy) -> Float64Array:
-    """Return the likeness of each entry to each cell, [entries, cells] in [0, 1]; constant for baselines."""
-    regime, anomaly, gas, _ = state.structures.bands()
-    r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
-    rules, near = policy.retrieval, 1.0 - np.abs(a - CELL_ANOMALY) / 4.0
-    covered = COVERS[g, CELL_GAS]
-    likeness = rules.like_regime * (r == CELL_REGIME) + rules.like_anomaly * near + rules.like_gas * covered
-    return np.where(r >= 0, likeness, rules.like_baseline)
+def likeness(
+    recall: Recall, entry: Int64Array, regime: Int64Array, anomaly: Int64Array, gas: Int64Array, policy: Policy
+) -> Float64Array:
+    """Return the likeness of entries to situations (regime, anomaly band, gas band), in [0, 1]; constant for levels."""
+    rules = policy.retrieval
+    near = 1.0 - np.abs(recall.anomaly[entry] - anomaly) / 4.0
+    same, covered = recall.regime[entry] == regime, COVERS[recall.gas[entry], gas]
+    like: Float64Array = rules.like_regime * same + rules.like_anomaly * near + rules.like_gas * covered
+    return np.where(recall.anomaly[entry] >= 0, like, rules.like_baseline)
 
 
-def _importance(state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy) -> Float64Array:
-    """Return confidence x validation ratio (canon 15), boosted for bloodstains."""
-    ratio = validation_ratio(state["validations"][rows], state["contradictions"][rows])
-    return importance(confidence, ratio, state["is_bloodstain"][rows] == 1, policy.retrieval)
+def _importance(
+    state: GrimoireState, rows: Int64Array, confidence: Int64Array, uses: Uses, policy: Policy
+) -> Float64Array:
+    """Return confidence x layer discount x validation ratio (canon 15, 22), boosted for bloodstains.
+
+    Decisions that a retrieved entry helped or misled count as its validations and contradictions (MEM-11).
+    """
+    confirmed, refuted = state["validations"][rows] + uses.useful, state["contradictions"][rows] + uses.misled
+    discount = layer_discounts(policy.retrieval)[_LAYERS[state["provenance"][rows]]]
+    stained = state["is_bloodstain"][rows] == 1
+    return importance(confidence * discount, validation_ratio(confirmed, refuted), stained, policy.retrieval)
+
+
+_LAYERS = np.array([LAYER_OF_PROVENANCE[name] for name in PROVENANCES])
+"""Layer by the code of a provenance."""
 
 
 def _believed(state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy) -> BoolArray:
@@ -133,36 +160,30 @@ def _believed(state: GrimoireState, rows: Int64Array, confidence: Int64Array, po
     return reaches_minimum
 
 
-def _best(golem: Int64Array, score: Int64Array, eligible: BoolArray, size: int) -> Int64Array:
-    """Select the RECALL best eligible entries by golem and cell [rank, cell, golem], ties by age; -1 fills."""
-    counts = np.bincount(golem, minlength=size)
-    starts = np.cumsum(counts) - counts
-    count_max = int(counts.max())
-    key = np.full((size, count_max, CELLS), -1, np.int64)
-    position = np.arange(len(golem)) - starts[golem]
-    key[golem[eligible], position[eligible]] = (score * 65_536 + (65_535 - position)[:, None])[eligible]
-    keep = min(RECALL, count_max)
-    chosen = (
-        np.argpartition(-key, keep - 1, axis=1)[:, :keep]
-        if count_max > keep
-        else np.repeat(np.arange(count_max)[None, :, None], size, 0).repeat(CELLS, 2)
-    )
-    picked = np.take_along_axis(key, chosen, axis=1)
-    order = np.argsort(-picked, axis=1, kind="stable")
-    chosen, picked = np.take_along_axis(chosen, order, 1), np.take_along_axis(picked, order, 1)
-    out = np.full((RECALL, CELLS, size), -1, np.int64)
-    out[:keep] = np.where(picked >= 0, chosen + starts[:, None, None], -1).transpose(1, 2, 0)
-    return out
+def _coverage(
+    state: GrimoireState, structure: Int64Array, golem: Int64Array, confidence: Int64Array, size: int, policy: Policy
+) -> dict[str, Float64Array]:
+    """Return the share of baseline metrics that each golem knows with sufficient confidence, by protocol."""
+    known: dict[str, BoolArray] = {}
+    sure = confidence >= ppm(policy.retrieval.skip_confidence_min)
+    for code in np.unique(structure).tolist():
+        about = state.structures.rows[code]
+        if about.metric is not None:
+            levels = known.setdefault(about.protocol, np.zeros((len(BASELINE_METRICS), size), bool))
+            levels[BASELINE_METRICS.index(about.metric), golem[(structure == code) & sure]] = True
+    return {protocol: covered_share(levels.sum(axis=0)) for protocol, levels in known.items()}
 
 
 def _blocks(
-    state: GrimoireState, rows: Int64Array, golem: Int64Array, confidence: Int64Array, likeness: Float64Array,
-    size: int, policy: Policy,
-) -> Int64Array:  # fmt: skip
+    state: GrimoireState, rows: Int64Array, golem: Int64Array, confidence: Int64Array, size: int, policy: Policy
+) -> Int64Array:
     """Select the surest warning against re-centring in exactly each cell, [cells, golems]; -1 for none."""
-    moves = state.structures.bands()[3][state["structure"][rows]]
+    regime, anomaly, gas, moves = (bands[state["structure"][rows]] for bands in state.structures.bands())
     bars = (state["kind"][rows] == WARNING) & moves & (confidence >= ppm(policy.playbook.block_confidence_min))
-    entry, cell = np.nonzero(bars[:, None] & (likeness >= 1.0 - 1e-9))
+    at = np.flatnonzero(bars & (regime >= 0) & (anomaly >= 0))
+    exact = (regime[at, None] == CELL_REGIME) & (anomaly[at, None] == CELL_ANOMALY)
+    entry, cell = np.nonzero(exact & COVERS[gas[at, None].astype(np.int64), CELL_GAS])
+    entry = at[entry]
     order = np.lexsort((-entry, confidence[entry]))
     out = np.full((CELLS, size), -1, np.int64)
     out[cell[order], golem[entry[order]]] = entry[order]

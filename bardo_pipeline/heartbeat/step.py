@@ -25,6 +25,7 @@ from bardo_pipeline.heartbeat.gas_gate import age_payments, note_payment
 from bardo_pipeline.heartbeat.observe import Comparison, Sight
 from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
+from bardo_pipeline.heartbeat.recollection import Recollection, recollect
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
@@ -91,7 +92,8 @@ def step(
     _put_loans(out, at, fleet, loans)
     borrow(fleet, tape, t, waking.tier, loans, policy)
     settling = None if loans is None else loans.action == LIQUIDATED
-    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling)
+    memory = recollect(fleet, tape, t, sight.score, waking.tier, waking.error, recall, policy)
+    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory)
     guard_health(fleet, tape, t, waking.tier, loans, policy)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
@@ -112,6 +114,7 @@ def step(
     out.put(at, **vars(waking))
     if judgement is not None:
         out.put(at, **{f"attention_{name}": value for name, value in vars(judgement).items()})
+    _put_memory(out, at, memory, fleet.size)
     _put_choice(out, at, choice, loans, fleet.size)
     out.put(at, inference=inference, gas=gas, consumed=consumed)
     _put_life(out, at, fleet, pad_before, life)
@@ -273,9 +276,20 @@ def _put_choice(out: Buffers, at: int, choice: Choice | None, loans: LoanActs | 
         out.put(at, **{f"lent_{name}": value for name, value in vars(loans).items()})
     if choice is None:
         return
-    for name, value in vars(choice).items():
+    _scatter(out, at, "choice", choice, size)
+
+
+def _put_memory(out: Buffers, at: int, memory: Recollection | None, size: int) -> None:
+    """Scatter what deliberating golems retrieved into fleet columns."""
+    if memory is not None:
+        _scatter(out, at, "memory", memory, size)
+
+
+def _scatter(out: Buffers, at: int, prefix: str, thought: Choice | Recollection, size: int) -> None:
+    """Write the columns of deliberating golems as fleet columns; places of entries are -1 for other golems."""
+    for name, value in vars(thought).items():
         if name != "golem":
             none = -1 if name in ("recalled", "width_rule", "presence_rule") else 0
             column = np.full((*value.shape[:-1], size), none, value.dtype)
-            column[..., choice.golem] = value
-            out.put(at, **{f"choice_{name}": column})
+            column[..., thought.golem] = value
+            out.put(at, **{f"{prefix}_{name}": column})

@@ -7,6 +7,7 @@ their extremes, and levels are those of the last bar.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -60,6 +61,13 @@ class Tape:
     def ticks(self) -> int:
         """Number of ticks."""
         return len(self.bar)
+
+    @cached_property
+    def regime_start(self) -> Int64Array:
+        """First tick of the regime of each tick."""
+        change = np.r_[True, self.regime[1:] != self.regime[:-1]]
+        start: Int64Array = np.maximum.accumulate(np.where(change, np.arange(self.ticks), 0))
+        return start
 
 
 def tape_of(market: Market, policy: Policy) -> Tape:

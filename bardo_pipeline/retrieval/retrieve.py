@@ -26,6 +26,7 @@ from bardo_pipeline.grimoire.entry_columns import bool_column, floor_of, half_li
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval import scoring
+from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.score_bounds import Bounds, Measures
 from bardo_pipeline.retrieval.scoring import Floats
 from bardo_pipeline.retrieval.situation import Decision, Situation, decide, is_contrarian, wakefulness
@@ -82,15 +83,6 @@ class Answer:
     awake: int
     asleep: int
     as_of: AsOf | None = None
-
-
-@dataclass(frozen=True)
-class Uses:
-    """Earlier retrievals per entry: decisions helped, decisions misled, last access in UTC microseconds (0: never)."""
-
-    useful: Int64Array
-    misled: Int64Array
-    last_us: Int64Array
 
 
 @dataclass(frozen=True)
@@ -247,8 +239,7 @@ class Grimoire:
         fresh = scoring.recency(at_us, self._last[rows], self._recency_half[rows])
         factors = np.stack([self._likeness(rows, question), fresh, worth, affect])
         wake = awake[self._regime[rows]]
-        parts = np.rint(factors * scoring.weights_of(rules)[:, None] * wake * PPM).astype(np.int64)
-        return _Exact(rows, factors, parts, wake, confidence)
+        return _Exact(rows, factors, scoring.contributions(factors, wake, rules), wake, confidence)
 
     def _likeness(self, rows: Int64Array, question: Float32Array) -> Float64Array:
         """Return the cosine with the question, negatives as 0; row-wise sums, so batching does not change a result."""
@@ -268,7 +259,7 @@ class Grimoire:
             self._confidence[rows], self._anchor[rows], situation.at_us, self._half[rows], self._floor[rows]
         )
         covered = metric[confidence >= ppm(self.policy.retrieval.skip_confidence_min)]
-        return len(set(covered.tolist()) & set(BASELINE_METRICS)) / len(BASELINE_METRICS)
+        return float(scoring.covered_share(len(set(covered.tolist()) & set(BASELINE_METRICS))))
 
     def _hits(self, scored: _Exact, best: Int64Array) -> pa.Table:
         columns: dict[str, Any] = dict(zip(_KEPT, self._kept.take(pa.array(scored.rows[best])).columns, strict=True))

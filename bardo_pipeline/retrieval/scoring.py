@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, PPM
+from bardo_pipeline.grimoire.entries import BASELINE_METRICS
 from bardo_pipeline.policy import RetrievalPolicy
 
 Floats = NDArray[np.floating[Any]]
@@ -37,6 +38,21 @@ LAYER_OF_PROVENANCE = {
 def weights_of(policy: RetrievalPolicy) -> Float64Array:
     """Return the weights of FACTORS."""
     return np.array([getattr(policy, name) for name in FACTORS])
+
+
+def contributions(factors: Floats, awake: Floats | float, policy: RetrievalPolicy) -> Int64Array:
+    """Return wakefulness x weight x factor in whole ppm [4, entries]; their sum over the factors is the score.
+
+    factors: [4, entries] in the order of FACTORS. awake: weight of each entry's regime (`situation.regime_weights`).
+    """
+    parts: Int64Array = np.rint(factors * weights_of(policy)[:, None] * awake * PPM).astype(np.int64)
+    return parts
+
+
+def covered_share(levels: int | Int64Array) -> Float64Array:
+    """Return the share of the baseline metrics that are known (KAT: semantic coverage). levels: known metrics."""
+    share: Float64Array = np.asarray(levels) / len(BASELINE_METRICS)
+    return share
 
 
 def recency_half_life(half_life_us: Int64Array, policy: RetrievalPolicy) -> Float64Array:

@@ -31,6 +31,7 @@ from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.death_queries import births_of, succeeded_golems, waiting_golems
+from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
 from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import ConfigError
@@ -148,10 +149,11 @@ class FleetRun(Cohort):
                 learning = start.bundle.learning
                 newborn.begin_with(i, forecast_variances(learning), attention_of(learning))
             events += start.events
-            self.mind.begin_life(
+            begun = self.mind.begin_life(
                 golem_id, at=at, base_threshold=birth.traits.rebalance_threshold, inherited=start.inherited,
                 bundle_hash=birth.bundle_hash, instincts=start.instincts,
             )  # fmt: skip
+            self.credits.note(begun.decisions)
         self.context.log.record(events, self.clock())
         withdraw(self.context, now=self.clock())  # entries of an ordered kit may have been retracted meanwhile
         if self.fleet.size:
@@ -186,9 +188,12 @@ class FleetRun(Cohort):
         self._applied_causes |= {c.event_id for c in new_causes}
         self.mind.left_out = self.context.left_out().only({*self.mind.left_out.causes, *new_causes})
         golems = sorted({c.golem_id for c in new_causes})
-        self.mind.replace_golems(
-            state_from_birth(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left_out)
-        )
+        upto, left_out = {g: self.mind.done[g] for g in golems}, self.mind.left_out
+        again = state_from_birth(self.context, upto, left_out)
+        self.mind.replace_golems(again)
+        self.credits.forget(set(golems))
+        self.credits.note(again.pending_curation().decisions)
+        self.credits.add(rederive_credits(self.context, dict.fromkeys(upto, 1), upto, left_out, self.credits.signs))
         self.load_playbooks()
         reorged = {c.golem_id for c in new_causes if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
@@ -255,7 +260,7 @@ class FleetRun(Cohort):
         ready = np.isin(names, list(upto))
         closed = records if ready.all() else records.filter(pa.array(ready))
         self.mind.refresh_inputs(self.context)
-        made = self.mind.advance(closed, cycle_of(closed["tick"].to_numpy(), span), upto)
+        made = self.close_cycles(closed, upto)
         self._learned = {}
         for row in made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist():
             if row["operation"] != "staged":
@@ -269,6 +274,7 @@ class FleetRun(Cohort):
         lives = self._record_deaths(dead)
         self._commit()
         self.mind.remove_golems(set(dead))
+        self.credits.forget(set(dead))
         complete_deaths(self.context, now=self.clock(), golems=dead)
         bundles = published_bundles(self.context, lives)
         if stop < self.tape.ticks:

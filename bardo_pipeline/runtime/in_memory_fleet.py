@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
@@ -31,6 +32,7 @@ from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.credit_totals import CreditTotals
 
 
 class Start(NamedTuple):
@@ -95,11 +97,11 @@ class Lives:
 
 
 class Cohort:
-    """A fleet in a market, with the curator's state of its golems."""
+    """A fleet in a market, with the curator's state of its golems and the credits of their retrievals."""
 
     def __init__(self, tape: Tape, fleet: Fleet, policy: Policy, derivation_id: str | None = None) -> None:
         self.tape, self.fleet, self._policy, self._derivation_id = tape, fleet, policy, derivation_id
-        self.mind, self.names = CuratorState(policy), EntryNames()
+        self.mind, self.names, self.credits = CuratorState(policy), EntryNames(), CreditTotals()
 
     def step_chunk(
         self,
@@ -115,7 +117,8 @@ class Cohort:
         interventions: tick -> those due. killed, oracle: as in `Run`.
         """
         fleet, policy = self.fleet, self._policy
-        recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
+        at_us = int(self.tape.at_us[start])
+        recall = recall_of(self.mind.state, fleet.golem_ids, at_us, self.names, policy, self.credits)
         out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
         for t in range(start, stop):
             died = step(
@@ -127,6 +130,14 @@ class Cohort:
                 out.cut(t - start + 1)
                 break
         return Chunk(out, self.tape, start, fleet.golem_ids, recall, self._derivation_id, policy), cause
+
+    def close_cycles(self, records: pa.Table, upto: dict[str, int]) -> Curation:
+        """Curate closed cycles up to `upto`, then credit their retrievals; return the new decisions."""
+        cycle = cycle_of(records["tick"].to_numpy(), self._policy.curator.cycle_ticks)
+        made = self.mind.advance(records, cycle, upto)
+        self.credits.note(made.decisions)
+        self.credits.credit(records, cycle, self._policy.curator)
+        return made
 
     def load_playbooks(self) -> None:
         """Load the playbooks of the last closed cycle into the fleet."""
@@ -161,7 +172,8 @@ class InMemoryFleet(Cohort):
         for start in self._starts:
             entries = inherited.filter(pc.equal(inherited["golem_id"], start.golem_id))
             base = start.birth.traits.rebalance_threshold
-            self.mind.begin_life(start.golem_id, at=at, base_threshold=base, inherited=entries, bundle_hash="-")
+            begun = self.mind.begin_life(start.golem_id, at=at, base_threshold=base, inherited=entries, bundle_hash="-")
+            self.credits.note(begun.decisions)
         self._clear_pending()
 
     def live(self, stop: int) -> Lives:
@@ -200,7 +212,7 @@ class InMemoryFleet(Cohort):
         self._spent += np.stack([chunk.out[name].sum(axis=1) for name in ("inference", "gas")])
         records = records_of(chunk)
         upto = {fleet.golem_ids[i]: int(cycle_of(fleet.tick[i : i + 1], span)[0]) for i in np.flatnonzero(lived)}
-        self.mind.advance(records, cycle_of(records["tick"].to_numpy(), span), upto)
+        self.close_cycles(records, upto)
         self._clear_pending()
         self.load_playbooks()
         return cause

@@ -163,7 +163,9 @@ class LanedRun(FleetRun):
         elif self._dead and not deaths.is_busy:
             self._commit()  # a bundle is made from the curation of the golem's last cycle
             self._batch = [self._dead.popleft() for _ in range(min(len(self._dead), BATCH_GOLEMS_MAX))]
-            self.mind.remove_golems({dead.golem_id for dead in self._batch})
+            gone = {dead.golem_id for dead in self._batch}
+            self.mind.remove_golems(gone)
+            self.credits.forget(gone)
             deaths.begin([dead.golem_id for dead in self._batch], self.clock())
 
     def _progress(self) -> Progress:

@@ -14,6 +14,8 @@ GAS = "tests/unit/test_gas_gate.py"
 REASONS = "tests/property/test_reasons.py"
 PROBES = "tests/unit/test_probes.py"
 RECALL = "tests/unit/test_recall.py"
+RECOLLECTION = "tests/unit/test_recollection.py"
+CREDITED = "tests/property/test_credited_fleet.py"
 CHOOSE = "tests/unit/test_choose.py"
 FLEET = "tests/property/test_fleet.py"
 FORESIGHT = "tests/unit/test_foresight.py"
@@ -42,6 +44,7 @@ _PROBES, _OBSERVE, _RECALL = "heartbeat/probes.py", "heartbeat/observe.py", "hea
 _GAS_GATE, _PARTITIONS, _TRIALS = (
     "heartbeat/gas_gate.py", "mortality/credit_partitions.py", "heartbeat/defi/rebalance.py",
 )  # fmt: skip
+_RECOLLECTION = "heartbeat/recollection.py"
 _FORESIGHT = "heartbeat/causal_forecast.py"
 
 MARKET_PROBES = wiring("probes_of_the_market_are_its_changes_since_the_last_tick")
@@ -245,20 +248,38 @@ FAULTS = (
           "np.flatnonzero(sight.open[golem] & (acted | weighed))",
           (f"{GAS}::test_a_refused_recentring_is_on_trial_as_a_decision_to_hold",)),
     # the recall
-    Fault("mood does not bear on the recall", "HB-28", _DECIDE, "importance + weights.affect * affect, 1.0)",
-          "importance, 1.0)", RANKED),
-    Fault("recency does not bear on the recall", "MEM-9", _DECIDE,
-          "score = weights.semantic * likeness + weights.recency * recency", "score = weights.semantic * likeness",
+    Fault("mood does not bear on the recall", "HB-28", _RECOLLECTION,
+          "pad_congruence(recall.pad[:, entry], (moment.mood * np.where(contrarian, -1.0, 1.0))[:, owner]),",
+          "np.zeros(len(entry)),", RANKED),
+    Fault("recency does not bear on the recall", "MEM-9", _RECOLLECTION,
+          "recency(moment.at_us[owner], recall.last_us[entry], recall.half_life_us[entry]),", "np.zeros(len(entry)),",
+          (f"{RECALL}::test_recency_halves_with_the_half_life_of_the_entry_since_validation",)),
+    Fault("the worst entry first", "MEM-9", _RECOLLECTION, "np.lexsort((-score, owner))", "np.lexsort((score, owner))",
           RANKED),
-    Fault("the worst entry first", "MEM-9", _DECIDE, "np.argsort(np.where(exists, -score, 1.0)",
-          "np.argsort(np.where(exists, score, 1.0)", RANKED),
+    Fault("no contrarian turns", "MEM-9", _RECOLLECTION, "np.where(contrarian, -1.0, 1.0)", "1.0",
+          (f"{RECALL}::test_a_contrarian_turn_prefers_the_entries_of_the_opposite_mood",)),
+    Fault("every thought is a contrarian turn", "MEM-9", _RECOLLECTION,
+          "fleet.thought_tick[golem] = moment.tick", "pass",
+          (f"{RECOLLECTION}::test_a_tick_retrieves_by_the_regimes_and_thoughts_that_the_golem_lived",)),
+    Fault("no regime is dormant", "INH-9", _RECOLLECTION, "is_awake = awake > 0.0", "is_awake = awake >= 0.0",
+          (f"{RECOLLECTION}::test_no_tick_retrieves_an_entry_of_a_dormant_regime",)),
+    Fault("a fading regime weighs in full", "INH-9", _RECOLLECTION, "contributions(factors, awake, policy.retrieval)",
+          "contributions(factors, 1.0, policy.retrieval)",
+          (f"{RECALL}::test_recall_equals_a_ranking_of_every_entry",)),
+    Fault("routine retrieves", "MEM-9", _RECOLLECTION, "wanted = is_awake & ~skips(rule)[owner]", "wanted = is_awake",
+          (f"{RECALL}::test_a_calm_routine_tick_skips_retrieval_and_other_ticks_do_not",)),
+    Fault("credits do not reach the recall", "MEM-11", "runtime/in_memory_fleet.py",
+          "self.names, policy, self.credits)", "self.names, policy)",
+          (f"{CREDITED}::test_a_fleet_recalls_with_the_credits_of_its_closed_cycles",)),
+    Fault("an access does not refresh an entry", "MEM-11", _RECALL,
+          "np.maximum(state[\"validated_us\"][rows], uses.last_us)", "state[\"validated_us\"][rows]",
+          (f"{RECALL}::test_a_retrieval_that_helped_raises_an_entry_and_its_access_refreshes_it",)),
     Fault("entries below the confidence limit are recalled", "MEM-9", _RECALL,
           "published >= ppm(policy.retrieval.confidence_min)", "published >= 0",
           (f"{RECALL}::test_an_entry_below_the_retrieval_threshold_is_not_recalled",)),
     Fault("gas does not bear on likeness", "MEM-9", _RECALL, "+ rules.like_gas * covered", "+ rules.like_gas * 1.0",
           (f"{RECALL}::test_likeness_is_1_only_in_the_same_situation",)),
-    Fault("warnings block in similar situations", "HB-1", _RECALL, "bars[:, None] & (likeness >= 1.0 - 1e-9)",
-          "bars[:, None] & (likeness >= 0.5)",
+    Fault("warnings block in similar situations", "HB-1", _RECALL, "& (anomaly[at, None] == CELL_ANOMALY)", "",
           BLOCKS),
     Fault("doubtful warnings block", "HB-1", _RECALL, "(confidence >= ppm(policy.playbook.block_confidence_min))",
           "(confidence >= 0)", BLOCKS),

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, DECAY_CLASSES
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.retrieve import Grimoire, Uses
+from bardo_pipeline.retrieval.credit_totals import Uses
+from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS
 from bardo_pipeline.retrieval.situation import Situation
 from benchmarks.retrieve import START_US

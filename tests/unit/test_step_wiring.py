@@ -565,7 +565,7 @@ def test_a_deliberation_costs_its_tokens_at_the_prices_of_its_tier() -> None:
     run, cost = lived(), POLICY.cost
     deep = run["tier"] == T2
     thinking = np.isin(run["tier"], (T1, T2))
-    entries = (run["choice_recalled"] >= 0).sum(axis=-1)
+    entries = (run["memory_recalled"] >= 0).sum(axis=-1)
     tokens = np.where(deep, cost.t2_context_tokens, cost.t1_context_tokens) + cost.entry_tokens * entries
     price_in = np.where(deep, cost.t2_input_micros_per_token, cost.t1_input_micros_per_token)
     price_out = np.where(deep, cost.t2_output_micros_per_token, cost.t1_output_micros_per_token)
@@ -579,15 +579,20 @@ def test_a_deliberation_costs_its_tokens_at_the_prices_of_its_tier() -> None:
 def test_recalled_entries_are_ranked_by_four_factors_mood_included() -> None:
     run, weights = lived(), POLICY.retrieval
     thinking = np.isin(run["tier"], (T1, T2))
-    parts = {n: run[f"choice_{n}"][thinking] for n in ("likeness", "recency", "importance", "affect", "score")}
-    present = run["choice_recalled"][thinking] >= 0
+    parts = {n: run[f"memory_{n}"][thinking] for n in ("likeness", "recency", "importance", "affect", "score")}
+    present = run["memory_recalled"][thinking] >= 0
     score = weights.semantic * parts["likeness"] + weights.recency * parts["recency"]
     score += weights.importance * parts["importance"] + weights.affect * parts["affect"]
-    np.testing.assert_allclose(parts["score"][present], np.minimum(score, 1)[present])
+    awake = run.recall.regime[run["memory_recalled"][thinking]] == run.tape.regime[np.nonzero(thinking)[1]][:, None]
+    sure = present & awake
+    assert sure.sum() > 20
+    np.testing.assert_allclose(parts["score"][sure], np.minimum(score, 1)[sure], atol=4e-6)
+    assert (parts["score"][present] <= score[present] + 4e-6).all(), "fading entries weigh less"
     ordered = np.where(present, parts["score"], -1.0)
     assert (np.diff(ordered, axis=-1) <= 1e-12).all()
     assert present.sum() > 20
-    mood, entry = run.state("pad")[thinking], run["choice_recalled"][thinking]
+    mood, entry = run.state("pad")[thinking], run["memory_recalled"][thinking]
+    mood = np.where(run["memory_contrarian"][thinking][:, None], -mood, mood)
     there = run.recall.pad[:, entry]
     length = np.sqrt((mood**2).sum(-1))[:, None] * np.sqrt((there**2).sum(0))
     cosine = (mood[:, None, :] * np.moveaxis(there, 0, -1)).sum(-1) / np.where(length > 0, length, 1)

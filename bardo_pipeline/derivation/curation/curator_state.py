@@ -78,7 +78,7 @@ class CuratorState:
         inherited: pa.Table | None,
         bundle_hash: str | None,
         instincts: Instincts | None = None,
-    ) -> None:
+    ) -> Curation:
         """Begin a golem's life at cycle 0, with the entries of its bundle and the defaults of its lineage if any."""
         code = self.state.golem_code(golem_id)
         self.set_base(golem_id, base_threshold, instincts or Instincts())
@@ -89,7 +89,7 @@ class CuratorState:
             decisions = received_decisions(inherited, bundle_hash, at, self.policy.hash)
         at_us = np.array([pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()])
         versions = self.playbooks.revise(self.state, np.array([code]), np.zeros(1, np.int64), at_us, self.policy)
-        self._add(Curation(decisions, CYCLE_SCHEMA.empty_table(), playbook_table(versions)), {golem_id: 0})
+        return self._add(Curation(decisions, CYCLE_SCHEMA.empty_table(), playbook_table(versions)), {golem_id: 0})
 
     def set_base(self, golem_id: str, threshold: float, instincts: Instincts) -> None:
         """Set the base of a golem's thresholds: the defaults of its lineage by regime, elsewhere its own."""

@@ -28,8 +28,9 @@ from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import micros
 from bardo_pipeline.retrieval.credit_rules import totals
+from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.embedder_interface import check_question
-from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire, Uses
+from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire
 from bardo_pipeline.retrieval.scoring import CLADE, VAULT
 from bardo_pipeline.retrieval.situation import SILENT_TIERS, Situation
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import calibration_of, judged_outcomes
 from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
@@ -45,6 +45,9 @@ _RETRIEVAL_COLUMNS = {
     "tier": "tier",
     "observation.anomaly_score": "anomaly_score",
     "observation.gas_hour_ratio": "gas_hour_ratio",
+    "observation.protocol": "protocol",
+    "prediction_error": "surprise",
+    **{f"pad_before.{part}": part for part in ("pleasure", "arousal", "dominance")},
     "retrieved_entries": "retrieved_entries",
 }
 
@@ -270,12 +273,13 @@ def retrievals(
     context: DerivationContext, beside: DerivationContext, golems: Sequence[str] | None = None
 ) -> Retrievals:
     """Compare the entries that both grimoires would have retrieved at the recorded decisions (tiers T1 and T2)."""
-    rows = _retrieving_records(context, golems)
+    records, has_retrieval = _situations(context, golems)
+    rows, asked = records.filter(pa.array(has_retrieval)), Lookups.of(records).take(has_retrieval)
     if not rows.num_rows:
         return Retrievals()
     names = EntryNames()
     span = context.policy.curator.cycle_ticks
-    current, other = (_recalled(s, rows, names, golems, span) for s in (context, beside))
+    current, other = (_recalled(s, asked, names, golems, span) for s in (context, beside))
     recorded = _recorded(rows, names, current.entries.shape[0])
     return Retrievals(
         decisions=rows.num_rows,
@@ -288,33 +292,32 @@ def retrievals(
     )
 
 
-def _retrieving_records(context: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
-    """Return the records with a retrieval, and the time of their recall table (`laid_out_us`), by golem and tick."""
+def _situations(context: DerivationContext, golems: Sequence[str] | None) -> tuple[pa.Table, BoolArray]:
+    """Return all records with the time of their recall table (`laid_out_us`), by golem and tick, and those that count.
+
+    A record counts if it has a retrieval and was not retracted.
+    """
     rows = context.log.read_cycles(list(_RETRIEVAL_COLUMNS), golems=golems).rename_columns(_RETRIEVAL_COLUMNS)
+    rows = rows.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     span = context.policy.curator.cycle_ticks
     at_us, tick = rows["observed_at"].cast(pa.int64()).to_numpy(), rows["tick"].to_numpy()
     golem = pc.index_in(rows["golem_id"], value_set=rows["golem_id"].unique()).to_numpy().astype(np.int64)
-    chunk = (golem << 40) | ((tick - 1) // span)
-    order = np.lexsort((tick, chunk))
-    chunks, first = np.unique(chunk[order], return_index=True)
-    laid_out = at_us[order][first][np.searchsorted(chunks, chunk)]
-    rows = rows.append_column("laid_out_us", pa.array(laid_out, pa.int64()))
+    _, first, chunk = np.unique((golem << 40) | ((tick - 1) // span), return_index=True, return_inverse=True)
+    rows = rows.append_column("laid_out_us", pa.array(at_us[first][chunk], pa.int64()))
     is_retracted = context.left_out().records(rows["golem_id"], tick)
     has_retrieval = pc.is_in(rows["tier"], value_set=pa.array(["T1", "T2"])).to_numpy(zero_copy_only=False)
-    return rows.filter(pa.array(has_retrieval & ~is_retracted)).sort_by(
-        [("golem_id", "ascending"), ("tick", "ascending")]
-    )
+    return rows, has_retrieval & ~is_retracted
 
 
 def _recalled(
-    context: DerivationContext, rows: pa.Table, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
+    context: DerivationContext, asked: Lookups, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
 ) -> RecallResults:
     """Return the entries that a derivation would have retrieved; its cycles may have another length."""
-    asked, span = Lookups.of(rows), context.policy.curator.cycle_ticks
+    span = context.policy.curator.cycle_ticks
     if span != recorded_span:
         asked = replace(asked, cycle=(asked.tick - 1) // span)
-    decisions = context.projections.growing("curation").read(golems=golems)
-    return RecallHistory(decisions, context.policy).recalled(asked, names)
+    decisions, credits = (context.projections.growing(n).read(golems=golems) for n in ("curation", "credits"))
+    return RecallHistory(decisions, credits, context.policy).recalled(asked, names)
 
 
 def _recorded(rows: pa.Table, names: EntryNames, count: int) -> Int64Array:

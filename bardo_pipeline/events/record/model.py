@@ -387,6 +387,24 @@ class Trial(Part):
     ground_truth_source: Name
 
 
+class Retrieval(Part):
+    """How a deliberation retrieved; null without one, or from a runtime that does not report it.
+
+    reason: the rule that decided, with its numbers. contrarian: entries of the opposite mood were preferred. coverage:
+    known share of the protocol's levels. awake, asleep: entries that could be retrieved, and those that are dormant or
+    below the least confidence. regime_before_weight: weight of the fading knowledge of the regime before.
+    """
+
+    skipped: bool
+    contrarian: bool
+    reason: Text
+    coverage: Unit
+    awake: Whole
+    asleep: Whole
+    regime_before: Regime | None
+    regime_before_weight: Unit
+
+
 class DecisionCycleRecord(Part):
     """One heartbeat of a golem. dream_tag: reason to replay its episode in a dream soon (TOOLS); usually null."""
 
@@ -441,3 +459,4 @@ class DecisionCycleRecord(Part):
     attention: Attention | None = None
     credit_partitions: CreditPartitions | None = None
     trials: tuple[Trial, ...] | None = None
+    retrieval: Retrieval | None = None

@@ -26,6 +26,7 @@ from bardo_pipeline.heartbeat.probes import fixed
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, lists_of, loan_counts, record_type
 from bardo_pipeline.heartbeat.refusals import refusal_texts
+from bardo_pipeline.retrieval.situation import reason_text, skips
 
 TOOLS = (None, "uniswap_v3_rebalance", "uniswap_v3_mint", "uniswap_v3_burn", "uniswap_v3_collect")
 MODELS = (None, "rules-1/fast", "rules-1/full")
@@ -36,7 +37,7 @@ def thought(rows: Rows) -> dict[str, pa.Array]:
     """Build the fields that only deliberating golems fill; empty or null in all other rows."""
     count, where = rows.count, np.flatnonzero(rows.thinking)
     if not len(where):
-        structs = ("context_bundle_summary", "deliberation", "outcome")
+        structs = ("context_bundle_summary", "deliberation", "outcome", "retrieval")
         lists = ("retrieved_entries", "actions", "somatic_markers_fired")
         fields = {name: absent(record_type(name), count) for name in structs}
         return fields | {name: arrow.empty_lists(record_type(name), count) for name in lists}
@@ -54,6 +55,7 @@ def thought(rows: Rows) -> dict[str, pa.Array]:
         "deliberation": arrow.scattered(_deliberation(thinkers), place),
         "actions": lists_of("actions", action_counts, _actions(thinkers.take(np.flatnonzero(acts)))),
         "outcome": arrow.scattered(_outcome(thinkers), place),
+        "retrieval": arrow.scattered(_retrieval(thinkers), place),
     }
 
 
@@ -63,7 +65,7 @@ def _retrieved(rows: Rows, where: Int64Array) -> tuple[pa.Array, pa.Array]:
     recalled = thinkers["choice_recalled"]
     pick = (recalled >= 0).reshape(-1)
     entry = recalled.reshape(-1)[pick]
-    column = {name: thinkers[f"choice_{name}"].reshape(-1)[pick] for name in _FACTORS}
+    column = {name: thinkers[f"memory_{name}"].reshape(-1)[pick] for name in _FACTORS}
     ids = rows.entry_ids(recall.code[entry])
     kinds = arrow.text_of(ENTRY_KINDS, recall.kind[entry])
     parts = column | {"entry_id": ids, "kind": kinds, "semantic": column["likeness"]}
@@ -77,6 +79,27 @@ def _retrieved(rows: Rows, where: Int64Array) -> tuple[pa.Array, pa.Array]:
     }
     entries = arrow.struct(record_type("retrieved_entries").value_type, parts)
     return entries, lists_of("somatic_markers_fired", np.bincount(owner, minlength=rows.count), markers)
+
+
+def _retrieval(thinkers: Rows) -> pa.Array:
+    """Build the rule by which each golem retrieved or skipped, with its numbers, and what was dormant."""
+    columns = ("rule", "coverage", "regime_before", "before_weight", "contrarian", "awake", "asleep")
+    rule, coverage, before, weight, contrarian, awake, asleep = (thinkers[f"memory_{n}"] for n in columns)
+    rules, tape = thinkers.chunk.policy.retrieval, thinkers.chunk.tape
+    numbers = zip(
+        rule.tolist(), thinkers["tick"].tolist(), thinkers["pad_before"][:, 1].tolist(), thinkers["error"].tolist(),
+        coverage.tolist(), strict=True,
+    )  # fmt: skip
+    reasons = [
+        reason_text(code, tick, None, arousal, surprise, share, tape.market.protocol, rules)
+        for code, tick, arousal, surprise, share in numbers
+    ]
+    parts = {
+        "skipped": skips(rule), "contrarian": contrarian, "reason": pa.array(reasons, pa.string()),
+        "coverage": coverage, "awake": awake, "asleep": asleep, "regime_before_weight": weight,
+        "regime_before": arrow.text_of(REGIMES, before),
+    }  # fmt: skip
+    return arrow.struct(record_type("retrieval"), parts)
 
 
 def _context(thinkers: Rows) -> pa.Array:
