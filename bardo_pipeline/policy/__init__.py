@@ -42,6 +42,7 @@ from bardo_pipeline.policy.memory import (
     DecayPolicy,
     DreamPolicy,
     EpisodePolicy,
+    ForetellingPolicy,
     RetrievalPolicy,
 )
 from bardo_pipeline.policy.operations import (
@@ -90,6 +91,7 @@ class Policy(Frozen):
     retrieval: RetrievalPolicy = RetrievalPolicy()
     episode: EpisodePolicy = EpisodePolicy()
     dreams: DreamPolicy = DreamPolicy()
+    foretelling: ForetellingPolicy = ForetellingPolicy()
     bridge: BridgePolicy = BridgePolicy()
     katabasis: KatabasisPolicy = KatabasisPolicy()
     inheritance: InheritancePolicy = InheritancePolicy()

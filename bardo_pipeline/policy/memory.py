@@ -246,3 +246,14 @@ class DreamPolicy(Frozen):
     )
     wait_ticks: PositiveCount = setting(10, "longest wait for cheaper gas (ours)")
     reproduced_ppm: Count = setting(5, "a re-simulation must match the recorded verdict within this (ours)")
+
+
+class ForetellingPolicy(Frozen):
+    """The map from a stated confidence to the share of judged decisions that agreed after it (X-3)."""
+
+    half_life_days: Positive = setting(1.0, "half-life of a witness, because markets turn (ours)")
+    window_days: Positive = setting(10.0, "age beyond which a witness does not count (ours)")
+    prior_witnesses: Positive = setting(30.0, "weight of the confidence of a new entry (canon 1), in witnesses (ours)")
+    bands: PositiveCount = setting(10, "bands of stated confidence (ours)")
+    foretold_min: Unit = setting(0.05, "lower bound of a foretold confidence (ours)")
+    foretold_max: Unit = setting(0.95, "upper bound of a foretold confidence (ours)")

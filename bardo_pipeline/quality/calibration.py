@@ -25,7 +25,7 @@ from bardo_pipeline.policy import DecayPolicy
 
 BELIEF_SCHEMA = pa.schema(
     [
-        *all_required(pa.string(), "golem_id", "entry_id", "structure"),
+        *all_required(pa.string(), "golem_id", "entry_id", "structure", "source", "kind"),
         required("cycle", pa.int64()),
         required("at", MOMENT),
         *all_required(pa.int64(), "sign", "confidence_ppm"),
@@ -74,6 +74,7 @@ class Calibration:
     belief_count : beliefs with at least one outcome
     outcome_count : pairs of a belief and a judged decision
     brier_held_ppm, brier_agreed_ppm : over beliefs and over pairs; None without any
+    brier_base_ppm : of the share of beliefs that held as the confidence of every belief
     bands : BAND_SCHEMA
     """
 
@@ -83,6 +84,13 @@ class Calibration:
     brier_held_ppm: int | None
     brier_agreed_ppm: int | None
     bands: pa.Table
+    brier_base_ppm: int | None = None
+
+    @property
+    def is_monotone(self) -> bool:
+        """Whether the share of beliefs that held does not fall from band to band."""
+        held = int_column(self.bands, "held_ppm")
+        return bool((np.diff(held) >= 0).all())
 
 
 def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy) -> pa.Table:
@@ -100,7 +108,7 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     believed = query_tables(_BELIEVED, decisions=states, closes=closes.select(["golem_id", "cycle", "closed_at"]))
     held = decisions.take(believed["place"])
     columns = {
-        **{name: held[name] for name in ("golem_id", "entry_id", "structure", "sign")},
+        **{name: held[name] for name in ("golem_id", "entry_id", "structure", "source", "kind", "sign")},
         "cycle": believed["cycle"],
         "at": believed["closed_at"],
         "confidence_ppm": confidence_of(held, micros(believed, "closed_at"), policy),
@@ -156,4 +164,6 @@ def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
     )
     shares = confidences // n, holding * PPM // n, outcomes, agreeing * PPM // outcomes
     bands = pa.table([pa.array(c, pa.int64()) for c in (edges[low], edges[low + 1], n, *shares)], schema=BAND_SCHEMA)
-    return Calibration(len(sure), judged.num_rows - len(sure), int(count.sum()), brier_held, brier_agreed, bands)
+    unjudged, base = judged.num_rows - len(sure), int(held.sum()) * PPM // len(sure)
+    brier_base = base * (PPM - base) // PPM
+    return Calibration(len(sure), unjudged, int(count.sum()), brier_held, brier_agreed, bands, brier_base)

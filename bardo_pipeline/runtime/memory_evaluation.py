@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_outcomes import calibration_of, judgements
+from bardo_pipeline.derivation.curation.judged_outcomes import calibration_of, foretold_calibration_of, judgements
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
@@ -65,7 +65,10 @@ class Grading:
 
 @dataclass(frozen=True)
 class Report:
-    """Results: daily looks, fade times, discoveries in the null market, answers, calibration, bounds."""
+    """Results: daily looks, fade times, discoveries in the null market, answers, calibration, bounds.
+
+    calibration: of the foretold confidence. stated_calibration: of the confidence before its correction.
+    """
 
     grading: Grading
     records: int
@@ -74,6 +77,7 @@ class Report:
     nothing: Discoveries
     asked: QuestionScore
     calibration: Calibration
+    stated_calibration: Calibration
     bounds: tuple[Bound, ...]
 
     @property
@@ -117,10 +121,11 @@ def grade_memory(
     faded = tuple(fades(looks, last, ground, policy))
     record_count = int(context.log.heads()["contiguous"].to_numpy().sum())
     on_progress("asking", 0.0)
-    answers, foretold = questioned(context, last, looks[-1], clock()), calibration_of(context, judged)
+    answers = questioned(context, last, looks[-1], clock())
+    foretold, stated = foretold_calibration_of(context, judged), calibration_of(context, judged)
     context.log.close()
     kept = bounds(looks, faded, nothing, policy.worth)
-    return Report(grading, record_count, looks, faded, nothing, answers, foretold, kept)
+    return Report(grading, record_count, looks, faded, nothing, answers, foretold, stated, kept)
 
 
 def lived(
@@ -161,6 +166,7 @@ class RecordedCalibration:
     golems: int
     records: int
     calibration: Calibration
+    stated_calibration: Calibration
 
 
 def foretell(
@@ -168,10 +174,11 @@ def foretell(
 ) -> RecordedCalibration:
     """Run a fleet through a recorded market in `root` (an empty folder) and measure its calibration."""
     context = lived(root / "recorded", market, golems, policy, clock, partial(on_progress, "living"))
-    result = calibration_of(context, judgements(context))
+    judged = judgements(context)
+    foretold, stated = foretold_calibration_of(context, judged), calibration_of(context, judged)
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
     context.log.close()
-    return RecordedCalibration(market.name, golems, records, result)
+    return RecordedCalibration(market.name, golems, records, foretold, stated)
 
 
 def _others(grading: Grading, policy: Policy) -> list[list[Other]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,19 @@ def test_ask_discounts_entries_of_the_clade(home: Path, golem: str) -> None:
     assert len({hit["entry_id"] for hit in both}) == len(both), "an entry is listed twice"
 
 
+@pytest.mark.row("X-5")
+def test_each_hit_says_what_its_confidence_foretells(home: Path, golem: str) -> None:
+    hits = ask_json(home, golem, QUESTION, "--k", "1000")["hits"]
+    measured = [hit for hit in hits if hit["witnesses"]]
+    assert measured
+    assert all(hit["foretold_ppm"] == hit["confidence_ppm"] for hit in hits if not hit["witnesses"])
+    assert all(50_000 <= hit["foretold_ppm"] <= 950_000 for hit in measured)
+    for kind in {hit["kind"] for hit in measured}:
+        same = sorted((h["witnesses"], h["confidence_ppm"], h["foretold_ppm"]) for h in measured if h["kind"] == kind)
+        groups = [[row[1:] for row in same if row[0] == weight] for weight in {row[0] for row in same}]
+        assert all(low[1] <= high[1] for group in groups for low, high in pairwise(group))
+
+
 def test_the_table_shows_factors_decision_and_time(home: Path, golem: str) -> None:
     output = bardo("ask", golem, QUESTION, home=home)
     for word in (
@@ -114,6 +128,7 @@ def test_the_table_shows_factors_decision_and_time(home: Path, golem: str) -> No
         "score",
         "awake",
         "trust",
+        "foretells",
         "The golem itself would have",
         "As of cycle",
         "log version",

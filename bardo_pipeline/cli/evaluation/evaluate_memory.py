@@ -81,11 +81,14 @@ def _recorded(
     with TemporaryDirectory(prefix="bardo-eval-") as home, eval_report.report_progress(quiet=json) as on_progress:
         result = foretell(Path(home), market, golems, policy=policy, clock=now, on_progress=on_progress)
     facts: dict[str, Any] = {"market": result.market, "golems": result.golems, "records": result.records}
-    facts |= {"calibration": calibration_facts(result.calibration)}
+    facts |= {
+        "calibration": calibration_facts(result.calibration),
+        "stated_calibration": calibration_facts(result.stated_calibration),
+    }
 
     def show_recorded() -> None:
         say(f"{result.market}: {result.golems} golems, {result.records:,} records")
-        show_calibration(result.calibration)
+        show_calibration(result.calibration, result.stated_calibration)
 
     eval_report.write_report(target, eval_report.foretold_page(result), facts, show_recorded, json=json)
 
@@ -105,17 +108,21 @@ def show(report: Report) -> None:
     if asked.number:
         hits = f"{asked.number:,} questions: {asked.hit_rate:.0%} answered among the first {asked.first}"
         say(f"{hits}; mean reciprocal rank {asked.reciprocal_rank:.2f}")
-    show_calibration(report.calibration)
+    show_calibration(report.calibration, report.stated_calibration)
 
 
-def show_calibration(calibration: Calibration) -> None:
-    """Print by confidence band the share of beliefs that held on the following day."""
+def show_calibration(calibration: Calibration, stated: Calibration) -> None:
+    """Print by foretold confidence the share of beliefs that held on the following day, and the Brier scores."""
     rows = [
         (f"{r['confidence_low_ppm'] / PPM:.1f}-{r['confidence_high_ppm'] / PPM:.1f}", r["belief_count"],
          r["held_ppm"] / PPM, r["outcome_count"], r["agreed_ppm"] / PPM)
         for r in calibration.bands.to_pylist()
     ]  # fmt: skip
-    print_table("Calibration", ["confidence", "beliefs", "held", "decisions", "agreed"], rows)
+    print_table("Calibration", ["foretold", "beliefs", "held", "decisions", "agreed"], rows)
+    if calibration.brier_held_ppm is not None:
+        scores = calibration.brier_held_ppm, calibration.brier_base_ppm or 0, stated.brier_held_ppm or 0
+        foretold, base, before = (f"{score / PPM:.3f}" for score in scores)
+        say(f"Brier score {foretold}; of the base rate {base}, of the stated confidence {before} (a coin: 0.250)")
 
 
 def calibration_facts(calibration: Calibration) -> dict[str, Any]:
@@ -125,6 +132,8 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
         "unjudged": calibration.unjudged_count,
         "brier_held_ppm": calibration.brier_held_ppm,
         "brier_agreed_ppm": calibration.brier_agreed_ppm,
+        "brier_base_ppm": calibration.brier_base_ppm,
+        "is_monotone": calibration.is_monotone,
         "bands": calibration.bands.to_pylist(),
     }
 
@@ -147,4 +156,5 @@ def summary(report: Report) -> dict[str, Any]:
         "null_market": report.nothing._asdict(),
         "asked": report.asked._asdict(),
         "calibration": calibration_facts(report.calibration),
+        "stated_calibration": calibration_facts(report.stated_calibration),
     }

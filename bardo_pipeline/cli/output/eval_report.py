@@ -48,7 +48,7 @@ def worth_page(report: Report, policy: WorthPolicy) -> str:
         f'<h2>Truths above one sigma</h2><div class="plots">{_truths(last, policy)}{_time_to_learn(report)}</div>',
         f'<h2>Expired truths</h2><div class="plots">{_fades(report, policy)}</div>',
         f"<h2>Retrieval</h2><p>{escape(_asked(report))}</p>",
-        f"<h2>Calibration</h2>{_calibration(report.calibration)}",
+        f"<h2>Calibration</h2>{_calibration(report.calibration, report.stated_calibration)}",
         f"<h2>Null market</h2><p>{escape(_null_market(report))}</p>",
         f"<h2>Wrong entries on the last day</h2>{_wrong(last)}",
     ]
@@ -58,7 +58,11 @@ def worth_page(report: Report, policy: WorthPolicy) -> str:
 def foretold_page(result: RecordedCalibration) -> str:
     """Return the page of a recorded market, graded against the following day."""
     head = f"{result.golems} golems lived through {result.market} and wrote {result.records:,} records."
-    return page("Proof of worth: calibration", head, [f"<h2>Calibration</h2>{_calibration(result.calibration)}"])
+    return page(
+        "Proof of worth: calibration",
+        head,
+        [f"<h2>Calibration</h2>{_calibration(result.calibration, result.stated_calibration)}"],
+    )
 
 
 def page(title: str, head: str, sections: Sequence[str]) -> str:
@@ -147,7 +151,7 @@ def _asked(report: Report) -> str:
     )
 
 
-def _calibration(calibration: Calibration) -> str:
+def _calibration(calibration: Calibration, stated: Calibration) -> str:
     if not calibration.belief_count:
         return "<p>No belief could be compared with a decision of the following day.</p>"
     rows = calibration.bands.to_pylist()
@@ -164,7 +168,9 @@ def _calibration(calibration: Calibration) -> str:
     ]  # fmt: skip
     summary = (
         f"<p>{calibration.belief_count:,} beliefs at the close of a cycle could be compared with decisions of the "
-        f"following day. Brier score {(calibration.brier_held_ppm or 0) / PPM:.3f} (a coin: 0.250).</p>"
+        f"following day. Brier score {(calibration.brier_held_ppm or 0) / PPM:.3f}; of the base rate "
+        f"{(calibration.brier_base_ppm or 0) / PPM:.3f}, of the stated confidence "
+        f"{(stated.brier_held_ppm or 0) / PPM:.3f} (a coin: 0.250).</p>"
     )
     names = ("confidence", "beliefs", "held", "decisions", "agreed")
     plot = lines("Confidence and accuracy", "confidence", curves)

@@ -19,13 +19,19 @@ from bardo_pipeline.derivation.incremental.retraction_tracking import without_re
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import moments
+from bardo_pipeline.grimoire.entry_columns import int_column, micros, moments, with_columns
 from bardo_pipeline.quality.calibration import (
     OUTCOME_SCHEMA,
     Calibration,
     beliefs_at_closes,
     calibration,
     judge_beliefs,
+)
+from bardo_pipeline.quality.foretold_confidence import (
+    JUDGED_VOTE_SCHEMA,
+    VOTE_OPERATIONS,
+    Foretelling,
+    foretold_ppm,
 )
 
 
@@ -90,6 +96,12 @@ def judgements(context: DerivationContext) -> pa.Table:
     return table.sort_by([("golem_id", "ascending"), ("at", "ascending"), ("structure", "ascending")])
 
 
+def votes_on_record(context: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
+    """Return the votes of closed cycles on the entries of all golems or of these (JUDGED_VOTE_SCHEMA)."""
+    is_vote = pc.field("operation").isin(VOTE_OPERATIONS)
+    return context.projections.growing("curation").read(JUDGED_VOTE_SCHEMA.names, golems=golems, only=is_vote)
+
+
 def calibration_of(
     context: DerivationContext,
     judged: pa.Table,
@@ -104,7 +116,29 @@ def calibration_of(
     judged : OUTCOME_SCHEMA or JUDGEMENT_SCHEMA
     horizon_us : horizon after a close in which outcomes count, microseconds
     """
+    return calibration(judge_beliefs(_beliefs(context, golems), judged, horizon_us=horizon_us))
+
+
+def foretold_calibration_of(context: DerivationContext, judged: pa.Table) -> Calibration:
+    """Compare what confidences foretold at the close of each cycle with the judged outcomes that held afterwards.
+
+    Each belief is corrected by the map of that moment, which knows the votes of no later cycle. judged: OUTCOME_SCHEMA
+    or JUDGEMENT_SCHEMA.
+    """
+    beliefs = judge_beliefs(_beliefs(context, None), judged)
+    beliefs = beliefs.filter(pc.greater(beliefs["outcome_count"], 0))
+    votes = Foretelling(votes_on_record(context), context.policy.foretelling, context.policy.curator)
+    at_us, foretold = micros(beliefs, "at"), int_column(beliefs, "confidence_ppm").copy()
+    for moment in np.unique(at_us).tolist():
+        now = np.flatnonzero(at_us == moment)
+        foretold[now] = foretold_ppm(votes.maps(moment), beliefs.take(pa.array(now)), foretold[now])
+    return calibration(with_columns(beliefs, confidence_ppm=foretold), band_count=FORETOLD_BANDS)
+
+
+FORETOLD_BANDS = 5
+
+
+def _beliefs(context: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
     decisions = context.projections.growing("curation").read(golems=golems)
     closes = context.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
-    beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
-    return calibration(judge_beliefs(beliefs, judged, horizon_us=horizon_us))
+    return beliefs_at_closes(decisions, closes, context.policy.decay)

@@ -19,14 +19,16 @@ from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.curation.judged_outcomes import votes_on_record
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
 from bardo_pipeline.derivation.incremental.record_queries import records_between, require_born
 from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import micros
+from bardo_pipeline.grimoire.entry_columns import int_column, micros
+from bardo_pipeline.quality.foretold_confidence import foretold_maps, foretold_ppm, subjects_of
 from bardo_pipeline.retrieval.credit_rules import totals
 from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.embedder_interface import check_question
@@ -175,7 +177,31 @@ def ask(
         raise QueryError(f"at least one entry must be wanted, not {count}")
     grimoire = grimoire_of(context, where, now=now, clade=clade)
     (vector,) = context.embedder.embed([text])
-    return grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
+    answer = grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
+    return replace(answer, hits=_foretold(context, where, grimoire.entries, answer.hits))
+
+
+def _foretold(context: DerivationContext, where: GolemMoment, entries: pa.Table, hits: pa.Table) -> pa.Table:
+    """Add what each hit's confidence foretells, and the weight of its witnesses (FORETOLD_FIELDS).
+
+    The map is that of the owner's golems at the moment of the question.
+    """
+    foretold, witnesses = int_column(hits, "confidence_ppm"), np.zeros(hits.num_rows)
+    if hits.num_rows:
+        votes = votes_on_record(context, [where.golem_id, *_siblings(context, where.golem_id)])
+        maps = foretold_maps(votes, where.situation.at_us, context.policy.foretelling, context.policy.curator)
+        held = entries.take(pc.index_in(_held_by(hits), value_set=_held_by(entries)))
+        foretold = foretold_ppm(maps, held, foretold)
+        known = [maps.get(subject) for subject in subjects_of(held).to_pylist()]
+        witnesses = np.array([0.0 if one is None else one.witnesses for one in known])
+    for column, values in zip(FORETOLD_FIELDS, (foretold, witnesses), strict=True):
+        hits = hits.append_column(column, pa.array(values, column.type))
+    return hits
+
+
+FORETOLD_FIELDS = required("foretold_ppm", pa.int64()), required("witnesses", pa.float64())
+"""The share of judged decisions that agreed after this confidence in this kind of entry, in ppm, and the weight of the
+market days and situations that were judged; without any, the confidence itself."""
 
 
 def grimoire_of(context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False) -> Grimoire:
