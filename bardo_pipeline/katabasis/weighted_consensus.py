@@ -26,11 +26,11 @@ CONSENSUS_SCHEMA = pa.schema(
         required("votes_hash", pa.string()),
     ]
 )
-"""One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm: rounded half up. confidence_ppm:
-mean, raised to the floor if only a death vote meets the quorum. variance_ppm2: weighted population variance in
-(1e-6)^2, rounded down. first_vote_at, last_vote_at: over all valid votes, replaced ones included. votes_hash: SHA-256
-of the sorted ids of the counted votes. A band counts the votes for other bands of its level, but vote_count and
-death_vote_count name those for itself."""
+"""One row per proposition for which a vote stands; key proposition_id. weighted_mean_ppm: rounded half up.
+confidence_ppm: mean, raised to the floor if only a death vote meets the quorum. variance_ppm2: weighted population
+variance in (1e-6)^2, rounded down. first_vote_at, last_vote_at: over all valid votes, replaced ones included.
+votes_hash: SHA-256 of the sorted ids of the counted votes. A band counts the votes for other bands of its level, but
+vote_count and death_vote_count name those for itself."""
 
 COUNT = """
     with valid as (
@@ -88,6 +88,7 @@ COUNT = """
             w * q - s * s > $variance_max::hugeint * w * w as contradicted,
             (w * q - s * s) // (w * w) as variance_ppm2
         from own join summed using (proposition_id) left join days using (proposition_id)
+        where vote_count > 0
     )
     select *, if(rests_on_death, greatest(weighted_mean_ppm, $floor), weighted_mean_ppm) as confidence_ppm
     from counted join (select * exclude (is_band) from claims) using (proposition_id) order by proposition_id

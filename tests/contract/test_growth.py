@@ -75,7 +75,8 @@ def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay
 def facts(golems: int, each: int) -> pa.Table:
     row = {
         "golem_id": "g", "entry_id": "e", "chain": "c", "protocol": "p", "pair": "w", "metric": "gas", "unit": "u",
-        "mean": 1, "low": 0, "high": 2, "episode_count": 3, "reinforcement_count": 1, "confidence_ppm": 7,
+        "p10": 0, "p25": 0, "median": 1, "p75": 2, "p90": 2, "day_count": 3, "reinforcement_count": 1,
+        "confidence_ppm": 7,
         "last_reinforced_at": NOW, "text": "x",
     }  # fmt: skip
     rows = [row | {"golem_id": f"g-{g:03}", "entry_id": f"e-{e:03}"} for g in range(golems) for e in range(each)]

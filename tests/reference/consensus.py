@@ -20,7 +20,8 @@ def consensus_by_row(
         if not vote["is_death_vote"] or vote["vote_id"] in backed:
             questions.setdefault(vote["question_id"], []).append(vote)
     named = {vote["proposition_id"]: question for question, cast in questions.items() for vote in cast}
-    return [_counted(name, questions[named[name]], policy) for name in sorted(named)]
+    counted = (_counted(name, questions[named[name]], policy) for name in sorted(named))
+    return [row for row in counted if row["vote_count"]]
 
 
 def _counted(name: str, votes: list[Mapping[str, Any]], policy: KatabasisPolicy) -> dict[str, Any]:

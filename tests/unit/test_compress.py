@@ -311,7 +311,8 @@ def test_the_lineage_of_a_wider_rule_contains_the_ticks_of_its_parts(tmp_path: P
 
 def test_split_by_band_gives_a_row_for_each_band_of_a_wider_rule() -> None:
     life = CuratedLife(dict(BOTH))
-    rows = split_by_band(life.grimoire.filter(pa.array([s == "active" for s in life.grimoire["status"].to_pylist()])))
+    active = [r["status"] == "active" and r["source"] == "pattern" for r in life.grimoire.to_pylist()]
+    rows = split_by_band(life.grimoire.filter(pa.array(active)))
     assert rows["structure"].to_pylist() == [SQUALL.structure.key, STORM.structure.key]
     assert rows["gas_band"].to_pylist() == ["cheap", "normal"]
     assert len(set(rows["entry_id"].to_pylist())) == 1

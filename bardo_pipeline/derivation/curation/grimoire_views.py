@@ -26,10 +26,12 @@ from bardo_pipeline.storage.delta.table_specs import FACT_SCHEMA
 from bardo_pipeline.storage.home import bucket_of
 
 _FACT_SOURCES = {
-    "mean": "effect_mean_ppm",
-    "low": "effect_low_ppm",
-    "high": "effect_high_ppm",
-    "episode_count": "evidence_count",
+    "p10": "level_p10",
+    "p25": "effect_low_ppm",
+    "median": "effect_mean_ppm",
+    "p75": "effect_high_ppm",
+    "p90": "level_p90",
+    "day_count": "evidence_count",
     "reinforcement_count": "validations",
     "last_reinforced_at": "validated_at",
 }

@@ -28,13 +28,14 @@ from bardo_pipeline.retrieval.credit_rules import CREDIT_SCHEMA
 FACT_SCHEMA = pa.schema(
     [
         *all_required(pa.string(), "golem_id", "entry_id", "chain", "protocol", "pair", "metric", "unit"),
-        *all_required(pa.int64(), "mean", "low", "high"),
-        *all_required(pa.int64(), "episode_count", "reinforcement_count", "confidence_ppm"),
+        *all_required(pa.int64(), "p10", "p25", "median", "p75", "p90"),
+        *all_required(pa.int64(), "day_count", "reinforcement_count", "confidence_ppm"),
         required("last_reinforced_at", MOMENT),
         required("text", pa.string()),
     ]
 )
-"""One row per known (golem, protocol, metric): mean, one standard deviation below and above, reinforcements."""
+"""One row per known (golem, protocol, metric): quantiles of its readings, market days, reinforcements. p10 and p90
+are 0 for an inherited level that its heir has not restated."""
 
 CANDIDATE_SCHEMA = pa.schema(
     [

@@ -50,6 +50,8 @@ select
         when 'gas_cost' then 'micro-dollars'
         else 'ppm'
     end as effect_unit,
+    if(source = 'baseline' and level_p90 > 0, level_p10, null) as level_p10,
+    if(source = 'baseline' and level_p90 > 0, level_p90, null) as level_p90,
     evidence_count, own_count, validations, contradictions, created_cycle, created_at, validated_at,
     as_of
 from faded left join {{ ref('stg_owners') }} using (golem_id)
