@@ -226,5 +226,4 @@ class ToolsPolicy(Operational):
     overconfidence_z: Positive = setting(
         1.645, "standard errors below the stated level from which intervals are too narrow (ours)"
     )
-    import_confidence: Unit = setting(0.4, "confidence of imported insights (TOOLS, canon 2)")
     archive_bytes_max: PositiveCount = setting(64 * 2**20, "largest archive that is read (ours)")
