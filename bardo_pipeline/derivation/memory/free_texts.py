@@ -97,7 +97,7 @@ class _Texts:
     questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
 
 
-_indexes: OrderedDict[tuple[str, str], _Texts] = OrderedDict()
+_indexes: OrderedDict[tuple[str, str, str], _Texts] = OrderedDict()
 _indexes_mutex = RLock()
 
 
@@ -275,7 +275,8 @@ def texts_of_golem(context: DerivationContext, golem_id: str, sorts: Collection[
 
 
 def _texts_of(context: DerivationContext) -> _Texts:
-    key = (context.log.table_id, context.embedder.identity.key)
+    # A copy of a home has the same table id, so the folder tells them apart.
+    key = (str(context.home.root), context.log.table_id, context.embedder.identity.key)
     with _indexes_mutex:
         held = _indexes.get(key)
         if held is None:
