@@ -50,7 +50,7 @@ class ToolCall:
     ----------
     context : home and derivation in which the tool works
     tool_name, steps : the called tool, and the steps that its events report
-    at : time of the call, UTC; the event time of what it records
+    at : time of the call, UTC; the event time of its facts
     call_id : id that tells this call from others
     params_hash : SHA-256 of the arguments
     clock : source of the time of recording
