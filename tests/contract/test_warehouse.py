@@ -444,7 +444,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
     [
         (
             "from fct_tocks",
-            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_dying, fct_equipped, fct_know",
+            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_dying, fct_equipped, fct_exec",
         ),
         ("select tack from fct_ticks", "tack"),
         ("selekt 1", "syntax error"),

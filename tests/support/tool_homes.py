@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from bardo_pipeline.api import birth
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.tool_events import ExecutionRecorded, OutcomeRecorded, StrategyStored
@@ -56,8 +58,9 @@ class ToolHome:
         self.at += timedelta(**span)
 
     def kinds(self) -> list[str]:
-        """Return the kinds of all life events in the log, read anew, without births."""
-        return [kind for kind in sorted(self.context.log.life()["kind"].to_pylist()) if kind != "GolemBorn"]
+        """Return the kinds of all life events in the log, read anew, without births and texts."""
+        rows = [self.context.log.life(), self.context.log.life("ToolCalled")]
+        return [kind for kind in sorted(pa.concat_tables(rows)["kind"].to_pylist()) if kind != "GolemBorn"]
 
 
 def tool_facts() -> list[Part]:
