@@ -57,6 +57,7 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
         speaker=speaker,
         session=session,
         upserts=stored["sort"] != "episode",
+        worth=policy.curator.confidence_insight if stored["sort"] == "insight" else 1.0,
         facets=tuple(stored[name] if name != "session" else session for name in FACETS),
         payload=stored,
     )

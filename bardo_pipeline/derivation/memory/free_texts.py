@@ -19,7 +19,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import require_born
+from bardo_pipeline.derivation.incremental.record_queries import birth_rows, require_born
 from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused, QueryError
 from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
@@ -28,7 +28,7 @@ from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
-from bardo_pipeline.retrieval.text_index import FACETS, NONE, TextIndex, View
+from bardo_pipeline.retrieval.text_index import FACETS, NONE, Doc, TextIndex, View
 from bardo_pipeline.retrieval.text_scoring import relevance
 from bardo_pipeline.storage.log.owner_log import golems_in_view
 
@@ -58,13 +58,15 @@ class Stored:
 class TextHit:
     """A text found.
 
-    relevance: before age and confidence, in [0, 1]. retained: Ebbinghaus retention of an episode or reflection,
-    confidence of an insight. score: relevance with the bounded penalty. stored: the fields of the event.
+    origin_golem_id: the ancestor who stored it, or the golem itself. relevance: before age and confidence, in [0, 1].
+    retained: Ebbinghaus retention of an episode or reflection, confidence of an insight. score: relevance with the
+    bounded penalty. stored: the fields of the event.
     """
 
     rank: int
     text_id: str
     golem_id: str
+    origin_golem_id: str
     sort: str
     text: str
     observed_at: datetime
@@ -87,16 +89,17 @@ class TextsFound:
 
 @dataclass
 class _Texts:
-    """The index of a home and an embedder in this process."""
+    """The index of a home, an embedder and a policy in this process."""
 
     index: TextIndex
     version: int = -1
     checked_at: datetime | None = None
+    inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
     mutex: RLock = field(default_factory=RLock)
     questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
 
 
-_indexes: OrderedDict[tuple[str, str], _Texts] = OrderedDict()
+_indexes: OrderedDict[tuple[str, ...], _Texts] = OrderedDict()
 _indexes_mutex = RLock()
 
 
@@ -121,16 +124,18 @@ def store_texts(
 
     Raises
     ------
-    QueryError : no golem of this name was born
+    QueryError : no golem of this name was born, or it is dead
     """
     require_born(context, golem_id)
+    if (tick := context.log.death_of(golem_id)) is not None:
+        raise QueryError(f"golem {golem_id} died at tick {tick}: its memory is closed: store the text for its heir")
     events = [life_event(golem_id, at + timedelta(microseconds=place), text) for place, text in enumerate(texts)]
     held = _texts_of(context)
     with held.mutex:
-        _refresh(context, held)
+        _refresh(context, held, now)
         before = _count(held, golem_id)
         context.log.record(events, now)
-        _refresh(context, held)
+        _refresh(context, held, now)
         if embed:
             _embed(context, held, [golem_id], now, None)
         (view,) = held.index.views([golem_id])
@@ -198,7 +203,7 @@ def search_texts(
     golems = golems_in_view(context.log, golem_ids)
     held = _texts_of(context)
     with held.mutex:
-        _refresh(context, held)
+        _refresh(context, held, now)
         keys = held.index.keys() if golems is None else golems
         _embed(context, held, keys, now, context.policy.search.embedded_at_once)
         views, waiting, version = held.index.views(keys), len(held.index.waiting(keys)), held.version
@@ -208,6 +213,7 @@ def search_texts(
     code_of = held.index.code_of
     relevant = relevance(views, held.index.number_of, text, vector, context.policy)
     kept = np.concatenate([_kept(view, sorts, facets or {}, code_of) for view in views])
+    kept &= ~np.concatenate([_is_held_twice(view, {other.key for other in views}) for view in views])
     is_of = {sort: np.concatenate([_has(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}
     retained = _retained(views, is_of["insight"], _last_ticks(context) if decay else {}, context.policy)
     if confidence_min > 0.0:
@@ -227,16 +233,16 @@ def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | Non
     """
     held = _texts_of(context)
     with held.mutex:
-        _refresh(context, held)
+        _refresh(context, held, now)
         _embed(context, held, held.index.keys(), now, limit, quiet=False)
         return len(held.index.waiting(held.index.keys()))
 
 
-def text_count(context: DerivationContext, golem_id: str) -> int:
+def text_count(context: DerivationContext, golem_id: str, *, now: datetime) -> int:
     """Return the number of stored texts of a golem."""
     held = _texts_of(context)
     with held.mutex:
-        _refresh(context, held)
+        _refresh(context, held, now)
         return _count(held, golem_id)
 
 
@@ -244,19 +250,20 @@ def text_count(context: DerivationContext, golem_id: str) -> int:
 
 
 def _texts_of(context: DerivationContext) -> _Texts:
-    key = (context.log.table_id, context.embedder.identity.key)
+    policy = context.policy
+    key = (context.log.table_id, context.embedder.identity.key, policy.hash, policy.search.model_dump_json())
     with _indexes_mutex:
         held = _indexes.get(key)
         if held is None:
             dimension = context.embedder.identity.dimension
-            held = _indexes[key] = _Texts(TextIndex(dimension, context.policy.search.similarity))
+            held = _indexes[key] = _Texts(TextIndex(dimension, policy.search.similarity))
             while len(_indexes) > _INDEXES_MAX:
                 _indexes.popitem(last=False)
         _indexes.move_to_end(key)
         return held
 
 
-def _refresh(context: DerivationContext, held: _Texts) -> None:
+def _refresh(context: DerivationContext, held: _Texts, now: datetime) -> None:
     """Add the texts that were recorded since the last call, of all golems."""
     log = context.whole.log
     if log.life_version == held.version:
@@ -267,6 +274,49 @@ def _refresh(context: DerivationContext, held: _Texts) -> None:
         by_golem.setdefault(row["golem_id"], []).append(doc_of(row, context.policy))
     for golem_id, docs in by_golem.items():
         held.index.add(golem_id, docs)
+    _inherit(context, held, now)
+
+
+def _inherit(context: DerivationContext, held: _Texts, now: datetime) -> None:
+    """Give each heir the texts that cross the death of its predecessor, elders first.
+
+    An heir without a bundle inherits no text. A text of the predecessor that arrives late crosses then.
+    """
+    whole = context.whole
+    died = {row["golem_id"]: micros_of(row["observed_at"]) for row in whole.life("DeathDeclared").to_pylist()}
+    heirs = [(born["generation"], heir, born["predecessor_id"]) for heir, born in birth_rows(whole).items()
+             if born["bundle_hash"] is not None and born["predecessor_id"] in died]  # fmt: skip
+    for _, heir, dead in sorted(heirs):
+        state = (died[dead], held.index.size(dead))
+        if held.inherited.get(heir, (died[dead], 0)) == state:
+            continue
+        _embed(whole, held, [dead], now, None)
+        (view,) = held.index.views([dead])
+        held.index.inherit(heir, dead, crossing(view, died[dead], held.index.code_of, context.policy))
+        held.inherited[heir] = state
+
+
+def crossing(view: View, died_us: int, code_of: Mapping[str | None, int], policy: Policy) -> list[Doc]:
+    """Return the texts that an heir receives: the most retained ones at death, attenuated (INH S7.2: x 0.85).
+
+    Insights compete by confidence, other texts by retention; texts that only confirm another one do not cross.
+
+    Parameters
+    ----------
+    died_us : moment of death in UTC microseconds; later texts do not cross
+    """
+    is_insight = _has(view, "sort", ["insight"], code_of)
+    retained = _retained([view], is_insight, {view.key: died_us}, policy)
+    rows = np.flatnonzero((view.stands_for[: view.size] == NONE) & (view.at_us[: view.size] <= died_us))
+    best = rows[np.lexsort((-rows, -np.round(retained[rows], 9)))][: policy.search.crossing]
+    factor = policy.inheritance.attenuation
+    return [
+        view.docs[row]._replace(
+            worth=factor * (float(retained[row]) if is_insight[row] else view.docs[row].worth),
+            origin=view.docs[row].origin or view.key,
+        )
+        for row in sorted(best.tolist())
+    ]
 
 
 def _embed(
@@ -343,6 +393,13 @@ def _kept(
     return kept
 
 
+def _is_held_twice(view: View, keys: Collection[str]) -> BoolArray:
+    """Return which texts were inherited from a golem whose own texts are in scope too."""
+    held = np.zeros(view.size, bool)
+    held[[row for row in view.inherited if row < view.size and view.docs[row].origin in keys]] = True
+    return held
+
+
 def _retained(
     views: Sequence[View], is_insight: BoolArray, last_ticks: Mapping[str, int], policy: Policy
 ) -> Float64Array:
@@ -355,8 +412,9 @@ def _retained(
     age = (np.repeat(newest, [view.size for view in views]) - at_us).clip(0) / DAY_US
     strength = np.concatenate([view.strength[: view.size] for view in views]).astype(np.float64)
     upvotes = np.concatenate([view.upvotes[: view.size] for view in views])
-    confidence = np.minimum(policy.curator.confidence_insight + policy.curator.upvote * upvotes, 1.0)
-    return np.where(is_insight, confidence, retention(age, strength))
+    worth = np.concatenate([view.worth[: view.size] for view in views]).astype(np.float64)
+    confidence = np.minimum(worth + policy.curator.upvote * upvotes, 1.0)
+    return np.where(is_insight, confidence, worth * retention(age, strength))
 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
@@ -381,6 +439,7 @@ def _hit(
         rank=rank,
         text_id=doc.doc_id,
         golem_id=view.key,
+        origin_golem_id=doc.origin or view.key,
         sort=doc.sort,
         text=doc.payload["text"],
         observed_at=datetime.fromtimestamp(0, UTC) + timedelta(microseconds=doc.at_us),
