@@ -63,6 +63,12 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
     )
 
 
+def lone_doc(doc_id: str, text: str, place: int, sort: str) -> Doc:
+    """Return a text without neighbours, such as an entry of a grimoire."""
+    facets = (sort, *(None,) * (len(FACETS) - 1))
+    return Doc(doc_id, (place, 0, doc_id), text, text, text_hash(text), sort, 0, 1.0, session=None, facets=facets)
+
+
 def micros_of(moment: datetime) -> int:
     """Return a moment as UTC microseconds."""
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)

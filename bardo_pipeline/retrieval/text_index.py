@@ -18,7 +18,7 @@ from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
 from bardo_pipeline.retrieval.words import stems
 
 _ROOM = 64
-NONE = -1
+NONE, LONE = -1, -2
 FACETS = ("sort", "tool", "category", "chain", "pair", "session")
 """Names by which a search filters texts."""
 
@@ -28,7 +28,7 @@ class Doc(NamedTuple):
 
     order: place among the texts of its shard. spoken: text of the vector, whose key is text_hash. beside: words that
     count beside the text, such as date and tags. speaker: name of its speaker. session: key of the stretch of texts in
-    which it has neighbours; "" for none, then its neighbours are the other texts without a session. upserts: whether it
+    which it has neighbours; "" for the texts without a session, None for a text without neighbours. upserts: whether it
     may be an upvote of an earlier text like it (canon 17). worth: confidence of an insight, and the share that
     retention keeps of another text. origin: shard from which it was inherited, "" for an own text. facets: values that
     filters compare, in the order of FACETS.
@@ -44,7 +44,7 @@ class Doc(NamedTuple):
     strength_days: float
     beside: str = ""
     speaker: str = ""
-    session: str = ""
+    session: str | None = ""
     upserts: bool = False
     worth: float = 1.0
     origin: str = ""
@@ -56,9 +56,9 @@ class View(NamedTuple):
     """A snapshot of a shard: its first `size` texts.
 
     session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
-    vectors: unit rows, zeros without a vector. after may name texts beyond the snapshot. stands_for: the text that an
-    upvote belongs to, NONE for texts that stand for themselves. codes: number of each facet's value, by column.
-    inherited: texts of another origin.
+    vectors: unit rows, zeros without a vector. before: LONE for a text that has no neighbours by nature. after may name
+    texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts that stand for themselves.
+    codes: number of each facet's value, by column, and of its text in the last one. inherited: texts of another origin.
     """
 
     key: str
@@ -105,7 +105,7 @@ class Shard:
         self.vectors = np.zeros((_ROOM, self.dimension), np.float32)
         self.worth = np.zeros(_ROOM, np.float32)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
-        self.codes = np.zeros((_ROOM, len(FACETS)), np.int32)
+        self.codes = np.zeros((_ROOM, len(FACETS) + 1), np.int32)
 
     def view(self) -> View:
         """Return a snapshot."""
@@ -131,18 +131,23 @@ class Shard:
         for speaker in {doc.speaker for doc in docs} - self._names:
             self.speakers.update(number_of[name] for name in stems([speaker])[1])
             self._names.add(speaker)
-        self.codes[first : first + count] = [[code_of.setdefault(v, len(code_of)) for v in d.facets] for d in docs]
+        self.codes[first : first + count] = [
+            [code_of.setdefault(value, len(code_of)) for value in (*doc.facets, doc.text_hash)] for doc in docs
+        ]
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]
         self.worth[first : first + count] = [doc.worth for doc in docs]
         for row, doc in enumerate(docs, first):
             session = self._sessions.setdefault(doc.session, len(self._sessions)) if doc.session else NONE
             self.session[row] = session
-            last = self._last.get(doc.session, NONE)
-            self.before[row] = last
-            if last != NONE:
-                self.after[last] = row
-            self._last[doc.session] = row
+            if doc.session is not None:
+                last = self._last.get(doc.session, NONE)
+                self.before[row] = last
+                if last != NONE:
+                    self.after[last] = row
+                self._last[doc.session] = row
+            else:
+                self.before[row] = LONE
             self._waiting.setdefault(doc.text_hash, []).append(row)
             if doc.origin:
                 self.inherited.append(row)
@@ -236,6 +241,16 @@ class TextIndex:
             shard.add(fresh, self.number_of, self.code_of)
             known.update({doc.doc_id: row for row, doc in enumerate(shard.docs[len(known) :], len(known))})
 
+    def replace(self, key: str, docs: Sequence[Doc]) -> None:
+        """Replace the texts of a shard, and keep the vectors of those that stay."""
+        self._rebuild(key, docs, self._of([key]))
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Remove these shards."""
+        for key in keys:
+            self._shards.pop(key, None)
+            self._ids.pop(key, None)
+
     def inherit(self, key: str, from_key: str, docs: Sequence[Doc]) -> None:
         """Give texts of another shard to this one, in place of those that it inherited before."""
         own = self._shards.get(key)
@@ -277,8 +292,9 @@ class TextIndex:
         """Return snapshots of these shards, or of all, by key; shards without texts are left out."""
         return [shard.view() for shard in self._of(self._shards if keys is None else keys)]
 
+    @property
     def keys(self) -> list[str]:
-        """Return the keys of all shards."""
+        """Keys of all shards."""
         return sorted(self._shards)
 
     def _of(self, keys: Iterable[str]) -> list[Shard]:

@@ -1,40 +1,32 @@
 """Stores texts of runtimes and finds them again at once, without a cycle that closes.
 
-The log holds the texts; an index in memory, one for each home and embedder of the process, is extended by the texts
-that were recorded since the last question. A text is found by words as soon as it is recorded, and by meaning as soon
+A text is found by words as soon as it is recorded, and by meaning as soon
 as it has a vector: `store_texts` embeds, a question embeds a limited number of texts that still wait, and
 `embed_waiting` embeds all. Source: TOOLS (memory_store_episode, memory_search); canon 17; ADR 0080.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array
+from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import birth_rows, require_born
-from bardo_pipeline.derivation.memory.embed_texts import embed_new
-from bardo_pipeline.errors import EmbeddingPaused, QueryError
+from bardo_pipeline.derivation.incremental.record_queries import require_born
+from bardo_pipeline.derivation.memory.shared_texts import last_ticks, shared_texts
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
 from bardo_pipeline.events.life.events import life_event
-from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
-from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
-from bardo_pipeline.retrieval.text_index import FACETS, NONE, Doc, TextIndex, View
+from bardo_pipeline.retrieval.text_index import FACETS, NONE, View
+from bardo_pipeline.retrieval.text_ranking import has_facet, held_twice, kept_texts, retained_of
 from bardo_pipeline.retrieval.text_scoring import relevance
 from bardo_pipeline.storage.log.owner_log import golems_in_view
-
-_INDEXES_MAX = 8
-_QUESTIONS_MAX = 4_096
-_LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
 
 
 @dataclass(frozen=True)
@@ -87,22 +79,6 @@ class TextsFound:
     life_version: int
 
 
-@dataclass
-class _Texts:
-    """The index of a home, an embedder and a policy in this process."""
-
-    index: TextIndex
-    version: int = -1
-    checked_at: datetime | None = None
-    inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
-    mutex: RLock = field(default_factory=RLock)
-    questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
-
-
-_indexes: OrderedDict[tuple[str, ...], _Texts] = OrderedDict()
-_indexes_mutex = RLock()
-
-
 def store_texts(
     context: DerivationContext,
     golem_id: str,
@@ -130,14 +106,12 @@ def store_texts(
     if (tick := context.log.death_of(golem_id)) is not None:
         raise QueryError(f"golem {golem_id} died at tick {tick}: its memory is closed: store the text for its heir")
     events = [life_event(golem_id, at + timedelta(microseconds=place), text) for place, text in enumerate(texts)]
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held, now)
-        before = _count(held, golem_id)
+    with shared_texts(context, now) as held:
+        before = held.index.size(golem_id)
         context.log.record(events, now)
-        _refresh(context, held, now)
+        held.refresh(context, now)
         if embed:
-            _embed(context, held, [golem_id], now, None)
+            held.embed(context, [golem_id], now, limit=None)
         (view,) = held.index.views([golem_id])
         row_of = held.index.rows(golem_id)
         results = []
@@ -201,21 +175,19 @@ def search_texts(
     for golem_id in golem_ids or ():
         require_born(context, golem_id)
     golems = golems_in_view(context.log, golem_ids)
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held, now)
-        keys = held.index.keys() if golems is None else golems
-        _embed(context, held, keys, now, context.policy.search.embedded_at_once)
+    with shared_texts(context, now) as held:
+        keys = held.golem_ids() if golems is None else golems
+        held.embed(context, keys, now)
         views, waiting, version = held.index.views(keys), len(held.index.waiting(keys)), held.version
-        vector = _vector_of(context, held, text)
+        vector = held.vector_of(context, text)
     if not views:
         return TextsFound((), dict.fromkeys(SORTS, 0), 0, version)
     code_of = held.index.code_of
     relevant = relevance(views, held.index.number_of, text, vector, context.policy)
-    kept = np.concatenate([_kept(view, sorts, facets or {}, code_of) for view in views])
-    kept &= ~np.concatenate([_is_held_twice(view, {other.key for other in views}) for view in views])
-    is_of = {sort: np.concatenate([_has(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}
-    retained = _retained(views, is_of["insight"], _last_ticks(context) if decay else {}, context.policy)
+    kept = np.concatenate([kept_texts(view, sorts, facets or {}, code_of) for view in views])
+    kept &= ~np.concatenate([held_twice(view, {other.key for other in views}) for view in views])
+    is_of = {sort: np.concatenate([has_facet(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}
+    retained = retained_of(views, is_of["insight"], last_ticks(context) if decay else {}, context.policy)
     if confidence_min > 0.0:
         kept &= ~is_of["insight"] | (retained >= confidence_min)
     penalty = context.policy.search.decay_penalty if decay else 0.0
@@ -231,190 +203,15 @@ def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | Non
 
     Raises EmbeddingPaused if the model has drifted.
     """
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held, now)
-        _embed(context, held, held.index.keys(), now, limit, quiet=False)
-        return len(held.index.waiting(held.index.keys()))
+    with shared_texts(context, now) as held:
+        held.embed(context, held.index.keys, now, limit=limit, quiet=False)
+        return len(held.index.waiting(held.index.keys))
 
 
 def text_count(context: DerivationContext, golem_id: str, *, now: datetime) -> int:
     """Return the number of stored texts of a golem."""
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held, now)
-        return _count(held, golem_id)
-
-
-# the index of this process
-
-
-def _texts_of(context: DerivationContext) -> _Texts:
-    policy = context.policy
-    key = (context.log.table_id, context.embedder.identity.key, policy.hash, policy.search.model_dump_json())
-    with _indexes_mutex:
-        held = _indexes.get(key)
-        if held is None:
-            dimension = context.embedder.identity.dimension
-            held = _indexes[key] = _Texts(TextIndex(dimension, policy.search.similarity))
-            while len(_indexes) > _INDEXES_MAX:
-                _indexes.popitem(last=False)
-        _indexes.move_to_end(key)
-        return held
-
-
-def _refresh(context: DerivationContext, held: _Texts, now: datetime) -> None:
-    """Add the texts that were recorded since the last call, of all golems."""
-    log = context.whole.log
-    if log.life_version == held.version:
-        return
-    held.version, rows = log.texts(None if held.version < 0 else held.version)
-    by_golem: dict[str, list[Any]] = {}
-    for row in rows.to_pylist():
-        by_golem.setdefault(row["golem_id"], []).append(doc_of(row, context.policy))
-    for golem_id, docs in by_golem.items():
-        held.index.add(golem_id, docs)
-    _inherit(context, held, now)
-
-
-def _inherit(context: DerivationContext, held: _Texts, now: datetime) -> None:
-    """Give each heir the texts that cross the death of its predecessor, elders first.
-
-    An heir without a bundle inherits no text. A text of the predecessor that arrives late crosses then.
-    """
-    whole = context.whole
-    died = {row["golem_id"]: micros_of(row["observed_at"]) for row in whole.life("DeathDeclared").to_pylist()}
-    heirs = [(born["generation"], heir, born["predecessor_id"]) for heir, born in birth_rows(whole).items()
-             if born["bundle_hash"] is not None and born["predecessor_id"] in died]  # fmt: skip
-    for _, heir, dead in sorted(heirs):
-        state = (died[dead], held.index.size(dead))
-        if held.inherited.get(heir, (died[dead], 0)) == state:
-            continue
-        _embed(whole, held, [dead], now, None)
-        (view,) = held.index.views([dead])
-        held.index.inherit(heir, dead, crossing(view, died[dead], held.index.code_of, context.policy))
-        held.inherited[heir] = state
-
-
-def crossing(view: View, died_us: int, code_of: Mapping[str | None, int], policy: Policy) -> list[Doc]:
-    """Return the texts that an heir receives: the most retained ones at death, attenuated (INH S7.2: x 0.85).
-
-    Insights compete by confidence, other texts by retention; texts that only confirm another one do not cross.
-
-    Parameters
-    ----------
-    died_us : moment of death in UTC microseconds; later texts do not cross
-    """
-    is_insight = _has(view, "sort", ["insight"], code_of)
-    retained = _retained([view], is_insight, {view.key: died_us}, policy)
-    rows = np.flatnonzero((view.stands_for[: view.size] == NONE) & (view.at_us[: view.size] <= died_us))
-    best = rows[np.lexsort((-rows, -np.round(retained[rows], 9)))][: policy.search.crossing]
-    factor = policy.inheritance.attenuation
-    return [
-        view.docs[row]._replace(
-            worth=factor * (float(retained[row]) if is_insight[row] else view.docs[row].worth),
-            origin=view.docs[row].origin or view.key,
-        )
-        for row in sorted(best.tolist())
-    ]
-
-
-def _embed(
-    context: DerivationContext,
-    held: _Texts,
-    keys: Collection[str],
-    now: datetime,
-    limit: int | None,
-    *,
-    quiet: bool = True,
-) -> None:
-    """Give vectors to waiting texts of these shards: from the log, and up to `limit` by the model."""
-    waiting = held.index.waiting(keys)
-    if len(waiting) >= _LOOK_UP_FROM or held.checked_at is None:
-        known = context.log.vectors(context.embedder.identity.key, list(waiting)) if waiting else None
-        if known is not None and known.num_rows:
-            column = known["vector"].combine_chunks()
-            matrix = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(known.num_rows, -1)
-            held.index.hold(keys, known["text_hash"].to_pylist(), matrix)
-            waiting = held.index.waiting(keys)
-    held.checked_at = now
-    first = 0 if limit is None else max(len(waiting) - limit, 0)
-    newest = list(waiting.items())[first:]
-    if not newest:
-        return
-    try:
-        hashes, vectors = embed_new(context, dict(newest), now)
-    except EmbeddingPaused:
-        if quiet:  # the texts are found by words meanwhile
-            return
-        raise
-    held.index.hold(keys, hashes, vectors)
-
-
-def _vector_of(context: DerivationContext, held: _Texts, question: str) -> Float32Array:
-    if question in held.questions:
-        held.questions.move_to_end(question)
-        return held.questions[question]
-    (vector,) = context.embedder.embed([question])
-    held.questions[question] = vector
-    if len(held.questions) > _QUESTIONS_MAX:
-        held.questions.popitem(last=False)
-    return vector
-
-
-def _count(held: _Texts, golem_id: str) -> int:
-    return sum(view.size for view in held.index.views([golem_id]))
-
-
-# ranking
-
-
-def _last_ticks(context: DerivationContext) -> dict[str, int]:
-    """Return the close of the last cycle of each golem in UTC microseconds."""
-    rows = context.projections.growing("cycles").newest("closed_at", ["closed_at"])
-    return {row["golem_id"]: micros_of(row["closed_at"]) for row in rows.to_pylist()}
-
-
-def _has(view: View, name: str, values: Collection[str], code_of: Mapping[str | None, int]) -> BoolArray:
-    """Return which texts have one of these values of a facet."""
-    column = view.codes[: view.size, FACETS.index(name)]
-    return np.isin(column, [code_of[value] for value in values if value in code_of])
-
-
-def _kept(
-    view: View, sorts: Collection[str], facets: Mapping[str, str], code_of: Mapping[str | None, int]
-) -> BoolArray:
-    """Return which texts stand for themselves and pass the filters."""
-    kept: BoolArray = view.stands_for[: view.size] == NONE
-    if {*sorts} != {*SORTS}:
-        kept = kept & _has(view, "sort", sorts, code_of)
-    for name, value in facets.items():
-        kept = kept & _has(view, name, [value], code_of)
-    return kept
-
-
-def _is_held_twice(view: View, keys: Collection[str]) -> BoolArray:
-    """Return which texts were inherited from a golem whose own texts are in scope too."""
-    held = np.zeros(view.size, bool)
-    held[[row for row in view.inherited if row < view.size and view.docs[row].origin in keys]] = True
-    return held
-
-
-def _retained(
-    views: Sequence[View], is_insight: BoolArray, last_ticks: Mapping[str, int], policy: Policy
-) -> Float64Array:
-    """Return the retention of each text, and the confidence of insights (canon 1: 0.6, upvotes add 0.1).
-
-    Age counts from the last tick of the golem, in UTC microseconds, or from its last text.
-    """
-    at_us = np.concatenate([view.at_us[: view.size] for view in views])
-    newest = [max(last_ticks.get(view.key, 0), int(view.at_us[view.size - 1])) for view in views]
-    age = (np.repeat(newest, [view.size for view in views]) - at_us).clip(0) / DAY_US
-    strength = np.concatenate([view.strength[: view.size] for view in views]).astype(np.float64)
-    upvotes = np.concatenate([view.upvotes[: view.size] for view in views])
-    worth = np.concatenate([view.worth[: view.size] for view in views]).astype(np.float64)
-    confidence = np.minimum(worth + policy.curator.upvote * upvotes, 1.0)
-    return np.where(is_insight, confidence, worth * retention(age, strength))
+    with shared_texts(context, now) as held:
+        return held.index.size(golem_id)
 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
