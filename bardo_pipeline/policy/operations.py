@@ -112,12 +112,16 @@ class SearchPolicy(Operational):
     neighbour: Unit = setting(0.5, "weight of the text before and of the text behind, beside 1 for the text (ours)")
     session: Unit = setting(0.15, "weight of the whole session (ours)")
     beside: Positive = setting(1.0, "occurrences in a text that one beside it counts as: date, tags, outcome (ours)")
-    speaker: Positive = setting(2.0, "occurrences in a text that the name of its speaker counts as (ours)")
+    words_matched: Unit = setting(
+        0.5, "share of the question's words, by rarity, from which a text has the full score of words (ours)"
+    )
+    speaker: Unit = setting(0.3, "weight of a speaker whom the question names (ours)")
     addressed: Unit = setting(0.3, "weight of a speaker's name in a text, where it mostly addresses a person (ours)")
     decay_penalty: float = setting(
         0.15, "largest share of the score that age and confidence take; TOOLS gives none, at most a half", ge=0, le=0.5
     )
     similarity: Unit = setting(0.85, "cosine from which a statement is an upvote of an earlier one (canon 17)")
+    crossing: PositiveCount = setting(256, "texts of a golem that its heir receives (ours; canon 40: the bottleneck)")
     embedded_at_once: PositiveCount = setting(
         256, "texts without a vector that one question embeds, newest first (ours)"
     )
@@ -226,5 +230,5 @@ class ToolsPolicy(Operational):
     overconfidence_z: Positive = setting(
         1.645, "standard errors below the stated level from which intervals are too narrow (ours)"
     )
-    import_confidence: Unit = setting(0.4, "confidence of imported insights (TOOLS, canon 2)")
+    consolidation_hours: Positive = setting(4.0, "hours between two automatic consolidations of a golem (TOOLS)")
     archive_bytes_max: PositiveCount = setting(64 * 2**20, "largest archive that is read (ours)")
