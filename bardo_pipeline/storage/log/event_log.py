@@ -435,8 +435,12 @@ class EventLog:
         with self._mutex:
             files = self._life.tail(since_version)[1]
         only = None if kind is None else ds.field("kind") == kind
-        if kind is None and pc.any(pc.equal(self._life.load(files, ["kind"])["kind"], TEXTS), min_count=0).as_py():
-            only = ds.field("kind") != TEXTS
+        if kind is None:
+            is_text = pc.equal(self._life.load(files, ["kind"])["kind"], TEXTS)
+            if files and pc.all(is_text).as_py():
+                return LIFE_LOG_SCHEMA.empty_table()
+            if pc.any(is_text, min_count=0).as_py():
+                only = ds.field("kind") != TEXTS
         return self._life.load(files, None, only)
 
     def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:
