@@ -69,7 +69,7 @@ def _asked(server: RunningServer, command: str, given: Namespace, owner: str | N
     with Client(server.url, server.token, owner=owner, timeout_seconds=_TIMEOUT_SECONDS) as client:
         if command == "ask":
             return client.ask(options.pop("question"), **options)
-        return client.search(options.pop("words"), **options)
+        return client.search_derived(options.pop("words"), **options)
 
 
 def _print(command: str, document: dict[str, Any], *, as_json: bool) -> None:
