@@ -1,7 +1,7 @@
 """The program `bardo`: asks the running server of the home where that is possible, else runs the command here.
 
 Importing all commands takes seconds. `bardo ask` and `bardo search` need none of them when a server of the home runs.
-Whatever this module cannot do itself, errors included, is left to the command.
+The command does everything else, errors included.
 """
 
 from __future__ import annotations
