@@ -32,6 +32,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
 from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import COOKIE, Door, json_response, refusal
+from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
 from bardo_pipeline.server.openapi import ARROW, LINES, Operation, openapi_document
 from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
@@ -47,7 +48,6 @@ from bardo_pipeline.server.parameters import (
 )
 from bardo_pipeline.server.reading import Reply
 from bardo_pipeline.server.recorder import Recorder, lines_by_golem
-from bardo_pipeline.server.refusals import document_of, status_of
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.intake.json_reader import sentence_of

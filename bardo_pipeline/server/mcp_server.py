@@ -14,7 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.server.callers import Caller
-from bardo_pipeline.server.refusals import document_of
+from bardo_pipeline.server.error_responses import document_of
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.definition import Tool

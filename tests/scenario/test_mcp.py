@@ -143,7 +143,7 @@ await client.close();
 
 
 def run_node(program: str, folder: Path, **environment: str) -> str:
-    """Run a module with the TypeScript client beside it; return its output."""
+    """Run a program that may import the TypeScript client, and return its output."""
     (folder / "agent.mjs").write_text(program)
     (folder / "node_modules").symlink_to(MODULES)
     done = subprocess.run(
