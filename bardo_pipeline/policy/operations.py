@@ -112,7 +112,10 @@ class SearchPolicy(Operational):
     neighbour: Unit = setting(0.5, "weight of the text before and of the text behind, beside 1 for the text (ours)")
     session: Unit = setting(0.15, "weight of the whole session (ours)")
     beside: Positive = setting(1.0, "occurrences in a text that one beside it counts as: date, tags, outcome (ours)")
-    speaker: Positive = setting(2.0, "occurrences in a text that the name of its speaker counts as (ours)")
+    words_matched: Unit = setting(
+        0.5, "share of the question's words, by rarity, from which a text has the full score of words (ours)"
+    )
+    speaker: Unit = setting(0.3, "weight of a speaker whom the question names (ours)")
     addressed: Unit = setting(0.3, "weight of a speaker's name in a text, where it mostly addresses a person (ours)")
     decay_penalty: float = setting(
         0.15, "largest share of the score that age and confidence take; TOOLS gives none, at most a half", ge=0, le=0.5
@@ -226,5 +229,4 @@ class ToolsPolicy(Operational):
     overconfidence_z: Positive = setting(
         1.645, "standard errors below the stated level from which intervals are too narrow (ours)"
     )
-    import_confidence: Unit = setting(0.4, "confidence of imported insights (TOOLS, canon 2)")
     archive_bytes_max: PositiveCount = setting(64 * 2**20, "largest archive that is read (ours)")

@@ -1,6 +1,7 @@
 """Makes texts to index from the events of runtimes. Pure.
 
-A runtime that names speaker, session or date in the outcome of its text, and not in the fields, is understood likewise.
+A runtime that names speaker, session or date in the outcome or in front of its text, and not in the fields, is
+understood likewise. Without a session the day of the told facts is the session.
 Source: TOOLS (memory_store_episode); ADR 0080.
 """
 
@@ -15,8 +16,8 @@ import orjson
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import text_hash
-from bardo_pipeline.retrieval.text_index import Doc
-from bardo_pipeline.retrieval.words import date_words
+from bardo_pipeline.retrieval.text_index import FACETS, Doc
+from bardo_pipeline.retrieval.words import date_words, day_of
 
 SPEAKER_NAMES = ("speaker", "author", "sender", "from", "user", "role", "name")
 SESSION_NAMES = ("session", "session_id", "conversation", "conversation_id", "thread", "thread_id")
@@ -25,7 +26,7 @@ DATE_NAMES = ("date", "datetime", "date_time", "session_date", "session_date_tim
 
 _VALUES_MAX = 64
 _IS_ID = re.compile(r"(^|_)(id|ids|index|idx|hash|turn|key)$")
-_SAYS = re.compile(r"^\s*(?:[\[(][^\])\n]{3,60}[\])]\s*)?([A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2}):\s")
+_SAYS = re.compile(r"^\s*(?:[\[(]([^\])\n]{3,60})[\])]\s*)?([A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2}):\s")
 """A text that begins with the name of its speaker, behind a date in brackets at most."""
 
 
@@ -35,14 +36,14 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
     outcome = orjson.loads(stored["outcome"]) if stored["outcome"] is not None else None
     named = {str(k).lower(): v for k, v in outcome.items()} if isinstance(outcome, dict) else {}
     says = _SAYS.match(stored["text"])
-    speaker = stored["speaker"] or _named(named, SPEAKER_NAMES) or (says[1] if says else "")
+    speaker = stored["speaker"] or _named(named, SPEAKER_NAMES) or (says[2] if says else "")
     told = date_words(stored["told_at"]) if stored["told_at"] is not None else _named(named, DATE_NAMES)
-    session = stored["session"] or _named(named, SESSION_NAMES) or told
+    told_on = day_of(told or (says[1] if says and says[1] else ""))
+    session = stored["session"] or _named(named, SESSION_NAMES) or told_on
     text = stored["text"] if stored["reflection"] is None else f"{stored['text']} {stored['reflection']}"
     spoken = text if says or not speaker else f"{speaker}: {text}"
     beside = [told, *stored["tags"], *(stored[n] for n in ("tool", "category", "chain", "pair") if stored[n])]
     at_us = micros_of(row["observed_at"])
-    facets = {n: stored[n] for n in ("sort", "tool", "category", "chain", "pair", "session")}
     return Doc(
         doc_id=row["event_id"],
         order=(at_us, stored["place"] or 0, row["event_id"]),
@@ -56,7 +57,7 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
         speaker=speaker,
         session=session,
         upserts=stored["sort"] != "episode",
-        facets=facets,
+        facets=tuple(stored[name] if name != "session" else session for name in FACETS),
         payload=stored,
     )
 
@@ -70,7 +71,7 @@ def micros_of(moment: datetime) -> int:
 def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the value of the first of these names, if it is a word or a number."""
     values = (outcome.get(name) for name in names)
-    return next((str(value) for value in values if isinstance(value, str | int | float) and value != ""), "")
+    return next((str(value) for value in values if isinstance(value, str | int | float) and str(value).strip()), "")
 
 
 def _values(outcome: Any, speaker: str) -> list[str]:

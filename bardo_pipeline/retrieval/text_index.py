@@ -7,7 +7,7 @@ Source: TOOLS (memory_search); ADR 0080.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,8 +18,9 @@ from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
 from bardo_pipeline.retrieval.words import stems
 
 _ROOM = 64
-_BLOCK = 512
 NONE = -1
+FACETS = ("sort", "tool", "category", "chain", "pair", "session")
+"""Names by which a search filters texts."""
 
 
 class Doc(NamedTuple):
@@ -28,7 +29,8 @@ class Doc(NamedTuple):
     order: place among the texts of its shard. spoken: text of the vector, whose key is text_hash. beside: words that
     count beside the text, such as date and tags. speaker: name of its speaker. session: key of the stretch of texts in
     which it has neighbours; "" for none, then its neighbours are the other texts without a session. upserts: whether it
-    may be an upvote of an earlier text like it (canon 17). facets: values that filters compare.
+    may be an upvote of an earlier text like it (canon 17). facets: values that filters compare, in the order of
+    FACETS.
     """
 
     doc_id: str
@@ -43,7 +45,7 @@ class Doc(NamedTuple):
     speaker: str = ""
     session: str = ""
     upserts: bool = False
-    facets: Mapping[str, Any] = {}
+    facets: tuple[str | None, ...] = ()
     payload: Any = None
 
 
@@ -52,7 +54,7 @@ class View(NamedTuple):
 
     session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
     vectors: unit rows, zeros without a vector. after may name texts beyond the snapshot. stands_for: the text that an
-    upvote belongs to, NONE for texts that stand for themselves.
+    upvote belongs to, NONE for texts that stand for themselves. codes: number of each facet's value, by column.
     """
 
     key: str
@@ -70,6 +72,7 @@ class View(NamedTuple):
     vectors: Float32Array
     stands_for: Int32Array
     upvotes: Int32Array
+    codes: Int32Array
 
 
 @dataclass
@@ -81,6 +84,7 @@ class Shard:
     docs: list[Doc] = field(default_factory=list)
     postings: Postings = field(default_factory=Postings)
     speakers: set[int] = field(default_factory=set)
+    _names: set[str] = field(default_factory=set)
     _sessions: dict[str, int] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, list[int]] = field(default_factory=dict)
@@ -93,6 +97,7 @@ class Shard:
         self.session, self.at_us = np.zeros(_ROOM, np.int32), np.zeros(_ROOM, np.int64)
         self.vectors = np.zeros((_ROOM, self.dimension), np.float32)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
+        self.codes = np.zeros((_ROOM, len(FACETS)), np.int32)
 
     def view(self) -> View:
         """Return a snapshot."""
@@ -100,18 +105,25 @@ class Shard:
             self.key, len(self.docs), self.docs, self.postings.runs, self.length, self.before, self.after,
             self.session, len(self._sessions), frozenset(self.speakers), self.at_us,
             self.strength, self.vectors, self.stands_for,
-            self.upvotes,
+            self.upvotes, self.codes,
         )  # fmt: skip
 
-    def add(self, docs: Sequence[Doc], number_of: dict[str, int]) -> None:
-        """Append texts in order, each behind the last of the shard. number_of: numbers of all known words."""
+    def add(self, docs: Sequence[Doc], number_of: dict[str, int], code_of: dict[str | None, int]) -> None:
+        """Append texts in order, each behind the last of the shard.
+
+        Parameters
+        ----------
+        number_of, code_of : numbers of all known words and of all known values of facets
+        """
         first, count = len(self.docs), len(docs)
         self._grow(first + count)
         text, word, is_beside = _occurrences(docs, number_of)
         self.postings.add(text + first, word, is_beside)
         self.length[first : first + count] = np.bincount(text[~is_beside], minlength=count)
-        _, names, _ = stems(sorted({doc.speaker for doc in docs}))
-        self.speakers.update(number_of[name] for name in names)
+        for speaker in {doc.speaker for doc in docs} - self._names:
+            self.speakers.update(number_of[name] for name in stems([speaker])[1])
+            self._names.add(speaker)
+        self.codes[first : first + count] = [[code_of.setdefault(v, len(code_of)) for v in d.facets] for d in docs]
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]
         for row, doc in enumerate(docs, first):
@@ -149,7 +161,7 @@ class Shard:
     def _decide(self, row: int, similarity: float) -> None:
         standing = self._standing.setdefault(self.docs[row].sort, [])
         if standing:
-            likeness = np.round(self.vectors[standing] @ self.vectors[row], 5)
+            likeness = np.round(np.einsum("ij,j->i", self.vectors[standing], self.vectors[row]), 5)
             nearest = int(np.argmax(likeness))
             if likeness[nearest] >= similarity:
                 self.stands_for[row] = standing[nearest]
@@ -159,7 +171,18 @@ class Shard:
 
     def _grow(self, count: int) -> None:
         """Make room for this number of texts; arrays that a reader holds stay as they are."""
-        for name in ("length", "strength", "before", "after", "session", "at_us", "vectors", "stands_for", "upvotes"):
+        for name in (
+            "length",
+            "strength",
+            "before",
+            "after",
+            "session",
+            "at_us",
+            "vectors",
+            "stands_for",
+            "upvotes",
+            "codes",
+        ):
             array = getattr(self, name)
             if count > len(array):
                 roomy = np.zeros((max(count, 2 * len(array)), *array.shape[1:]), array.dtype)
@@ -186,6 +209,7 @@ class TextIndex:
         self._shards: dict[str, Shard] = {}
         self._ids: dict[str, dict[str, int]] = {}
         self.number_of: dict[str, int] = {}
+        self.code_of: dict[str | None, int] = {}
 
     def add(self, key: str, docs: Iterable[Doc]) -> None:
         """Add texts to a shard; texts that it has are left out."""
@@ -197,14 +221,14 @@ class TextIndex:
         if shard.docs and fresh[0].order < shard.docs[-1].order:
             shard, old = Shard(key, self._dimension), shard
             merged = sorted([*old.docs, *fresh], key=lambda doc: doc.order)
-            shard.add(merged, self.number_of)
+            shard.add(merged, self.number_of, self.code_of)
             waiting = old.waiting()
             kept = [row for row, doc in enumerate(old.docs) if doc.text_hash not in waiting]
             shard.hold([old.docs[row].text_hash for row in kept], old.vectors[kept], self._similarity)
             self._shards[key] = shard
             known.clear()
         else:
-            shard.add(fresh, self.number_of)
+            shard.add(fresh, self.number_of, self.code_of)
         known.update({doc.doc_id: row for row, doc in enumerate(shard.docs[len(known) :], len(known))})
 
     def replace(self, key: str, docs: Sequence[Doc]) -> None:

@@ -1,25 +1,23 @@
 """Scores texts for a question: by themselves, with their neighbours and with their session. Pure.
 
 A text's own score is the sum of its scaled BM25 score and its scaled cosine. The score adds the own scores of the texts
-before and behind it, and the BM25 score of its session. All statistics come from the texts in scope, so texts of other
+before and behind it, the BM25 score of its session, and a share for a speaker whom the question names. The speaker does
+not count through neighbours, because speakers alternate. All statistics come from the texts in scope, so texts of other
 owners do not show in a score. Source: TOOLS (memory_search); ADR 0080.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.postings import Occurrences, occurrences
 from bardo_pipeline.retrieval.text_index import NONE, View
 from bardo_pipeline.retrieval.words import stems
-
-Floats = NDArray[np.floating[Any]]
 
 
 def relevance(
@@ -33,21 +31,28 @@ def relevance(
     vector : unit vector of the question
     """
     rules = policy.search
-    own_words, of_session = _word_scores(views, number_of, question, policy)
-    cosine = np.concatenate([_cosines(view, vector) for view in views])
-    own = rules.words * _scaled(own_words) + (1.0 - rules.words) * _scaled(cosine)
+    words = _word_scores(views, number_of, question, policy)
+    cosine = np.concatenate([np.einsum("ij,j->i", view.vectors[: view.size], vector) for view in views])
+    own = rules.words * _scaled(words.own, words.ideal * rules.words_matched)
+    own += (1.0 - rules.words) * _scaled(_excess(cosine.astype(np.float64)))
     score = own + rules.neighbour * (_shifted(own, views, "before") + _shifted(own, views, "after"))
-    score += rules.session * _scaled(of_session)
-    return score / (1.0 + 2.0 * rules.neighbour + rules.session)
+    score += rules.session * _scaled(words.of_session) + rules.speaker * words.by_named
+    return score / (1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker)
 
 
-def _cosines(view: View, vector: Float32Array) -> Float64Array:
-    cosine = view.vectors[: view.size] @ vector
-    return np.maximum(np.round(cosine, 5), 0.0).astype(np.float64)
+def _excess(cosine: Float64Array) -> Float64Array:
+    """Return by how much each cosine exceeds the mean by more than a standard deviation, else 0.
+
+    Any two texts have some likeness, which would add up over neighbours. The sum of a row does not depend on the other
+    rows, unlike that of BLAS.
+    """
+    exact = np.round(cosine, 5)
+    return np.maximum(exact - (exact.mean() + exact.std()), 0.0)
 
 
-def _scaled(scores: Float64Array) -> Float64Array:
-    greatest = float(scores.max(initial=0.0))
+def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:
+    """Return scores divided by the greatest of them, or by `least` if it is greater."""
+    greatest = max(float(scores.max(initial=0.0)), least)
     return scores / greatest if greatest > 0.0 else scores
 
 
@@ -63,35 +68,41 @@ def _shifted(own: Float64Array, views: Sequence[View], side: str) -> Float64Arra
     return shifted
 
 
-def _word_scores(
-    views: Sequence[View], number_of: dict[str, int], question: str, policy: Policy
-) -> tuple[Float64Array, Float64Array]:
-    """Return the BM25 score of each text, and that of its session."""
+class _WordScores(NamedTuple):
+    """Scores by words: BM25 of each text and of its session, 1 for a text of a named speaker, and the score of a text
+    in which each word of the question, known or not, occurs once."""
+
+    own: Float64Array
+    of_session: Float64Array
+    by_named: Float64Array
+    ideal: float
+
+
+def _word_scores(views: Sequence[View], number_of: dict[str, int], question: str, policy: Policy) -> _WordScores:
     rules, k1, b = policy.search, policy.retrieval.words_saturation, policy.retrieval.words_length
     starts = np.cumsum([0, *(view.size for view in views)])
     length = np.concatenate([view.length[: view.size] for view in views]).astype(np.float64)
     session, session_count = _sessions(views)
     session_length = np.bincount(session, weights=length, minlength=session_count + 1)
+    session_mean = float(session_length[:session_count].mean()) if session_count else 1.0
     norm = k1 * (1.0 - b + b * length / max(float(length.mean()), 1.0))
-    session_norm = k1 * (1.0 - b + b * session_length / max(float(session_length[:session_count].mean()), 1.0)
-                         if session_count else session_length)  # fmt: skip
+    session_norm = k1 * (1.0 - b + b * session_length / max(session_mean, 1.0))
     speakers = frozenset[int]().union(*(view.speakers for view in views))
-    own, of_session = np.zeros(len(length)), np.zeros(session_count + 1)
-    _, words, _ = stems([question])
-    for word in (number_of[w] for w in words if w in number_of):
-        found = _found(views, starts, word)
-        if not len(found.texts):
-            continue
-        names_speaker = word in speakers
-        holders = int(np.count_nonzero(found.beside)) if names_speaker else len(found.texts)
-        rarity = np.log1p((len(length) - holders + 0.5) / (holders + 0.5))
-        in_text = found.in_text * (rules.addressed if names_speaker else 1.0)
-        count = in_text + found.beside * (rules.speaker if names_speaker else rules.beside)
+    own, of_session, by_named, ideal = np.zeros(len(length)), np.zeros(session_count + 1), np.zeros(len(length)), 0.0
+    for word in stems([question])[1]:
+        found = _found(views, starts, number_of.get(word, NONE))
+        rarity = np.log1p((len(length) - len(found.texts) + 0.5) / (len(found.texts) + 0.5))
+        if number_of.get(word) in speakers:
+            by_named[found.texts[found.beside > 0.0]] = 1.0
+            count = found.in_text * rules.addressed
+        else:
+            ideal += rarity
+            count = found.in_text + found.beside * rules.beside
         own[found.texts] += rarity * count * (k1 + 1.0) / (count + norm[found.texts])
         by_session = np.bincount(session[found.texts], weights=count, minlength=session_count + 1)
         of_session += rarity * by_session * (k1 + 1.0) / (by_session + session_norm)
     of_session[session_count] = 0.0
-    return own, of_session[session]
+    return _WordScores(own, of_session[session], by_named, float(ideal))
 
 
 def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:

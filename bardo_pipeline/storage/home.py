@@ -99,16 +99,19 @@ class Home:
         self.quarantine = root / "log" / "quarantine"
         self.keys = root / "keys"
         self.conversations = root / "conversations"
+        self.archives = root / "archives"
 
     def derivation(self, derivation_id: str) -> Path:
         """Return the folder of one derivation's projections."""
         return self.derivations / derivation_id
 
     def playbook(self, golem_id: str) -> Path:
-        """Return the golem's PLAYBOOK.md; its folder has the id as name, or the id's hash if the id is no word."""
-        plain = _PLAIN.fullmatch(golem_id) is not None
-        folder = golem_id if plain else f"id-{hashlib.sha256(golem_id.encode()).hexdigest()[:40]}"
-        return self.playbooks / folder / "PLAYBOOK.md"
+        """Return the golem's PLAYBOOK.md."""
+        return self.playbooks / _folder_name(golem_id) / "PLAYBOOK.md"
+
+    def archive_folder(self, golem_id: str) -> Path:
+        """Return the folder of the golem's exported archives."""
+        return self.archives / _folder_name(golem_id)
 
     @property
     def models(self) -> Path:
@@ -188,6 +191,12 @@ class Home:
             folder.mkdir(parents=True, exist_ok=True)
         sync_folder(root)  # includes the name home.json
         return home
+
+
+def _folder_name(golem_id: str) -> str:
+    """Return a golem's id as the name of a folder, or the hash of an id that is no word."""
+    plain = _PLAIN.fullmatch(golem_id) is not None
+    return golem_id if plain else f"id-{hashlib.sha256(golem_id.encode()).hexdigest()[:40]}"
 
 
 def _described(facts: Mapping[str, object]) -> bytes:

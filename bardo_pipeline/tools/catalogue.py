@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bardo_pipeline.errors import ToolError
+from bardo_pipeline.tools.archives import EXPORT_GRIMOIRE, IMPORT_GRIMOIRE
 from bardo_pipeline.tools.comparison import COMPARE_PREDICTION
 from bardo_pipeline.tools.consolidation import CONSOLIDATE
 from bardo_pipeline.tools.definition import Tool
@@ -26,6 +27,8 @@ TOOLS: dict[str, Tool] = {
         RECORD_OUTCOME,
         COMPARE_PREDICTION,
         GET_FAILURE_PATTERNS,
+        EXPORT_GRIMOIRE,
+        IMPORT_GRIMOIRE,
     )
 }
 """Every memory tool by name, in the order of TOOLS."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.errors import QueryError, StoreError, ToolError
-from bardo_pipeline.events.life.events import ATTRIBUTE_OF, life_event
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF, TEXTS, LifeEvent, life_event
 from bardo_pipeline.events.life.tool_events import ToolCalled
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.tools.schemas import WriteCounts
@@ -97,6 +97,10 @@ class ToolCall:
                 "living heir"
             )
 
+    def event(self, fact: Part, place: int = 0) -> LifeEvent:
+        """Return a fact as an event of the golem, so many microseconds after the call."""
+        return life_event(self.golem_id, self.at + timedelta(microseconds=place), fact)
+
     def record(self, facts: Sequence[Part], summary: str, *, counted: str, beside: int = 0) -> WriteCounts:
         """Record facts and the call in one commit, and compare the number of rows before and after.
 
@@ -108,19 +112,32 @@ class ToolCall:
         counted : kind of life event whose rows are counted
         beside : number of facts that this call recorded in commits of their own
         """
-        known = set(self.context.life(counted, [self.golem_id])["event_id"].to_pylist())
-        before = len(known)
-        events = [life_event(self.golem_id, self.at, fact) for fact in facts]
-        expected = len(known | {event.event_id for event in events if event.kind == counted})
+        return self.record_events([self.event(fact) for fact in facts], summary, counted=(counted,), beside=beside)[0]
+
+    def record_events(
+        self, events: Sequence[LifeEvent], summary: str, *, counted: Sequence[str], beside: int = 0
+    ) -> tuple[WriteCounts, ...]:
+        """Record events of the golem as `record` records facts; return the counts of several kinds."""
+        known = {kind: self._ids(kind) for kind in counted}
         if events or beside:
             now = self.clock()
             called = self.called(summary, len(events) + beside, now)
-            self.context.log.record([*events, life_event(self.golem_id, self.at, called)], now)
-        after = self.context.life(counted, [self.golem_id]).num_rows
-        subject = f"{counted} of golem {self.golem_id}"
-        if after != expected:
-            raise StoreError(f"{subject}: the log holds {after} rows, not {expected}: run `bardo verify`")
-        return WriteCounts(counted=subject, before=before, expected=expected, after=after)
+            self.context.log.record([*events, self.event(called)], now)
+        counts = []
+        for kind, ids in known.items():
+            expected = len(ids | {event.event_id for event in events if event.kind == kind})
+            subject, after = f"{kind} of golem {self.golem_id}", len(self._ids(kind))
+            if after != expected:
+                raise StoreError(f"{subject}: the log holds {after} rows, not {expected}: run `bardo verify`")
+            counts.append(WriteCounts(counted=subject, before=len(ids), expected=expected, after=after))
+        return tuple(counts)
+
+    def _ids(self, kind: str) -> set[str]:
+        """Return the ids of the golem's events of a kind in the log."""
+        if kind != TEXTS:
+            return set(self.context.life(kind, [self.golem_id])["event_id"].to_pylist())
+        rows = self.context.log.texts()[1]
+        return set(rows.filter(pc.equal(rows["golem_id"], self.golem_id))["event_id"].to_pylist())
 
     def called(self, summary: str, fact_count: int, now: datetime) -> ToolCalled:
         """Return the fact of this call, which is recorded beside its other facts at a time of recording."""

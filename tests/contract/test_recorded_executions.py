@@ -40,6 +40,7 @@ def settle(home: ToolHome, execution_id: str, realized: float, **changed: Any) -
     return result
 
 
+@pytest.mark.row("MEM-18")
 def test_an_execution_is_recorded_before_its_outcome_and_linked_to_it(home: ToolHome) -> None:
     with pytest.raises(ToolError, match=r"e-1 of golem .* is not on record: call memory_record_execution"):
         settle(home, "e-1", 9.0)
@@ -67,6 +68,7 @@ def test_a_repeated_record_changes_nothing_and_a_contradicting_one_is_refused(ho
     assert home.kinds() == ["ExecutionRecorded", "OutcomeRecorded", "ToolCalled", "ToolCalled"]
 
 
+@pytest.mark.row("MEM-17")
 def test_performance_of_a_strategy_is_derived_from_its_settled_executions(home: ToolHome) -> None:
     stored = {"parameters": {}, "description": "", "chains": [], "token_pairs": []}
     home.call("memory_store_strategy", strategy_name="narrow", **stored)

@@ -29,12 +29,9 @@ from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
-from bardo_pipeline.retrieval.text_index import NONE, TextIndex, View
+from bardo_pipeline.retrieval.text_index import FACETS, NONE, TextIndex, View
 from bardo_pipeline.retrieval.text_scoring import relevance
 from bardo_pipeline.storage.log.owner_log import golems_in_view
-
-FACETS = ("sort", "tool", "category", "chain", "pair", "session")
-"""Names by which a search of texts filters."""
 
 _INDEXES_MAX = 8
 _QUESTIONS_MAX = 4_096
@@ -100,7 +97,7 @@ class _Texts:
     questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
 
 
-_indexes: OrderedDict[tuple[str, str], _Texts] = OrderedDict()
+_indexes: OrderedDict[tuple[str, str, str], _Texts] = OrderedDict()
 _indexes_mutex = RLock()
 
 
@@ -211,21 +208,19 @@ def search_texts(
         vector = _vector_of(context, held, text)
     if not views:
         return TextsFound((), dict.fromkeys(SORTS, 0), 0, version)
+    code_of = held.index.code_of
     relevant = relevance(views, held.index.number_of, text, vector, context.policy)
-    kept = np.concatenate([_kept(view, sorts, facets or {}) for view in views])
-    ticks = _last_ticks(context) if decay else {}
-    retained = np.concatenate([_retained(view, ticks.get(view.key, 0), context.policy) for view in views])
+    kept = np.concatenate([_kept(view, sorts, facets or {}, code_of) for view in views])
+    is_of = {sort: np.concatenate([_has(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}
+    retained = _retained(views, is_of["insight"], _last_ticks(context) if decay else {}, context.policy)
     if confidence_min > 0.0:
-        kept &= np.concatenate([_is_of_sort(view, ("episode", "reflection")) for view in views]) | (
-            retained >= confidence_min
-        )
+        kept &= ~is_of["insight"] | (retained >= confidence_min)
     penalty = context.policy.search.decay_penalty if decay else 0.0
     score = np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9)
     hits = _best(views, np.where(kept, score, -1.0), count)
     found = tuple(_hit(views, row, rank, relevant, retained, score) for rank, row in enumerate(hits, 1))
-    by_sort = {s: int(sum((_is_of_sort(v, (s,)) & (v.stands_for[: v.size] == NONE)).sum() for v in views))
-               for s in SORTS}  # fmt: skip
-    return TextsFound(found, {s: n if s in sorts else 0 for s, n in by_sort.items()}, waiting, version)
+    searched = {sort: int(np.count_nonzero(kept & is_of[sort])) for sort in SORTS}
+    return TextsFound(found, searched, waiting, version)
 
 
 def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | None = None) -> int:
@@ -280,7 +275,8 @@ def texts_of_golem(context: DerivationContext, golem_id: str, sorts: Collection[
 
 
 def _texts_of(context: DerivationContext) -> _Texts:
-    key = (context.log.table_id, context.embedder.identity.key)
+    # A copy of a home has the same table id, so the folder tells them apart.
+    key = (str(context.home.root), context.log.table_id, context.embedder.identity.key)
     with _indexes_mutex:
         held = _indexes.get(key)
         if held is None:
@@ -361,27 +357,38 @@ def _last_ticks(context: DerivationContext) -> dict[str, int]:
     return {row["golem_id"]: micros_of(row["closed_at"]) for row in rows.to_pylist()}
 
 
-def _is_of_sort(view: View, sorts: Collection[str]) -> BoolArray:
-    return np.fromiter((doc.sort in sorts for doc in view.docs[: view.size]), bool, view.size)
+def _has(view: View, name: str, values: Collection[str], code_of: Mapping[str | None, int]) -> BoolArray:
+    """Return which texts have one of these values of a facet."""
+    column = view.codes[: view.size, FACETS.index(name)]
+    return np.isin(column, [code_of[value] for value in values if value in code_of])
 
 
-def _kept(view: View, sorts: Collection[str], facets: Mapping[str, str]) -> BoolArray:
+def _kept(
+    view: View, sorts: Collection[str], facets: Mapping[str, str], code_of: Mapping[str | None, int]
+) -> BoolArray:
     """Return which texts stand for themselves and pass the filters."""
     kept: BoolArray = view.stands_for[: view.size] == NONE
     if {*sorts} != {*SORTS}:
-        kept = kept & _is_of_sort(view, sorts)
+        kept = kept & _has(view, "sort", sorts, code_of)
     for name, value in facets.items():
-        kept = kept & np.fromiter((doc.facets[name] == value for doc in view.docs[: view.size]), bool, view.size)
+        kept = kept & _has(view, name, [value], code_of)
     return kept
 
 
-def _retained(view: View, last_tick_us: int, policy: Policy) -> Float64Array:
-    """Return the retention of each text, and the confidence of insights (canon 1: 0.6, upvotes add 0.1)."""
-    at_us = view.at_us[: view.size]
-    age = (max(last_tick_us, int(at_us[-1])) - at_us).clip(0) / DAY_US
-    kept = retention(age, view.strength[: view.size].astype(np.float64))
-    upvoted = policy.curator.confidence_insight + policy.curator.upvote * view.upvotes[: view.size]
-    return np.where(_is_of_sort(view, ("insight",)), np.minimum(upvoted, 1.0), kept)
+def _retained(
+    views: Sequence[View], is_insight: BoolArray, last_ticks: Mapping[str, int], policy: Policy
+) -> Float64Array:
+    """Return the retention of each text, and the confidence of insights (canon 1: 0.6, upvotes add 0.1).
+
+    Age counts from the last tick of the golem, in UTC microseconds, or from its last text.
+    """
+    at_us = np.concatenate([view.at_us[: view.size] for view in views])
+    newest = [max(last_ticks.get(view.key, 0), int(view.at_us[view.size - 1])) for view in views]
+    age = (np.repeat(newest, [view.size for view in views]) - at_us).clip(0) / DAY_US
+    strength = np.concatenate([view.strength[: view.size] for view in views]).astype(np.float64)
+    upvotes = np.concatenate([view.upvotes[: view.size] for view in views])
+    confidence = np.minimum(policy.curator.confidence_insight + policy.curator.upvote * upvotes, 1.0)
+    return np.where(is_insight, confidence, retention(age, strength))
 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
