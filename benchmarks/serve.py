@@ -27,6 +27,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import store_texts
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.events.experience.stored_text import stored_text
+from bardo_pipeline.events.record.record_json import glance
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.server.parameters import AskParameters
@@ -180,7 +181,9 @@ async def _written_bare(root: Path, rounds: int) -> float:
     async def caller(number: int) -> None:
         line = lines.of(golem_id(number))
         for first in range(1, rounds * BATCH, BATCH):
-            acks, refusal = await writers[number].append_all([line(tick) for tick in range(first, first + BATCH)])
+            acks, refusal = await writers[number].append_all(
+                [(record, glance(record)) for record in map(line, range(first, first + BATCH))]
+            )
             assert refusal is None
             assert len(acks) == BATCH
 

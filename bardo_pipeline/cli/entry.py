@@ -32,10 +32,33 @@ class _Parser(ArgumentParser):
 
 def main() -> None:
     """Run `bardo` with the arguments of the process."""
-    if not answered(sys.argv[1:], os.environ):
+    words = sys.argv[1:]
+    if words[:1] == ["serve"] and all(map(_is_utf8, words)):
+        _serve()
+    elif not answered(words, os.environ):
         from bardo_pipeline.cli.app import main as run_command
 
         run_command()
+
+
+def _serve() -> None:
+    """Run `bardo serve` without the other commands, which saves a part of its start."""
+    from typer import Typer
+    from typer.main import get_command
+
+    from bardo_pipeline.cli.operations.serve_command import serve
+    from bardo_pipeline.cli.options import with_owner_option
+    from bardo_pipeline.cli.output.exit_codes import run_to_exit
+    from bardo_pipeline.storage.home import typed_disk_errors
+
+    app = Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command("serve")(serve)
+
+    def checked() -> None:
+        with typed_disk_errors():
+            with_owner_option(get_command(app))(sys.argv[2:], prog_name="bardo serve")
+
+    run_to_exit(checked)
 
 
 def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:

@@ -142,11 +142,14 @@ class Application:
     lifespans: tuple[Callable[[], Any], ...] = ()
     """Context managers that are entered while the application runs."""
 
+    warming: asyncio.Task[None]
+    """The task that opens the home in advance, while the application runs."""
+
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         idle = asyncio.create_task(self._recorder.close_idle())
-        warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
-        warming.add_done_callback(_log_failure)
+        self.warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
+        self.warming.add_done_callback(_log_failure)
         try:
             async with AsyncExitStack() as stack:
                 for enter in self.lifespans:
@@ -290,12 +293,10 @@ class Application:
         grouped = await self._warm.run(lambda: lines_by_golem(body, is_lines=kind == LINES))
 
         def known(context: DerivationContext) -> dict[str, Any]:
-            born = births_of(context, list(grouped))
-            for golem_id in grouped:
-                if golem_id not in born:
-                    raise UnknownGolemError(f"golem {golem_id}: no golem of this name was born: POST /v1/golems")
-            golem = next(iter(grouped)) if len(grouped) == 1 else None
-            return asdict(self._warm.freshness(context, golem))
+            born = set(context.life("GolemBorn")["golem_id"].to_pylist())
+            for golem_id in sorted(grouped.keys() - born):
+                raise UnknownGolemError(f"golem {golem_id}: no golem of this name was born: POST /v1/golems")
+            return asdict(self._warm.freshness(context, next(iter(grouped)) if len(grouped) == 1 else None))
 
         fresh = await self._warm.read(caller.owner, known)
         acknowledged: list[dict[str, Any]] = []

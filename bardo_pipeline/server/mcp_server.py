@@ -85,6 +85,12 @@ def _result(document: dict[str, Any], *, is_error: bool = False) -> types.CallTo
     )
 
 
+def caller_of_request(context: ServerRequestContext[Any, Any]) -> Caller:
+    """Return the caller that the door found for the HTTP request of a message."""
+    caller: Caller = context.request.state.caller
+    return caller
+
+
 def http_manager(server: Any, body_bytes_max: int) -> StreamableHTTPSessionManager:
     """Return the manager of the protocol over HTTP. It keeps no session: each request carries its token."""
     return StreamableHTTPSessionManager(

@@ -193,7 +193,10 @@ def test_an_agent_remembers_in_its_own_words_and_finds_them_at_once(server: Serv
         words = "The night crew moved the anchor because the harbour was closing."
         stored = memory.remember(words, tool="watch", outcome={"moved": True}, importance="critical")
         assert stored["counts"]["after"] == stored["counts"]["before"] + 1
-        found = {hit["id"]: hit["content"] for hit in memory.search("why was the anchor moved?")["results"]}
+        found = {
+            hit["id"]: hit["content"]
+            for hit in memory.search("why was the anchor moved?", store="episodes", tool="watch")["results"]
+        }
         assert found[stored["episode_id"]] == words
         assert memory.insights(limit=3)["freshness"]["log_version"] > 0
         execution = {
