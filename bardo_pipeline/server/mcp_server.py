@@ -87,6 +87,7 @@ def _result(document: dict[str, Any], *, is_error: bool = False) -> types.CallTo
 
 def caller_of_request(context: ServerRequestContext[Any, Any]) -> Caller:
     """Return the caller that the door found for the HTTP request of a message."""
+    assert context.request is not None, "a message over HTTP has its request"
     caller: Caller = context.request.state.caller
     return caller
 
