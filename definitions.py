@@ -21,6 +21,7 @@ from assets import (
 from assets.resources import home
 from bardo_pipeline.storage.home import owner_of_environment
 from jobs.home_jobs import (
+    consolidation_job,
     curator_job,
     death_job,
     dream_job,
@@ -33,7 +34,15 @@ from jobs.home_jobs import (
     succession_job,
     verification_job,
 )
-from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, every_night, every_ten_minutes, every_week
+from jobs.schedules import (
+    every_four_hours,
+    every_fourth_hour,
+    every_hour,
+    every_night,
+    every_quarter_hour,
+    every_ten_minutes,
+    every_week,
+)
 from sensors.home_sensors import (
     cycles_closed,
     deaths_recorded,
@@ -74,6 +83,7 @@ def whole_home() -> dg.Definitions:
         ],
         asset_checks=dg.load_asset_checks_from_modules([checks]),
         jobs=[
+            consolidation_job,
             curator_job,
             death_job,
             dream_job,
@@ -86,7 +96,15 @@ def whole_home() -> dg.Definitions:
             succession_job,
             verification_job,
         ],
-        schedules=[every_ten_minutes, every_hour, every_four_hours, every_fourth_hour, every_night, every_week],
+        schedules=[
+            every_ten_minutes,
+            every_quarter_hour,
+            every_hour,
+            every_four_hours,
+            every_fourth_hour,
+            every_night,
+            every_week,
+        ],
         sensors=[
             deaths_recorded,
             cycles_closed,

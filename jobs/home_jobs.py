@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import dagster as dg
@@ -29,6 +30,8 @@ from bardo_pipeline.gateway.model_request import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.retention import disk_bytes
 from bardo_pipeline.storage.verification.verify import verify
+from bardo_pipeline.tools.due_consolidations import consolidate_due
+from bardo_pipeline.tools.memory_gate import MemoryGate
 
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _PAGE = 500  # runs in one query of Dagster's storage
@@ -250,6 +253,28 @@ def phrase_testaments(context: dg.OpExecutionContext, home: dg.ResourceParam[Laz
 def proposal_job() -> None:
     """Request proposals, then phrase testaments."""
     phrase_testaments(request_model_proposals())
+
+
+@_job(
+    "consolidate_episodes",
+    "Consolidate the episodes that wait, of every living golem for which it is due: every four hours, and at once for "
+    "imported and tagged episodes. Records nothing while BARDO_MEMORY_ENABLED is not true.",
+)
+def consolidation_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Call memory_consolidate for each golem whose consolidation is due."""
+    gate = MemoryGate.of(os.environ)
+    if not gate.is_open:
+        context.add_output_metadata({"golems": 0, "why": "the memory tools are closed"})
+        return
+    results = consolidate_due(home.stores, clock=home.now, ids=lambda: token_hex(16), gate=gate)
+    context.add_output_metadata(
+        {
+            "golems": len(results),
+            "insights_created": sum(result.insights_created for result in results.values()),
+            "insights_reinforced": sum(result.insights_reinforced for result in results.values()),
+            "episodes_decayed": sum(result.episodes_decayed for result in results.values()),
+        }
+    )
 
 
 _LOG = dg.AssetSelection.assets(*LOG)

@@ -1,4 +1,4 @@
-"""Schedules of the curator, dream, maintenance, verification, proposal and drift jobs."""
+"""Schedules of the curator, dream, consolidation, maintenance, verification, proposal and drift jobs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.gateway.model_request import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.tools.due_consolidations import due_consolidations
+from bardo_pipeline.tools.memory_gate import ENABLED, MemoryGate
 from jobs import home_jobs
 
 Decision = dg.RunRequest | dg.SkipReason
@@ -96,6 +98,20 @@ def every_fourth_hour(home: LazyStores) -> Decision:
     if not living and not home.stores.policy.gateway.phrases_testaments:
         return dg.SkipReason("no golem is alive")
     return _run(f"{len(living)} living golems")
+
+
+@scheduled(
+    home_jobs.consolidation_job,
+    "*/15 * * * *",
+    "Every quarter of an hour, if a consolidation of episodes is due: after four hours (TOOLS), or for imported and "
+    "tagged episodes.",
+)
+def every_quarter_hour(home: LazyStores) -> Decision:
+    """Consolidate if the memory tools are open and a golem's consolidation is due."""
+    if not MemoryGate.of(os.environ).is_open:
+        return dg.SkipReason(f"the memory tools are closed: {ENABLED} is not true, or the learning profile is inactive")
+    due = due_consolidations(home.stores, home.now())
+    return dg.SkipReason("no consolidation is due") if not due else _run(f"{due[0].golem_id}: {due[0].why}")
 
 
 @scheduled(home_jobs.drift_job, "15 4 * * 0", "Every Sunday, if there are vectors.")

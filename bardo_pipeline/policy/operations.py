@@ -229,4 +229,5 @@ class ToolsPolicy(Operational):
     overconfidence_z: Positive = setting(
         1.645, "standard errors below the stated level from which intervals are too narrow (ours)"
     )
+    consolidation_hours: Positive = setting(4.0, "hours between two automatic consolidations of a golem (TOOLS)")
     archive_bytes_max: PositiveCount = setting(64 * 2**20, "largest archive that is read (ours)")

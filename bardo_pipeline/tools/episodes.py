@@ -154,7 +154,7 @@ def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchRes
         facets={name: value for name, value in named.items() if value is not None},
         limit=call.context.policy.retrieval.search_results_max, decay=arguments.apply_decay,
     )  # fmt: skip
-    insights = known_insights(call) if "insight" in wanted else {}
+    insights = known_insights(call) if any(hit.sort == "insight" for hit in found.hits) else {}
     hits = [*_text_hits(call, found.hits, insights, arguments), *_derived_hits(call, arguments)]
     hits.sort(key=lambda scored: -scored[0])
     return MemorySearchResult(

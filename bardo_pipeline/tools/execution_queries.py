@@ -6,6 +6,7 @@ Source: TOOLS (StrategyPerformance, memory_compare_prediction, memory_get_failur
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import duckdb
@@ -56,12 +57,18 @@ def settled_executions(call: ToolCall) -> pa.Table:
 
 
 def run_query(sql: str, tables: Mapping[str, pa.Table], parameters: Mapping[str, Any] | None = None) -> pa.Table:
-    """Run SQL over Arrow tables by name in a connection of its own, on one thread so that sums keep their order."""
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+    """Run SQL over Arrow tables by name, on one thread so that sums keep their order."""
+    with _database().cursor() as connection:
         connection.execute("set timezone = 'UTC'")
         for name, table in tables.items():
             connection.register(name, table)
         return connection.sql(sql, params=dict(parameters or {})).to_arrow_table()
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """Return the process's empty database; each query has a cursor of its own."""
+    return duckdb.connect(":memory:", config={"threads": 1})
 
 
 def _flat(call: ToolCall, kind: str, attribute: str) -> pa.Table:
@@ -83,5 +90,8 @@ from settled group by strategy_name
 
 def performance_by_strategy(call: ToolCall) -> dict[str, Performance]:
     """Return the performance of each strategy that has executions, by name."""
-    rows = run_query(_PERFORMANCE, {"settled": settled_executions(call)}).to_pylist()
+    settled = settled_executions(call)
+    if not settled.num_rows:
+        return {}
+    rows = run_query(_PERFORMANCE, {"settled": settled}).to_pylist()
     return {row.pop("strategy_name"): Performance(**row) for row in rows}

@@ -107,7 +107,7 @@ def strategy_id(golem_id: str, strategy_name: str) -> str:
 def newest_versions(call: ToolCall) -> dict[str, dict[str, Any]]:
     """Return the newest version of each strategy of a golem by name, with `created_at` of the first."""
     newest: dict[str, dict[str, Any]] = {}
-    for row in call.contents("StrategyStored"):
+    for row in sorted(call.contents("StrategyStored"), key=lambda row: row["version"]):
         first = newest.get(row["strategy_name"])
         newest[row["strategy_name"]] = row | {"created_at": first["created_at"] if first else row["at"]}
     return newest

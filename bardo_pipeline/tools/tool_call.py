@@ -26,6 +26,8 @@ from bardo_pipeline.tools.schemas import WriteCounts
 JSON_BYTES_MAX = 65_536
 """Longest canonical JSON of one argument, the limit of a text in the log."""
 
+_ORDER = ("recorded_at", "observed_at", "event_id")
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -50,7 +52,7 @@ class ToolCall:
     ----------
     context : home and derivation in which the tool works
     tool_name, steps : the called tool, and the steps that its events report
-    at : time of the call, UTC; the event time of what it records
+    at : time of the call, UTC; the event time of its facts
     call_id : id that tells this call from others
     params_hash : SHA-256 of the arguments
     clock : source of the time of recording
@@ -71,9 +73,10 @@ class ToolCall:
         return self.caller.golem_id
 
     def facts(self, kind: str) -> pa.Table:
-        """Return the golem's life events of a kind in order of recording, with the columns of their content."""
-        rows = self.context.life(kind, [self.golem_id])
-        return rows.sort_by([(name, "ascending") for name in ("recorded_at", "observed_at", "event_id")])
+        """Return the golem's life events of a kind in order of recording: id, times and content."""
+        rows = self.context.life(kind).select(["golem_id", *_ORDER, ATTRIBUTE_OF[kind]])
+        rows = rows.filter(pc.equal(rows["golem_id"], self.golem_id))
+        return rows.sort_by([(name, "ascending") for name in _ORDER]) if rows.num_rows > 1 else rows
 
     def contents(self, kind: str, **only: str) -> list[dict[str, Any]]:
         """Return the content of the golem's life events of a kind in order of recording, with `at` and `event_id`.
@@ -134,9 +137,8 @@ class ToolCall:
 
     def _ids(self, kind: str) -> set[str]:
         """Return the ids of the golem's events of a kind in the log."""
-        if kind != TEXTS:
-            return set(self.context.life(kind, [self.golem_id])["event_id"].to_pylist())
-        rows = self.context.log.texts()[1]
+        rows = self.context.log.texts()[1] if kind == TEXTS else self.context.life(kind)
+        rows = rows.select(["golem_id", "event_id"])
         return set(rows.filter(pc.equal(rows["golem_id"], self.golem_id))["event_id"].to_pylist())
 
     def called(self, summary: str, fact_count: int, now: datetime) -> ToolCalled:

@@ -34,6 +34,7 @@ from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.warehouse.build import WarehouseReport, build_warehouse, query
 from tests.conftest import NOW, copy_home
 from tests.contract.test_dbt_project import described, sources
+from tests.support.tool_homes import tool_facts
 
 pytestmark = pytest.mark.full
 
@@ -43,8 +44,10 @@ MARTS = (
     "fct_deaths",
     "fct_dying",
     "fct_equipped",
+    "fct_executions",
     "fct_knowledge",
     "fct_library",
+    "fct_strategies",
     "fct_ticks",
     "fct_tier_costs",
     "fct_withdrawals",
@@ -89,6 +92,8 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     )
     steer = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
     stores.log.record([life_event(known["golem_id"][0].as_py(), last_moment(stores) + timedelta(days=30), steer)], NOW)
+    told = [life_event(known["golem_id"][0].as_py(), last_moment(stores), fact) for fact in tool_facts()]
+    stores.log.record(told, NOW)
     heir = stores.life("KnowledgeReceived").slice(0, 1).to_pylist()[0]
     kits = enumerate((heir["received"]["content_hash"], "nobody-was-born-since"), 1)
     orders = [KitOrdered(owner_id="owner-0", number=i, bundle_hash=h, entry_count=1, why="a try") for i, h in kits]
@@ -439,7 +444,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
     [
         (
             "from fct_tocks",
-            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_dying, fct_equipped, fct_know",
+            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_dying, fct_equipped, fct_exec",
         ),
         ("select tack from fct_ticks", "tack"),
         ("selekt 1", "syntax error"),

@@ -8,8 +8,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from bardo_pipeline.api import birth
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.events.life.tool_events import ExecutionRecorded, OutcomeRecorded, StrategyStored
+from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.tools.call_tool import call_tool
@@ -54,8 +58,28 @@ class ToolHome:
         self.at += timedelta(**span)
 
     def kinds(self) -> list[str]:
-        """Return the kinds of all life events in the log, read anew, without births."""
-        return [kind for kind in sorted(self.context.log.life()["kind"].to_pylist()) if kind != "GolemBorn"]
+        """Return the kinds of all life events in the log, read anew, without births and texts."""
+        rows = [self.context.log.life(), self.context.log.life("ToolCalled")]
+        return [kind for kind in sorted(pa.concat_tables(rows)["kind"].to_pylist()) if kind != "GolemBorn"]
+
+
+def tool_facts() -> list[Part]:
+    """Return a strategy, an execution of it and its outcome."""
+    strategy = StrategyStored(
+        strategy_name="narrow", version=1, description="", parameters="{}", chains=("base",), token_pairs=(),
+        from_golem_id=None,
+    )  # fmt: skip
+    execution = ExecutionRecorded(
+        execution_id="e-1", strategy_name="narrow", strategy_version=1, action_type="SWAP", portfolio_snapshot="{}",
+        market_conditions="{}", decision_params="{}", predicted_outcome="{}", predicted_micros=2_000_000,
+        interval_low_micros=None, interval_high_micros=None, interval_level=0.8, regime="volatile", volatility=0.1,
+        gas_level=20.0, reasoning_chain=None, tx_hash=None, reflection=None,
+    )  # fmt: skip
+    outcome = OutcomeRecorded(
+        execution_id="e-1", realized_micros=1_000_000, fees_micros=None, impermanent_loss_micros=None,
+        unrealized_micros=None, gas_micros=100_000, slippage_bps=3.0, reflection=None,
+    )  # fmt: skip
+    return [strategy, execution, outcome]
 
 
 def tool_home(folder: Path) -> ToolHome:

@@ -254,6 +254,9 @@ class SealKeyDestroyed(Part):
 TEXTS = "TextStored"
 """Kind of the texts of runtimes, of which a home may hold more than of all other kinds together."""
 
+FREQUENT = (TEXTS, "ToolCalled")
+"""Kinds that runtimes record as often as they like, and that no derivation folds over the whole log."""
+
 EVERY_GOLEM = "*"
 """Golem id of events that concern the whole home."""
 

@@ -1,7 +1,7 @@
 """Facts that a golem records by the memory tools: strategies, executions, outcomes, insights, consolidations, imports.
 
 A fact is recorded together with `ToolCalled`, which describes the call. Free JSON of a caller is stored as canonical
-text; what the analyses read from it is stored beside it in typed fields.
+text. Typed fields hold the numbers that the analyses read from it.
 Source: TOOLS; MEM-17 to MEM-21, MEM-24.
 """
 

@@ -33,7 +33,7 @@ from bardo_pipeline.events.custody.authority import (
 )
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
 from bardo_pipeline.events.custody.sealing import must_be_sealed
-from bardo_pipeline.events.life.events import TEXTS, LifeEvent
+from bardo_pipeline.events.life.events import FREQUENT, TEXTS, LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.record.validate import Examined, check_table, examine
 from bardo_pipeline.policy import Policy
@@ -67,6 +67,7 @@ from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
 _LOCK = "log"
 _KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
 _OWNER_KINDS = pa.array(OWNER_KINDS)
+_FREQUENT_KINDS = pa.array(FREQUENT)
 TEXT_COLUMNS = ["event_id", "golem_id", "observed_at", "text_stored"]
 """Columns of LIFE_SCHEMA that a text fills."""
 
@@ -431,12 +432,14 @@ class EventLog:
             return len(fresh)
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
-        """Read life events of one kind, or of all kinds except the texts of runtimes (TEXTS)."""
+        """Read life events of one kind, or of all kinds except those that runtimes record often (FREQUENT)."""
         with self._mutex:
             files = self._life.tail(since_version)[1]
         only = None if kind is None else ds.field("kind") == kind
-        if kind is None and pc.any(pc.equal(self._life.load(files, ["kind"])["kind"], TEXTS), min_count=0).as_py():
-            only = ds.field("kind") != TEXTS
+        if kind is None:
+            kinds = self._life.load(files, ["kind"])["kind"]
+            if pc.any(pc.is_in(kinds, value_set=_FREQUENT_KINDS), min_count=0).as_py():
+                only = ~ds.field("kind").isin(_FREQUENT_KINDS)
         return self._life.load(files, None, only)
 
     def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:

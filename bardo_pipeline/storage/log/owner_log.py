@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.custody.authority import Door, Proof
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip
-from bardo_pipeline.events.life.events import TEXTS, LifeEvent
+from bardo_pipeline.events.life.events import FREQUENT, LifeEvent
 from bardo_pipeline.events.life.ownership import Ownership, is_of_owner, visible_events
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import Part
@@ -81,7 +81,7 @@ class LogOfOwner(EventLog):
             and self._seen.version != version
             and not super().life(None, self._seen.version).num_rows
         ):
-            self._seen = self._seen._replace(version=version)  # only texts were added
+            self._seen = self._seen._replace(version=version)  # only frequent kinds were added
         if self._seen is None or self._seen.version != version:
             events = super().life()
             ownership = Ownership.of(events)
@@ -123,7 +123,7 @@ class LogOfOwner(EventLog):
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Read the life events that the owner may see."""
         seen = self._current()
-        if since_version is None and kind != TEXTS:
+        if since_version is None and kind not in FREQUENT:
             return seen.events if kind is None else seen.events.filter(pc.equal(seen.events["kind"], kind))
         golem_ids = pa.array(sorted(seen.golems), pa.string())
         return visible_events(super().life(kind, since_version), self.owner, golem_ids)

@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 from dbt.adapters.duckdb.plugins import BasePlugin
 from deltalake.exceptions import TableNotFoundError
 
@@ -124,12 +125,27 @@ def _view(conn: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Sch
     if files:
         # Without union_by_name DuckDB silently drops nested fields that only newer files have.
         listed = ", ".join(quoted(file) for file in files)
-        rows = f"select * from read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"  # noqa: S608
+        rows = f"select *{_absent(conn, files, schema)} from read_parquet([{listed}], union_by_name = true, "  # noqa: S608
+        rows += "hive_partitioning = false)"
     else:
-        empty = conn.from_arrow(schema.empty_table())
-        nulls = (f'null::{kind} as "{column}"' for column, kind in zip(empty.columns, empty.types, strict=True))
-        rows = f"select {', '.join(nulls)} where false"
+        rows = f"select {', '.join(_nulls(conn, schema))} where false"
     return f"create view {DATABASE}.raw.{name} as {rows}"
+
+
+def _nulls(conn: duckdb.DuckDBPyConnection, schema: pa.Schema) -> Iterator[str]:
+    """Yield a null of each column of a schema as SQL."""
+    empty = conn.from_arrow(schema.empty_table())
+    return (f'null::{kind} as "{column}"' for column, kind in zip(empty.columns, empty.types, strict=True))
+
+
+def _absent(conn: duckdb.DuckDBPyConnection, files: list[str], schema: pa.Schema) -> str:
+    """Write the SQL of the columns that no file has, because an earlier version wrote all of them."""
+    absent = schema
+    for file in reversed(files):  # a file of today has all columns
+        absent = pa.schema([field for field in absent if field.name not in set(pq.read_schema(file).names)])
+        if not len(absent):
+            return ""
+    return "".join(f", {null}" for null in _nulls(conn, absent))
 
 
 def _files(path: Path) -> list[str]:
