@@ -246,7 +246,7 @@ class Application:
 
         def answered(context: DerivationContext) -> tuple[bytes | None, dict[str, Any]]:
             reply = work(context)
-            fresh = asdict(self._warm.freshness(context, reply.golem))
+            fresh = asdict(self._warm.freshness(context, reply.golem, reply.stamp))
             if as_arrow and reply.table is not None:
                 return _arrow_stream(reply.table, fresh), {}
             return None, {**reply.document(), "freshness": fresh}
