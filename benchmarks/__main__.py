@@ -22,6 +22,7 @@ from benchmarks.figures import Figure, fleet_figure, probes_figure
 from benchmarks.free_texts import free_text_figures
 from benchmarks.large_fleet import large_fleet_figures
 from benchmarks.retrieve import retrieve_figures
+from benchmarks.serve import serve_figures
 from benchmarks.sizes import sizes_figure
 from benchmarks.spool import spool_figures
 from benchmarks.world import World
@@ -67,6 +68,8 @@ def main() -> None:
             figures.extend(embed_figures(world, root / "embed"))
             status.update("searching 10,000 and 100,000 stored texts")
             figures.extend(free_text_figures(root / "texts"))
+            status.update("the server: 16 callers over HTTP, against the same work without it")
+            figures.extend(serve_figures(root / "serve"))
             status.update("deaths: the bottleneck over 1,000,000 entries, 1,000 deaths in one run")
             figures.extend(death_figures(root / "deaths"))
             status.update("1,000 golems for two days; 300 golems that die in the same tick")

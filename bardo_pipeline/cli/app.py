@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from rich.markup import escape
 from typer import Typer
 from typer.main import get_command
 
@@ -38,8 +37,8 @@ from bardo_pipeline.cli.operations import (
     what_if_command,
 )
 from bardo_pipeline.cli.options import with_owner_option
-from bardo_pipeline.cli.output.tables import err, use_lossy_streams
-from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.cli.output.exit_codes import run_to_exit
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import typed_disk_errors
 
 app = Typer(
@@ -117,14 +116,13 @@ def command() -> Callable[[], object]:
 
 def main() -> None:
     """Run the command line; print a BardoError as one line and exit 2."""
-    use_lossy_streams()
-    try:
+
+    def checked() -> None:
         _check_utf8(sys.argv[1:])
         with typed_disk_errors():
             command()()
-    except BardoError as error:
-        err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        sys.exit(2)
+
+    run_to_exit(checked)
 
 
 def _check_utf8(arguments: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """The program `bardo`: asks the running server of the home where that is possible, else runs the command here.
 
 Importing all commands takes seconds. `bardo ask` and `bardo search` need none of them when a server of the home runs.
-Whatever this module cannot do itself, errors included, is left to the command.
+The command does everything else, errors included.
 """
 
 from __future__ import annotations
@@ -32,10 +32,33 @@ class _Parser(ArgumentParser):
 
 def main() -> None:
     """Run `bardo` with the arguments of the process."""
-    if not answered(sys.argv[1:], os.environ):
+    words = sys.argv[1:]
+    if words[:1] == ["serve"] and all(map(_is_utf8, words)):
+        _serve()
+    elif not answered(words, os.environ):
         from bardo_pipeline.cli.app import main as run_command
 
         run_command()
+
+
+def _serve() -> None:
+    """Run `bardo serve` without the other commands, which saves a part of its start."""
+    from typer import Typer
+    from typer.main import get_command
+
+    from bardo_pipeline.cli.operations.serve_command import serve
+    from bardo_pipeline.cli.options import with_owner_option
+    from bardo_pipeline.cli.output.exit_codes import run_to_exit
+    from bardo_pipeline.storage.home import typed_disk_errors
+
+    app = Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command("serve")(serve)
+
+    def checked() -> None:
+        with typed_disk_errors():
+            with_owner_option(get_command(app))(sys.argv[2:], prog_name="bardo serve")
+
+    run_to_exit(checked)
 
 
 def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -69,7 +92,7 @@ def _asked(server: RunningServer, command: str, given: Namespace, owner: str | N
     with Client(server.url, server.token, owner=owner, timeout_seconds=_TIMEOUT_SECONDS) as client:
         if command == "ask":
             return client.ask(options.pop("question"), **options)
-        return client.search(options.pop("words"), **options)
+        return client.search_derived(options.pop("words"), **options)
 
 
 def _print(command: str, document: dict[str, Any], *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ Examples
 >>> from bardo_pipeline.client import Client
 >>> with Client() as memory:  # doctest: +SKIP
 ...     memory.remember("Swaps after 22:00 UTC cost half the gas.", tool="swap", importance="notable")
-...     hits = memory.search("when is gas cheap?")["hits"]
+...     hits = memory.search("when is gas cheap?")["results"]
 """
 
 from bardo_pipeline.client.http_client import AsyncClient, Client

@@ -66,8 +66,26 @@ class Calls(Generic[T]):
         wanted = {**chosen, "at": None if at is None else at.isoformat(), "clade": clade, "may_skip": may_skip}
         return self._send(_posted("/v1/ask", _present(wanted)))
 
-    def search(self, words: str, *, golem: str | None = None, **filters: Any) -> T:
-        """Search entries and episodes of all golems in view; `hits` are the best texts.
+    def search(self, query: str, *, golem: str | None = None, **filters: Any) -> T:
+        """Search the golem's episodes and insights, its own words included (memory_search); see `results`.
+
+        Parameters
+        ----------
+        filters : store, chain, token_pair, tool, min_confidence, limit, apply_decay
+        """
+        return self.tool("memory_search", golem=golem, **_present({"query": query, **filters}))
+
+    def insights(self, *, golem: str | None = None, **filters: Any) -> T:
+        """List the golem's `insights` by confidence or date (memory_get_insights).
+
+        Parameters
+        ----------
+        filters : category, min_confidence, chain, token_pair, sort_by, limit
+        """
+        return self.tool("memory_get_insights", golem=golem, **_present(filters))
+
+    def search_derived(self, words: str, *, golem: str | None = None, **filters: Any) -> T:
+        """Search derived entries and episodes of all golems in view, as `bardo search` does; `hits` are the best texts.
 
         Parameters
         ----------
@@ -75,12 +93,6 @@ class Calls(Generic[T]):
         filters : store, kind, category, domain, regime, status, min_confidence, chain, pair, tool, limit, decay
         """
         return self._send(_posted("/v1/search", _present({"words": words, "golem": golem, **filters})))
-
-    def insights(self, *, golem: str | None = None, category: str | None = None, min_confidence: float = 0.0,
-                 limit: int = 20) -> T:  # fmt: skip
-        """List the golem's active insights in `entries`, most confident first."""
-        wanted = {"kind": "insight", "category": category, "min_confidence": min_confidence, "limit": limit}
-        return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/entries", _present(wanted)))
 
     def warnings_for(self, action: str, situation: str = "", *, golem: str | None = None, limit: int = 5) -> T:
         """List the golem's `warnings` about an action, the most fitting to the situation first."""
@@ -93,7 +105,7 @@ class Calls(Generic[T]):
         *,
         tool: str = "note",
         outcome: Any = None,
-        chain: str = "-",
+        chain: str = "",
         token_pair: str | None = None,
         importance: str = "routine",
         dream_tag: str | None = None,
@@ -104,6 +116,7 @@ class Calls(Generic[T]):
         Parameters
         ----------
         tool : tool that was executed
+        chain : chain of the execution, empty for none
         outcome : JSON value of the execution
         importance : routine, notable, critical or emergency; it sets how long the episode is retained
         """

@@ -32,6 +32,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
 from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import COOKIE, Door, json_response, refusal
+from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
 from bardo_pipeline.server.openapi import ARROW, LINES, Operation, openapi_document
 from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
@@ -47,7 +48,6 @@ from bardo_pipeline.server.parameters import (
 )
 from bardo_pipeline.server.reading import Reply
 from bardo_pipeline.server.recorder import Recorder, lines_by_golem
-from bardo_pipeline.server.refusals import document_of, status_of
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.intake.json_reader import sentence_of
@@ -142,11 +142,14 @@ class Application:
     lifespans: tuple[Callable[[], Any], ...] = ()
     """Context managers that are entered while the application runs."""
 
+    warming: asyncio.Task[None]
+    """The task that opens the home in advance, while the application runs."""
+
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         idle = asyncio.create_task(self._recorder.close_idle())
-        warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
-        warming.add_done_callback(_log_failure)
+        self.warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
+        self.warming.add_done_callback(_log_failure)
         try:
             async with AsyncExitStack() as stack:
                 for enter in self.lifespans:
@@ -243,7 +246,7 @@ class Application:
 
         def answered(context: DerivationContext) -> tuple[bytes | None, dict[str, Any]]:
             reply = work(context)
-            fresh = asdict(self._warm.freshness(context, reply.golem))
+            fresh = asdict(self._warm.freshness(context, reply.golem, reply.stamp))
             if as_arrow and reply.table is not None:
                 return _arrow_stream(reply.table, fresh), {}
             return None, {**reply.document(), "freshness": fresh}
@@ -290,12 +293,10 @@ class Application:
         grouped = await self._warm.run(lambda: lines_by_golem(body, is_lines=kind == LINES))
 
         def known(context: DerivationContext) -> dict[str, Any]:
-            born = births_of(context, list(grouped))
-            for golem_id in grouped:
-                if golem_id not in born:
-                    raise UnknownGolemError(f"golem {golem_id}: no golem of this name was born: POST /v1/golems")
-            golem = next(iter(grouped)) if len(grouped) == 1 else None
-            return asdict(self._warm.freshness(context, golem))
+            born = set(context.life("GolemBorn")["golem_id"].to_pylist())
+            for golem_id in sorted(grouped.keys() - born):
+                raise UnknownGolemError(f"golem {golem_id}: no golem of this name was born: POST /v1/golems")
+            return asdict(self._warm.freshness(context, next(iter(grouped)) if len(grouped) == 1 else None))
 
         fresh = await self._warm.read(caller.owner, known)
         acknowledged: list[dict[str, Any]] = []

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bardo_pipeline.errors import BardoError, ServerError
 from bardo_pipeline.server.callers import Doorkeeper
-from bardo_pipeline.server.refusals import document_of, status_of
+from bardo_pipeline.server.error_responses import document_of, status_of
 
 logger = logging.getLogger("bardo.server")
 

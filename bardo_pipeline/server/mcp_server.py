@@ -14,7 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.server.callers import Caller
-from bardo_pipeline.server.refusals import document_of
+from bardo_pipeline.server.error_responses import document_of
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.definition import Tool
@@ -83,6 +83,13 @@ def _result(document: dict[str, Any], *, is_error: bool = False) -> types.CallTo
         structured_content=orjson.loads(text),
         is_error=is_error,
     )
+
+
+def caller_of_request(context: ServerRequestContext[Any, Any]) -> Caller:
+    """Return the caller that the door found for the HTTP request of a message."""
+    assert context.request is not None, "a message over HTTP has its request"
+    caller: Caller = context.request.state.caller
+    return caller
 
 
 def http_manager(server: Any, body_bytes_max: int) -> StreamableHTTPSessionManager:

@@ -39,7 +39,7 @@ from bardo_pipeline.server.parameters import (
     SearchParameters,
     WarningsParameters,
 )
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.warm_home import Stamp, WarmHome
 
 Clock = Callable[[], datetime]
 
@@ -53,12 +53,14 @@ class Reply:
     facts : fields of the JSON answer
     table : rows that an Arrow reader gets instead; None if the answer has no table
     rows_name : field of the JSON answer with the rows of the table
+    stamp : that of the state on which the result is based, if it is known
     """
 
     facts: dict[str, Any]
     golem: str | None = None
     table: pa.Table | None = None
     rows_name: str = "rows"
+    stamp: Stamp | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON answer, with the rows of the table."""
@@ -69,10 +71,11 @@ def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, 
     """Answer a question to a golem. The newest state comes from the kept grimoire; an earlier one is read anew."""
     if given.at is not None and given.tick is not None:
         raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
+    stamp = None
     if given.at is None and given.tick is None:
         text = check_question(given.question, context.policy.retrieval.question_bytes_max)
         count = context.policy.retrieval.results if given.k is None else given.k
-        moment, grimoire = warm.grimoire(context, given.golem, clade=given.clade, now=now)
+        stamp, moment, grimoire = warm.grimoire(context, given.golem, clade=given.clade, now=now)
         moment = moment if given.regime is None else moment.in_regime(given.regime)
         (vector,) = context.embedder.embed([text])
         answer = grimoire.retrieve(vector, moment.situation, count, may_skip=given.may_skip)
@@ -83,7 +86,7 @@ def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, 
         answer = ask(context, moment, given.question, now=now, k=given.k, clade=given.clade, may_skip=given.may_skip)
     facts = answer_facts(moment, answer, context.policy)
     del facts["hits"]
-    return Reply({**facts, "warning": warm.warning(context)}, given.golem, answer.hits, "hits")
+    return Reply({**facts, "warning": warm.warning(context)}, given.golem, answer.hits, "hits", stamp)
 
 
 def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParameters, now: datetime) -> Reply:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from bardo_pipeline.errors import BardoError, JournalError, RecordError
-from bardo_pipeline.events.record_json import glance
+from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
@@ -43,7 +43,7 @@ class Recorder:
         self._locks: dict[str, asyncio.Lock] = {}
         self._busy: Counter[str] = Counter()
 
-    async def append(self, golem_id: str, lines: Sequence[bytes]) -> tuple[list[Ack], BardoError | None]:
+    async def append(self, golem_id: str, lines: Sequence[tuple[bytes, Glance]]) -> tuple[list[Ack], BardoError | None]:
         """Append checked records of a golem in order; return the acknowledgements, and the error of the first refusal.
 
         Acknowledged records are durable. Raises LeaseError if another process writes the golem.
@@ -91,22 +91,22 @@ class Recorder:
             await self._close(golem_id)
 
 
-def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[bytes]]:
+def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[tuple[bytes, Glance]]]:
     """Check a body of one record, or of one record a line, and group its records by golem in their order.
 
     Raises RecordError, which names the line, for an empty body and for the first invalid record.
     """
     lines = [line for line in body.split(b"\n") if line.strip()] if is_lines else [_on_one_line(body)]
-    grouped: dict[str, list[bytes]] = {}
+    grouped: dict[str, list[tuple[bytes, Glance]]] = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()
         try:
-            golem_id = glance(text).golem_id
+            seen = glance(text)
         except BardoError as error:
             raise RecordError(f"record {number}: {error}") from None
         except ValidationError as error:
             raise RecordError(f"record {number}: {sentence_of(error)}: `bardo schema` prints the schema") from None
-        grouped.setdefault(golem_id, []).append(text)
+        grouped.setdefault(seen.golem_id, []).append((text, seen))
     if not grouped:
         raise RecordError("the body has no record: send one as JSON, or one a line as application/x-ndjson")
     return grouped

@@ -15,7 +15,6 @@ from datetime import datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -88,7 +87,7 @@ def serve_http(
 
     from bardo_pipeline.server.application import BODY_BYTES_MAX, Application
     from bardo_pipeline.server.connections import bounded_connection
-    from bardo_pipeline.server.mcp_server import http_manager, mcp_server
+    from bardo_pipeline.server.protocol_door import ProtocolDoor
 
     home, gate = Home.open(root), MemoryGate.of(environ)
     with _only_server(home):
@@ -102,12 +101,15 @@ def serve_http(
         runner = ToolRunner(warm, clock=clock, ids=_id, gate=gate)
         doorkeeper = Doorkeeper(OwnerTokens(home), token)
         app = Application(warm, recorder, runner, doorkeeper, clock=clock, version=library_version(), instance=instance)
-        manager = http_manager(mcp_server(runner, _caller_of_request, library_version()), BODY_BYTES_MAX[""])
-        app.lifespans = (manager.run, lambda: _Announced(home, url, token, instance, on_ready))
+        protocol = ProtocolDoor(runner, library_version(), BODY_BYTES_MAX[""])
+        app.lifespans = (
+            lambda: _Announced(home, url, token, instance, on_ready),
+            lambda: protocol.running(app.warming),
+        )
         config = uvicorn.Config(
             app.asgi(
                 chunk_seconds=settings.chunk_seconds, body_seconds=settings.body_seconds,
-                tools_over_http=manager.asgi_app,
+                tools_over_http=protocol,
             ),
             http=bounded_connection(settings.head_seconds), ws="none", lifespan="on", log_level="warning",
             access_log=False, limit_concurrency=settings.connections_max, timeout_keep_alive=30,
@@ -136,12 +138,6 @@ def serve_stdio(
         asyncio.run(serve_streams(mcp_server(runner, lambda request: caller, library_version())))
     finally:
         warm.close()
-
-
-def _caller_of_request(context: Any) -> Caller:
-    """Return the caller that the door found for the HTTP request of a protocol message."""
-    caller: Caller = context.request.state.caller
-    return caller
 
 
 def _id() -> str:

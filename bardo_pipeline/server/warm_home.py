@@ -160,17 +160,21 @@ class WarmHome:
 
     def grimoire(
         self, context: DerivationContext, golem_id: str, *, clade: bool, now: datetime
-    ) -> tuple[GolemMoment, Grimoire]:
-        """Return a golem's newest situation and its entries, ready for retrieval; kept while nothing is committed."""
+    ) -> tuple[Stamp, GolemMoment, Grimoire]:
+        """Return a golem's newest situation and its entries, ready for retrieval; kept while nothing is committed.
+
+        The stamp is that of the state that both are based on.
+        """
         key, stamp = (context.owner, golem_id, clade), stamp_of(context)
         with self._mutex:
             kept = self._grimoires.get(key)
         if kept is not None and kept[0] == stamp:
-            return kept[1], kept[2]
+            return kept
         moment = golem_moment(context, golem_id)
         grimoire = grimoire_of(context, moment, now=now, clade=clade)
-        self._keep(self._grimoires, key, (stamp, moment, grimoire))
-        return moment, grimoire
+        kept = stamp, moment, grimoire
+        self._keep(self._grimoires, key, kept)
+        return kept
 
     def warning(self, context: DerivationContext) -> str | None:
         """Return the warning of a drifted embedding model; the checks are read again when there is a new one."""
@@ -184,9 +188,16 @@ class WarmHome:
                 self._warning = kept
         return kept[1]
 
-    def freshness(self, context: DerivationContext, golem_id: str | None = None) -> Freshness:
-        """Return the state on which answers about a golem, or about all golems of the view, are based now."""
-        key, stamp = (context.owner, golem_id), stamp_of(context)
+    def freshness(
+        self, context: DerivationContext, golem_id: str | None = None, stamp: Stamp | None = None
+    ) -> Freshness:
+        """Return the state on which answers about a golem, or about all golems of the view, are based now.
+
+        Parameters
+        ----------
+        stamp : that of the answer, if it is known
+        """
+        key, stamp = (context.owner, golem_id), stamp or stamp_of(context)
         with self._mutex:
             kept = self._fresh.get(key)
         if kept is None or kept[0] != stamp:

@@ -28,9 +28,9 @@ from tests.support.bardo_command import bardo, run
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
-LONG = ("ui", "run", "eval")
-WRITERS = ("similar", "search", "ask", "drift", "bundle", "golem")
-"""Commands that write an index, vectors or events: they run on one copy of the home, shared by all of them."""
+LONG = ("ui", "run", "eval", "serve")
+WRITERS = ("similar", "search", "ask", "drift", "bundle", "golem", "keys")
+"""Commands that write an index, vectors, tokens or events: they run on one copy of the home, shared by all of them."""
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,34 @@ def test_a_tool_writes_through_the_client_and_the_event_is_in_the_log(
     assert foreign.value.status == 404
 
 
+@pytest.mark.row("MEM-17", "MEM-18", "X-13")
+def test_an_agent_remembers_in_its_own_words_and_finds_them_at_once(server: Served, pearl: Belongings) -> None:
+    with Client(server.url, server.tokens[PEARL], golem=pearl.heir) as memory:
+        words = "The night crew moved the anchor because the harbour was closing."
+        stored = memory.remember(words, tool="watch", outcome={"moved": True}, importance="critical")
+        assert stored["counts"]["after"] == stored["counts"]["before"] + 1
+        found = {
+            hit["id"]: hit["content"]
+            for hit in memory.search("why was the anchor moved?", store="episodes", tool="watch")["results"]
+        }
+        assert found[stored["episode_id"]] == words
+        assert memory.insights(limit=3)["freshness"]["log_version"] > 0
+        execution = {
+            "strategy_name": "berth",
+            "action_type": "moor",
+            "portfolio_snapshot": {},
+            "market_conditions": {"regime": "calm"},
+            "decision_params": {},
+            "predicted_outcome": {"expected_pnl_usd": 10},
+        }
+        assert memory.record_execution(execution_id="e-1", **execution)["predicted_pnl_usd"] == 10
+        outcome = memory.record_outcome(execution_id="e-1", realized_pnl=5.0, gas_used_usd=1.0)
+        assert outcome["reflection_requested"]
+    with Client(server.url, server.tokens[CORAL], golem=pearl.heir) as other, pytest.raises(ServerError) as foreign:
+        other.search("why was the anchor moved?")
+    assert foreign.value.status == 404
+
+
 @pytest.mark.row("X-13")
 def test_the_openapi_document_describes_every_route_and_tool(server: Served) -> None:
     document = httpx.get(f"{server.url}/openapi.json", trust_env=False).json()

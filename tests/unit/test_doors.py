@@ -15,11 +15,11 @@ from rich.console import Console
 
 from bardo_pipeline.cli.app import _check_utf8, app
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
-from bardo_pipeline.cli.memory import ask_and_search
 from bardo_pipeline.cli.options import moment_of
-from bardo_pipeline.cli.output import tables
+from bardo_pipeline.cli.output import answers, tables
 from bardo_pipeline.cli.output.eval_report import make_output_folder
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, select_entries
+from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import GolemMoment
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -122,8 +122,10 @@ def test_names_with_markup_are_shown_unchanged(monkeypatch: pytest.MonkeyPatch) 
     tables.print_table("golem [/b]", ["[red]", "b"], [("[/c]", 1)])
     decision = Decision(False, "of [/protocol] only 3 % of the levels are known")
     where = GolemMoment("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
-    ask_and_search._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
-    answer = paper.getvalue()
+    monkeypatch.setattr(answers, "out", console)
+    answer = Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0)
+    answers.show_answer(answer_facts(where, answer, Policy()))
+    printed = paper.getvalue()
     for name in (
         "golem [/b]",
         "[red]",
@@ -132,4 +134,4 @@ def test_names_with_markup_are_shown_unchanged(monkeypatch: pytest.MonkeyPatch) 
         "[/protocol]",
         "no cycle is derived yet",
     ):
-        assert name in answer
+        assert name in printed

@@ -16,6 +16,7 @@ from bardo_pipeline.clock import utc_now
 from bardo_pipeline.errors import BackpressureError, BardoError
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record_json import Glance
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import DrainReport
@@ -65,10 +66,14 @@ class AsyncEventWriter:
         await durable
         return ack
 
-    async def append_all(self, records: Sequence[bytes]) -> tuple[list[Ack], BardoError | None]:
+    async def append_all(self, records: Sequence[tuple[bytes, Glance]]) -> tuple[list[Ack], BardoError | None]:
         """Append records in order until one is refused; return when the appended ones are durable.
 
         The records share group commits, so a batch takes about as long as one record.
+
+        Parameters
+        ----------
+        records : lines that `glance` validated, with what it returned
 
         Returns
         -------
@@ -78,10 +83,10 @@ class AsyncEventWriter:
         acks: list[Ack] = []
         waiting: list[asyncio.Future[None]] = []
         refusal: BardoError | None = None
-        for record in records:
+        for record, seen in records:
             durable: asyncio.Future[None] = self._loop.create_future()
             try:
-                line, tick = self._writer.checked(record)
+                line, tick = self._writer.checked(record, seen)
                 await self._make_room(line, wait=True, timeout=None)
                 ack = self._writer.submit(line, tick, durable, wait=False)
                 if ack is None:

@@ -40,7 +40,7 @@ from bardo_pipeline.events.custody.sealing import SealKey, seal_record
 from bardo_pipeline.events.life.events import EVERY_GOLEM, LifeEvent
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.events.record_json import glance
+from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, writing_to
 from bardo_pipeline.storage.intake.json_reader import read_lines, sentence_of
@@ -263,8 +263,13 @@ class EventWriter:
 
     # admission
 
-    def checked(self, record: DecisionCycleRecord | bytes) -> tuple[bytes, int]:
-        """Return the line and tick of a valid record of this golem, with private parts sealed."""
+    def checked(self, record: DecisionCycleRecord | bytes, seen: Glance | None = None) -> tuple[bytes, int]:
+        """Return the line and tick of a valid record of this golem, with private parts sealed.
+
+        Parameters
+        ----------
+        seen : what `glance` returned for this line, if it was validated before
+        """
         self._check_process()
         try:
             line = record if isinstance(record, bytes) else self._json(record)
@@ -274,7 +279,7 @@ class EventWriter:
                 )
             if b"\n" in line or b"\r" in line:
                 raise RecordError(f"golem {self.golem_id}: a record is one line: send it without newlines")
-            glimpse = glance(line)
+            glimpse = seen or glance(line)
         except ValidationError as error:
             raise _invalid_record(self.golem_id, error) from None
         if glimpse.golem_id != self.golem_id:

@@ -1,0 +1,228 @@
+"""The server: 16 callers over HTTP, each figure against the same work without the door.
+
+The server is a process of its own; the callers share this one. Questions are warm: each was asked before, so its vector
+is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bardo_pipeline.client import AsyncClient, Client
+from bardo_pipeline.clock import utc_now
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.free_texts import store_texts
+from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
+from bardo_pipeline.events.experience.stored_text import stored_text
+from bardo_pipeline.events.record_json import glance
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.server.parameters import AskParameters
+from bardo_pipeline.server.reading import ask_reply
+from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
+from bardo_pipeline.tools.call_tool import call_tool
+from bardo_pipeline.tools.memory_gate import MemoryGate
+from bardo_pipeline.tools.tool_call import Caller
+from benchmarks.ack import Lines, golem_id
+from benchmarks.figures import Figure
+
+CALLERS, QUESTIONS, BATCH = 16, 100, 50
+OWNER, BORN = "bench", datetime(2020, 1, 1, tzinfo=UTC)
+START_AIM_S, SEARCH_AIM_MS, WRITES_AIM = 5.0, 30.0, 3_000.0
+
+_NOUNS = ("gas", "slippage", "the pool", "the oracle", "a swap", "liquidity", "the vault", "a bridge", "the range")
+_VERBS = ("rose", "fell", "stayed flat", "doubled", "was delayed", "recovered", "failed", "paid", "cost more")
+_TIMES = ("at night", "in a crash", "before noon", "after an upgrade", "in a calm week", "on a weekend", "in a rally")
+
+
+def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[Figure]:
+    """Measure start-up, p99 of ask and memory_search, and acknowledged records a second.
+
+    Parameters
+    ----------
+    texts : episodes of the asked golem
+    rounds : requests of each caller
+    """
+    root = _home(folder, texts)
+    questions = [f"what happened when {noun} {verb}?" for noun in _NOUNS for verb in _VERBS][:QUESTIONS]
+    with _served(root) as (spent, token):
+        with Client(home=root, token=token, golem=golem_id(0)) as client:
+            for question in questions:
+                client.search(question)
+                client.ask(question, k=5)
+        searched = asyncio.run(_closed(root, token, rounds, lambda c, i: c.search(questions[i % len(questions)])))
+        asked = asyncio.run(_closed(root, token, rounds, lambda c, i: c.ask(questions[i % len(questions)])))
+        rate = asyncio.run(_written(root, token, rounds * 10))
+    core_search, core_ask = _core(root, questions, rounds)
+    bare = asyncio.run(_written_bare(folder / "bare", rounds * 10))
+    method = f"{CALLERS} callers in closed loops, {rounds} warm requests each, {texts:,} texts of one golem; p99; peer:"
+    return [
+        Figure("serve_start_s", spent, "s", START_AIM_S, spent / START_AIM_S, f"value <= {START_AIM_S:g}",
+               "from the start of `bardo serve` to its first answer to a search; peer: the aim"),
+        _timed("http_search_p99_ms", searched, core_search, f"{method} memory_search in threads without HTTP"),
+        _timed("http_ask_p99_ms", asked, core_ask, f"{method} ask in threads without HTTP"),
+        Figure("http_writes_per_s", rate, "records/s", bare, rate / bare, f"value >= {WRITES_AIM:,.0f}",
+               f"{CALLERS} callers, a golem each, {BATCH} records a request, each acknowledged durable; peer: "
+               "AsyncEventWriter.append_all in one process"),
+    ]  # fmt: skip
+
+
+def _timed(name: str, over_http: list[float], core: list[float], how: str) -> Figure:
+    value, peer = (float(np.percentile(times, 99)) for times in (over_http, core))
+    shown = f"{how}; medians {np.median(over_http):.1f} and {np.median(core):.1f} ms"
+    return Figure(name, value, "ms", peer, value / peer, f"value <= {SEARCH_AIM_MS:g}", shown)
+
+
+def _home(folder: Path, texts: int) -> Path:
+    """Make a home with a golem for each caller; the first has the texts."""
+    root = folder / "home"
+    Home.create(root, Policy(), utc_now())
+    context = DerivationContext.open(root)
+    for number in range(CALLERS):
+        _born(context, golem_id(number))
+    draw = np.random.default_rng(7)
+    words = [
+        f"{_NOUNS[a]} {_VERBS[b]} {_TIMES[c]}, case {n}"
+        for n, (a, b, c) in enumerate(zip(*(draw.integers(0, len(part), texts) for part in (_NOUNS, _VERBS, _TIMES)),
+                                          strict=True))
+    ]  # fmt: skip
+    for first in range(0, texts, 500):
+        stored = [stored_text(text, sort="episode") for text in words[first : first + 500]]
+        store_texts(context, golem_id(0), stored, at=BORN + timedelta(minutes=first), now=utc_now())
+    context.log.close()
+    return root
+
+
+def _born(context: DerivationContext, name: str) -> None:
+    founding = Founding((OWNER,), lifespan_ticks=(10**6, 10**6))
+    record_founder(
+        context, name, owner_id=OWNER, lineage_id=name, founding=founding, market=UNKNOWN, at=BORN, now=utc_now()
+    )
+
+
+@contextmanager
+def _served(root: Path) -> Iterator[tuple[float, str]]:
+    """Serve a home; yield the seconds until its first answer, and a token."""
+    environment = {**os.environ, "BARDO_MEMORY_ENABLED": "true"}
+    token = _run("keys", "token", "--whole-home", "--home", str(root), environment=environment).split()[0]
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "bardo_pipeline.cli.entry", "serve", "--port", "0", "--home", str(root)]
+    server = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        assert "serves" in server.stderr.readline(), "the server did not start"
+        with Client(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
+            client.search("gas at night")
+        yield time.perf_counter() - began, token
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def _run(*words: str, environment: Mapping[str, str]) -> str:
+    command = [sys.executable, "-m", "bardo_pipeline.cli.entry", *words]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+async def _closed(
+    root: Path, token: str, rounds: int, call: Callable[[AsyncClient, int], Awaitable[Any]]
+) -> list[float]:
+    """Return the milliseconds of each call of 16 closed loops."""
+    times: list[float] = []
+
+    async def caller(number: int, client: AsyncClient) -> None:
+        for i in range(rounds):
+            began = time.perf_counter()
+            await call(client, number * rounds + i)
+            times.append((time.perf_counter() - began) * 1e3)
+
+    async with AsyncClient(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
+        await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
+    return times
+
+
+async def _written(root: Path, token: str, rounds: int) -> float:
+    """Return the acknowledged records a second of 16 callers over HTTP."""
+    lines = Lines()
+
+    async def caller(number: int, client: AsyncClient) -> None:
+        line = lines.of(golem_id(number))
+        for first in range(1, rounds * BATCH, BATCH):
+            answer = await client.record(*[line(tick) for tick in range(first, first + BATCH)])
+            assert len(answer["acknowledged"]) == BATCH
+
+    async with AsyncClient(home=root, token=token, timeout_seconds=120) as client:
+        began = time.perf_counter()
+        await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
+        return CALLERS * rounds * BATCH / (time.perf_counter() - began)
+
+
+async def _written_bare(root: Path, rounds: int) -> float:
+    """Return the acknowledged records a second of the same batches without a server."""
+    lines = Lines()
+    home = Home.create(root, Policy(), utc_now())
+    writers = [await AsyncEventWriter.open(home, golem_id(number)) for number in range(CALLERS)]
+
+    async def caller(number: int) -> None:
+        line = lines.of(golem_id(number))
+        for first in range(1, rounds * BATCH, BATCH):
+            acks, refusal = await writers[number].append_all(
+                [(record, glance(record)) for record in map(line, range(first, first + BATCH))]
+            )
+            assert refusal is None
+            assert len(acks) == BATCH
+
+    began = time.perf_counter()
+    await asyncio.gather(*map(caller, range(CALLERS)))
+    rate = CALLERS * rounds * BATCH / (time.perf_counter() - began)
+    for writer in writers:
+        await writer.close()
+    return rate
+
+
+def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of each search and ask in 16 threads of one process."""
+    warm = WarmHome(root, threads=CALLERS)
+
+    def search(context: DerivationContext, question: str) -> object:
+        return call_tool(context, Caller(golem_id(0)), "memory_search", {"query": question}, clock=utc_now,
+                         ids=lambda: secrets.token_hex(8), gate=MemoryGate(enabled=True))  # fmt: skip
+
+    def ask(context: DerivationContext, question: str) -> object:
+        return ask_reply(warm, context, AskParameters(golem=golem_id(0), question=question), utc_now())
+
+    def times(work: Callable[[DerivationContext, str], object]) -> list[float]:
+        def caller(number: int) -> list[float]:
+            spent = []
+            for i in range(rounds):
+                began = time.perf_counter()
+                with warm.context(None) as context:
+                    work(context, questions[(number * rounds + i) % len(questions)])
+                spent.append((time.perf_counter() - began) * 1e3)
+            return spent
+
+        for question in questions:
+            with warm.context(None) as context:
+                work(context, question)
+        with ThreadPoolExecutor(CALLERS) as threads:
+            return [one for several in threads.map(caller, range(CALLERS)) for one in several]
+
+    try:
+        return times(search), times(ask)
+    finally:
+        warm.close()
