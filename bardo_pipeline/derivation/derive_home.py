@@ -29,7 +29,7 @@ from bardo_pipeline.storage.warehouse.build import WarehouseReport, build_wareho
 
 @dataclass(frozen=True)
 class DerivedHome:
-    """What a derivation of a home completed.
+    """Result of a derivation of a home: what it completed, and the deaths that wait.
 
     Parameters
     ----------
