@@ -103,7 +103,7 @@ def test_the_unit_tests_of_the_marts_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.row("P-4", "MEM-8")
+@pytest.mark.row("P-4", "MEM-11")
 def test_retrievals_are_useful_or_misleading_as_the_credits_count_them(lively: Built) -> None:
     counted = """
         with marts as (
