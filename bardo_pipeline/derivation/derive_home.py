@@ -14,7 +14,7 @@ from typing import Any
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.derive_thanatopsis import record_phases
-from bardo_pipeline.derivation.death.unfinished_deaths import UnfinishedDeath, unfinished_deaths
+from bardo_pipeline.derivation.death.unfinished_deaths import UnfinishedDeath, unfinished_deaths, waiting_lives
 from bardo_pipeline.derivation.legacy.bundle_store import invalid_publications
 from bardo_pipeline.derivation.legacy.data_docs import judge_with_docs
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
@@ -29,7 +29,7 @@ from bardo_pipeline.storage.warehouse.build import WarehouseReport, build_wareho
 
 @dataclass(frozen=True)
 class DerivedHome:
-    """What a derivation of a home completed.
+    """Result of a derivation of a home: what it completed, and the deaths that wait.
 
     Parameters
     ----------
@@ -37,6 +37,7 @@ class DerivedHome:
     published : hashes of the bundles that were published now
     refused : (golem, hash) of the candidates that were refused now
     unfinished : recorded deaths that cannot be completed yet, with reason and cure
+    waiting : (golem, reason and cure) of the golems without a death whose records cannot be derived yet
     changed_verdicts : hashes of the bundles that were judged again with another result, because they were altered
     data_docs : index page of the Data Docs of this run, None without a verdict that lacked them
     warehouse : the built warehouse, None if it was not requested
@@ -46,6 +47,7 @@ class DerivedHome:
     published: tuple[str, ...]
     refused: tuple[tuple[str, str], ...]
     unfinished: tuple[UnfinishedDeath, ...]
+    waiting: tuple[tuple[str, str], ...]
     changed_verdicts: tuple[str, ...]
     data_docs: Path | None
     warehouse: WarehouseReport | None
@@ -99,6 +101,7 @@ def derive_home(
         published=tuple(content["bundle_hash"] for _, content in fresh["BundlePublished"]),
         refused=tuple((g, content["bundle_hash"]) for g, content in fresh["BundleJudged"] if not content["passed"]),
         unfinished=tuple(unfinished_deaths(context)),
+        waiting=tuple(waiting_lives(context)),
         changed_verdicts=docs.changed if docs else (),
         data_docs=docs.page if docs else None,
         warehouse=warehouse,

@@ -146,7 +146,10 @@ class Home:
                     f"{root} is a backup, which status, ask, search, lineage, verify and sql can read: "
                     "`bardo restore` makes a home of it"
                 ) from None
-            raise NoHomeError(f"there is no home in {root}: run `bardo demo` or `bardo run` first") from None
+            raise NoHomeError(
+                f"there is no home in {root}: run `bardo demo` or `bardo run`, or found a runtime's golem by "
+                "`bardo golem birth`"
+            ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{mark} is not a valid description of a home ({error!r}): restore it from a copy of the home"

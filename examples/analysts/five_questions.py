@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import html
 import os
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +52,9 @@ def ask(marts: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tup
     return [column[0] for column in cursor.description], cursor.fetchall()
 
 
-def short(text: str | None, length: int = 70) -> str:
-    """Return the beginning of a text."""
-    text = text or "unknown entry"
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+def folded(text: str | None) -> str:
+    """Return a text in lines of a label's width."""
+    return textwrap.fill(text or "unknown entry", 76)
 
 
 def dollars(amount: float) -> str:
@@ -70,7 +70,7 @@ def plot(height: float = 4.0) -> tuple[plt.Figure, Any]:
 
 
 def state_if_empty(axes: Any, rows: list[tuple[Any, ...]]) -> None:
-    """Write into the plot that there is no data."""
+    """Write a note into a plot without data."""
     if not rows:
         axes.text(0.5, 0.5, "no data in this home", ha="center", va="center", transform=axes.transAxes)
 
@@ -105,11 +105,11 @@ def warnings_that_prevented_losses(marts: duckdb.DuckDBPyConnection) -> Answer:
     columns, rows = ask(marts, WARNINGS)
     shown = rows[:SHOWN][::-1]
     figure, axes = plot(1.5 + 0.5 * max(len(shown), 3))
-    places, labels = range(len(shown)), [short(row[1]) for row in shown]
+    places, labels = range(len(shown)), [f"{row[0][:8]}\n{folded(row[1])}" for row in shown]
     axes.barh(places, [row[4] for row in shown], color=GOOD, label="loss prevented by obeying")
     axes.barh(places, [-row[5] for row in shown], color=NEUTRAL, label="gain missed by obeying")
     axes.barh([p - 0.3 for p in places], [row[6] for row in shown], height=0.2, color=BAD, label="effect of ignoring")
-    axes.set_yticks(list(places), labels, fontsize=7)
+    axes.set_yticks(list(places), labels, fontsize=6)
     axes.set(xlabel="dollars")
     state_if_empty(axes, rows)
     axes.legend(fontsize=7)
@@ -144,13 +144,29 @@ left join dim_golem as heir on heir.golem_id = deaths.successor_id
 left join kept on kept.golem_id = deaths.successor_id
 order by deaths.generation, deaths.golem_id
 """
+DYING = """
+select generation, dying_phase, avg(cost_micros) / 1e6 as cost_usd from fct_dying
+group by generation, dying_phase, phase_number having sum(cost_micros) > 0 order by generation, phase_number
+"""
 
 
 def cost_of_deaths(marts: duckdb.DuckDBPyConnection) -> Answer:
     """Compare the entries at each death with those in the bundle, received and kept by the heir."""
     columns, rows = ask(marts, DEATHS)
-    figure, axes = plot()
-    steps = ("at death", "in the bundle", "received by the heir", "active in the heir")
+    figure, (left, axes) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained", width_ratios=(2, 3))
+    _, costs = ask(marts, DYING)
+    generations, phases = sorted({row[0] for row in costs}), dict.fromkeys(row[1] for row in costs)
+    base = dict.fromkeys(generations, 0.0)
+    for phase in phases:
+        mean = {row[0]: row[2] for row in costs if row[1] == phase}
+        heights = [mean.get(generation, 0.0) for generation in generations]
+        left.bar(range(len(generations)), heights, bottom=list(base.values()), label=phase)
+        base = {g: base[g] + height for g, height in zip(generations, heights, strict=True)}
+    left.set_xticks(range(len(generations)), list(map(str, generations)))
+    left.set(xlabel="generation", ylabel="mean dollars of a death")
+    if costs:
+        left.legend(fontsize=7)
+    steps = ("at death", "in the bundle", "received", "active in the heir")
     with_heir = [row for row in rows if row[6] is not None]
     for row in with_heir:
         axes.plot(range(4), [row[4] or 0, row[5] or 0, row[7] or 0, row[8] or 0], color=NEUTRAL, alpha=0.4)
@@ -158,7 +174,7 @@ def cost_of_deaths(marts: duckdb.DuckDBPyConnection) -> Answer:
     axes.plot(range(4), means, color=GOOD, marker="o", linewidth=2, label="mean")
     axes.set_xticks(range(4), steps)
     axes.set(ylabel="entries")
-    state_if_empty(axes, rows)
+    state_if_empty(axes, with_heir)
     axes.legend(fontsize=7)
     paid = [row[3] for row in rows if row[3] is not None]
     sentence = (
@@ -253,7 +269,7 @@ def consensus_against_outcomes(marts: duckdb.DuckDBPyConnection) -> Answer:
     axes.set(xlim=(0, 1.02), ylim=(-0.02, 1.02), xlabel="consensus confidence", ylabel="share of agreeing verdicts")
     state_if_empty(axes, rows)
     axes.legend(fontsize=7)
-    worst = f" Widest: “{short(rows[0][1], 120)}”" if rows and rows[0][2] > rows[0][6] else ""
+    worst = f" Widest: “{rows[0][1]}”" if rows and rows[0][2] > rows[0][6] else ""
     over = sum(row[2] > row[6] for row in rows)
     sentence = f"{over} of {len(rows)} judged propositions are believed more than their verdicts support.{worst}"
     return Answer("consensus", "Where does consensus disagree with outcomes?", sentence, columns, rows, figure)
@@ -322,7 +338,7 @@ def cell(value: Any) -> str:
 
 
 def page(answers: list[Answer], as_of: str) -> str:
-    """Return the page with all plots and tables; it loads no other file than the SVG files beside it."""
+    """Return the page with all plots and tables; it loads only the SVG files in its folder."""
     parts = [
         "<!doctype html><meta charset=utf-8><title>Five questions</title>",
         "<style>body{font:15px system-ui;max-width:60rem;margin:auto}table{border-collapse:collapse;font-size:12px}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ def test_the_unit_tests_of_the_marts_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.row("P-4", "MEM-8")
+@pytest.mark.row("P-4", "MEM-11")
 def test_retrievals_are_useful_or_misleading_as_the_credits_count_them(lively: Built) -> None:
     counted = """
         with marts as (
@@ -179,7 +180,8 @@ def test_scars_fade_as_in_the_library_and_count_their_repetitions(story: Built) 
     scars = story.stores.projections.read("scars")
     rows = story.table("from fct_scars order by owner_id, scar_id")
     assert rows["golem_id"].to_pylist() == scars["golem_id"].to_pylist()
-    assert rows["golem_id"].to_pylist().count(SECOND) == 3
+    assert rows.num_rows > 2
+    assert set(rows["golem_id"].to_pylist()) == {SECOND}
     as_of = int(rows["as_of"].cast(pa.int64())[0].as_py())
     assert rows["confidence_ppm"].to_pylist() == scar_confidence(scars, as_of, story.stores.policy).tolist()
     assert micros(rows, "confirmed_at").tolist() == micros(scars, "confirmed_at").tolist()
@@ -207,6 +209,59 @@ def test_episodes_and_dreams_equal_their_tables(lively: Built, story: Built) -> 
     assert replayed == sum(row["replayed_count"] for row in lively.table("from fct_dreams").to_pylist())
 
 
+# the notebook
+
+
+NOTEBOOK = Path(__file__).parents[2] / "examples/analysts/five_questions.py"
+
+
+def answers(home: Path, out: Path, *, expect: int = 0) -> str:
+    """Run the notebook as a script on a home, and return its output."""
+    command = [sys.executable, NOTEBOOK, "--home", home, "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == expect, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_notebook_names_the_command_that_builds_the_warehouse(tmp_path: Path) -> None:
+    assert f"`bardo derive --home {tmp_path}` builds it" in answers(tmp_path, tmp_path / "out", expect=1)
+
+
+@pytest.mark.full
+@pytest.mark.row("P-4")
+def test_the_notebook_answers_five_questions_with_plots(lively: Built, story: Built, tmp_path: Path) -> None:
+    output = answers(lively.stores.home.root, tmp_path / "lively")
+    totals = lively.table("""
+        select sum(prevented_loss_usd) as prevented, sum(missed_gain_usd) as missed,
+            (select count(*) from fct_retrievals) as retrieved,
+            (select count(*) from fct_retrievals where worth_micros is not null) as judged,
+            (select sum(worth_usd) from fct_retrievals) as worth,
+            (select sum(cost_micros) / 1e6 from fct_dying) as dying, (select count(*) from fct_deaths) as deaths
+        from fct_decisions
+    """).to_pylist()[0]
+    assert totals["prevented"] > 0
+    assert totals["judged"] > 0
+    assert f"obeying prevented ${totals['prevented']:,.2f} and missed ${totals['missed']:,.2f}" in output
+    assert f"{totals['judged']:,} of {totals['retrieved']:,} retrieved entries have a verdict" in output
+    assert f"was worth {'-' if totals['worth'] < 0 else ''}${abs(totals['worth']):,.2f}" in output
+    assert f"{totals['deaths']} deaths cost ${totals['dying']:,.2f} of their reserves" in output
+    told = answers(story.stores.home.root, tmp_path / "story")
+    scars = story.count("from fct_scars")
+    spread = story.count("from fct_scars where holder_count > 0")
+    assert f"{spread} of {scars} scars reached another golem of the owner" in told
+    page = (tmp_path / "story" / "index.html").read_text()
+    names = re.findall(r'img src="(\w+\.svg)"', page)
+    assert len(names) == 5
+    for name in names:
+        drawn = (tmp_path / "story" / name).read_text()
+        assert "<svg" in drawn
+        assert len(drawn) > 5_000
+    assert "http" not in page, "the page loads nothing from elsewhere"
+    answers(story.stores.home.root, tmp_path / "again")
+    for path in sorted((tmp_path / "story").iterdir()):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), "equal marts give equal files"
+
+
 @pytest.mark.full
 @pytest.mark.row("X-4", "P-4")
 def test_a_struck_record_leaves_the_marts_of_decisions(lively: Built, tmp_path: Path) -> None:
@@ -216,8 +271,8 @@ def test_a_struck_record_leaves_the_marts_of_decisions(lively: Built, tmp_path: 
 
     root = copy_home(lively.stores.home.root, tmp_path / "home")
     stores = DerivationContext.open(root, policy=LIVELY)
-    judged = lively.table("select golem_id, tick, judged_tick from fct_decisions where verdict_count > 0 limit 1")
-    (row,) = judged.to_pylist()
+    judged = "select golem_id, tick from fct_decisions where verdict_count > 0 and len(entries_shown) > 0"
+    row = lively.table(f"{judged} order by golem_id, tick").to_pylist()[0]
     strike(stores, row["golem_id"], row["tick"], "its sensor lied", now=NOW)
     places = {fault.place for fault in remains(stores)}
     assert {"fct_decisions", "fct_retrievals", "fct_episodes"} <= places, "the proof reads the new marts"

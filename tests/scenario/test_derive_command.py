@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.cli.app import command
@@ -27,10 +29,13 @@ from tests.support.bardo_command import bardo
 PACKAGE = Path(derive_home.__code__.co_filename).parents[1]
 
 
-def founder_home(source: Path, target: Path, *, ticks: int | None = None, born: bool = True) -> str:
+def founder_home(
+    source: Path, target: Path, *, ticks: int | None = None, missing: tuple[int, ...] = (), born: bool = True,
+    dies: bool = True,
+) -> str:  # fmt: skip
     """Make a home with the records, the birth and the death of one founder, as a runtime sends them.
 
-    ticks: only the records up to this tick. Returns the founder.
+    ticks: only the records up to this tick. missing: ticks without a record. Returns the founder.
     """
     lived = DerivationContext.open(source)
     founder = next(
@@ -38,10 +43,11 @@ def founder_home(source: Path, target: Path, *, ticks: int | None = None, born: 
         if e["born"]["predecessor_id"] is None and lived.life("DeathDeclared", [e["golem_id"]]).num_rows
     )  # fmt: skip
     rows = [r for r in lived.log.life().drop_columns("recorded_at").to_pylist() if r["golem_id"] == founder]
-    kinds = {"DeathDeclared"} | ({"GolemBorn"} if born else set())
+    kinds = {kind for kind, is_sent in (("DeathDeclared", dies), ("GolemBorn", born)) if is_sent}
     records = lived.log.read_cycles(RECORD_SCHEMA.names, golems=[founder]).cast(RECORD_SCHEMA).sort_by("tick")
     with EventLog(Home.create(target, Policy(), NOW)) as log:
-        log.append(records.slice(0, ticks), writer="a runtime", segment=1, recorded_at=NOW)
+        kept = pc.invert(pc.is_in(records["tick"], value_set=pa.array(missing, pa.int64())))
+        log.append(records.slice(0, ticks).filter(kept.slice(0, ticks)), writer="a runtime", segment=1, recorded_at=NOW)
         log.record([LifeEvent.model_validate(r) for r in rows if r["kind"] in kinds], NOW)
     return founder
 
@@ -95,6 +101,16 @@ def test_derive_names_a_death_without_a_birth(brief_home: Path, tmp_path: Path) 
     founder = founder_home(brief_home, root := tmp_path / "home", born=False)
     assert f"golem {founder} died" in (output := bardo("derive", "--no-marts", home=root))
     assert "send its GolemBorn event" in output
+
+
+@pytest.mark.full
+def test_derive_names_the_gap_of_a_living_golem(brief_home: Path, tmp_path: Path) -> None:
+    founder = founder_home(brief_home, root := tmp_path / "home", dies=False, missing=(60, 61))
+    output = bardo("derive", "--no-marts", home=root)
+    assert f"golem {founder} waits: ticks 60 to 61 are missing" in output
+    assert f"accept-gap {founder} 60 61" in " ".join(output.split())
+    bardo("accept-gap", founder, "60", "61", "--why", "its disk was lost", home=root)
+    assert founder not in bardo("derive", "--no-marts", home=root)
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ from bardo_pipeline.cli.app import command, main
 from bardo_pipeline.cli.output import tables
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.storage.warehouse.build import build_warehouse
+from bardo_pipeline.storage.warehouse.build import build_warehouse, query
 from tests.conftest import copy_home
 from tests.support.two_owners import CORAL, PEARL, Belongings, belongings
 
@@ -325,6 +325,12 @@ def test_every_mart_names_the_owner_of_its_rows(two_owners_home: Path, doors: Do
         done = doors.enter(home, ["sql", f"from {mart}", "--format", "json"], CORAL)
         assert done.code == 0, done.err
         assert pearl.traces(done.out) == [], mart
+    for mart in ("fct_decisions", "fct_retrievals", "fct_episodes", "fct_votes", "fct_dreams"):
+        shares = f"select owner_id = '{CORAL}' as is_own, count(*) as n from {mart} group by all order by all"
+        _, rows = query(stores.home, shares)
+        assert [is_own for is_own, n in rows if n] == [False, True], f"{mart} has no rows to keep apart"
+        own = doors.enter(home, ["sql", f"select count(*) from {mart}", "--format", "csv"], CORAL)
+        assert int(own.out.split()[-1]) == rows[-1][1], mart
     counts = doors.enter(home, ["sql", "select count(*) from fct_ticks", "--format", "csv"], CORAL)
     records = DerivationContext.open(home, owner=CORAL).log.read_cycles(["tick"]).num_rows
     assert int(counts.out.split()[-1]) == records > 0

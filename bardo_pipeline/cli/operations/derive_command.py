@@ -55,7 +55,7 @@ def derive(
 
 
 _SHOWN = 10
-"""Number of completed deaths that `bardo derive` prints."""
+"""Number of completed deaths, and of living golems that wait, that `bardo derive` prints."""
 
 
 def _print_derived(derived: DerivedHome) -> None:
@@ -67,6 +67,10 @@ def _print_derived(derived: DerivedHome) -> None:
         say(f"golem {golem_id}: bundle {bundle_hash[:12]} is refused: `bardo bundle checks` lists what failed")
     for death in derived.unfinished:
         say(f"golem {death.golem_id} died at tick {death.tick:,}, and its death is not completed: {death.why}")
+    for golem_id, why in derived.waiting[:_SHOWN]:
+        say(f"golem {golem_id} waits: {why}")
+    if len(derived.waiting) > _SHOWN:
+        say(f"{len(derived.waiting) - _SHOWN:,} more golems wait: `bardo status` lists them")
     for bundle_hash in derived.changed_verdicts:
         say(f"bundle {bundle_hash[:12]} has another verdict than the recorded one: its candidate was altered")
     if derived.data_docs is not None:

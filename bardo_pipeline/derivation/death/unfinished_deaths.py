@@ -30,6 +30,14 @@ def unfinished_deaths(context: DerivationContext, golems: Collection[str] | None
     return [UnfinishedDeath(g, tick, _why(g, g in born, missing[g])) for g, tick in waiting.items()]
 
 
+def waiting_lives(context: DerivationContext) -> list[tuple[str, str]]:
+    """Return (golem, reason and cure) of the golems without a death whose records wait, by golem."""
+    dead, born = deaths_of(context), set(context.life("GolemBorn")["golem_id"].to_pylist())
+    living = sorted(set(context.log.heads()["golem_id"].to_pylist()) - dead.keys())
+    missing = missing_ticks(context, living)
+    return [(g, _why(g, g in born, missing[g])) for g in living if g not in born or missing[g]]
+
+
 def missing_ticks(context: DerivationContext, golems: Collection[str]) -> dict[str, list[TickRange]]:
     """Return golem -> its runs of missing ticks, for each of these golems.
 
