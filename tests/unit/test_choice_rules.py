@@ -189,9 +189,9 @@ def test_a_golem_whose_playbook_stays_out_passes_over_what_the_rule_settles_but_
         assert row["prediction_error"] >= row["deliberation_threshold"]
         assert row["gating_reason"].endswith(f"; the playbook stays out of this regime, rule {rule['entry_id']}")
         assert not row["observation"]["positions"]
-    late = [r for r in lived.rows if r["tick"] > first and r["tier"] in ("T1", "T2")]
-    assert {r["forced_by"] for r in late} <= {"steer", "phase_transition"}
-    assert "steer" in {r["forced_by"] for r in late}
+    late = [r for r in lived.rows if r["tick"] > first]
+    assert not [r for r in late if r["tier"] == "T1"]
+    assert "steer" in {r["forced_by"] for r in late if r["tier"] == "T2"}
     assert contradictions(lived.records) == []
     orphans = live(market, lineages=(0, 1), inherited=grimoire(entry("g-before", "uniswap_rebalance")))
     assert not any("stays out" in r["gating_reason"] for r in orphans.rows)
