@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.passes.admit_received import quarantine_received, vote_on_quarantined
+from bardo_pipeline.curator.passes.bind_fragments import bind_fragments
 from bardo_pipeline.curator.passes.compress import carry_up_evidence, compress
 from bardo_pipeline.curator.passes.distil import consolidate, distil, phage
 from bardo_pipeline.curator.passes.learn_causal_links import learn_causal_links
@@ -40,7 +41,8 @@ from bardo_pipeline.policy import Policy
 
 PASSES: tuple[Callable[[GrimoireState, CycleBatch, Policy], None], ...] = (
     apply_overrides, carry_up_evidence, weigh, consolidate, stage_additions, distil, vote_on_quarantined,
-    apply_proposed_votes, promote, phage, learn_causal_links, prune, apply_retractions, compress, quarantine_received,
+    apply_proposed_votes, promote, bind_fragments, phage, learn_causal_links, prune, apply_retractions, compress,
+    quarantine_received,
 )  # fmt: skip
 """The passes of a cycle, in order."""
 

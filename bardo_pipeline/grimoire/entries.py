@@ -31,11 +31,11 @@ CAME_OVER = PROVENANCES[3:]
 DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
 """INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""
 
-SOURCES = ("pattern", "baseline", "causal", "dream", "choice")
+SOURCES = ("pattern", "baseline", "causal", "dream", "choice", "strategy")
 """A pattern is a cluster of judged decisions; a baseline the level of a protocol's metric; a causal link names the
 market variable that moves another, and the lag in ticks; a dream states the value of decisions with one thing changed,
 named by its `cause`; a choice states the value of a half-width beside another, of entering, or of leaving, over all
-regimes or in one."""
+regimes or in one; a strategy binds rules that were learned together."""
 
 _WIDTH_ACT = re.compile(r"range_(\d+)_over_(\d+)")
 

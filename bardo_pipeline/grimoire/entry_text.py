@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from bardo_pipeline.grimoire.entries import width_of_act
 
@@ -94,6 +95,17 @@ def choice_text(*, kind: str, action_type: str, protocol: str, pair: str, regime
     verdict = f"{act} has {size_word(mean_ppm)} {'beaten' if sign > 0 else 'lost to'} {rival}"
     advice = {"heuristic": f"prefer {act}: ", "warning": f"avoid {act}: "}.get(kind, "")
     return f"{scene}, {advice}{verdict}."
+
+
+def strategy_text(*, acts: Sequence[str], protocol: str, pair: str, regime: str) -> str:
+    """Return the sentence of a strategy fragment. acts: action types of its parts, with "no_" for a warning."""
+    words = []
+    for act in acts:
+        plain = act.removeprefix("no_")
+        widths = width_of_act(plain)
+        name = ACTION_WORDS.get(plain, plain) if widths is None else f"a half-width of {widths[0]} ticks"
+        words.append(f"no {name}" if act != plain else name)
+    return f"{scene_words(regime, pair, protocol, '', '')}, these were learned together: {', '.join(words)}."
 
 
 CHANGE_WORDS = {

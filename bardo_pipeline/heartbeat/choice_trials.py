@@ -2,7 +2,7 @@
 
 A window begins at fixed places of the market: each 30 ticks, each 4 hours and each 24 hours of event time. Windows of
 one horizon do not overlap, so each is one independent trial, whether the golem deliberated or not. At its end, shadow
-positions tell what each alternative would have earned. A position of one golem is under a ten-thousandth of the pool,
+positions state what each alternative would have earned. A position of one golem is under a ten-thousandth of the pool,
 so the shadow of a new range is the same for all golems, and is computed once a window from the tape. Only the position
 that a golem holds, its value and its costs are columns.
 

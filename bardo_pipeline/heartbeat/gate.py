@@ -206,10 +206,10 @@ def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, poli
     The trials of their choices go on without deliberation, so the rule can still change. As attention, this acts after
     the ticks of the fixed gate.
 
-    judged: golems whose unforced tick the fixed gate put at T1 or T2.
+    judged: golems whose tick the fixed gate put at T1.
     """
     away = ~sight.open & (fleet.debt_shares == 0.0) & (fleet.presence[regime] >= STAY_OUT)
-    settled: BoolArray = judged & away & (fleet.tick > policy.gate.attention_after_ticks)
+    settled: BoolArray = judged & away & (policy.gate.attention_after_ticks < fleet.tick)
     return settled
 
 

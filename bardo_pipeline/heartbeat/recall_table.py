@@ -98,7 +98,7 @@ def recall_of(
     rows = np.zeros(0, np.int64)
     if state.rows:
         rows = np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0))
-        rows = rows[~state.structures.choices()[state["structure"][rows]]]  # these act through the playbook
+        rows = rows[state.structures.is_recalled()[state["structure"][rows]]]
     if not len(rows):
         return nothing_known(size, names, foresight)
     golem = place[state["golem"][rows]]

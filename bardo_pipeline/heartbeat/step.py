@@ -171,8 +171,7 @@ def _wake(
         judgement = gate.attention(fleet, int(tape.regime[t]), sight, unforced_t1, policy)
         tier[judgement.suppressed] = TIERS.index("suppress")
     regime = int(tape.regime[t])
-    thinks = fleet.alive & ((tier == 1) | (tier == 2)) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
-    settled = gate.settled_out(fleet, regime, sight, thinks, policy)
+    settled = gate.settled_out(fleet, regime, sight, unforced_t1, policy)
     tier[settled] = TIERS.index("suppress")
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)

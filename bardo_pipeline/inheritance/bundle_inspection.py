@@ -41,7 +41,7 @@ _WORDS = {
 _SITUATION = ("tool", "action_type", "regime", "anomaly_band", "gas_band")
 _PARTS = {
     "pattern": _SITUATION, "baseline": ("metric",), "causal": ("cause", "effect", "lag_ticks"),
-    "dream": (*_SITUATION, "cause"), "choice": ("tool", "action_type"),
+    "dream": (*_SITUATION, "cause"), "choice": ("tool", "action_type"), "strategy": ("action_type",),
 }  # fmt: skip
 """Required columns of an entry by its source."""
 

@@ -187,7 +187,7 @@ class PlaybookPolicy(Frozen):
     rebalance_threshold: Unit = setting(0.7, "anomaly score from which a golem re-centres (KAT's bootstrap default)")
     range_half_width_ticks: int = setting(160, "half-width of a new range (about 1.6 %; ours)", ge=10)
     width_ladder_ticks: tuple[int, ...] = setting(
-        (100, 160, 250, 400, 640), "half-widths on trial; each 1.6 times the last, as traits (ours)", min_length=1
+        (64, 160, 400, 1_000), "half-widths on trial; each 2.5 times the last, from 0.6 to 10 % (ours)", min_length=1
     )
     heuristic_confidence_min: Unit = setting(0.5, "lowest confidence of a heuristic that moves the playbook (ours)")
     proof_validations: Count = setting(2, "confirming cycles before a golem's staged revision takes effect (ours)")

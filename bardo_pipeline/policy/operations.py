@@ -186,6 +186,13 @@ class WorthPolicy(Operational):
         30, "decisions within one such window count once (ours; a trial's 30 ticks)"
     )
     heirs_gain_min: Unit = setting(0.2, "relative gain of the median lifetime of heirs over orphans")
+    entries_worth_min: Unit = setting(
+        0.05, "share of the budget by which heirs with entries alone end above orphans, at the median (ours)"
+    )
+    entries_gain_min: Unit = setting(0.1, "relative gain of their median lifetime over orphans (ours)")
+    clones_worth_min: Unit = setting(
+        0.01, "gain of worth of heirs over clones at a common age, at the median, as a share (ours)"
+    )
     bootstrap_draws: int = setting(2_000, "bootstrap resamples of the markets per interval (ours)", ge=100)
     questions_in_first: PositiveCount = setting(5, "results among which the answer must be (HB S3)")
 

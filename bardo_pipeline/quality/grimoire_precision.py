@@ -212,8 +212,8 @@ def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: 
     grimoire : ENTRY_SCHEMA at that moment
     met : golem_id, cell, windows: market windows in which decisions of the golem were judged in that cell
     """
-    is_graded = pc.and_(pc.equal(grimoire["status"], "active"), pc.not_equal(grimoire["source"], "choice"))
-    living = split_by_band(grimoire.filter(is_graded))
+    is_choice = pc.is_in(grimoire["source"], value_set=pa.array(["choice", "strategy"]))
+    living = split_by_band(grimoire.filter(pc.and_(pc.equal(grimoire["status"], "active"), pc.invert(is_choice))))
     judged = _verdicts(living, at_us, ground, policy)
     golems = len({*grimoire["golem_id"].to_pylist(), *met["golem_id"].to_pylist()})
     day = (at_us - ground.start_us) / 86_400_000_000

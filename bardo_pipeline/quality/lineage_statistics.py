@@ -6,7 +6,7 @@ so intervals come from a cluster bootstrap that resamples whole markets. Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -111,9 +111,10 @@ def interval(values: Float64Array, market: Int64Array, seed: int, draws: int) ->
 
 
 def lineage_bounds(gain_rows: Sequence[Gain], policy: WorthPolicy) -> tuple[Bound, ...]:
-    """Return the bounds on the gains of heirs over orphans and clones.
+    """Return the bounds on the gains of heirs over orphans and clones, and of entries alone over orphans if measured.
 
-    Heirs beat clones if one measure is significantly better and the other is not significantly worse.
+    Heirs beat clones if one measure is significantly better and the other is not significantly worse. Longer lives may
+    not be bought with the owner's worth: heirs may not end significantly below orphans.
     """
     gain_over = {(g.base, g.measure): g for g in gain_rows if g.condition == "heirs"}
     orphans = gain_over["orphans", LIFETIME]
@@ -130,7 +131,26 @@ def lineage_bounds(gain_rows: Sequence[Gain], policy: WorthPolicy) -> tuple[Boun
     best = max(clones, key=lambda g: g.low)
     detail = "; ".join(f"{g.measure}: {g.median:+.1%}, {_between(g)}" for g in clones)
     results.append(Bound("heirs beat clones", best.low, "above", 0.0, bool(ahead) and not behind, detail))
-    return tuple(results)
+    return (*results, *_worth_bounds(gain_rows, policy))
+
+
+def _worth_bounds(gain_rows: Sequence[Gain], policy: WorthPolicy) -> Iterator[Bound]:
+    """Yield the bounds on worth, and on entries alone, whose gains are among the rows."""
+    by_name = {(g.condition, g.base, g.measure): g for g in gain_rows}
+    for condition, base, measure, name, limit in (
+        ("heirs", "clones", WORTH, "heirs earn more than clones", policy.clones_worth_min),
+        ("entries_only", "orphans", END_WORTH, "entries alone end richer than orphans", policy.entries_worth_min),
+        ("entries_only", "orphans", LIFETIME, "entries alone outlive orphans", policy.entries_gain_min),
+    ):
+        found = by_name.get((condition, base, measure))
+        if found is not None:
+            yield Bound.of(name, found.median, "at least", limit, f"median gain of {measure}; {_between(found)}")
+            if measure == END_WORTH:
+                yield Bound.of("surely richer", found.low, "above", 0.0, "low end of its 95 % interval")
+    sold = by_name.get(("heirs", "orphans", END_WORTH))
+    if sold is not None:
+        detail = f"median {sold.median:+.1%} of the budget; high end of its 95 % interval"
+        yield Bound.of("heirs sell no worth for life", sold.high, "at least", 0.0, detail)
 
 
 def _between(difference: Gain) -> str:

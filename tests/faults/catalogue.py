@@ -20,6 +20,11 @@ CHOOSE = "tests/unit/test_choose.py"
 FLEET = "tests/property/test_fleet.py"
 FORESIGHT = "tests/unit/test_foresight.py"
 LENDING = "tests/unit/test_lending.py"
+CHOICES = "tests/unit/test_choice_rules.py"
+LEAVING = "test_golems_leave_stay_out_and_enter_as_their_rules_say"
+SETTLED = "test_a_golem_whose_playbook_stays_out_passes_over_what_the_rule_settles_but_no_forced_tick"
+TRIED = "tests/property/test_choice_trials.py"
+SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ def wiring(*names: str) -> tuple[str, ...]:
     return tuple(f"{WIRING}::test_{name}" for name in names)
 
 
+_CHOICES = "heartbeat/choice_trials.py"
 _STEP, _GATE, _DECIDE = "heartbeat/step.py", "heartbeat/gate.py", "heartbeat/decide.py"
 _PROBES, _OBSERVE, _RECALL = "heartbeat/probes.py", "heartbeat/observe.py", "heartbeat/recall_table.py"
 _GAS_GATE, _PARTITIONS, _TRIALS = (
@@ -219,14 +225,14 @@ FAULTS = (
           (f"{FLEET}::test_the_cage_blocks_actions_on_a_protocol_that_is_not_allowed",)),
     Fault("a warning blocks nothing", "HB-1", _DECIDE, "warned = move & (block >= 0)", "warned = move & (block < -1)",
           (f"{FLEET}::test_a_warning_of_the_same_situation_blocks_an_action_and_is_named",)),
-    Fault("entering in turmoil", "HB-1", _DECIDE, "enter = ~held & (born | (cool & (regime != VOLATILE)))",
-          "enter = ~held & (born | cool)", ENTERED),
+    Fault("entering in turmoil", "HB-1", _DECIDE, "(born | (cool & (regime != VOLATILE)))",
+          "(born | cool)", ENTERED),
     Fault("entering during the cool-down", "HB-1", _DECIDE, "cool = tick >= cooldown", "cool = tick >= 0", ENTERED),
     Fault("no cool-down after leaving", "HB-1", _DECIDE,
           "fleet.cooldown[out] = fleet.tick[out] + policy.playbook.reentry_ticks", "fleet.cooldown[out] = 0", LEFT),
     Fault("leaving on any drawdown", "HB-1", _DECIDE,
-          "leave = held & (sight.drawdown[golem] >= policy.probes.nav_high)",
-          "leave = held & (sight.drawdown[golem] >= policy.probes.nav_low)", LEFT),
+          "fallen = held & (sight.drawdown[golem] >= policy.probes.nav_high)",
+          "fallen = held & (sight.drawdown[golem] >= policy.probes.nav_low)", LEFT),
     Fault("slippage costs nothing", "HB-1", _DECIDE,
           "kept = centre.value - plan.swap[executed] * choice.slip_ppm[executed] * 1e-6", "kept = centre.value", LEFT),
     Fault("fees are collected at once", "HB-1", _DECIDE, "(fleet.fees[golem] >= rules.collect_fees_micros)",
@@ -334,6 +340,28 @@ FAULTS = (
     Fault("inaction moves the trust in decisions", "HB-24", _TRIALS, "due[slot] & fleet.trial_thought[slot], memory",
           "due[slot], memory",
           (f"{CHOOSE}::test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions",)),
+    # choices
+    Fault("a shadow pays no gas", "HB-24", _CHOICES, "gas_micros(tape, start, units) + swap * slip * 1e-6",
+          "0.0 * units + swap * slip * 1e-6", (SHADOWS,)),
+    Fault("a shadow earns the fees of the tick before it", "HB-24", _CHOICES, "for first in range(start + 1, stop + 1,",
+          "for first in range(start, stop + 1,", (SHADOWS,)),
+    Fault("a window of four hours ends each hour", "HB-24", _CHOICES, '"4_hours": 4 * _HOUR_US', '"4_hours": _HOUR_US',
+          (f"{TRIED}::test_windows_of_a_horizon_do_not_overlap_and_whoever_lives_through_one_is_judged",)),
+    Fault("a learned half-width is not minted", "HB-24", "heartbeat/fleet.py",
+          "return np.where(learned > 0, learned, self.half_width)", "return self.half_width + 0 * learned",
+          (f"{CHOICES}::test_golems_with_a_rule_mint_its_half_width_and_name_it_and_others_follow_their_trait",)),
+    Fault("a rule to leave is not followed", "HB-24", _DECIDE, "gone = held & ~fallen & (learned == LEAVES)",
+          "gone = held & fallen & (learned == LEAVES)", (f"{CHOICES}::{LEAVING}",)),
+    Fault("a rule to stay out is not followed", "HB-24", _DECIDE, "~held & (learned >= STAY_OUT), ~held",
+          "~held & (learned > LEAVES), ~held", (f"{CHOICES}::{LEAVING}",)),
+    Fault("a rule of one regime is not shrunk", "HB-24", "curator/choice_rules.py",
+          "share = count[place] / (count[place] + pool)", "share = 1.0",
+          (f"{CHOICES}::test_a_rule_of_few_witnesses_is_shrunk_towards_the_general_one",)),
+    Fault("a golem that stays out deliberates", "HB-9", _GATE, "settled: BoolArray = judged & away",
+          "settled: BoolArray = judged & away & (fleet.tick < 0)", (f"{CHOICES}::{SETTLED}",)),
+    Fault("a learned rule settles ticks from birth", "HB-9", _GATE,
+          "away & (policy.gate.attention_after_ticks < fleet.tick)", "away & (fleet.tick > 0)",
+          (f"{CHOICES}::{SETTLED}",)),
     Fault("floors do not stop pruning", "MEM-5", "curator/passes/promote.py",
           "pruned = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)",
           "pruned = now < ppm(policy.curator.prune_confidence)",

@@ -172,3 +172,26 @@ def test_golems_leave_stay_out_and_enter_as_their_rules_say() -> None:
     assert set(entered) <= {"volatile"}
     for lived in (away, left, called):
         assert contradictions(lived.records) == []
+
+
+@pytest.mark.row("HB-9", "HB-24")
+def test_a_golem_whose_playbook_stays_out_passes_over_what_the_rule_settles_but_no_forced_tick() -> None:
+    rule = advice("enter", effect_ppm=-900)
+    market = lively_market(400)
+    steers = {("*", 300): ("high", "look again")}
+    lived = live(market, lineages=(0, 1), inherited=grimoire(rule), steers=steers)
+    settled = [r for r in lived.rows if "stays out of this regime" in r["gating_reason"]]
+    assert settled
+    first = POLICY.gate.attention_after_ticks
+    for row in settled:
+        assert (row["tier"], row["forced_by"], row["attention"]) == ("suppress", None, None)
+        assert row["tick"] > first
+        assert row["prediction_error"] >= row["deliberation_threshold"]
+        assert row["gating_reason"].endswith(f"; the playbook stays out of this regime, rule {rule['entry_id']}")
+        assert not row["observation"]["positions"]
+    late = [r for r in lived.rows if r["tick"] > first]
+    assert not [r for r in late if r["tier"] == "T1"]
+    assert "steer" in {r["forced_by"] for r in late if r["tier"] == "T2"}
+    assert contradictions(lived.records) == []
+    orphans = live(market, lineages=(0, 1), inherited=grimoire(entry("g-before", "uniswap_rebalance")))
+    assert not any("stays out" in r["gating_reason"] for r in orphans.rows)

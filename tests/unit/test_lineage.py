@@ -30,6 +30,7 @@ from bardo_pipeline.quality.lineage_statistics import (
     CASH,
     END_WORTH,
     LIFETIME,
+    MEASURES,
     LifeResults,
     gain,
     gain_over_cash,
@@ -102,14 +103,39 @@ def test_a_lineage_bound_is_kept_if_the_gain_surely_exceeds_it(heirs: int, clone
     lived = {HEIRS: lives([heirs] * 8), ORPHANS: lives([100] * 8), CLONES: lives([clones] * 8),
              TOTAL_RECALL: lives([100] * 8)}  # fmt: skip
     result = lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)
-    assert [bound.kept for bound in result] == kept
+    assert [bound.kept for bound in result[:3]] == kept
+
+
+@pytest.mark.row("X-5")
+@pytest.mark.parametrize(
+    ("ticks", "ends", "kept"),
+    [(112, 0.56, [True, True, True]), (112, 0.54, [False, True, True]), (105, 0.56, [True, True, False]),
+     (90, 0.5, [False, False, False])],
+)  # fmt: skip
+def test_entries_alone_are_bound_to_end_richer_and_to_live_longer(ticks: int, ends: float, kept: list[bool]) -> None:
+    lived = {c: lives([100] * 8, ends=[0.5] * 8) for c in CONDITIONS}
+    alone = lives([ticks] * 8, ends=[ends] * 8)
+    rows = [gain(alone, lived[ORPHANS], ("entries_only", "orphans"), m, 0, POLICY.worth) for m in MEASURES]
+    bounds = {b.name: b for b in lineage_bounds([*gains(lived, HEIRS, 0, POLICY.worth), *rows], POLICY.worth)}
+    names = "entries alone end richer than orphans", "surely richer", "entries alone outlive orphans"
+    assert [bounds[name].kept for name in names] == kept
+
+
+@pytest.mark.row("X-5")
+def test_heirs_that_earn_too_little_more_than_clones_or_sell_worth_for_life_miss_a_bound() -> None:
+    lived = {c: lives([100] * 8, ends=[0.5] * 8) for c in CONDITIONS}
+    for returns, ends, kept in ((0.02, 0.5, (True, True)), (0.005, 0.5, (False, True)), (0.02, 0.4, (True, False))):
+        lived[HEIRS] = lives([130] * 8, [returns] * 8, ends=[ends] * 8)
+        bounds = {b.name: b.kept for b in lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)}
+        assert (bounds["heirs earn more than clones"], bounds["heirs sell no worth for life"]) == kept
 
 
 @pytest.mark.row("X-5")
 def test_heirs_with_longer_but_poorer_lives_do_not_beat_clones() -> None:
     lived = {c: lives([100] * 8) for c in CONDITIONS}
     lived[HEIRS] = lives([130] * 8, [-0.2] * 8)
-    assert not lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)[-1].kept
+    bounds = {b.name: b for b in lineage_bounds(gains(lived, HEIRS, 0, POLICY.worth), POLICY.worth)}
+    assert not bounds["heirs beat clones"].kept
 
 
 def given(condition: str) -> pa.Table:

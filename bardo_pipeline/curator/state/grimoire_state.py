@@ -30,10 +30,17 @@ from bardo_pipeline.grimoire.entries import (
     STATUSES,
 )
 from bardo_pipeline.grimoire.entry_columns import moments, sorted_by
-from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, choice_text, pattern_text
+from bardo_pipeline.grimoire.entry_text import (
+    SIZE_EDGES_PPM,
+    baseline_text,
+    causal_text,
+    choice_text,
+    pattern_text,
+    strategy_text,
+)
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
-INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3
+INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK, STRATEGY_FRAGMENT = range(5)
 CANDIDATE, ACTIVE, PRUNED, RETRACTED, FOLDED = 0, 1, 2, 3, 4
 COUNTED = tuple(f.name for f in COUNTED_FIELDS)
 MOMENTS = ("anchor_us", "created_us", "validated_us")
@@ -201,6 +208,9 @@ def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high:
         act, regime = structure.action_type or "", structure.regime or ""
         scene = {"protocol": protocol, "pair": pair, "action_type": act, "regime": regime}
         return choice_text(kind=ENTRY_KINDS[kind], **scene, sign=sign, mean_ppm=mean)
+    if structure.source == "strategy":
+        acts, regime = (structure.action_type or "").split("+"), structure.regime or ""
+        return strategy_text(acts=acts, protocol=protocol, pair=pair, regime=regime)
     names = ("action_type", "regime", "anomaly_band", "gas_band")
     scene = {name: getattr(structure, name) or "" for name in names}
     return pattern_text(kind=ENTRY_KINDS[kind], protocol=protocol, pair=pair, **scene, sign=sign, mean_ppm=mean)

@@ -44,7 +44,8 @@ def choice_act(alternative: str, beside: str) -> tuple[str, str]:
 class Structure(NamedTuple):
     """One structure. A pattern uses tool to gas_band, a baseline metric, a causal link cause to lag_ticks.
 
-    A choice uses tool and action_type, which names its parameter, and regime, None for all regimes.
+    A choice uses tool and action_type, which names its parameter, and regime, None for all regimes. A strategy uses
+    action_type, the acts of its parts, and regime.
 
     A dream entry uses a pattern's fields, and cause for the simulated change. Unused fields hold None.
     """
@@ -177,6 +178,14 @@ class Structures:
         """Return whether each structure is a choice, by code."""
         return self._number("choice", lambda row: row.source == "choice").astype(bool)
 
+    def is_recalled(self) -> BoolArray:
+        """Return whether a deliberation retrieves each structure, by code; choices act through the playbook."""
+        return self._number("recalled", lambda row: row.source not in ("choice", "strategy")).astype(bool)
+
+    def roles(self) -> Int64Array:
+        """Return the part that each structure can have in a strategy, by code: a position in ROLES, -1 for none."""
+        return self._number("role", _role)
+
     def bands(self) -> tuple[Int64Array, Int64Array, Int64Array, BoolArray]:
         """Return (regime, anomaly band, gas span, is_rebalance) by code; -1 where a field does not apply."""
         regime = self._number("regime", lambda row: _index(REGIMES, row.regime))
@@ -184,6 +193,20 @@ class Structures:
         gas = self._number("gas", lambda row: _index(GAS_SPANS, row.gas_band))
         is_rebalance = self._number("rebalance", lambda row: row.action_type == "rebalance")
         return regime, anomaly, gas, is_rebalance.astype(bool)
+
+
+ROLES = ("sizing", "entry", "exit", "re-centring")
+"""Parts of a strategy fragment."""
+
+
+def _role(structure: Structure) -> int:
+    if structure.source == "pattern" and structure.action_type == "rebalance":
+        return ROLES.index("re-centring")
+    if structure.source != "choice":
+        return -1
+    if entries.width_of_act(structure.action_type) is not None:
+        return ROLES.index("sizing")
+    return ROLES.index("entry" if structure.action_type == "add_liquidity" else "exit")
 
 
 def _index(words: Sequence[str], word: str | None) -> int:

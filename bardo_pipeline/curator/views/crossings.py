@@ -134,7 +134,7 @@ def _agreeing(entries: pa.Table, links: pa.Table) -> Int64Array:
 
 def _parts(entries: pa.Table, agreeing: Int64Array, witnesses: int) -> dict[str, Int64Array]:
     """Return the PARTS of each entry in ppm. agreeing: number of entries that agree with each."""
-    is_rule = np.any([equals_word(entries, "source", source) for source in ("pattern", "dream", "choice")], axis=0)
+    is_rule = np.any([equals_word(entries, "source", source) for source in _RULES], axis=0)
     is_level = equals_word(entries, "source", "baseline")
     size = np.abs(int_column(entries, "effect_mean_ppm"))
     doubt = (int_column(entries, "effect_high_ppm") - int_column(entries, "effect_low_ppm")) // 2
@@ -164,6 +164,9 @@ def _share(part: Int64Array, of: Int64Array) -> Int64Array:
         return np.minimum(part * PPM // of, PPM)
     return np.minimum(part.astype(object) * PPM // of, PPM).astype(np.int64)
 
+
+_RULES = "pattern", "dream", "choice", "strategy"
+"""Sources whose entries say what to do."""
 
 _PART_MAX = (2**63 - 1) // PPM
 """Above this, part * PPM overflows int64."""

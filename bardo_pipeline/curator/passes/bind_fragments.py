@@ -1,0 +1,125 @@
+"""Bind: rules that are learned together become a strategy fragment: sizing, entry, exit, re-centring. Pure.
+
+A fragment names at least two of these parts for one regime, or for all. A part of a regime is the regime's own rule,
+else the one over all regimes; a fragment of a regime has at least one rule of its own. A fragment is as sure as its
+weakest part and states the effect of that part. It is made or confirmed in a cycle that brought evidence for a part;
+without all of its parts it decays as any entry. Golems act by the parts.
+Source: MEM-7, INH S7.3 (a partial strategy component: entry conditions, exit conditions, sizing rules); docs/adr/0071.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE
+from bardo_pipeline.curator.state import grimoire_state as grimoire
+from bardo_pipeline.curator.state.decision_log import CREATED, REINFORCED, CycleBatch
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState
+from bardo_pipeline.curator.state.structures import ROLES, Structure
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.entry_columns import index_of
+from bardo_pipeline.policy import Policy
+
+SIZING, RECENTRING = ROLES.index("sizing"), ROLES.index("re-centring")
+_ANY = len(REGIMES)
+_STATED = ("effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count", "validations", *OWN_EVIDENCE)
+
+
+def bind_fragments(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
+    """Make and confirm the fragments of golems whose parts got evidence in this wave."""
+    role = state.structures.roles()
+    fresh = wave.rows[(wave.count > 0) & (role[state["structure"][wave.rows]] >= 0)]
+    fresh = fresh[_is_rule(state, fresh)]
+    if not len(fresh):
+        return
+    rows = wave.living(state)
+    rows = rows[(role[state["structure"][rows]] >= 0) & _is_rule(state, rows)]
+    rows = rows[np.isin(state["golem"][rows], state["golem"][fresh])]
+    parts = _parts(state, rows)
+    is_bound = ((parts >= 0).sum(axis=2) >= 2) & _has_own_rule(state, parts)
+    is_bound &= (np.isin(parts, fresh) & (parts >= 0)).any(axis=2)
+    golem, regime = np.nonzero(is_bound)
+    if len(golem):
+        _write(state, wave, parts[golem, regime], regime, policy)
+
+
+def _is_rule(state: GrimoireState, rows: Int64Array) -> BoolArray:
+    kind = state["kind"][rows]
+    rule: BoolArray = (state["status"][rows] == grimoire.ACTIVE) & np.isin(kind, (grimoire.HEURISTIC, grimoire.WARNING))
+    return rule
+
+
+def _parts(state: GrimoireState, rows: Int64Array) -> Int64Array:
+    """Return the row of each part, -1 for none, [golems, regimes and all, roles].
+
+    Of several rules the one with the best effect is the part, for re-centring the surest. Only a half-width that beats
+    the standard one sizes.
+    """
+    structure = state["structure"][rows]
+    role, regime = state.structures.roles()[structure], state.structures.bands()[0][structure]
+    sizes = (role != SIZING) | (state["sign"][rows] > 0)
+    rows, role, regime = rows[sizes], role[sizes], np.where(regime < 0, _ANY, regime)[sizes]
+    _, golem = np.unique(state["golem"][rows], return_inverse=True)
+    size = np.where(role == RECENTRING, state["confidence_ppm"][rows], state["effect_mean_ppm"][rows])
+    order = np.lexsort((rows, size))
+    parts = np.full((int(golem.max(initial=-1)) + 1, _ANY + 1, len(ROLES)), -1, np.int64)
+    parts[golem[order], regime[order], role[order]] = rows[order]  # the last of equal places stays
+    return np.where(parts >= 0, parts, parts[:, _ANY:])
+
+
+def _has_own_rule(state: GrimoireState, parts: Int64Array) -> BoolArray:
+    """Return whether a part of each place is about exactly its regime, [golems, regimes and all]."""
+    regime = np.append(state.structures.bands()[0], -1)[np.append(state["structure"], -1)[parts]]
+    about = np.where(regime < 0, _ANY, regime) == np.arange(_ANY + 1)[:, None]
+    own: BoolArray = (about & (parts >= 0)).any(axis=2)
+    return own
+
+
+def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: Int64Array, policy: Policy) -> None:
+    """Create or confirm one fragment per row of parts [fragments, roles]."""
+    code = np.array([_code(state, *fragment) for fragment in zip(parts.tolist(), regime.tolist(), strict=True)])
+    golem = state["golem"][parts.max(axis=1)]
+    kept = state.keys()[np.maximum(parts, 0)]
+    wave.ensure(state, golem, code)
+    parts = np.where(parts >= 0, np.searchsorted(state.keys(), kept), -1)
+    rows = state.find(golem, code)
+    open_to_it = (state["status"][rows] != grimoire.RETRACTED) & (state["pinned_ppm"][rows] == 0)
+    rows, parts = rows[open_to_it], parts[open_to_it]
+    at = wave.closing(state, rows)
+    flat = np.maximum(parts, 0)
+    trust = state.confidence_at(flat.reshape(-1), np.repeat(at, parts.shape[1]), policy.decay).reshape(parts.shape)
+    weakest = flat[np.arange(len(rows)), np.where(parts >= 0, trust, np.iinfo(np.int64).max).argmin(axis=1)]
+    active = state["status"][rows] == grimoire.ACTIVE
+    before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
+    for name in _STATED:
+        state[name][rows] = state[name][weakest]
+    sure = np.where(parts >= 0, trust, np.iinfo(np.int64).max).min(axis=1)
+    for name, value in (("confidence_ppm", sure), ("anchor_us", at), ("validated_us", at), ("sign", 1)):
+        state[name][rows] = value
+    made = rows[~active]
+    for name, value in (
+        ("status", grimoire.ACTIVE), ("kind", grimoire.STRATEGY_FRAGMENT), ("origin", state["golem"][made]),
+        ("created_cycle", wave.cycle[wave.place(state, made)]), ("created_us", at[~active]),
+        ("confidence_origin_ppm", sure[~active]), ("generation", 0), ("provenance", 0), ("is_anti_knowledge", 0),
+        ("is_bloodstain", 0), ("contradictions", 0),
+    ):  # fmt: skip
+        state[name][made] = value
+    causes = np.append(wave.causes, [[0, 0]], axis=0)
+    spans = causes[np.where(parts >= 0, index_of(wave.rows, flat), len(wave.causes))]
+    joined = wave.log.join(spans.reshape(-1, 2), np.arange(len(rows)) * parts.shape[1])
+    for operation, chosen in ((CREATED, ~active), (REINFORCED, active)):
+        wave.note(state, operation, rows[chosen], before[chosen], joined[chosen])
+
+
+def _code(state: GrimoireState, parts: list[int], regime: int) -> int:
+    """Return the code of the fragment's structure; its action type names the acts of its parts and their verdicts."""
+    about = [
+        (state.structures.rows[int(state["structure"][row])], int(state["sign"][row])) for row in parts if row >= 0
+    ]
+    acts = "+".join(f"{'' if sign > 0 else 'no_'}{structure.action_type}" for structure, sign in about)
+    first = about[0][0]
+    name = None if regime == _ANY else REGIMES[regime]
+    return state.structures.code(
+        Structure("strategy", first.chain, first.protocol, first.pair, action_type=acts, regime=name)
+    )
