@@ -13,6 +13,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat import refusals
+from bardo_pipeline.heartbeat.caution import moved_threshold, prior_weight
 from bardo_pipeline.heartbeat.defi import rebalance
 from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
@@ -38,9 +39,11 @@ RULES = (
     ("fees of ", " micro-dollars reach the playbook's "),
     ("no position; tick ", " is before the end of the cool-down, tick "),
     ("no position; a volatile regime is not entered",),
+    ("anomaly ", " is below the threshold that scars and propositions raise to "),
+    ("anomaly ", " reaches the threshold that propositions lower to "),
 )
 """Words of each rule of the playbook, around its two numbers, or alone."""
-STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL = range(len(RULES))
+STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, WARY, URGED = range(len(RULES))
 VOLATILE = 3
 _INTEGER_FIELDS = (
     "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
@@ -53,6 +56,7 @@ class Choice:
     """Choices of deliberating golems, [thinkers]; recalled entries [RECALL, thinkers], -1 without entry.
 
     rule: the rule of the playbook that chose the action, with its two numbers. why: the refusal, with its two numbers.
+    prior_weight: of scars and propositions, which move the playbook's threshold to `threshold`.
     """
 
     golem: Int64Array
@@ -64,6 +68,7 @@ class Choice:
     why: Int64Array
     why_size: Int64Array
     why_limit: Int64Array
+    prior_weight: Float64Array
     threshold: Float64Array
     blocker: Int64Array
     recalled: Int64Array
@@ -93,6 +98,7 @@ def choose(
     deep = tier[golem] == 2
     cell = cells(int(tape.regime[t]), sight.score[golem], tape.gas_hour_ratio[t], policy.curator)
     choice = _unchosen(golem, memory)
+    choice.prior_weight = prior_weight(memory, recall, len(golem))
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
     liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
@@ -107,7 +113,9 @@ def _unchosen(golem: Int64Array, memory: Recollection | None) -> Choice:
     """Return choices of these golems before any decision, with what they retrieved."""
     recalled = np.full((RECALL, len(golem)), -1) if memory is None else memory.recalled
     columns: dict[str, Any] = {name: np.zeros(len(golem), np.int64) for name in _INTEGER_FIELDS}
-    columns |= {name: np.zeros(len(golem)) for name in ("rule_size", "rule_limit", "threshold", "certainty")}
+    columns |= {
+        name: np.zeros(len(golem)) for name in ("rule_size", "rule_limit", "prior_weight", "threshold", "certainty")
+    }
     return Choice(golem=golem, blocker=np.full(len(golem), -1), recalled=recalled, **columns)
 
 
@@ -115,7 +123,8 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     """Apply the rules: leave a losing position, enter without one, re-centre from the threshold on, else hold."""
     golem, regime = choice.golem, int(tape.regime[t])
     held, score = sight.open[golem], sight.score[golem]
-    choice.threshold = fleet.rebalance_threshold[regime, golem]
+    threshold = fleet.rebalance_threshold[regime, golem]
+    choice.threshold = moved_threshold(threshold, choice.prior_weight, score, policy)
     born = fleet.tick[golem] == 1
     tick, cooldown, rules = fleet.tick[golem], fleet.cooldown[golem], policy.playbook
     cool = tick >= cooldown
@@ -124,11 +133,14 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     move = held & ~leave & (score >= choice.threshold)
     collect = held & ~leave & ~move & (fleet.fees[golem] >= rules.collect_fees_micros)
     choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
-    cases = [enter & born, enter, leave, move, collect, held, cool]
-    choice.rule = np.select(cases, [BORN, REENTER, FALLEN, MOVE, FEES, STAY, TURMOIL], COOLING).astype(np.int64)
+    wary, urged = held & (score >= threshold) & ~move, move & (score < threshold)
+    cases = [enter & born, enter, leave, urged, move, collect, wary, held, cool]
+    rules_by_case = [BORN, REENTER, FALLEN, URGED, MOVE, FEES, WARY, STAY, TURMOIL]
+    choice.rule = np.select(cases, rules_by_case, COOLING).astype(np.int64)
     choice.rule_size = np.select([leave, collect, held], [sight.drawdown[golem], fleet.fees[golem], score], tick)
     limits = [np.full(len(golem), limit) for limit in (policy.probes.nav_high, rules.collect_fees_micros)]
-    choice.rule_limit = np.select([leave, collect, held], [*limits, choice.threshold], cooldown)
+    anomaly_limit = np.where(wary | urged, choice.threshold, threshold)
+    choice.rule_limit = np.select([leave, collect, held], [*limits, anomaly_limit], cooldown)
     warned = move & (block >= 0)
     choice.blocker = np.where(warned, block, -1)
     choice.status[warned], choice.why[warned] = BLOCKED, refusals.WARNING

@@ -28,6 +28,9 @@ CHECK_SLOTS = 5
 RECALL = 5
 """Entries retrieved for a deliberation (HB S3: top five)."""
 
+PRIORS = 3
+"""Scars, and propositions, retrieved for a deliberation (KAT: top three)."""
+
 CELLS = 5 * 5 * 3
 """Number of situations: regime x anomaly band x gas band."""
 

@@ -269,6 +269,6 @@ def _scatter(out: Buffers, at: int, prefix: str, thought: Choice | Recollection,
     """Write the columns of deliberating golems as fleet columns; places of entries are -1 for other golems."""
     for name, value in vars(thought).items():
         if name != "golem":
-            column = np.full((*value.shape[:-1], size), -1 if name == "recalled" else 0, value.dtype)
+            column = np.full((*value.shape[:-1], size), -1 if name in ("recalled", "priors") else 0, value.dtype)
             column[..., thought.golem] = value
             out.put(at, **{f"{prefix}_{name}": column})

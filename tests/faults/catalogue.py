@@ -15,6 +15,7 @@ REASONS = "tests/property/test_reasons.py"
 PROBES = "tests/unit/test_probes.py"
 RECALL = "tests/unit/test_recall.py"
 RECOLLECTION = "tests/unit/test_recollection.py"
+PRIORS = "tests/unit/test_priors.py"
 CREDITED = "tests/property/test_credited_fleet.py"
 CHOOSE = "tests/unit/test_choose.py"
 FLEET = "tests/property/test_fleet.py"
@@ -254,7 +255,7 @@ FAULTS = (
     Fault("recency does not bear on the recall", "MEM-9", _RECOLLECTION,
           "recency(moment.at_us[owner], recall.last_us[entry], recall.half_life_us[entry]),", "np.zeros(len(entry)),",
           (f"{RECALL}::test_recency_halves_with_the_half_life_of_the_entry_since_validation",)),
-    Fault("the worst entry first", "MEM-9", _RECOLLECTION, "np.lexsort((-score, owner))", "np.lexsort((score, owner))",
+    Fault("the worst entry first", "MEM-9", _RECOLLECTION, "np.lexsort((-score, group))", "np.lexsort((score, group))",
           RANKED),
     Fault("no contrarian turns", "MEM-9", _RECOLLECTION, "np.where(contrarian, -1.0, 1.0)", "1.0",
           (f"{RECALL}::test_a_contrarian_turn_prefers_the_entries_of_the_opposite_mood",)),
@@ -274,6 +275,23 @@ FAULTS = (
     Fault("an access does not refresh an entry", "MEM-11", _RECALL,
           "np.maximum(state[\"validated_us\"][rows], uses.last_us)", "state[\"validated_us\"][rows]",
           (f"{RECALL}::test_a_retrieval_that_helped_raises_an_entry_and_its_access_refreshes_it",)),
+    # scars and propositions
+    Fault("priors do not reach the recall", "KAT-7", "runtime/in_memory_fleet.py",
+          "recall = with_priors(recall,", "with_priors(recall,",
+          (f"{CREDITED}::test_a_record_names_the_propositions_that_its_golem_held_and_retrieved",)),
+    Fault("failures are not qualified in life", "KAT-7", "runtime/in_memory_fleet.py",
+          "self.failures.close(records, self._rules_of)", "pass",
+          (f"{CREDITED}::test_a_fleet_qualifies_the_failures_of_its_closed_cycles_and_retrieves_their_scars",)),
+    Fault("priors do not move the threshold", "KAT-7", _DECIDE,
+          "choice.prior_weight = prior_weight(memory, recall, len(golem))", "pass",
+          (f"{PRIORS}::test_scars_hold_a_golem_back_and_propositions_may_urge_it_on",)),
+    Fault("another golem's scar weighs in full", "KAT-7", "katabasis/priors.py", "rules.scar_sibling", "1.0",
+          (f"{PRIORS}::test_importance_is_confidence_times_the_modifier_of_the_source",)),
+    Fault("a proposition outweighs an own rule", "KAT-7", "heartbeat/caution.py",
+          "counts[PRIORS:] &= ~has_rule", "pass",
+          (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
+    Fault("every scar is retrieved", "KAT-7", _RECOLLECTION, "rank < _PLACES[recall.shelf[entry[order]]]",
+          "rank < RECALL", (f"{PRIORS}::test_the_three_best_scars_and_propositions_for_the_regime_are_retrieved",)),
     Fault("entries below the confidence limit are recalled", "MEM-9", _RECALL,
           "published >= ppm(policy.retrieval.confidence_min)", "published >= 0",
           (f"{RECALL}::test_an_entry_below_the_retrieval_threshold_is_not_recalled",)),
