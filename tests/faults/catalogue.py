@@ -16,6 +16,7 @@ PROBES = "tests/unit/test_probes.py"
 RECALL = "tests/unit/test_recall.py"
 RECOLLECTION = "tests/unit/test_recollection.py"
 PRIORS = "tests/unit/test_priors.py"
+REPORTED = "tests/unit/test_reported_causes.py"
 CREDITED = "tests/property/test_credited_fleet.py"
 CHOOSE = "tests/unit/test_choose.py"
 FLEET = "tests/property/test_fleet.py"
@@ -251,7 +252,8 @@ FAULTS = (
     # the recall
     Fault("mood does not bear on the recall", "HB-28", _RECOLLECTION,
           "pad_congruence(recall.pad[:, entry], (moment.mood * np.where(contrarian, -1.0, 1.0))[:, owner]),",
-          "np.zeros(len(entry)),", RANKED),
+          "np.zeros(len(entry)),",
+          (f"{RECALL}::test_a_contrarian_turn_prefers_the_entries_of_the_opposite_mood",)),
     Fault("recency does not bear on the recall", "MEM-9", _RECOLLECTION,
           "recency(moment.at_us[owner], recall.last_us[entry], recall.half_life_us[entry]),", "np.zeros(len(entry)),",
           (f"{RECALL}::test_recency_halves_with_the_half_life_of_the_entry_since_validation",)),
@@ -266,7 +268,7 @@ FAULTS = (
           (f"{RECOLLECTION}::test_no_tick_retrieves_an_entry_of_a_dormant_regime",)),
     Fault("a fading regime weighs in full", "INH-9", _RECOLLECTION, "contributions(factors, awake, policy.retrieval)",
           "contributions(factors, 1.0, policy.retrieval)",
-          (f"{RECALL}::test_recall_equals_a_ranking_of_every_entry",)),
+          (f"{RECALL}::test_entries_of_other_regimes_are_dormant_and_wake_with_their_regime",)),
     Fault("routine retrieves", "MEM-9", _RECOLLECTION, "wanted = is_awake & ~skips(rule)[owner]", "wanted = is_awake",
           (f"{RECALL}::test_a_calm_routine_tick_skips_retrieval_and_other_ticks_do_not",)),
     Fault("credits do not reach the recall", "MEM-11", "runtime/in_memory_fleet.py",
@@ -292,6 +294,17 @@ FAULTS = (
           (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
     Fault("every scar is retrieved", "KAT-7", _RECOLLECTION, "rank < _PLACES[recall.shelf[entry[order]]]",
           "rank < RECALL", (f"{PRIORS}::test_the_three_best_scars_and_propositions_for_the_regime_are_retrieved",)),
+    # reported causes
+    Fault("reported causes teach nothing", "MEM-22", "curator/passes/learn_causal_links.py",
+          "active.columns, rules, test.reported)", "active.columns, rules)",
+          (f"{REPORTED}::test_a_weak_link_is_found_if_outcomes_report_it",)),
+    Fault("unverified outcomes report causes", "MEM-22", "curator/causality/lagged_moments.py",
+          "pc.and_(verified, pc.and_(cause.is_valid(), effect.is_valid()))",
+          "pc.and_(cause.is_valid(), effect.is_valid())",
+          (f"{REPORTED}::test_a_weak_link_is_found_if_outcomes_report_it",)),
+    Fault("reports are lost in the cache", "MEM-22", "curator/causality/lagged_moments.py",
+          "reports.reshape(_SHAPE) if len(reports) else memory.reports", "memory.reports",
+          (f"{REPORTED}::test_reports_are_counted_in_any_division_and_survive_the_cache",)),
     Fault("entries below the confidence limit are recalled", "MEM-9", _RECALL,
           "published >= ppm(policy.retrieval.confidence_min)", "published >= 0",
           (f"{RECALL}::test_an_entry_below_the_retrieval_threshold_is_not_recalled",)),

@@ -255,7 +255,7 @@ def _is_committed(done: Mapping[str, int], rows: pa.Table) -> BoolArray:
     return is_committed
 
 
-_RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation")
+_RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "outcome")
 _CACHE_SCHEMA = pa.schema([*MOMENTS_SCHEMA, required("cycle", pa.int64()), required("left", pa.string())])
 """`left` is the signature of the golem's retractions."""
 
