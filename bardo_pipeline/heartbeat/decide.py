@@ -16,6 +16,7 @@ from bardo_pipeline.curator.choice_rules import ENTER as ENTERS
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.curator.choice_rules import STAY_OUT
 from bardo_pipeline.heartbeat import refusals
+from bardo_pipeline.heartbeat.caution import moved_threshold, prior_weight
 from bardo_pipeline.heartbeat.defi import rebalance
 from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
@@ -44,9 +45,11 @@ RULES = (
     ("no position; the playbook stays out of this regime",),
     ("the playbook leaves this regime",),
     ("no position; the playbook enters this regime",),
+    ("anomaly ", " is below the threshold that scars and propositions raise to "),
+    ("anomaly ", " reaches the threshold that propositions lower to "),
 )
 """Words of each rule of the playbook, around its two numbers, or alone."""
-STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, OUTSIDE, GONE, CALLED = range(len(RULES))
+STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, OUTSIDE, GONE, CALLED, WARY, URGED = range(len(RULES))
 VOLATILE = 3
 _INTEGER_FIELDS = (
     "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
@@ -61,6 +64,7 @@ class Choice:
     rule: the rule of the playbook that chose the action, with its two numbers. why: the refusal, with its two numbers.
     width: half-width of the new range, 0 without one. width_rule, presence_rule: codes of the learned rules that chose
     the half-width, and whether to be in the market; -1 for the trait.
+    prior_weight: of scars and propositions, which move the playbook's threshold to `threshold`.
     """
 
     golem: Int64Array
@@ -72,6 +76,7 @@ class Choice:
     why: Int64Array
     why_size: Int64Array
     why_limit: Int64Array
+    prior_weight: Float64Array
     threshold: Float64Array
     blocker: Int64Array
     recalled: Int64Array
@@ -104,6 +109,7 @@ def choose(
     deep = tier[golem] == 2
     cell = cells(int(tape.regime[t]), sight.score[golem], tape.gas_hour_ratio[t], policy.curator)
     choice = _unchosen(golem, memory)
+    choice.prior_weight = prior_weight(memory, recall, len(golem))
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
     liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
@@ -118,7 +124,9 @@ def _unchosen(golem: Int64Array, memory: Recollection | None) -> Choice:
     """Return choices of these golems before any decision, with what they retrieved."""
     recalled = np.full((RECALL, len(golem)), -1) if memory is None else memory.recalled
     columns: dict[str, Any] = {name: np.zeros(len(golem), np.int64) for name in _INTEGER_FIELDS}
-    columns |= {name: np.zeros(len(golem)) for name in ("rule_size", "rule_limit", "threshold", "certainty")}
+    columns |= {
+        name: np.zeros(len(golem)) for name in ("rule_size", "rule_limit", "prior_weight", "threshold", "certainty")
+    }
     columns |= {name: np.full(len(golem), -1) for name in ("blocker", "width_rule", "presence_rule")}
     return Choice(golem=golem, recalled=recalled, **columns)
 
@@ -130,7 +138,8 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     """
     golem, regime = choice.golem, int(tape.regime[t])
     held, score = sight.open[golem], sight.score[golem]
-    choice.threshold = fleet.rebalance_threshold[regime, golem]
+    threshold = fleet.rebalance_threshold[regime, golem]
+    choice.threshold = moved_threshold(threshold, choice.prior_weight, score, policy)
     born = fleet.tick[golem] == 1
     tick, cooldown, rules = fleet.tick[golem], fleet.cooldown[golem], policy.playbook
     cool = tick >= cooldown
@@ -143,8 +152,9 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     move = held & ~leave & (score >= choice.threshold)
     collect = held & ~leave & ~move & (fleet.fees[golem] >= rules.collect_fees_micros)
     choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
-    cases = [called, enter & born, enter, fallen, gone, move, collect, held, stays_out, cool]
-    rules_of_cases = [CALLED, BORN, REENTER, FALLEN, GONE, MOVE, FEES, STAY, OUTSIDE, TURMOIL]
+    wary, urged = held & (score >= threshold) & ~move, move & (score < threshold)
+    cases = [called, enter & born, enter, fallen, gone, urged, move, collect, wary, held, stays_out, cool]
+    rules_of_cases = [CALLED, BORN, REENTER, FALLEN, GONE, URGED, MOVE, FEES, WARY, STAY, OUTSIDE, TURMOIL]
     choice.rule = np.select(cases, rules_of_cases, COOLING).astype(np.int64)
     mints, width = enter | move, fleet.half_width_in(regime)[golem]
     choice.width, choice.width_rule = np.where(mints, width, 0), np.where(mints, fleet.range_rule[regime, golem], -1)
@@ -152,7 +162,8 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     choice.presence_rule = np.where(is_learned, fleet.presence_rule[regime, golem], -1)
     choice.rule_size = np.select([fallen, collect, held], [sight.drawdown[golem], fleet.fees[golem], score], tick)
     limits = [np.full(len(golem), limit) for limit in (policy.probes.nav_high, rules.collect_fees_micros)]
-    choice.rule_limit = np.select([fallen, collect, held], [*limits, choice.threshold], cooldown)
+    anomaly_limit = np.where(wary | urged, choice.threshold, threshold)
+    choice.rule_limit = np.select([fallen, collect, held], [*limits, anomaly_limit], cooldown)
     warned = move & (block >= 0)
     choice.blocker = np.where(warned, block, -1)
     choice.status[warned], choice.why[warned] = BLOCKED, refusals.WARNING

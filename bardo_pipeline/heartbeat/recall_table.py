@@ -7,18 +7,27 @@ not retrieved. Source: MEM (four factors, minConfidence), MEM-11, canon 21-24, "
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState, entry_ids
-from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entries import BASELINE_METRICS, CAME_OVER, PROVENANCES
-from bardo_pipeline.grimoire.gas_bands import COVERS
+from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.confidence import DAY_US, ppm
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, CAME_OVER, PROVENANCES
+from bardo_pipeline.grimoire.entry_columns import int_column, micros, to_bools
+from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import CELLS
+from bardo_pipeline.katabasis.priors import PRIOR_KINDS, modifiers
+from bardo_pipeline.katabasis.scar_rules import scar_confidence
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.retrieval.credit_totals import CreditTotals, Uses
 from bardo_pipeline.retrieval.scoring import (
@@ -33,6 +42,9 @@ from bardo_pipeline.retrieval.scoring import (
 CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
     a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij")
 )
+
+ENTRIES, SCARS, PROPOSITIONS = range(3)
+"""Shelves of a recall: entries of the grimoire, scars, propositions."""
 
 
 def cells(
@@ -50,7 +62,9 @@ class Recall:
     names: the run's entry ids. start, count: place and number of each golem's entries. code: each entry's code in
     names. importance: at the moment of the tables, credits of earlier retrievals included. last_us: last validation or
     access. believed: whether the entry may be retrieved. regime, anomaly, gas: codes of its structure, -1 without one.
-    coverage: known share of the levels, by protocol [golems]. block: warning by cell [cells, golems], -1 for none.
+    recentring: whether its structure is about re-centring. shelf: ENTRIES, SCARS or PROPOSITIONS; kind is -1 for
+    those two. coverage: known share of the levels, by protocol [golems]. block: warning by cell [cells, golems], -1 for
+    none.
     """
 
     names: EntryNames
@@ -68,6 +82,8 @@ class Recall:
     regime: Int64Array
     anomaly: Int64Array
     gas: Int64Array
+    recentring: BoolArray
+    shelf: Int64Array
     coverage: dict[str, Float64Array]
     block: Int64Array
     foresight: Foresight
@@ -79,7 +95,7 @@ def nothing_known(size: int, names: EntryNames, foresight: Foresight | None = No
     return Recall(
         names, start=nobody, count=nobody, code=none, kind=none, sign=none, confidence=none, importance=np.zeros(1),
         half_life_us=np.ones(1), last_us=none, pad=np.zeros((3, 1)), believed=np.zeros(1, bool), regime=none,
-        anomaly=none, gas=none, coverage={}, block=np.full((CELLS, size), -1),
+        anomaly=none, gas=none, recentring=np.zeros(1, bool), shelf=none, coverage={}, block=np.full((CELLS, size), -1),
         foresight=nothing_foreseen(size) if foresight is None else foresight,
     )  # fmt: skip
 
@@ -108,7 +124,7 @@ def recall_of(
     uses = (credits or CreditTotals()).uses([golem_ids[i] for i in golem.tolist()], ids)
     count = np.maximum(state["own_count"][rows], 1)
     pad = np.stack([state[f"{n}_sum_milli"][rows] / count / 1000.0 for n in ("pleasure", "arousal", "dominance")])
-    regime, anomaly, gas, _ = (bands[structure].astype(np.int64) for bands in state.structures.bands())
+    regime, anomaly, gas, moves = (bands[structure].astype(np.int64) for bands in state.structures.bands())
     counts = np.bincount(golem, minlength=size)
     return Recall(
         names, start=np.cumsum(counts) - counts, count=counts, code=names.codes(ids), kind=state["kind"][rows],
@@ -116,9 +132,50 @@ def recall_of(
         half_life_us=recency_half_life(state.half_life(rows, policy.decay), policy.retrieval),
         last_us=np.maximum(state["validated_us"][rows], uses.last_us), pad=pad,
         believed=_believed(state, rows, confidence, policy), regime=regime, anomaly=anomaly, gas=gas,
-        coverage=_coverage(state, structure, golem, confidence, size, policy), foresight=foresight,
+        recentring=moves == 1, shelf=np.full(len(rows), ENTRIES), foresight=foresight,
+        coverage=_coverage(state, structure, golem, confidence, size, policy),
         block=_blocks(state, rows, golem, confidence, size, policy),
     )  # fmt: skip
+
+
+def with_priors(
+    recall: Recall, priors: pa.Table, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy
+) -> Recall:
+    """Add the priors (PRIOR_SCHEMA) that these golems hold to their columns, at `at_us`."""
+    places = contiguous(pc.index_in(priors["golem_id"], value_set=pa.array(golem_ids, pa.string())))
+    priors, owner = priors.filter(places.is_valid()), places.drop_null().to_numpy().astype(np.int64)
+    if not priors.num_rows:
+        return recall
+    decayed = scar_confidence(priors, at_us, policy)
+    stained = to_bools(priors["is_bloodstain"])
+    worth = importance(decayed, np.ones(len(owner)), stained, policy.retrieval)
+    half_days = policy.katabasis.scar_half_life_days * np.where(stained, policy.decay.bloodstain_multiplier, 1.0)
+    confirmed = micros(priors, "confirmed_at")
+    words = {"regime": REGIMES, "anomaly": ANOMALY_BANDS, "gas": GAS_SPANS, "shelf": ("", *PRIOR_KINDS)}
+    columns = {"regime": "regime", "anomaly": "anomaly_band", "gas": "gas_band", "shelf": "kind"}
+    parts: dict[str, NDArray[Any]] = {
+        "code": names.codes(priors["prior_id"].to_pylist()), "kind": np.full(len(owner), -1),
+        "sign": int_column(priors, "sign"), "confidence": decayed,
+        "importance": worth * modifiers(priors["origin"], policy.retrieval), "half_life_us": half_days * DAY_US,
+        "last_us": confirmed, "pad": np.stack([priors[n].to_numpy() for n in ("pleasure", "arousal", "dominance")]),
+        "believed": confirmed <= at_us, "recentring": to_bools(pc.equal(priors["action_type"], "rebalance")),
+        **{
+            name: pc.index_in(priors[columns[name]], value_set=pa.array(known)).to_numpy().astype(np.int64)
+            for name, known in words.items()
+        },
+    }  # fmt: skip
+    owners = np.r_[np.repeat(np.arange(len(golem_ids)), recall.count), owner]
+    order = np.argsort(owners, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    known_count = int(recall.count.sum())
+    merged: dict[str, Any] = {
+        name: np.concatenate([getattr(recall, name)[..., :known_count], part], axis=-1)[..., order]
+        for name, part in parts.items()
+    }
+    counts = np.bincount(owners, minlength=len(golem_ids))
+    block = np.where(recall.block >= 0, place[recall.block], -1)
+    return replace(recall, start=np.cumsum(counts) - counts, count=counts, block=block, **merged)
 
 
 def likeness(

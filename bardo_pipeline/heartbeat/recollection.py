@@ -13,7 +13,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
+from bardo_pipeline.heartbeat.fleet import PRIORS, RECALL, Fleet
 from bardo_pipeline.heartbeat.recall_table import Recall, likeness
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import pad_congruence
@@ -21,6 +21,10 @@ from bardo_pipeline.mortality.random_streams import rank_within
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.scoring import FACTORS, contributions, recency
 from bardo_pipeline.retrieval.situation import contrarian_turns, regime_weights, retrieval_rules, skips
+
+_PLACES = np.array([RECALL, PRIORS, PRIORS])
+_FIRST = np.cumsum(_PLACES) - _PLACES
+"""Number and first of the places of each shelf."""
 
 
 @dataclass
@@ -67,7 +71,8 @@ class Recollection:
 
     recalled: places in the recall's columns, best first, -1 fills. rule: a rule of retrieval.situation. contrarian:
     whether the mood counted reversed. awake, asleep: believed entries that could and could not be retrieved.
-    before_weight: weight of the knowledge of the regime before.
+    before_weight: weight of the knowledge of the regime before. priors: places of PRIORS scars, then of PRIORS
+    propositions, -1 fills; prior_factors: as FACTORS and the score [5, 2 x PRIORS, thinkers].
     """
 
     golem: Int64Array
@@ -84,6 +89,8 @@ class Recollection:
     importance: Float64Array
     affect: Float64Array
     score: Float64Array
+    priors: Int64Array
+    prior_factors: Float64Array
 
 
 def recollect(
@@ -125,16 +132,19 @@ def retrieved(golem: Int64Array, moment: Moment, recall: Recall, policy: Policy)
         ]
     )
     score = contributions(factors, awake, policy.retrieval).sum(axis=0)
-    order = np.lexsort((-score, owner))
-    rank = rank_within(owner[order])
-    order, rank = order[rank < RECALL], rank[rank < RECALL]
-
-    recalled, columns = np.full((RECALL, len(golem)), -1), np.zeros((len(FACTORS) + 1, RECALL, len(golem)))
-    recalled[rank, owner[order]] = entry[order]
+    group = owner * len(_PLACES) + recall.shelf[entry]
+    order = np.lexsort((-score, group))
+    rank = rank_within(group[order])
+    kept = rank < _PLACES[recall.shelf[entry[order]]]
+    order, rank = order[kept], rank[kept]
+    rank += _FIRST[recall.shelf[entry[order]]]
+    size = int(_PLACES.sum())
+    places, columns = np.full((size, len(golem)), -1), np.zeros((len(FACTORS) + 1, size, len(golem)))
+    places[rank, owner[order]] = entry[order]
     columns[:, rank, owner[order]] = np.vstack([factors, np.minimum(score / PPM, 1.0)])[:, order]
-
+    like, fresh, worth, affect, total = columns[:, :RECALL]
     fading = np.where(moment.regime_before >= 0, weights[moment.regime_before, np.arange(len(golem))], 0.0)
     return Recollection(
         golem, rule, contrarian & ~skips(rule), moment.coverage, held, believed - held, moment.regime_before, fading,
-        recalled, *columns,
+        places[:RECALL], like, fresh, worth, affect, total, places[RECALL:], columns[:, RECALL:],
     )  # fmt: skip

@@ -288,7 +288,7 @@ def _scatter(out: Buffers, at: int, prefix: str, thought: Choice | Recollection,
     """Write the columns of deliberating golems as fleet columns; places of entries are -1 for other golems."""
     for name, value in vars(thought).items():
         if name != "golem":
-            none = -1 if name in ("recalled", "width_rule", "presence_rule") else 0
+            none = -1 if name in ("recalled", "priors", "width_rule", "presence_rule") else 0
             column = np.full((*value.shape[:-1], size), none, value.dtype)
             column[..., thought.golem] = value
             out.put(at, **{f"{prefix}_{name}": column})

@@ -173,6 +173,8 @@ class RetrievalPolicy(Frozen):
     like_gas: Unit = setting(0.2, "weight of the gas band; the three sum to 1 (ours)")
     like_baseline: Unit = setting(0.3, "likeness of a baseline to any situation (ours)")
     bloodstain_boost: Positive = setting(1.2, "multiplier of the importance factor (KAT)")
+    scar_sibling: Unit = setting(0.8, "multiplier of the importance of another golem's scar (KAT)")
+    proposition_contradicted: Unit = setting(0.5, "multiplier of the importance of a contradicted proposition (KAT)")
     structural_recency_days: Positive = setting(14.0, "recency half-life of structural entries (canon 21)")
     layer_clade: Unit = setting(
         0.80, "multiplier of the confidence of an entry from the same owner's fleet (MEM, canon 22)"

@@ -102,17 +102,17 @@ class Foretelling:
         bands = self._policy.bands
         band = np.minimum(self._before[chosen] * bands // PPM, bands - 1)
         return {
-            self._subjects[code]: self._map(self._subjects[code], band[mine], weight[mine], self._agreed[chosen][mine])
+            self._subjects[code]: self._map(self._subjects[code], band[own], weight[own], self._agreed[chosen][own])
             for code in np.unique(subject).tolist()
-            for mine in [subject == code]
+            for own in [subject == code]
         }
 
     def _map(self, subject: str, band: Int64Array, weight: Float64Array, agreed: Int64Array) -> ForetoldMap:
         rules, curator = self._policy, self._curator
         prior = curator.confidence_fact if subject in SUBJECTS.values() else curator.confidence_insight
         share = rules.prior_witnesses / rules.bands
-        heard = np.bincount(band, weight, rules.bands) + share
-        held = np.bincount(band, weight * agreed, rules.bands) + share * prior
+        heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + share
+        held: Float64Array = np.bincount(band, weight * agreed, rules.bands).astype(np.float64) + share * prior
         foretold = np.clip(monotone(held / heard, heard), rules.foretold_min, rules.foretold_max)
         return ForetoldMap(tuple(np.rint(foretold * PPM).astype(np.int64).tolist()), float(weight.sum()))
 
@@ -122,8 +122,8 @@ def foretold_ppm(maps: Mapping[str, ForetoldMap], entries: pa.Table, confidence_
     foretold = confidence_ppm.copy()
     subject = subjects_of(entries).to_numpy(zero_copy_only=False)
     for name, known in maps.items():
-        mine = subject == name
-        foretold[mine] = known.of(confidence_ppm[mine])
+        own = subject == name
+        foretold[own] = known.of(confidence_ppm[own])
     return foretold
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 REASON_COLUMNS = (
     "schema_version", "golem_id", "tick", "observation", "regime", "probe_results", "prediction_error",
     "deliberation_threshold", "tier", "forced_by", "gating_reason", "attention", "credit_partitions", "deliberation",
+    "retrieval",
     "actions",
 )  # fmt: skip
 """Record columns that the checks read."""
@@ -57,8 +58,12 @@ _RULES = (
     (re.compile(r"no position; the playbook stays out of this regime"), "hold"),
     (re.compile(r"the playbook leaves this regime"), "remove_liquidity"),
     (re.compile(r"no position; the playbook enters this regime"), "add_liquidity"),
+    (re.compile(r"anomaly ([\d.]+) is below the threshold that scars and propositions raise to ([\d.]+)"), "hold"),
+    (re.compile(r"anomaly ([\d.]+) reaches the threshold that propositions lower to ([\d.]+)"), "rebalance"),
 )
-_STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL, _OUTSIDE, _GONE, _CALLED = range(len(_RULES))
+_STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL, _OUTSIDE, _GONE, _CALLED, _WARY, _URGED = range(
+    len(_RULES)
+)
 _REFUSALS = (
     (re.compile(r"a warning stands against acting here: .+"), "blocked"),
     (re.compile(r"simulation: slippage of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
@@ -190,7 +195,7 @@ def _rule_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     mints = action in ("rebalance", "add_liquidity")
     if row["schema_version"] >= _WIDTHS_SINCE and (stated["width"] is not None) is not mints:
         yield wrong("a half-width is stated for a new range, and for this alone")
-    if held is not (code in (_STAY, _MOVE, _FALLEN, _FEES, _GONE)):
+    if held is not (code in (_STAY, _MOVE, _FALLEN, _FEES, _GONE, _WARY, _URGED)):
         yield wrong("a position is open" if held else "no position is open")
     if code == _BORN and row["tick"] != 1:
         yield wrong(f"the tick is {row['tick']}")
@@ -204,17 +209,20 @@ def _rule_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _number_problems(
     row: dict[str, Any], code: int, size: float, limit: float, wrong: Any
 ) -> Iterator[tuple[str, str]]:
-    below = code in (_STAY, _COOLING)
+    below = code in (_STAY, _COOLING, _WARY)
     if (size > limit + 2 * _ROUNDED) if below else (size < limit - 2 * _ROUNDED):
         yield wrong("the numbers contradict the sentence")
     drawdown = next((p["value"] for p in row["probe_results"] if p["probe"] == "circuit_breaker"), None)
     fees = sum(p["fees_owed_micros"] for p in row["observation"]["positions"])
     recorded = {
-        _STAY: row["observation"]["anomaly_score"], _MOVE: row["observation"]["anomaly_score"], _FALLEN: drawdown,
+        **dict.fromkeys((_STAY, _MOVE, _WARY, _URGED), row["observation"]["anomaly_score"]), _FALLEN: drawdown,
         _FEES: fees, _REENTER: row["tick"], _COOLING: row["tick"],
     }[code]  # fmt: skip
     if recorded is None or abs(size - recorded) > (1.0 if code == _FEES else _ROUNDED):
         yield wrong(f"the record has {recorded}")
+    weight = (row["retrieval"] or {"prior_weight": 0.0})["prior_weight"]
+    if (code == _WARY and weight >= 0.0) or (code == _URGED and weight <= 0.0):
+        yield wrong(f"the scars and propositions weigh {weight}")
 
 
 def _refusal_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,7 @@ from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, de
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
+from bardo_pipeline.derivation.katabasis.line_knowledge import line_knowledge
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.death_queries import births_of, succeeded_golems, waiting_golems
 from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
@@ -46,7 +47,7 @@ from bardo_pipeline.inheritance.learning_state import attention_of, forecast_var
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.entry_counts import EntryCounts, count_entries, state_no_entry
-from bardo_pipeline.runtime.in_memory_fleet import Cohort
+from bardo_pipeline.runtime.in_memory_fleet import DEATH_TICKS, Cohort
 from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run_settings import Ending, Heir, Progress, Run
 
@@ -154,6 +155,7 @@ class FleetRun(Cohort):
                 bundle_hash=birth.bundle_hash, instincts=start.instincts,
             )  # fmt: skip
             self.credits.note(begun.decisions)
+        self._inherit_priors(dict(births))
         self.context.log.record(events, self.clock())
         withdraw(self.context, now=self.clock())  # entries of an ordered kit may have been retracted meanwhile
         if self.fleet.size:
@@ -162,6 +164,16 @@ class FleetRun(Cohort):
             self.fleet = newborn
         self.load_playbooks()
         self.births += len(births)
+
+    def _inherit_priors(self, births: dict[str, Born]) -> None:
+        """Give heirs the failures of the golems that they descend from, and the consensus of their last votes."""
+        heirs = {g: b.predecessor_id for g, b in births.items() if b.predecessor_id is not None}
+        if heirs:
+            line = line_knowledge(self.context, heirs, self.mind.left_out)
+            self.failures.inherit(line.failures)
+            ends = pa.concat_tables([self.ends, line.deaths.select(DEATH_TICKS.names).cast(DEATH_TICKS)])
+            self.ends = ends.group_by(DEATH_TICKS.names, use_threads=False).aggregate([])
+            self.propositions = pa.concat_tables([self.propositions, line.propositions]).combine_chunks()
 
     def _join_waiting(self, start: int) -> None:
         """Let golems that were born between runs, by this moment, join the fleet."""
@@ -192,6 +204,7 @@ class FleetRun(Cohort):
         again = state_from_birth(self.context, upto, left_out)
         self.mind.replace_golems(again)
         self.credits.forget(set(golems))
+        self.failures.forget(set(golems))
         self.credits.note(again.pending_curation().decisions)
         self.credits.add(rederive_credits(self.context, dict.fromkeys(upto, 1), upto, left_out, self.credits.signs))
         self.load_playbooks()
@@ -274,7 +287,7 @@ class FleetRun(Cohort):
         lives = self._record_deaths(dead)
         self._commit()
         self.mind.remove_golems(set(dead))
-        self.credits.forget(set(dead))
+        self.forget(set(dead))
         complete_deaths(self.context, now=self.clock(), golems=dead)
         bundles = published_bundles(self.context, lives)
         if stop < self.tape.ticks:

@@ -22,17 +22,24 @@ from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.life.events import Born
+from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.recall_table import recall_of
+from bardo_pipeline.heartbeat.recall_table import recall_of, with_priors
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import Interventions, step
+from bardo_pipeline.katabasis.lived_failures import LivedFailures
+from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA, scars_as_priors
+from bardo_pipeline.katabasis.scar_rules import RULE_COLUMNS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.credit_totals import CreditTotals
+
+DEATH_TICKS = pa.schema([required("golem_id", pa.string()), *all_required(pa.int64(), "cycle", "tick")])
+"""Columns that scars need of a death."""
 
 
 class Start(NamedTuple):
@@ -97,11 +104,17 @@ class Lives:
 
 
 class Cohort:
-    """A fleet in a market, with the curator's state of its golems and the credits of their retrievals."""
+    """A fleet in a market, with the curator's state of its golems, the credits of their retrievals and their failures.
+
+    propositions: held as priors (PRIOR_SCHEMA). ends: deaths of ancestors (DEATH_TICKS).
+    """
 
     def __init__(self, tape: Tape, fleet: Fleet, policy: Policy, derivation_id: str | None = None) -> None:
         self.tape, self.fleet, self._policy, self._derivation_id = tape, fleet, policy, derivation_id
         self.mind, self.names, self.credits = CuratorState(policy), EntryNames(), CreditTotals()
+        self.failures, self.propositions = LivedFailures(policy), PRIOR_SCHEMA.empty_table()
+        self.ends = DEATH_TICKS.empty_table()
+        self._scars: tuple[pa.Table, pa.Table] = (self.failures.rows, PRIOR_SCHEMA.empty_table())
 
     def step_chunk(
         self,
@@ -119,6 +132,7 @@ class Cohort:
         fleet, policy = self.fleet, self._policy
         at_us = int(self.tape.at_us[start])
         recall = recall_of(self.mind.state, fleet.golem_ids, at_us, self.names, policy, self.credits)
+        recall = with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy)
         out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
         for t in range(start, stop):
             died = step(
@@ -132,12 +146,39 @@ class Cohort:
         return Chunk(out, self.tape, start, fleet.golem_ids, recall, self._derivation_id, policy), cause
 
     def close_cycles(self, records: pa.Table, upto: dict[str, int]) -> Curation:
-        """Curate closed cycles up to `upto`, then credit their retrievals; return the new decisions."""
+        """Curate closed cycles up to `upto`, then credit their retrievals and qualify their failures.
+
+        Return the new decisions.
+        """
         cycle = cycle_of(records["tick"].to_numpy(), self._policy.curator.cycle_ticks)
         made = self.mind.advance(records, cycle, upto)
         self.credits.note(made.decisions)
         self.credits.credit(records, cycle, self._policy.curator)
+        self.failures.close(records, self._rules_of)
         return made
+
+    def priors(self) -> pa.Table:
+        """Return the scars and propositions that golems hold (PRIOR_SCHEMA); scars follow from all failures."""
+        if self._scars[0] is not self.failures.rows:
+            self._scars = self.failures.rows, scars_as_priors(self.failures.rows, self.ends, self._policy)
+        return pa.concat_tables([self._scars[1], self.propositions])
+
+    def _rules_of(self, golem_ids: list[str]) -> pa.Table:
+        """Return the rules of golems as of their last curated cycle, in the columns of decisions (RULE_COLUMNS)."""
+        state, span = self.mind.state, (self._policy.curator, self._policy.decay)
+        codes = [state.golem_code(golem_id) for golem_id in golem_ids]
+        rules = to_table(state, *span, np.flatnonzero(np.isin(state["golem"], codes)))
+        cycle = pa.array([self.mind.done[golem_id] for golem_id in rules["golem_id"].to_pylist()], pa.int64())
+        zero = pa.array(np.zeros(rules.num_rows, np.int64))
+        columns = {"cycle": cycle, "revision": zero, "seq": zero}
+        return pa.table({n: columns.get(n, rules[n] if n in rules.column_names else None) for n in RULE_COLUMNS})
+
+    def forget(self, golem_ids: set[str]) -> None:
+        """Forget the credits, failures and propositions of golems."""
+        self.credits.forget(golem_ids)
+        self.failures.forget(golem_ids)
+        gone = pc.is_in(self.propositions["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
+        self.propositions = self.propositions.filter(pc.invert(gone))
 
     def load_playbooks(self) -> None:
         """Load the playbooks of the last closed cycle into the fleet."""

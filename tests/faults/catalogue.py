@@ -15,6 +15,8 @@ REASONS = "tests/property/test_reasons.py"
 PROBES = "tests/unit/test_probes.py"
 RECALL = "tests/unit/test_recall.py"
 RECOLLECTION = "tests/unit/test_recollection.py"
+PRIORS = "tests/unit/test_priors.py"
+REPORTED = "tests/unit/test_reported_causes.py"
 CREDITED = "tests/property/test_credited_fleet.py"
 CHOOSE = "tests/unit/test_choose.py"
 FLEET = "tests/property/test_fleet.py"
@@ -256,11 +258,12 @@ FAULTS = (
     # the recall
     Fault("mood does not bear on the recall", "HB-28", _RECOLLECTION,
           "pad_congruence(recall.pad[:, entry], (moment.mood * np.where(contrarian, -1.0, 1.0))[:, owner]),",
-          "np.zeros(len(entry)),", RANKED),
+          "np.zeros(len(entry)),",
+          (f"{RECALL}::test_a_contrarian_turn_prefers_the_entries_of_the_opposite_mood",)),
     Fault("recency does not bear on the recall", "MEM-9", _RECOLLECTION,
           "recency(moment.at_us[owner], recall.last_us[entry], recall.half_life_us[entry]),", "np.zeros(len(entry)),",
           (f"{RECALL}::test_recency_halves_with_the_half_life_of_the_entry_since_validation",)),
-    Fault("the worst entry first", "MEM-9", _RECOLLECTION, "np.lexsort((-score, owner))", "np.lexsort((score, owner))",
+    Fault("the worst entry first", "MEM-9", _RECOLLECTION, "np.lexsort((-score, group))", "np.lexsort((score, group))",
           RANKED),
     Fault("no contrarian turns", "MEM-9", _RECOLLECTION, "np.where(contrarian, -1.0, 1.0)", "1.0",
           (f"{RECALL}::test_a_contrarian_turn_prefers_the_entries_of_the_opposite_mood",)),
@@ -271,7 +274,7 @@ FAULTS = (
           (f"{RECOLLECTION}::test_no_tick_retrieves_an_entry_of_a_dormant_regime",)),
     Fault("a fading regime weighs in full", "INH-9", _RECOLLECTION, "contributions(factors, awake, policy.retrieval)",
           "contributions(factors, 1.0, policy.retrieval)",
-          (f"{RECALL}::test_recall_equals_a_ranking_of_every_entry",)),
+          (f"{RECALL}::test_entries_of_other_regimes_are_dormant_and_wake_with_their_regime",)),
     Fault("routine retrieves", "MEM-9", _RECOLLECTION, "wanted = is_awake & ~skips(rule)[owner]", "wanted = is_awake",
           (f"{RECALL}::test_a_calm_routine_tick_skips_retrieval_and_other_ticks_do_not",)),
     Fault("credits do not reach the recall", "MEM-11", "runtime/in_memory_fleet.py",
@@ -280,6 +283,34 @@ FAULTS = (
     Fault("an access does not refresh an entry", "MEM-11", _RECALL,
           "np.maximum(state[\"validated_us\"][rows], uses.last_us)", "state[\"validated_us\"][rows]",
           (f"{RECALL}::test_a_retrieval_that_helped_raises_an_entry_and_its_access_refreshes_it",)),
+    # scars and propositions
+    Fault("priors do not reach the recall", "KAT-7", "runtime/in_memory_fleet.py",
+          "recall = with_priors(recall,", "with_priors(recall,",
+          (f"{CREDITED}::test_a_record_names_the_propositions_that_its_golem_held_and_retrieved",)),
+    Fault("failures are not qualified in life", "KAT-7", "runtime/in_memory_fleet.py",
+          "self.failures.close(records, self._rules_of)", "pass",
+          (f"{CREDITED}::test_a_fleet_qualifies_the_failures_of_its_closed_cycles_and_retrieves_their_scars",)),
+    Fault("priors do not move the threshold", "KAT-7", _DECIDE,
+          "choice.prior_weight = prior_weight(memory, recall, len(golem))", "pass",
+          (f"{PRIORS}::test_scars_hold_a_golem_back_and_propositions_may_urge_it_on",)),
+    Fault("another golem's scar weighs in full", "KAT-7", "katabasis/priors.py", "rules.scar_sibling", "1.0",
+          (f"{PRIORS}::test_importance_is_confidence_times_the_modifier_of_the_source",)),
+    Fault("a proposition outweighs an own rule", "KAT-7", "heartbeat/caution.py",
+          "counts[PRIORS:] &= ~has_rule", "pass",
+          (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
+    Fault("every scar is retrieved", "KAT-7", _RECOLLECTION, "rank < _PLACES[recall.shelf[entry[order]]]",
+          "rank < RECALL", (f"{PRIORS}::test_the_three_best_scars_and_propositions_for_the_regime_are_retrieved",)),
+    # reported causes
+    Fault("reported causes teach nothing", "MEM-22", "curator/passes/learn_causal_links.py",
+          "active.columns, rules, test.reported)", "active.columns, rules)",
+          (f"{REPORTED}::test_a_weak_link_is_found_if_outcomes_report_it",)),
+    Fault("unverified outcomes report causes", "MEM-22", "curator/causality/lagged_moments.py",
+          "pc.and_(verified, pc.and_(cause.is_valid(), effect.is_valid()))",
+          "pc.and_(cause.is_valid(), effect.is_valid())",
+          (f"{REPORTED}::test_a_weak_link_is_found_if_outcomes_report_it",)),
+    Fault("reports are lost in the cache", "MEM-22", "curator/causality/lagged_moments.py",
+          "reports.reshape(_SHAPE) if len(reports) else memory.reports", "memory.reports",
+          (f"{REPORTED}::test_reports_are_counted_in_any_division_and_survive_the_cache",)),
     Fault("entries below the confidence limit are recalled", "MEM-9", _RECALL,
           "published >= ppm(policy.retrieval.confidence_min)", "published >= 0",
           (f"{RECALL}::test_an_entry_below_the_retrieval_threshold_is_not_recalled",)),

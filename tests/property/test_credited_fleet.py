@@ -1,4 +1,4 @@
-"""Credits of retrievals in a living fleet: those of the derived table, and their effect on the recall."""
+"""Credits, failures and priors of a living fleet: those of its records, and their effect on the recall."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from typing_extensions import override
 
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
-from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.heartbeat.recall_table import SCARS, EntryNames, recall_of, with_priors
+from bardo_pipeline.heartbeat.records.build_records import records_of
+from bardo_pipeline.katabasis.lived_failures import LivedFailures
+from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA
 from bardo_pipeline.market.tick_series import tape_of
-from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.credit_rules import credits_of, signs_of, totals
 from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Start
+from tests.property.test_lived_failures import easily_hurt
 from tests.support.memory_fleets import lively_market
 from tests.support.shared_fleets import known
 from tests.unit.test_choose import fleet_of
+from tests.unit.test_priors import prior
 
-POLICY = Policy()
+POLICY = easily_hurt()
 GOLEMS, CYCLES = 4, 9
 SPAN = POLICY.curator.cycle_ticks
 
@@ -84,6 +89,7 @@ def test_a_fleet_recalls_with_the_credits_of_its_closed_cycles() -> None:
     chunk, _ = fleet.step_chunk(CYCLES * SPAN, CYCLES * SPAN + 1)
     at_us = int(fleet.tape.at_us[CYCLES * SPAN])
     plain = recall_of(fleet.mind.state, fleet.fleet.golem_ids, at_us, EntryNames(), POLICY)
+    plain = with_priors(plain, fleet.priors(), fleet.fleet.golem_ids, at_us, EntryNames(), POLICY)
     ids = [chunk.recall.names.ids[code] for code in chunk.recall.code.tolist()]
     owners = np.repeat(fleet.fleet.golem_ids, chunk.recall.count).tolist()
     uses = fleet.credits.uses(owners, ids)
@@ -93,3 +99,46 @@ def test_a_fleet_recalls_with_the_credits_of_its_closed_cycles() -> None:
     assert (chunk.recall.importance[misled] < plain.importance[misled] * 1.25).all()
     assert (chunk.recall.importance[useful] >= plain.importance[useful]).all()
     assert (chunk.recall.importance != plain.importance).any()
+
+
+@pytest.mark.row("KAT-7")
+def test_a_fleet_qualifies_the_failures_of_its_closed_cycles_and_retrieves_their_scars() -> None:
+    fleet, again = lived(), LivedFailures(POLICY)
+    again.close(pa.concat_tables(fleet.kept), fleet._rules_of)
+    names = ["golem_id", "tick", "confirmed_tick", "structure", "mechanism"]
+    found, expected = (
+        rows.select(names).sort_by([(n, "ascending") for n in names]).to_pylist()
+        for rows in (fleet.failures.rows, again.rows)
+    )
+    assert found == expected != []
+    chunk, _ = fleet.step_chunk(CYCLES * SPAN, CYCLES * SPAN + 1)
+    ids = {chunk.recall.names.ids[code] for code in chunk.recall.code[chunk.recall.shelf == SCARS].tolist()}
+    assert ids == set(fleet.priors()["prior_id"].to_pylist()) != set()
+
+
+@pytest.mark.row("KAT-7")
+def test_a_record_names_the_propositions_that_its_golem_held_and_retrieved() -> None:
+    fleet = lived()
+    golem_id, start = fleet.fleet.golem_ids[0], CYCLES * SPAN
+    regimes = {REGIMES[r] for r in fleet.tape.regime[start : start + 40].tolist()}
+    rows = [
+        prior(
+            f"claim {regime}", "quorum", (regime, "broken", "any"), golem_id=golem_id, confirmed_at=fleet.moment(start)
+        )
+        for regime in REGIMES
+    ]
+    fleet.propositions = pa.Table.from_pylist(rows, PRIOR_SCHEMA)
+    chunk, _ = fleet.step_chunk(start, start + 40)
+    fleet.propositions = PRIOR_SCHEMA.empty_table()
+    seen = {}
+    for row in records_of(chunk).to_pylist():
+        if row["retrieval"] is None:
+            continue
+        claims = [p for p in row["retrieval"]["priors"] if p["kind"] == "proposition"]
+        assert not (claims and row["golem_id"] != golem_id)
+        assert row["golem_id"] != golem_id or f"claim {row['regime']}" in [p["prior_id"] for p in claims]
+        assert all(p["importance"] == pytest.approx(0.8, abs=0.01) and p["sign"] == -1 for p in claims)
+        seen |= {p["prior_id"]: row for p in claims}
+    assert seen
+    assert set(seen) <= {f"claim {regime}" for regime in REGIMES}
+    assert regimes

@@ -19,6 +19,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.derivation.katabasis.line_knowledge import LineKnowledge
 from bardo_pipeline.derivation.succession import birth_events
 from bardo_pipeline.events.life.events import Born, LifeEvent, Traits
 from bardo_pipeline.events.life.override_events import Overrides
@@ -27,10 +28,13 @@ from bardo_pipeline.events.life.received_knowledge import Arrivals
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA
+from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
 from bardo_pipeline.market.market import Market, price_of_tick
 from bardo_pipeline.market.synthetic import SyntheticSpec, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import fleet_run
+from bardo_pipeline.runtime.in_memory_fleet import DEATH_TICKS
 from tests.support import handmade_grimoires
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -170,8 +174,10 @@ def live(
         "is_sale": lambda *_: False,
         "inherited_entries": lambda _, heir, __, bought: _owned(inherited, heir),
     }
+    nothing = LineKnowledge(FAILURE_SCHEMA.empty_table(), DEATH_TICKS.empty_table(), PRIOR_SCHEMA.empty_table())
     with (
         patch.object(fleet_run, "commit_curation", lambda _, mind: mind.pending.clear()),
+        patch.object(fleet_run, "line_knowledge", lambda *_: nothing),
         patch.multiple(birth_events, **instead),
     ):
         fleet.live()

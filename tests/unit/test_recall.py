@@ -164,7 +164,7 @@ def test_recall_equals_a_ranking_of_every_entry(
             )
 
 
-@pytest.mark.row("MEM-9")
+@pytest.mark.row("MEM-9", "HB-28")
 def test_a_contrarian_turn_prefers_the_entries_of_the_opposite_mood() -> None:
     """Six entries differ in their mood alone, so the mood decides which of them is left out."""
     glad = [sure(about(HERE, f"glad-{i}"), own_count=1, pleasure_sum_milli=900) for i in range(3)]
@@ -200,6 +200,12 @@ def test_entries_of_other_regimes_are_dormant_and_wake_with_their_regime() -> No
         assert (here["entry_id"] in fresh) is present, ticks
         weight = look(recall, ("trending_up", *HERE[1:]), regime_before=storm, regime_ticks=ticks).before_weight[0]
         assert weight == pytest.approx(max(1 - ticks / 50, 0))
+    scores = [
+        dict(zip(recall.code[x.recalled[:, 0]], x.score[:, 0], strict=True))[recall.names.ids.index(here["entry_id"])]
+        for ticks in (0, 25)
+        for x in [look(recall, ("trending_up", *HERE[1:]), regime_before=storm, regime_ticks=ticks)]
+    ]
+    assert scores[1] == pytest.approx(scores[0] / 2, abs=4e-6) != 0
 
 
 @pytest.mark.row("MEM-9")

@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.causality import variables as var
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.policy import CausalPolicy
@@ -124,6 +124,18 @@ def critical_sigmas(rules: CausalPolicy) -> tuple[float, ...]:
     tried = sum(len(task.causes) for task in tasks())
     share = rules.false_discovery / (tried * sum(1.0 / i for i in range(1, tried + 1)))
     return tuple(-NormalDist().inv_cdf(share * k / 2.0) for k in range(1, rules.links_max + 1))
+
+
+@cache
+def reported_sigmas(task: Task, rules: CausalPolicy) -> Float64Array:
+    """Return the minimum sigmas of each possible cause of an effect that outcomes report as one.
+
+    The pair is given, so the step-up bound runs over the lags of the cause alone.
+    """
+    variables = _variables(task)[list(task.causes)].tolist()
+    lags = [variables.count(variable) for variable in variables]
+    shares = [rules.false_discovery / (n * sum(1.0 / i for i in range(1, n + 1))) for n in lags]
+    return np.array([-NormalDist().inv_cdf(share / 2.0) for share in shares])
 
 
 class Regression:
@@ -252,13 +264,16 @@ class Causes:
     sigmas: Float64Array
 
 
-def find_causes(base: Regression, task: Task, active: Int64Array, rules: CausalPolicy) -> Causes:
-    """Find the causes of an effect.
+def find_causes(
+    base: Regression, task: Task, active: Int64Array, rules: CausalPolicy, reported: BoolArray | None = None
+) -> Causes:
+    """Find the causes of an effect. A cause that outcomes report needs fewer sigmas (`reported_sigmas`).
 
     Parameters
     ----------
     base : Regression, from `regress_on_base`
     active : int64 [golems, links_max], columns of active links, -1 for none; they are kept and come first
+    reported : bool [golems, CAUSAL_VARIABLES], variables that outcomes report as causes of the effect; None: none
     """
     work, limits = base.copy((*task.causes, task.target)), critical_sigmas(rules)
     columns = active.copy()
@@ -266,6 +281,7 @@ def find_causes(base: Regression, task: Task, active: Int64Array, rules: CausalP
         take_cause(work, task, columns[:, slot])
     variables = _variables(task)
     causes = np.array(task.causes)
+    is_reported = np.zeros((len(columns), len(causes)), bool) if reported is None else reported[:, variables[causes]]
     few_crashes = (base.scale[:, var.COLUMNS.index(var.Column(var.CRASH, 1))] / var.SCALE) ** 2 < rules.events_min
     for _ in range(rules.links_max):
         count = (columns >= 0).sum(axis=1)
@@ -273,9 +289,11 @@ def find_causes(base: Regression, task: Task, active: Int64Array, rules: CausalP
         blocked = (variables[causes][None, :, None] == taken[:, None, :]).any(axis=2)
         blocked |= (count >= rules.links_max)[:, None] | (few_crashes[:, None] & (variables[causes] == var.CRASH))
         sigmas = np.where(blocked, 0.0, work.sigmas(task.target, task.causes))
-        best = np.argmax(np.abs(sigmas), axis=1)
-        row = np.arange(len(sigmas))
-        enough = np.abs(sigmas[row, best]) >= np.array([*limits, np.inf])[np.minimum(count, rules.links_max)]
+        limit = np.array([*limits, np.inf])[np.minimum(count, rules.links_max)][:, None]
+        limit = np.where(is_reported, np.minimum(limit, reported_sigmas(task, rules)), limit)
+        found = np.where(np.abs(sigmas) >= limit, np.abs(sigmas), 0.0)
+        best, row = np.argmax(found, axis=1), np.arange(len(sigmas))
+        enough = found[row, best] > 0.0
         if not enough.any():
             break
         added = np.where(enough, causes[best], _NONE)

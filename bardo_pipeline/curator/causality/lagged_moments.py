@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality import variables as var
-from bardo_pipeline.curator.causality.granger import Bases
+from bardo_pipeline.curator.causality.granger import EFFECTS, Bases
 from bardo_pipeline.curator.state.evidence import Market, market_codes
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.policy import Policy
 
 _BATCH_ROWS, _FEW_ROWS = 2_000, 50
@@ -32,11 +34,14 @@ MOMENTS_SCHEMA = pa.schema(
         required("tail_tick", pa.int64()),
         *all_required(pa.list_(pa.int64()), "tail", "before"),
         *all_required(pa.int64(), "stretch", "tick_first", "tick_last"),
-        required("fresh", pa.list_(pa.int64())),
+        *all_required(pa.list_(pa.int64()), "fresh", "reports"),
     ]
 )
 """One row per golem, market and untested stretch (0 for none). tail: READINGS of the last ticks, row by row. before,
-fresh: upper triangles of matrices. tail and before are in a golem's first row only."""
+fresh: upper triangles of matrices. reports: counts row by row. tail, before and reports are in a golem's first row
+only."""
+
+_SHAPE = (len(CAUSAL_VARIABLES), len(EFFECTS))
 
 
 @dataclass
@@ -57,13 +62,15 @@ class Memory:
     """Moments of one golem in one market.
 
     tail: READINGS of the last consecutive ticks up to tail_tick. before: moments of all tested stretches
-    [WIDTH, WIDTH]. fresh: untested stretches by number, from 1.
+    [WIDTH, WIDTH]. fresh: untested stretches by number, from 1. reports: verified outcomes that name a cause and an
+    effect [CAUSAL_VARIABLES, EFFECTS].
     """
 
     tail: Int64Array = field(default_factory=lambda: np.zeros((0, len(var.READINGS)), np.int64))
     tail_tick: int = 0
     before: Int64Array = field(default_factory=lambda: np.zeros((var.WIDTH, var.WIDTH), np.int64))
     fresh: dict[int, Stretch] = field(default_factory=dict)
+    reports: Int64Array = field(default_factory=lambda: np.zeros(_SHAPE, np.int64))
 
     def tested(self, number: int) -> None:
         """Merge the stretches up to this number into `before`."""
@@ -106,6 +113,8 @@ class Moments:
             stretch.moments = stretch.moments + moments_of(variables, rows[ticks.age[rows] >= var.WARM])
             stretch.tick_last = last
         _keep_tails(self, keys, ticks)
+        for owner, cause, effect in _reported(records, code):
+            self.of[keys[owner]].reports[cause, effect] += 1
 
     def settle(self, done: Mapping[str, int], policy: Policy) -> None:
         """Merge the stretches tested by these cycles. done: golem to its last cycle."""
@@ -128,13 +137,14 @@ class Moments:
 def from_table(table: pa.Table) -> Moments:
     """Convert MOMENTS_SCHEMA to memories."""
     moments = Moments()
-    lists = {n: table.column(n) for n in ("tail", "before", "fresh")}
+    lists = {n: table.column(n) for n in ("tail", "before", "fresh", "reports")}
     plain = table.select([n for n in MOMENTS_SCHEMA.names if n not in lists]).to_pylist()
     for place, row in enumerate(plain):
-        tail, before, fresh = (lists[n][place].values.to_numpy().astype(np.int64) for n in lists)
+        tail, before, fresh, reports = (lists[n][place].values.to_numpy().astype(np.int64) for n in lists)
         key = (row["golem_id"], (row["chain"], row["protocol"], row["pair"]))
         tail = tail.reshape(-1, len(var.READINGS))
         memory = moments.of.setdefault(key, Memory(tail, row["tail_tick"], _whole(before)))
+        memory.reports = reports.reshape(_SHAPE) if len(reports) else memory.reports
         if row["stretch"]:
             memory.fresh[row["stretch"]] = Stretch(_whole(fresh), row["tick_first"], row["tick_last"])
     return moments
@@ -182,6 +192,18 @@ def _keys(records: pa.Table) -> tuple[list[Key], Int64Array]:
     unique, code = np.unique(packed, return_inverse=True)
     golems = ids.dictionary.to_pylist()
     return [(golems[p >> 32], names[p & 0xFFFFFFFF]) for p in unique.tolist()], code.reshape(-1).astype(np.int64)
+
+
+def _reported(records: pa.Table, code: Int64Array) -> list[tuple[int, int, int]]:
+    """Return (key, cause, effect) of each verified outcome that names a cause and an effect of the graph."""
+    outcome = contiguous(records.column("outcome"))
+    cause = pc.index_in(pc.struct_field(outcome, "cause_variable"), value_set=pa.array(CAUSAL_VARIABLES))
+    effects = pa.array([CAUSAL_VARIABLES[effect] for effect in EFFECTS])
+    effect = pc.index_in(pc.struct_field(outcome, "effect_variable"), value_set=effects)
+    verified = pc.fill_null(pc.struct_field(outcome, "verified"), False)
+    rows = np.flatnonzero(pc.and_(verified, pc.and_(cause.is_valid(), effect.is_valid())))
+    named = (code[rows], *(part.take(pa.array(rows)).to_numpy() for part in (cause, effect)))
+    return list(zip(*(part.tolist() for part in named), strict=True))
 
 
 def _with_tails(
@@ -236,6 +258,7 @@ def _stored(key: Key, memory: Memory) -> list[dict[str, Any]]:
                 "before": none if rows else memory.before[_UPPER], "stretch": number,
                 "tick_first": stretch.tick_first if stretch else 0, "tick_last": stretch.tick_last if stretch else 0,
                 "fresh": stretch.moments[_UPPER] if stretch else none,
+                "reports": none if rows else memory.reports.reshape(-1),
             }
         )  # fmt: skip
     return rows

@@ -3,7 +3,8 @@
 The test runs every 1,000 ticks for each golem and market.
 1. Active and staged links are scored on the ticks since the last test (the fresh stretch), with weights from before it,
    so the evidence is independent of the selection.
-2. All moments are searched for new links, which are staged.
+2. All moments are searched for new links, which are staged. A pair of variables that verified outcomes of the golem
+   reported `cluster_min` times as cause and effect is a given hypothesis: it is tested over its lags alone.
 3. A staged link becomes an entry, below a fact's confidence, once fresh evidence supports it. It becomes a fact when
    fresh evidence from more than one stretch is far from chance. A stretch that should have shown the effect but did not
    contradicts the link.
@@ -99,7 +100,7 @@ def _test(state: GrimoireState, wave: CycleBatch, units: list[_Unit], policy: Po
         for links in (active, staged):
             if (links.rows >= 0).any():
                 test.add_scores(links, granger.score_links(old_base, task, links.columns, fresh), scorable, spread)
-        fitted = granger.find_causes(base, task, active.columns, rules)
+        fitted = granger.find_causes(base, task, active.columns, rules, test.reported)
         test.judge_active(active, fitted)
         test.judge_staged(staged, fitted, searchable)
         test.stage(active, fitted, searchable, base)
@@ -120,6 +121,8 @@ class _Test:
         self.state, self.wave, self.units, self.task, self.policy = state, wave, units, task, policy
         self.causes = causes
         self.evidence: dict[int, tuple[float, float, float]] = {}
+        reports = np.stack([unit.memory.reports[:, granger.EFFECTS.index(task.effect)] for unit in units])
+        self.reported: BoolArray = reports >= policy.curator.cluster_min
 
     def links(self, status: int) -> _Links:
         """Return the units' links of this effect with a status and a sign, surest first, one per cause."""
@@ -242,12 +245,18 @@ class _Test:
     def stage(self, active: _Links, causes: granger.Causes, searchable: BoolArray, base: granger.Regression) -> None:
         """Stage the found links that are not active yet and whose sigmas and weight are large enough."""
         limits, effect = granger.critical_sigmas(self.policy.causal), CAUSAL_VARIABLES[self.task.effect]
-        spread = granger.spread_of(base, self.task)
+        spread, reported_limits = (
+            granger.spread_of(base, self.task),
+            granger.reported_sigmas(self.task, self.policy.causal),
+        )
         wanted: list[tuple[int, int, int]] = []
         for unit, place in zip(*np.nonzero(causes.column >= 0), strict=True):
             count = int((causes.column[unit] >= 0).sum())
             is_active = active.columns[unit, place] >= 0 if place < active.columns.shape[1] else False
-            weak = abs(causes.sigmas[unit, place]) < limits[min(count, len(limits)) - 1]
+            limit = limits[min(count, len(limits)) - 1]
+            if self.reported[unit, self.task.cause(int(causes.column[unit, place])).variable]:
+                limit = min(limit, reported_limits[self.task.causes.index(int(causes.column[unit, place]))])
+            weak = abs(causes.sigmas[unit, place]) < limit
             small = abs(causes.weight[unit, place]) < self.policy.causal.effect_min * spread[unit]
             if searchable[unit] and not is_active and not weak and not small:
                 column = self.task.cause(int(causes.column[unit, place]))

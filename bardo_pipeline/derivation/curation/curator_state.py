@@ -263,7 +263,7 @@ def _is_committed(done: Mapping[str, int], rows: pa.Table) -> BoolArray:
     return is_committed
 
 
-_RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation")
+_RECORD_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "outcome")
 _VALID_FOR = required("cycle", pa.int64()), required("left", pa.string())
 """The cycle after which a golem's cached sums are valid, and the signature of its retractions."""
 

@@ -387,12 +387,31 @@ class Trial(Part):
     ground_truth_source: Name
 
 
+class RetrievedPrior(Part):
+    """A retrieved scar or proposition with the factors of its score; importance includes KAT's modifiers.
+
+    sign: 1 acting pays, -1 it harms.
+    """
+
+    prior_id: Name
+    kind: Literal["scar", "proposition"]
+    sign: Annotated[int, Field(ge=-1, le=1)]
+    confidence: Unit
+    score: Unit
+    semantic: Unit
+    recency: Unit
+    importance: Amount
+    affect: Unit
+
+
 class Retrieval(Part):
     """How a deliberation retrieved; null without one, or from a runtime that does not report it.
 
     reason: the rule that decided, with its numbers. contrarian: entries of the opposite mood were preferred. coverage:
     known share of the protocol's levels. awake, asleep: entries that could be retrieved, and those that are dormant or
-    below the least confidence. regime_before_weight: weight of the fading knowledge of the regime before.
+    below the least confidence. regime_before_weight: weight of the fading knowledge of the regime before. priors:
+    scars, then propositions. prior_weight: weight of those about exactly this situation for re-centring, negative
+    against it.
     """
 
     skipped: bool
@@ -403,6 +422,8 @@ class Retrieval(Part):
     asleep: Whole
     regime_before: Regime | None
     regime_before_weight: Unit
+    priors: tuple[RetrievedPrior, ...]
+    prior_weight: Real
 
 
 class DecisionCycleRecord(Part):

@@ -21,11 +21,15 @@ from bardo_pipeline.heartbeat.decide import (
     RULES,
     STATUS,
     STAY,
+    URGED,
+    WARY,
 )
 from bardo_pipeline.heartbeat.probes import fixed
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, lists_of, loan_counts, record_type
 from bardo_pipeline.heartbeat.refusals import refusal_texts
+from bardo_pipeline.katabasis.priors import PRIOR_KINDS
+from bardo_pipeline.retrieval.scoring import FACTORS
 from bardo_pipeline.retrieval.situation import reason_text, skips
 
 TOOLS = (None, "uniswap_v3_rebalance", "uniswap_v3_mint", "uniswap_v3_burn", "uniswap_v3_collect")
@@ -97,9 +101,25 @@ def _retrieval(thinkers: Rows) -> pa.Array:
     parts = {
         "skipped": skips(rule), "contrarian": contrarian, "reason": pa.array(reasons, pa.string()),
         "coverage": coverage, "awake": awake, "asleep": asleep, "regime_before_weight": weight,
-        "regime_before": arrow.text_of(REGIMES, before),
+        "regime_before": arrow.text_of(REGIMES, before), "priors": _priors(thinkers),
+        "prior_weight": thinkers["choice_prior_weight"],
     }  # fmt: skip
     return arrow.struct(record_type("retrieval"), parts)
+
+
+def _priors(thinkers: Rows) -> pa.Array:
+    """Build the retrieved scars and propositions with the factors of their scores."""
+    recall, type_ = thinkers.chunk.recall, record_type("retrieval").field("priors").type
+    places = thinkers["memory_priors"]
+    pick = (places >= 0).reshape(-1)
+    prior = places.reshape(-1)[pick]
+    factors = np.moveaxis(thinkers["memory_prior_factors"], 1, 0).reshape(len(FACTORS) + 1, -1)[:, pick]
+    parts = {
+        "prior_id": thinkers.entry_ids(recall.code[prior]), "sign": recall.sign[prior],
+        "kind": arrow.text_of(PRIOR_KINDS, recall.shelf[prior] - 1), "confidence": recall.confidence[prior] / 1e6,
+        **dict(zip((*FACTORS, "score"), factors, strict=True)),
+    }  # fmt: skip
+    return arrow.list_array(type_, (places >= 0).sum(axis=1), arrow.struct(type_.value_type, parts))
 
 
 def _context(thinkers: Rows) -> pa.Array:
@@ -144,7 +164,7 @@ def _rule_texts(thinkers: Rows) -> pa.Array:
     """Return the rule that decided, with its numbers: "anomaly 0.7600 reaches the playbook's 0.7500"."""
     rule = thinkers["choice_rule"]
     size, limit = thinkers["choice_rule_size"], thinkers["choice_rule_limit"]
-    shares = pa.array(np.isin(rule, (STAY, MOVE, FALLEN)))
+    shares = pa.array(np.isin(rule, (STAY, MOVE, FALLEN, WARY, URGED)))
     numbers = (
         pc.if_else(shares, fixed(values, 4), pa.array(np.floor(values).astype(np.int64)).cast(pa.string()))
         for values in (size, limit)

@@ -1,0 +1,75 @@
+"""Gathers what an heir holds of its ancestors: their failures, and the consensus of their last votes.
+
+Both depend on the lives of these golems alone, not on other golems of the clade or on what was derived before. So a run
+gives the same records in any number of lanes. Source: KAT (Acheron, Lethe, Retrieval in Heartbeat), canon 44, 46, 48.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, rows_of_golems, values_by_golem
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_with_ticks
+from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.katabasis.lived_failures import LivedFailures
+from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA, propositions_as_priors
+from bardo_pipeline.katabasis.scar_rules import FAILURE_COLUMNS, FAILURE_SCHEMA, RULE_COLUMNS
+
+
+class LineKnowledge(NamedTuple):
+    """Failures with the heir as owner_id (FAILURE_SCHEMA), deaths of ancestors, and propositions (PRIOR_SCHEMA)."""
+
+    failures: pa.Table
+    deaths: pa.Table
+    propositions: pa.Table
+
+
+def line_knowledge(context: DerivationContext, heirs: Mapping[str, str], left_out: LeftOut) -> LineKnowledge:
+    """Return what these heirs hold of their ancestors.
+
+    Parameters
+    ----------
+    heirs : heir to its predecessor
+    left_out : retractions that the failures respect
+    """
+    lines = {heir: _ancestors(context, predecessor) for heir, predecessor in heirs.items()}
+    golems = sorted({golem_id for line in lines.values() for golem_id in line})
+    deaths = rows_of_golems(deaths_with_ticks(context), golems)
+    lived = _failures(context, values_by_golem(deaths, "cycle"), left_out)
+    failures, propositions = [FAILURE_SCHEMA.empty_table()], [PRIOR_SCHEMA.empty_table()]
+    grimoire = context.projections.replaceable("grimoire").read(only=golems)
+    column = FAILURE_SCHEMA.get_field_index("owner_id")
+    for heir, line in lines.items():
+        own = rows_of_golems(lived, line)
+        owner = pa.array([heir] * own.num_rows, pa.string())
+        failures.append(own.set_column(column, FAILURE_SCHEMA.field(column), owner))
+        entries, ends = rows_of_golems(grimoire, line), rows_of_golems(deaths, line)
+        propositions.append(propositions_as_priors(heir, entries, ends, context.policy))
+    return LineKnowledge(pa.concat_tables(failures), deaths, pa.concat_tables(propositions))
+
+
+def _ancestors(context: DerivationContext, golem_id: str | None) -> list[str]:
+    """Return a golem and the golems that it descends from, youngest first."""
+    line: list[str] = []
+    while golem_id is not None and golem_id not in line:
+        line.append(golem_id)
+        born = births_of(context, [golem_id]).get(golem_id)
+        golem_id = None if born is None else born[0].predecessor_id
+    return line
+
+
+def _failures(context: DerivationContext, upto: Mapping[str, int], left_out: LeftOut) -> pa.Table:
+    """Return the failures that the cycles of dead golems confirmed, from their records and decisions."""
+    lived = LivedFailures(context.policy)
+    records = closed_records(context, FAILURE_COLUMNS, dict.fromkeys(upto, 1), upto, left_out)
+    decisions = context.projections.growing("curation").read(
+        list(RULE_COLUMNS), golems=list(upto), only=pc.field("source") == "pattern"
+    )
+    if records.num_rows:
+        lived.close(records, lambda _: decisions)
+    return lived.rows
