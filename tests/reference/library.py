@@ -79,11 +79,16 @@ def libraries_by_row(
     )
 
 
+def witnesses(row: Row, validators: dict[str, Any]) -> int:
+    """Count golems; of a baseline, the market days of their newest outcomes."""
+    return len({at.date() for at in validators.values()} if row["source"] == "baseline" else validators)
+
+
 def _flowing(clade: Clade, owner_id: str, policy: Policy) -> list[Row]:
     out = []
     for entry in clade.entries:
-        siblings = set(clade.validators(entry)) - {entry["origin_golem_id"]}
-        if len(siblings) >= policy.library.overflow_siblings:
+        siblings = {g: at for g, at in clade.validators(entry).items() if g != entry["origin_golem_id"]}
+        if witnesses(entry, siblings) >= policy.library.overflow_siblings:
             evidence = max(entry["own_count"], entry["evidence_count"])
             more = {"owner_id": owner_id, "channel": "overflow", "event_id": "", "at": entry["anchor_at"]}
             out.append({**entry, **more, "evidence_count": evidence})
@@ -102,7 +107,7 @@ def _row(clade: Clade, alike: list[Row], policy: Policy) -> dict[str, Any]:
     same = [row for row in alike if side_of(row) == side_of(stands)]
     borne = clade.validators(stands)
     lines = {clade.lineage[g] for g in borne if (g, stands["structure"]) in clade.equipped}
-    tested, confidence = len(borne) >= rules.battle_tested_golems, stands["confidence_ppm"]
+    tested, confidence = witnesses(stands, borne) >= rules.battle_tested_golems, stands["confidence_ppm"]
     if tested:
         factor, most = round(rules.battle_tested_factor * 10**6), round(rules.battle_tested_confidence_max * 10**6)
         confidence = max(confidence, min((confidence * factor + 500_000) // 10**6, most))

@@ -143,8 +143,13 @@ def test_similar_entries_merge_into_one_row_with_the_sign_of_the_majority() -> N
 
 
 def test_levels_within_one_step_of_1_2_5_are_merged() -> None:
-    gas = [confirmed_entry(f"g-{i}", baseline("gas_price"), effect_mean_ppm=30_000 + i) for i in range(4)]
+    gas = [
+        confirmed_entry(f"g-{i}", baseline("gas_price"), effect_mean_ppm=30_000 + i, validated_at=DIED - i * DAY)
+        for i in range(4)
+    ]
     assert len(shelf(*gas)) == 1
+    one_day = [row | {"validated_at": DIED} for row in gas]
+    assert shelf(*one_day) == [], "siblings of one market day are one witness of a level"
     gas[3]["effect_mean_ppm"] = 60_000
     assert shelf(*gas) == []
 

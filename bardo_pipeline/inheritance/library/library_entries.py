@@ -85,7 +85,8 @@ def libraries(
     A golem validates a rule if it holds the rule on the same side with own evidence, and confirmations minus
     contradictions are at least 0 for a rule that it learned itself, at least 1 for a received rule. A rule that spans
     several bands is validated by golems that validate each band. The side of a baseline is its 1-2-5 band. An entry
-    overflows into the library when `overflow_siblings` golems other than its origin validate it.
+    overflows into the library when `overflow_siblings` golems other than its origin validate it. Golems that validated
+    a baseline on one market day count as one, because they watched the same market.
 
     Parameters
     ----------
@@ -117,6 +118,7 @@ def libraries(
         "most": ppm(rules.battle_tested_confidence_max),
         "defaults": rules.default_lineages,
         "channels": list(CHANNELS),
+        "day": DAY_US,
     }
     shelved = query_tables(_LIBRARY, numbers, coming=coming, **evidence)
     content = both.take(shelved["place"]).select(["entry_id", *CONTENT])
@@ -159,20 +161,25 @@ group by all
 """
 
 _LIBRARY = """
-with flowing as (
+with seen as (
+    select *, if(starts_with(structure, 'baseline|'), (epoch_us(validated_at) // $day)::varchar, golem_id) as witness
+    from validated
+),
+flowing as (
     select c.place from coming as c
-    join validated as v using (owner_id, structure, side)
+    join seen as v using (owner_id, structure, side)
     where c.flows and v.golem_id <> c.origin_golem_id
-    group by c.place having count(*) >= $siblings
+    group by c.place having count(distinct witness) >= $siblings
 ),
 weighed as (
-    select v.owner_id, v.structure, v.side, count(*) as validator_count,
+    select v.owner_id, v.structure, v.side, count(*) as validator_count, count(distinct witness) as witness_count,
         list_sort(list(v.golem_id)) as validator_ids,
         count(distinct v.lineage_id) filter (e.golem_id is not null) as equipped_lineage_count
-    from validated as v left join equipped as e using (golem_id, structure) group by all
+    from seen as v left join equipped as e using (golem_id, structure) group by all
 ),
 shelf as (
-    select c.*, coalesce(validator_count, 0) as validator_count, coalesce(validator_ids, []) as validator_ids,
+    select c.*, coalesce(validator_count, 0) as validator_count, coalesce(witness_count, 0) as witness_count,
+        coalesce(validator_ids, []) as validator_ids,
         coalesce(equipped_lineage_count, 0) as equipped_lineage_count
     from coming as c left join weighed using (owner_id, structure, side)
     where not flows or place in (select place from flowing)
@@ -194,9 +201,9 @@ select place, owner_id, archetype, $channels[channel + 1] as channel,
     list_transform(ranks, lambda rank: $channels[rank + 1]) as channels, golem_ids, entry_ids,
     coalesce(event_ids, []) as event_ids, first_at, last_at, validator_ids, validator_count,
     coalesce(refuter_count, 0) as refuter_count,
-    equipped_lineage_count, validator_count >= $tested as is_battle_tested,
+    equipped_lineage_count, witness_count >= $tested as is_battle_tested,
     equipped_lineage_count >= $defaults as is_default,
-    if(validator_count >= $tested,
+    if(witness_count >= $tested,
         greatest(confidence_ppm, least((confidence_ppm::hugeint * $factor + 500000) // 1000000, $most))::bigint,
         confidence_ppm) as confidence_ppm
 from represented join sides using (owner_id, structure, side) left join refuted using (owner_id, structure, side)
