@@ -56,6 +56,10 @@ class LivedFailures:
         """Add the failures of ancestors (FAILURE_SCHEMA), whose owner_id is the heir."""
         self.rows = pa.concat_tables([self.rows, failures]).combine_chunks()
 
+    def held_by(self, golem_id: str) -> pa.Table:
+        """Return the failures that a golem holds (FAILURE_SCHEMA): its own and its ancestors'."""
+        return self.rows.filter(pc.equal(self.rows["owner_id"], golem_id))
+
     def forget(self, golem_ids: set[str]) -> None:
         """Remove golems."""
         gone = pa.array(sorted(golem_ids), pa.string())

@@ -15,7 +15,7 @@ from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
-from bardo_pipeline.katabasis.anonymous_votes import death_votes
+from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA, death_votes
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
@@ -69,27 +69,41 @@ def scars_as_priors(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.
     return query_tables(_SCARS, scars=scars_of(failures, deaths, policy)).cast(PRIOR_SCHEMA)
 
 
+_LINE_VOTES = """
+    select holder || chr(31) || vote_id as vote_id, holder || chr(31) || proposition_id as proposition_id, domain,
+        claim, voter_id, confidence_ppm, is_death_vote, weight_tenths, "at"
+    from votes join causes using (vote_id) join lines using (golem_id) order by vote_id
+"""
+"""Votes of a line under ids of the heir that holds them, so that one count serves all heirs."""
+
 _PROPOSITIONS = """
     with scenes as (
         select proposition_id, any_value(action_type) as action_type, any_value(regime) as regime,
             any_value(anomaly_band) as anomaly_band, any_value(gas_band) as gas_band, any_value(sign) as sign
         from claims where source = 'pattern' group by all
+    ),
+    held as (
+        select *, split_part(proposition_id, chr(31), 1) as holder, split_part(proposition_id, chr(31), 2) as prior_id
+        from counted where quorum_met
     )
-    select $holder as golem_id, proposition_id as prior_id, 'proposition' as kind,
-        if(contradicted, 'contradicted', 'quorum') as origin, action_type, regime, anomaly_band, gas_band, sign,
-        confidence_ppm, last_vote_at as confirmed_at, false as is_bloodstain, 0.0 as pleasure, 0.0 as arousal,
-        0.0 as dominance
-    from counted join scenes using (proposition_id) where quorum_met order by proposition_id
+    select holder as golem_id, prior_id, 'proposition' as kind, if(contradicted, 'contradicted', 'quorum') as origin,
+        action_type, regime, anomaly_band, gas_band, sign, confidence_ppm, last_vote_at as confirmed_at,
+        false as is_bloodstain, 0.0 as pleasure, 0.0 as arousal, 0.0 as dominance
+    from held join scenes on prior_id = scenes.proposition_id order by golem_id, prior_id
 """
 
 
-def propositions_as_priors(holder: str, entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
-    """Return the consensus of dead golems' last votes on acts as priors of one golem (PRIOR_SCHEMA).
+def propositions_as_priors(lines: pa.Table, entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
+    """Return the consensus of dead golems' last votes on acts as priors of their heirs (PRIOR_SCHEMA).
 
-    entries: ENTRY_SCHEMA at the deaths. deaths: DEATH_SCHEMA; all of them are on record, so their votes count.
+    Parameters
+    ----------
+    lines : pa.Table, columns holder and golem_id: each heir with each of its ancestors
+    entries : pa.Table, ENTRY_SCHEMA of the ancestors at their deaths
+    deaths : pa.Table, DEATH_SCHEMA; all of them are on record, so their votes count
     """
-    votes = death_votes(entries, deaths, policy).votes
+    ballots = death_votes(entries, deaths, policy)
+    votes = query_tables(_LINE_VOTES, votes=ballots.votes, causes=ballots.causes, lines=lines).cast(VOTE_SCHEMA)
     counted = consensus(votes, contiguous(votes["vote_id"]), policy.katabasis)
     names = ["proposition_id", "source", "action_type", "regime", "anomaly_band", "gas_band", "sign"]
-    claims = with_claims(entries).select(names)
-    return query_tables(_PROPOSITIONS, {"holder": holder}, counted=counted, claims=claims).cast(PRIOR_SCHEMA)
+    return query_tables(_PROPOSITIONS, counted=counted, claims=with_claims(entries).select(names)).cast(PRIOR_SCHEMA)

@@ -74,6 +74,7 @@ class FleetRun(Cohort):
         self._applied_causes: set[str] = set()
         self._waiting = list(run.heirs)
         self._replicants = Replicants(context, run)
+        self._bequeathed: dict[str, pa.Table] = {}
         self._first_causes = frozenset(cause.event_id for cause in context.left_out().causes)
 
     def live(self, on_progress: Callable[[Progress], None] = lambda _: None) -> Ending:
@@ -165,11 +166,17 @@ class FleetRun(Cohort):
         self.load_playbooks()
         self.births += len(births)
 
+    def _bequeath(self, dead: set[str]) -> None:
+        """Keep the failures that dead golems held for their heirs, and forget the golems."""
+        self._bequeathed |= {golem_id: self.failures.held_by(golem_id) for golem_id in dead}
+        self.forget(dead)
+
     def _inherit_priors(self, births: dict[str, Born]) -> None:
         """Give heirs the failures of the golems that they descend from, and the consensus of their last votes."""
         heirs = {g: b.predecessor_id for g, b in births.items() if b.predecessor_id is not None}
         if heirs:
-            line = line_knowledge(self.context, heirs, self.mind.left_out)
+            held = {g: self._bequeathed.pop(g) for g in heirs.values() if g in self._bequeathed}
+            line = line_knowledge(self.context, heirs, self.mind.left_out, held)
             self.failures.inherit(line.failures)
             ends = pa.concat_tables([self.ends, line.deaths.select(DEATH_TICKS.names).cast(DEATH_TICKS)])
             self.ends = ends.group_by(DEATH_TICKS.names, use_threads=False).aggregate([])
@@ -203,8 +210,7 @@ class FleetRun(Cohort):
         upto, left_out = {g: self.mind.done[g] for g in golems}, self.mind.left_out
         again = state_from_birth(self.context, upto, left_out)
         self.mind.replace_golems(again)
-        self.credits.forget(set(golems))
-        self.failures.forget(set(golems))
+        self.forget(set(golems))
         self.credits.note(again.pending_curation().decisions)
         self.credits.add(rederive_credits(self.context, dict.fromkeys(upto, 1), upto, left_out, self.credits.signs))
         self.load_playbooks()
@@ -287,7 +293,7 @@ class FleetRun(Cohort):
         lives = self._record_deaths(dead)
         self._commit()
         self.mind.remove_golems(set(dead))
-        self.forget(set(dead))
+        self._bequeath(set(dead))
         complete_deaths(self.context, now=self.clock(), golems=dead)
         bundles = published_bundles(self.context, lives)
         if stop < self.tape.ticks:

@@ -165,7 +165,7 @@ class LanedRun(FleetRun):
             self._batch = [self._dead.popleft() for _ in range(min(len(self._dead), BATCH_GOLEMS_MAX))]
             gone = {dead.golem_id for dead in self._batch}
             self.mind.remove_golems(gone)
-            self.forget(gone)
+            self._bequeath(gone)
             deaths.begin([dead.golem_id for dead in self._batch], self.clock())
 
     def _progress(self) -> Progress:

@@ -110,7 +110,9 @@ def test_an_upsert_equals_a_replacement_of_all_rows(tmp_path: Path, bucket_count
     named = list(zip(before["golem_id"].to_pylist(), before["entry_id"].to_pylist(), strict=True))
     is_changed = [(g in ("g-003", "g-007") and e < "e-003") for g, e in named]
     changed = before.filter(pa.array(is_changed)).set_column(
-        before.schema.get_field_index("median"), before.schema.field("median"), pa.array(range(sum(is_changed)), pa.int64())
+        before.schema.get_field_index("median"),
+        before.schema.field("median"),
+        pa.array(range(sum(is_changed)), pa.int64()),
     )
     fresh = facts(13, 1).slice(12)
     unchanged = before.filter(pa.array([not changed_row for changed_row in is_changed]))

@@ -29,7 +29,18 @@ from tests.support.shared_fleets import crowd
 POLICY = Policy()
 NO_RULES = pa.table({n: pa.array([], pa.int64() if n in ("cycle", "revision", "seq", "sign", "confidence_ppm")
                                  else pa.string()) for n in RULE_COLUMNS})  # fmt: skip
-NAMED = ("golem_id", "owner_id", "tick", "confirmed_tick", "cycle", "outcome_class", "mechanism", "structure", "seq")
+NAMED = (
+    "golem_id",
+    "owner_id",
+    "tick",
+    "confirmed_tick",
+    "cycle",
+    "outcome_class",
+    "mechanism",
+    "structure",
+    "seq",
+    "confidence_ppm",
+)
 
 
 def described(failures: pa.Table) -> list[tuple[object, ...]]:
@@ -104,6 +115,11 @@ def test_a_run_holds_the_failures_of_the_derived_table_and_an_heir_those_of_its_
     heirs = {g: b["predecessor_id"] for g, b in births.items() if b["predecessor_id"] is not None}
     assert heirs
     line = line_knowledge(stores, heirs, stores.left_out())
+    carried = {g: line.failures.filter(pc.equal(line.failures["owner_id"], g)) for g in heirs}
+    given = {g: rows.filter(pc.equal(rows["golem_id"], heirs[g])) for g, rows in carried.items()}
+    again = line_knowledge(stores, heirs, stores.left_out(), {heirs[g]: rows for g, rows in given.items()})
+    assert described(again.failures) == described(line.failures), "two generations"
+    assert again.propositions.equals(line.propositions)
     for heir, predecessor in heirs.items():
         own = line.failures.filter(pc.equal(line.failures["owner_id"], heir))
         of_predecessor = own.filter(pc.equal(own["golem_id"], predecessor))

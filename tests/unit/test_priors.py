@@ -26,7 +26,8 @@ from bardo_pipeline.heartbeat.recall_table import (
     with_priors,
 )
 from bardo_pipeline.heartbeat.recollection import recollect
-from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA
+from bardo_pipeline.katabasis.anonymous_votes import DEATH_SCHEMA
+from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA, propositions_as_priors
 from bardo_pipeline.policy import Policy
 from tests.support.handmade_grimoires import DAY, DIED, grimoire
 from tests.unit.test_choose import entered
@@ -183,3 +184,25 @@ def test_scars_hold_a_golem_back_and_propositions_may_urge_it_on() -> None:
         limit = choice.threshold[0] if rule in (WARY, URGED) else threshold
         assert choice.rule_size[0] == pytest.approx(score)
         assert choice.rule_limit[0] == pytest.approx(limit), RULES[rule]
+
+
+@pytest.mark.row("KAT-7", "KAT-5")
+def test_an_heir_holds_the_consensus_of_the_last_votes_of_its_own_line() -> None:
+    believed = {"g-1": 950_000, "g-2": 50_000, "g-3": 900_000}
+    rows = [
+        sure(about(HERE, action_type="rebalance"), kind="warning", sign=-1, confidence_ppm=ppm) | {"golem_id": golem_id}
+        for golem_id, ppm in believed.items()
+    ]
+    deaths = pa.Table.from_pylist(
+        [{"golem_id": g, "owner_id": "owner-1", "cycle": 9, "at": DIED} for g in believed], DEATH_SCHEMA
+    )
+    lines = {"h-1": ["g-1"], "h-2": ["g-1", "g-2"], "h-3": ["g-3"], "h-4": []}
+    pairs = [(heir, golem_id) for heir, line in lines.items() for golem_id in line]
+    table = pa.table({"holder": [h for h, _ in pairs], "golem_id": [g for _, g in pairs]})
+    priors = propositions_as_priors(table, grimoire(*rows), deaths, POLICY).to_pylist()
+    assert len({row["prior_id"] for row in priors}) == 1, "one claim"
+    assert {row["golem_id"]: (row["origin"], row["confidence_ppm"]) for row in priors} == {
+        "h-1": ("quorum", 950_000), "h-2": ("contradicted", 650_000), "h-3": ("quorum", 900_000),
+    }  # fmt: skip
+    scene = {(row["action_type"], row["regime"], row["anomaly_band"], row["gas_band"], row["sign"]) for row in priors}
+    assert scene == {("rebalance", *HERE, -1)}

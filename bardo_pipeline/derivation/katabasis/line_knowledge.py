@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, rows_of_golems, values_by_golem
-from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_with_ticks
+from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.katabasis.lived_failures import LivedFailures
-from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA, propositions_as_priors
+from bardo_pipeline.katabasis.priors import propositions_as_priors
 from bardo_pipeline.katabasis.scar_rules import FAILURE_COLUMNS, FAILURE_SCHEMA, RULE_COLUMNS
 
 
@@ -29,43 +29,51 @@ class LineKnowledge(NamedTuple):
     propositions: pa.Table
 
 
-def line_knowledge(context: DerivationContext, heirs: Mapping[str, str], left_out: LeftOut) -> LineKnowledge:
+def line_knowledge(
+    context: DerivationContext, heirs: Mapping[str, str], left_out: LeftOut, held: Mapping[str, pa.Table] | None = None
+) -> LineKnowledge:
     """Return what these heirs hold of their ancestors.
 
     Parameters
     ----------
     heirs : heir to its predecessor
     left_out : retractions that the failures respect
+    held : failures that predecessors held when they died (FAILURE_SCHEMA); those of others are read from their records
     """
-    lines = {heir: _ancestors(context, predecessor) for heir, predecessor in heirs.items()}
+    held = held or {}
+    before = values_by_golem(context.life_fields("GolemBorn", "predecessor_id"), "predecessor_id")
+    lines = {heir: _line(predecessor, before) for heir, predecessor in heirs.items()}
     golems = sorted({golem_id for line in lines.values() for golem_id in line})
     deaths = rows_of_golems(deaths_with_ticks(context), golems)
-    lived = _failures(context, values_by_golem(deaths, "cycle"), left_out)
-    failures, propositions = [FAILURE_SCHEMA.empty_table()], [PRIOR_SCHEMA.empty_table()]
-    grimoire = context.projections.replaceable("grimoire").read(only=golems)
-    column = FAILURE_SCHEMA.get_field_index("owner_id")
+    unheld = sorted({g for heir, line in lines.items() if heirs[heir] not in held for g in line})
+    read = _failures(context, values_by_golem(rows_of_golems(deaths, unheld), "cycle"), left_out)
+    failures, column = [FAILURE_SCHEMA.empty_table()], FAILURE_SCHEMA.get_field_index("owner_id")
     for heir, line in lines.items():
-        own = rows_of_golems(lived, line)
+        own = held.get(heirs[heir])
+        own = rows_of_golems(read, line) if own is None else own
         owner = pa.array([heir] * own.num_rows, pa.string())
         failures.append(own.set_column(column, FAILURE_SCHEMA.field(column), owner))
-        entries, ends = rows_of_golems(grimoire, line), rows_of_golems(deaths, line)
-        propositions.append(propositions_as_priors(heir, entries, ends, context.policy))
-    return LineKnowledge(pa.concat_tables(failures), deaths, pa.concat_tables(propositions))
+    pairs = [(heir, golem_id) for heir, line in lines.items() for golem_id in line]
+    table = pa.table({"holder": [heir for heir, _ in pairs], "golem_id": [golem_id for _, golem_id in pairs]})
+    entries = context.projections.replaceable("grimoire").read(only=golems)
+    propositions = propositions_as_priors(table, entries, deaths, context.policy)
+    return LineKnowledge(pa.concat_tables(failures), deaths, propositions)
 
 
-def _ancestors(context: DerivationContext, golem_id: str | None) -> list[str]:
-    """Return a golem and the golems that it descends from, youngest first."""
+def _line(golem_id: str | None, before: Mapping[str, str | None]) -> list[str]:
+    """Return a golem and the golems that it descends from, youngest first. before: golem to its predecessor."""
     line: list[str] = []
     while golem_id is not None and golem_id not in line:
         line.append(golem_id)
-        born = births_of(context, [golem_id]).get(golem_id)
-        golem_id = None if born is None else born[0].predecessor_id
+        golem_id = before.get(golem_id)
     return line
 
 
 def _failures(context: DerivationContext, upto: Mapping[str, int], left_out: LeftOut) -> pa.Table:
     """Return the failures that the cycles of dead golems confirmed, from their records and decisions."""
     lived = LivedFailures(context.policy)
+    if not upto:
+        return lived.rows
     records = closed_records(context, FAILURE_COLUMNS, dict.fromkeys(upto, 1), upto, left_out)
     decisions = context.projections.growing("curation").read(
         list(RULE_COLUMNS), golems=list(upto), only=pc.field("source") == "pattern"
