@@ -127,13 +127,32 @@ def simulate_changes(
     """Simulate every decision with each change that applies to it.
 
     A higher threshold, another width and waiting apply to decisions to act, a lower threshold to decisions to hold.
+    A playbook may have chosen another half-width than the trait. So a decision that the trait does not reproduce is
+    simulated with the half-widths of the ladder, and the first that reproduces the verdict counts.
 
     Parameters
     ----------
-    half_width : int64 [decisions], half width of a new range in pool ticks
+    half_width : int64 [decisions], half width of a new range in pool ticks, as the trait says
     fee_ppm, native : float64 [decisions], pool fee in ppm and gas token price in micro-dollars; 0 if unknown
     """
+    world = fee_ppm, native, policy
     priced = np.flatnonzero((fee_ppm > 0) & (native > 0))
+    parts = [_changed(market, decisions, priced, half_width, *world)]
+    for width in policy.playbook.width_ladder_ticks:
+        if len(parts[-1].unlike):
+            parts.append(_changed(market, decisions, parts[-1].unlike, np.full_like(half_width, width), *world))
+    decision, change, effect = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("decision", "change", "effect_ppm")
+    )
+    order = np.lexsort((decision, change))
+    return SimulatedEffects(decision[order], change[order], effect[order], parts[-1].unlike)
+
+
+def _changed(
+    market: RecordedMarket, decisions: Decisions, priced: Int64Array, half_width: Int64Array, fee_ppm: Float64Array,
+    native: Float64Array, policy: Policy,
+) -> SimulatedEffects:  # fmt: skip
+    """Simulate some decisions (indices) with the changes that apply to them."""
     branches = _branches(market, decisions, priced, half_width, fee_ppm, native, policy)
     worth_at_end = _simulate(market, branches, policy)
     value = np.maximum(branches["value"], 1.0)

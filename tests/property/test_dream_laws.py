@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from functools import cache
 from itertools import pairwise
@@ -36,6 +37,7 @@ from tests.reference import dreams as twin
 from tests.support.dreaming_homes import births_of, home_of, long_lives, tagged, without_positions
 from tests.support.example_count import some
 from tests.support.memory_fleets import Lived
+from tests.unit.test_choice_rules import advice, lived_with
 
 POLICY = Policy()
 HURRY = {"every_hours": 2.0, "confirm_days": 0.7, "expire_days": 0.9, "witnesses_min": 2, "interval_z": 1.0}
@@ -197,7 +199,9 @@ def situated(record: dict, policy: Policy) -> dict[str, str]:
 def test_salience_and_arousal_of_replayed_ticks_equal_the_twin(
     whole: DerivationContext,
 ) -> None:
-    golem_id = sorted(day().births)[0]
+    rules = whole.projections.growing("curation").read()
+    learned = rules.filter((pa.compute.field("source") == "pattern") & (pa.compute.field("status") == "active"))
+    golem_id = Counter(learned["golem_id"].to_pylist()).most_common(1)[0][0]
     records = {row["tick"]: row for row in day().of(golem_id).to_pylist()}
     decided = whole.projections.growing("curation").read(golems=[golem_id]).to_pylist()
     decided.sort(key=lambda row: (row["cycle"], row["seq"]))
@@ -372,6 +376,21 @@ def test_a_verdict_that_is_not_reproduced_is_not_imagined() -> None:
     assert result.unlike.tolist() == [0]
     assert 0 not in result.decision.tolist()
     assert set(range(1, judged.count)) >= set(result.decision.tolist()) != set()
+
+
+@pytest.mark.row("HB-24")
+def test_decisions_with_a_learned_half_width_are_reproduced_by_it() -> None:
+    lived = lived_with(advice("range_400"))
+    records = lived.records.filter(pa.compute.equal(lived.records["golem_id"], sorted(lived.births)[0]))
+    market = walks.recorded_market(records, np.zeros(len(records), np.int64), POLICY)
+    judged = im.decisions_of(records, market, POLICY)
+    assert judged.count
+    half = np.full(judged.count, 90)  # their trait
+    world = {"fee_ppm": np.full(judged.count, 500.0), "native": np.full(judged.count, 650_000.0)}
+    result = im.simulate_changes(market, judged, half_width=half, **world, policy=POLICY)
+    assert len(result.unlike) == 0
+    other = POLICY.model_copy(update={"playbook": POLICY.playbook.model_copy(update={"width_ladder_ticks": (160,)})})
+    assert len(im.simulate_changes(market, judged, half_width=half, **world, policy=other).unlike)
 
 
 def test_only_failures_stage_a_hypothesis_and_all_later_decisions_count(whole: DerivationContext) -> None:

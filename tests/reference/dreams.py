@@ -175,7 +175,15 @@ def follow(
 def imagine(
     trial: Sequence[Row], verdict: Row, world: tuple[int, int], half: int, policy: Policy
 ) -> dict[str, int] | None:
-    """Return the gain of each change over the executed action, ppm; None if the verdict is not met."""
+    """Return the gain of each change over the executed action, ppm; None if no half-width meets the verdict."""
+    imagined = (imagine_with(trial, verdict, world, w, policy) for w in (half, *policy.playbook.width_ladder_ticks))
+    return next((gains for gains in imagined if gains is not None), None)
+
+
+def imagine_with(
+    trial: Sequence[Row], verdict: Row, world: tuple[int, int], half: int, policy: Policy
+) -> dict[str, int] | None:
+    """Return the gain of each change with ranges of this half-width; None if the verdict is not met."""
     acted = verdict["chosen"] == "act"
     edges = [e for e in policy.curator.anomaly_edges if e <= verdict["anomaly_score"]]
     above = [e for e in policy.curator.anomaly_edges if e > verdict["anomaly_score"]]

@@ -8,9 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.curator.choice_rules import PRESENCE, Choices
 from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.inheritance.bundle_files import TESTAMENT_PAGE, read_bundle
+from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.endowment_conditions import HEIRS, endowment
+from bardo_pipeline.inheritance.heir_entries import inherited_entries
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import DIED
 from tests.unit.test_choice_rules import POLICY, learned, trial
 
 STEADY = [3_000, 3_200, 2_900, 3_100, 3_000, 3_100, 2_900, 3_000]
@@ -89,3 +96,27 @@ def test_a_fragment_crosses_a_death_with_its_parts() -> None:
     assert found[None]["confidence_ppm"] == pytest.approx(0.85 * fragments(entries)[None]["confidence_ppm"], rel=0.05)
     sources = {row["source"] for row in crossed.to_pylist()}
     assert {"choice", "strategy"} <= sources
+
+
+@pytest.mark.row("MEM-7", "HB-24")
+def test_choices_and_fragments_pass_the_inspection_of_a_bundle_and_an_heir_acts_by_them_from_birth() -> None:
+    made, _ = learned(STEADY, trial(50, 4_000, "4_hours", "leave"))
+    rows = [row for row in fold(made.decisions).to_pylist() if row["status"] == "active"]
+    last = max(row["anchor_at"] for row in rows) - DIED
+    rows = [
+        row | {name: row[name] - last - timedelta(hours=1) for name in ("anchor_at", "created_at", "validated_at")}
+        for row in rows
+    ]
+    bundle = bundle_of(*rows)
+    assert faults_of(bundle.files, POLICY.inheritance) == []
+    heirs = inherited_entries(read_bundle(bundle.files), "g-2", POLICY)
+    assert set(heirs["source"].to_pylist()) >= {"choice", "strategy"}
+    mind = CuratorState(POLICY)
+    mind.begin_life("g-2", at=DIED + timedelta(hours=1), base_threshold=0.7, inherited=heirs, bundle_hash="b")
+    choices = mind.playbooks.choices_of("g-2")
+    assert set(choices.width) == {400}
+    assert {PRESENCE[code] for code in choices.presence} == {"leave"}
+    assert set(choices.width_rule) <= set(heirs["entry_id"].to_pylist())
+    assert Choices.of_columns(choices.columns) == choices, "a playbook restores them"
+    testament = bundle.files[TESTAMENT_PAGE].decode()
+    assert "prefer a half-width of 400 ticks" in testament
