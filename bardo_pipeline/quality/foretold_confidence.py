@@ -5,7 +5,7 @@ or contradicted. The share of reinforced votes by confidence band, made monotone
 map of a subject. Votes about one structure on one market day are one witness, because one storm judges all siblings.
 Old witnesses weigh less, because markets turn. A prior keeps the map near the confidence of a new entry (canon 1) until
 there are witnesses.
-Source: X-3, canon 1; docs/adr/0075 (what a confidence foretells is measured).
+Source: X-3, canon 1; docs/adr/0075 (votes measure what a confidence foretells).
 """
 
 from __future__ import annotations
