@@ -14,7 +14,7 @@ import pytest
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.curation.curator_state import load_moments
+from bardo_pipeline.derivation.curation.curator_state import load_moments, load_readings, load_state
 from bardo_pipeline.events.life.events import Struck, life_event
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
@@ -24,7 +24,7 @@ from tests.support.handmade_records import START, Life, full
 
 QUICK = Policy().model_copy(update={"causal": Policy().causal.model_copy(update={"test_cycles": 2, "ticks_min": 300})})
 GOLEM, TICKS = "g-0", 1_200
-KEPT = Path("readers") / "moments"
+KEPT, READINGS = Path("readers") / "moments", Path("readers") / "readings"
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,7 @@ def test_links_are_equal_after_one_run_several_runs_and_a_lost_cache(tmp_path: P
 
     def lose(stores: DerivationContext) -> None:
         shutil.rmtree(stores.projections.root / KEPT)
+        shutil.rmtree(stores.projections.root / READINGS)
 
     lost = derived(tmp_path / "lost", records, [130, 575, 1_010, TICKS], lose)
     assert fingerprints(once) == fingerprints(parts) == fingerprints(lost)
@@ -89,6 +90,23 @@ def test_cached_moments_leave_out_a_struck_record_as_a_rebuild_does(tmp_path: Pa
     assert kept.table({GOLEM}).equals(load_moments(stores, {GOLEM: 20}, stores.left_out()).table({GOLEM}))
     with_it = load_moments(stores, {GOLEM: 20}, type(stores.left_out())())
     assert not kept.table({GOLEM}).equals(with_it.table({GOLEM}))
+
+
+@pytest.mark.row("MEM-2", "X-4")
+def test_cached_readings_of_levels_leave_out_a_struck_record_as_a_recount_does(
+    tmp_path: Path, records: pa.Table
+) -> None:
+    stores = derived(tmp_path / "home", records, [575, 1_010])
+    stores.log.record([life_event(GOLEM, START, Struck(tick=421, why="a wrong price"))], NOW)
+    derive_curation(stores)
+    state = load_state(stores, [GOLEM], stores.left_out())
+    kept = state.state.readings.table({GOLEM})
+    shutil.rmtree(stores.projections.root / READINGS)
+    assert kept.equals(load_readings(stores, state.state, state.done, stores.left_out()).table({GOLEM}))
+    counts = [sum(row["counts"]) for row in kept.to_pylist()]
+    assert set(counts) == {state.done[GOLEM] * QUICK.curator.cycle_ticks - 1}
+    with_it = load_readings(stores, state.state, state.done, type(stores.left_out())())
+    assert not kept.equals(with_it.table({GOLEM}))
 
 
 @pytest.mark.row("MEM-22")
