@@ -35,7 +35,9 @@ def show_answer(facts: Mapping[str, Any]) -> None:
         for hit in hits:
             out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_hit_text(hit)}")
         out.print()
-        say("foretells: share of later verdicts that agreed with entries of this kind and trust (recent witnesses).")
+        say(
+            "foretells: share of later verdicts that agreed with entries of this kind and trust; - without any verdict."
+        )
     else:
         say("no entry was retrieved")
     would = "skipped retrieval" if facts["decision"]["skipped"] else "retrieved"
@@ -86,7 +88,7 @@ def _hit_cells(hit: Mapping[str, Any], factors: Sequence[str]) -> tuple[Any, ...
     """Return a table row of a hit: each factor's raw value and its part of the score."""
     parts = [f"{hit[name]:.2f}→{hit[f'{name}_ppm'] / _PPM:.3f}" for name in factors]
     score, awake, trust = hit["score_ppm"] / _PPM, hit["wakefulness"], hit["confidence_ppm"] / _PPM
-    foretells = f"{hit['foretold_ppm'] / _PPM:.0%} ({hit['witnesses']:.1f})" if hit["witnesses"] else "unmeasured"
+    foretells = f"{hit['foretold_ppm'] / _PPM:.0%}" if hit["witnesses"] else "-"
     return (hit["rank"], f"{score:.3f}", *parts, f"{awake:.0%}", f"{trust:.0%}", foretells)
 
 

@@ -126,16 +126,17 @@ def foretold_calibration_of(context: DerivationContext, judged: pa.Table) -> Cal
     or JUDGEMENT_SCHEMA.
     """
     beliefs = judge_beliefs(_beliefs(context, None), judged)
-    beliefs = beliefs.filter(pc.greater(beliefs["outcome_count"], 0))
     votes = Foretelling(votes_on_record(context), context.policy.foretelling, context.policy.curator)
     at_us, foretold = micros(beliefs, "at"), int_column(beliefs, "confidence_ppm").copy()
-    for moment in np.unique(at_us).tolist():
-        now = np.flatnonzero(at_us == moment)
+    is_judged = int_column(beliefs, "outcome_count") > 0
+    for moment in np.unique(at_us[is_judged]).tolist():
+        now = np.flatnonzero((at_us == moment) & is_judged)
         foretold[now] = foretold_ppm(votes.maps(moment), beliefs.take(pa.array(now)), foretold[now])
     return calibration(with_columns(beliefs, confidence_ppm=foretold), band_count=FORETOLD_BANDS)
 
 
 FORETOLD_BANDS = 5
+"""Bands of the calibration of foretold confidence."""
 
 
 def _beliefs(context: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
