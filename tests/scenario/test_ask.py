@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_outcomes import calibration_of, foretold_calibration_of, judgements
 from bardo_pipeline.retrieval.scoring import FACTORS
 from tests.conftest import copy_home
 from tests.support.bardo_command import bardo, run
@@ -120,18 +118,6 @@ def test_each_hit_says_what_its_confidence_foretells(home: Path, golem: str) -> 
         same = sorted((h["witnesses"], h["confidence_ppm"], h["foretold_ppm"]) for h in measured if h["kind"] == kind)
         groups = [[row[1:] for row in same if row[0] == weight] for weight in {row[0] for row in same}]
         assert all(low[1] <= high[1] for group in groups for low, high in pairwise(group))
-
-
-@pytest.mark.row("X-5")
-def test_foretold_and_stated_confidence_are_judged_on_the_same_beliefs(home: Path) -> None:
-    context = DerivationContext.open(home)
-    judged = judgements(context)
-    stated, foretold = calibration_of(context, judged), foretold_calibration_of(context, judged)
-    context.log.close()
-    assert stated.belief_count
-    counts = [(c.belief_count, c.unjudged_count, c.outcome_count, c.brier_base_ppm) for c in (stated, foretold)]
-    assert counts[0] == counts[1]
-    assert all(50_000 <= row["confidence_mean_ppm"] <= 950_000 for row in foretold.bands.to_pylist())
 
 
 def test_the_table_shows_factors_decision_and_time(home: Path, golem: str) -> None:

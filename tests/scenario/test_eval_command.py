@@ -103,4 +103,8 @@ def test_a_recorded_market_yields_calibration(tmp_path: Path) -> None:
     assert report["records"] > 5_000
     calibration = report["calibration"]
     assert sum(band["belief_count"] for band in calibration["bands"]) == calibration["beliefs"]
+    stated = report["stated_calibration"]
+    for name in ("beliefs", "unjudged", "brier_base_ppm"):
+        assert calibration[name] == stated[name], "foretold and stated confidence are judged on the same beliefs"
+    assert all(50_000 <= band["confidence_mean_ppm"] <= 950_000 for band in calibration["bands"])
     assert "Calibration" in " ".join(Page((out / "index.html").read_text()).words)
