@@ -121,6 +121,7 @@ class SearchPolicy(Operational):
         0.15, "largest share of the score that age and confidence take; TOOLS gives none, at most a half", ge=0, le=0.5
     )
     similarity: Unit = setting(0.85, "cosine from which a statement is an upvote of an earlier one (canon 17)")
+    crossing: PositiveCount = setting(256, "texts of a golem that its heir receives (ours; canon 40: the bottleneck)")
     embedded_at_once: PositiveCount = setting(
         256, "texts without a vector that one question embeds, newest first (ours)"
     )

@@ -57,9 +57,16 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
         speaker=speaker,
         session=session,
         upserts=stored["sort"] != "episode",
+        worth=policy.curator.confidence_insight if stored["sort"] == "insight" else 1.0,
         facets=tuple(stored[name] if name != "session" else session for name in FACETS),
         payload=stored,
     )
+
+
+def lone_doc(doc_id: str, text: str, place: int, sort: str) -> Doc:
+    """Return a text without neighbours, such as an entry of a grimoire."""
+    facets = (sort, *(None,) * (len(FACETS) - 1))
+    return Doc(doc_id, (place, 0, doc_id), text, text, text_hash(text), sort, 0, 1.0, session=None, facets=facets)
 
 
 def micros_of(moment: datetime) -> int:

@@ -18,7 +18,7 @@ from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
 from bardo_pipeline.retrieval.words import stems
 
 _ROOM = 64
-NONE = -1
+NONE, LONE = -1, -2
 FACETS = ("sort", "tool", "category", "chain", "pair", "session")
 """Names by which a search filters texts."""
 
@@ -28,9 +28,10 @@ class Doc(NamedTuple):
 
     order: place among the texts of its shard. spoken: text of the vector, whose key is text_hash. beside: words that
     count beside the text, such as date and tags. speaker: name of its speaker. session: key of the stretch of texts in
-    which it has neighbours; "" for none, then its neighbours are the other texts without a session. upserts: whether it
-    may be an upvote of an earlier text like it (canon 17). facets: values that filters compare, in the order of
-    FACETS.
+    which it has neighbours; "" for the texts without a session, None for a text without neighbours. upserts: whether it
+    may be an upvote of an earlier text like it (canon 17). worth: confidence of an insight, and the share that
+    retention keeps of another text. origin: shard from which it was inherited, "" for an own text. facets: values that
+    filters compare, in the order of FACETS.
     """
 
     doc_id: str
@@ -43,8 +44,10 @@ class Doc(NamedTuple):
     strength_days: float
     beside: str = ""
     speaker: str = ""
-    session: str = ""
+    session: str | None = ""
     upserts: bool = False
+    worth: float = 1.0
+    origin: str = ""
     facets: tuple[str | None, ...] = ()
     payload: Any = None
 
@@ -53,8 +56,9 @@ class View(NamedTuple):
     """A snapshot of a shard: its first `size` texts.
 
     session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
-    vectors: unit rows, zeros without a vector. after may name texts beyond the snapshot. stands_for: the text that an
-    upvote belongs to, NONE for texts that stand for themselves. codes: number of each facet's value, by column.
+    vectors: unit rows, zeros without a vector. before: LONE for a text that has no neighbours by nature. after may name
+    texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts that stand for themselves.
+    codes: number of each facet's value, by column, and of its text in the last one. inherited: texts of another origin.
     """
 
     key: str
@@ -69,10 +73,12 @@ class View(NamedTuple):
     speakers: frozenset[int]
     at_us: Int64Array
     strength: Float32Array
+    worth: Float32Array
     vectors: Float32Array
     stands_for: Int32Array
     upvotes: Int32Array
     codes: Int32Array
+    inherited: Sequence[int]
 
 
 @dataclass
@@ -84,6 +90,7 @@ class Shard:
     docs: list[Doc] = field(default_factory=list)
     postings: Postings = field(default_factory=Postings)
     speakers: set[int] = field(default_factory=set)
+    inherited: list[int] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
     _sessions: dict[str, int] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
@@ -96,16 +103,17 @@ class Shard:
         self.before, self.after = np.full(_ROOM, NONE, np.int32), np.full(_ROOM, NONE, np.int32)
         self.session, self.at_us = np.zeros(_ROOM, np.int32), np.zeros(_ROOM, np.int64)
         self.vectors = np.zeros((_ROOM, self.dimension), np.float32)
+        self.worth = np.zeros(_ROOM, np.float32)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
-        self.codes = np.zeros((_ROOM, len(FACETS)), np.int32)
+        self.codes = np.zeros((_ROOM, len(FACETS) + 1), np.int32)
 
     def view(self) -> View:
         """Return a snapshot."""
         return View(
             self.key, len(self.docs), self.docs, self.postings.runs, self.length, self.before, self.after,
             self.session, len(self._sessions), frozenset(self.speakers), self.at_us,
-            self.strength, self.vectors, self.stands_for,
-            self.upvotes, self.codes,
+            self.strength, self.worth, self.vectors, self.stands_for,
+            self.upvotes, self.codes, self.inherited,
         )  # fmt: skip
 
     def add(self, docs: Sequence[Doc], number_of: dict[str, int], code_of: dict[str | None, int]) -> None:
@@ -123,18 +131,26 @@ class Shard:
         for speaker in {doc.speaker for doc in docs} - self._names:
             self.speakers.update(number_of[name] for name in stems([speaker])[1])
             self._names.add(speaker)
-        self.codes[first : first + count] = [[code_of.setdefault(v, len(code_of)) for v in d.facets] for d in docs]
+        self.codes[first : first + count] = [
+            [code_of.setdefault(value, len(code_of)) for value in (*doc.facets, doc.text_hash)] for doc in docs
+        ]
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]
+        self.worth[first : first + count] = [doc.worth for doc in docs]
         for row, doc in enumerate(docs, first):
             session = self._sessions.setdefault(doc.session, len(self._sessions)) if doc.session else NONE
             self.session[row] = session
-            last = self._last.get(doc.session, NONE)
-            self.before[row] = last
-            if last != NONE:
-                self.after[last] = row
-            self._last[doc.session] = row
+            if doc.session is not None:
+                last = self._last.get(doc.session, NONE)
+                self.before[row] = last
+                if last != NONE:
+                    self.after[last] = row
+                self._last[doc.session] = row
+            else:
+                self.before[row] = LONE
             self._waiting.setdefault(doc.text_hash, []).append(row)
+            if doc.origin:
+                self.inherited.append(row)
             if doc.upserts:
                 self._undecided.append(row)
         self.docs.extend(docs)
@@ -143,7 +159,7 @@ class Shard:
         """Return the texts without a vector, by hash, the newest last."""
         return {key: self.docs[rows[0]].spoken for key, rows in self._waiting.items()}
 
-    def hold(self, hashes: Sequence[str], vectors: Float32Array, similarity: float) -> None:
+    def hold(self, hashes: Sequence[str], vectors: Iterable[Float32Array], similarity: float) -> None:
         """Store vectors of waiting texts, then decide which texts are upvotes of earlier ones.
 
         A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on. It
@@ -178,6 +194,7 @@ class Shard:
             "after",
             "session",
             "at_us",
+            "worth",
             "vectors",
             "stands_for",
             "upvotes",
@@ -219,23 +236,44 @@ class TextIndex:
             return
         shard = self._shards.setdefault(key, Shard(key, self._dimension))
         if shard.docs and fresh[0].order < shard.docs[-1].order:
-            shard, old = Shard(key, self._dimension), shard
-            merged = sorted([*old.docs, *fresh], key=lambda doc: doc.order)
-            shard.add(merged, self.number_of, self.code_of)
-            waiting = old.waiting()
-            kept = [row for row, doc in enumerate(old.docs) if doc.text_hash not in waiting]
-            shard.hold([old.docs[row].text_hash for row in kept], old.vectors[kept], self._similarity)
-            self._shards[key] = shard
-            known.clear()
+            self._rebuild(key, [*shard.docs, *fresh], [shard])
         else:
             shard.add(fresh, self.number_of, self.code_of)
-        known.update({doc.doc_id: row for row, doc in enumerate(shard.docs[len(known) :], len(known))})
+            known.update({doc.doc_id: row for row, doc in enumerate(shard.docs[len(known) :], len(known))})
 
     def replace(self, key: str, docs: Sequence[Doc]) -> None:
-        """Replace the texts of a shard."""
-        self._shards.pop(key, None)
-        self._ids.pop(key, None)
-        self.add(key, docs)
+        """Replace the texts of a shard, and keep the vectors of those that stay."""
+        self._rebuild(key, docs, self._of([key]))
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Remove these shards."""
+        for key in keys:
+            self._shards.pop(key, None)
+            self._ids.pop(key, None)
+
+    def inherit(self, key: str, from_key: str, docs: Sequence[Doc]) -> None:
+        """Give texts of another shard to this one, in place of those that it inherited before."""
+        own = self._shards.get(key)
+        kept = [] if own is None else [doc for doc in own.docs if not doc.origin]
+        sources = [*([] if own is None else [own]), *self._of([from_key])]
+        self._rebuild(key, [*docs, *kept], sources)
+
+    def _rebuild(self, key: str, docs: Sequence[Doc], sources: Sequence[Shard]) -> None:
+        """Build a shard of these texts anew, with the vectors that these shards have."""
+        shard = Shard(key, self._dimension)
+        shard.add(sorted(docs, key=lambda doc: doc.order), self.number_of, self.code_of)
+        wanted, vector_of = {doc.text_hash for doc in docs}, dict[str, Float32Array]()
+        for source in sources:
+            waiting = source.waiting()
+            pairs = zip(source.docs, source.vectors, strict=False)
+            vector_of |= {d.text_hash: v for d, v in pairs if d.text_hash in wanted and d.text_hash not in waiting}
+        shard.hold(list(vector_of), list(vector_of.values()), self._similarity)
+        self._shards[key] = shard
+        self._ids[key] = {doc.doc_id: row for row, doc in enumerate(shard.docs)}
+
+    def size(self, key: str) -> int:
+        """Return the number of texts of a shard."""
+        return len(self._ids.get(key, ()))
 
     def rows(self, key: str) -> dict[str, int]:
         """Return the rows of the texts of a shard by id."""
@@ -254,8 +292,9 @@ class TextIndex:
         """Return snapshots of these shards, or of all, by key; shards without texts are left out."""
         return [shard.view() for shard in self._of(self._shards if keys is None else keys)]
 
+    @property
     def keys(self) -> list[str]:
-        """Return the keys of all shards."""
+        """Keys of all shards."""
         return sorted(self._shards)
 
     def _of(self, keys: Iterable[str]) -> list[Shard]:

@@ -2,7 +2,8 @@
 
 A text's own score is the sum of its scaled BM25 score and its scaled cosine. The score adds the own scores of the texts
 before and behind it, the BM25 score of its session, and a share for a speaker whom the question names. The speaker does
-not count through neighbours, because speakers alternate. All statistics come from the texts in scope, so texts of other
+not count through neighbours, because speakers alternate. A text that has no neighbours by nature, such as an entry,
+counts as if both had half of its own score. All statistics come from the texts in scope, so texts of other
 owners do not show in a score. Source: TOOLS (memory_search); ADR 0080.
 """
 
@@ -16,8 +17,10 @@ import numpy as np
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.postings import Occurrences, occurrences
-from bardo_pipeline.retrieval.text_index import NONE, View
+from bardo_pipeline.retrieval.text_index import LONE, NONE, View
 from bardo_pipeline.retrieval.words import stems
+
+_FAINT = 0.01  # weight of a cosine below the excess, which orders texts without any other score
 
 
 def relevance(
@@ -35,9 +38,12 @@ def relevance(
     cosine = np.concatenate([np.einsum("ij,j->i", view.vectors[: view.size], vector) for view in views])
     own = rules.words * _scaled(words.own, words.ideal * rules.words_matched)
     own += (1.0 - rules.words) * _scaled(_excess(cosine.astype(np.float64)))
+    faint = _FAINT * np.maximum(np.round(cosine.astype(np.float64), 5), 0.0)
     score = own + rules.neighbour * (_shifted(own, views, "before") + _shifted(own, views, "after"))
+    is_lone = np.concatenate([view.before[: view.size] == LONE for view in views])
+    score[is_lone] += rules.neighbour * own[is_lone]
     score += rules.session * _scaled(words.of_session) + rules.speaker * words.by_named
-    return score / (1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker)
+    return (score + faint) / (1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker + _FAINT)
 
 
 def _excess(cosine: Float64Array) -> Float64Array:
@@ -47,7 +53,7 @@ def _excess(cosine: Float64Array) -> Float64Array:
     rows, unlike that of BLAS.
     """
     exact = np.round(cosine, 5)
-    return np.maximum(exact - (exact.mean() + exact.std()), 0.0)
+    return np.round(np.maximum(exact - (exact.mean() + exact.std()), 0.0), 5)
 
 
 def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:

@@ -159,7 +159,7 @@ def _episodes(call: ToolCall, include_decayed: bool) -> list[ArchivedEpisode]:
     """Return the golem's own texts and the episodes of its records."""
     named = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
     left_out = set() if include_decayed else {*decayed_episodes(call), *named}
-    texts = texts_of_golem(call.context, call.golem_id, ("episode", "reflection"))
+    texts = texts_of_golem(call.context, call.golem_id, ("episode", "reflection"), now=call.at)
     episodes = [_archived(text) for text in texts if text.text_id not in left_out]
     episodes += _record_episodes(call, include_decayed)
     return sorted(episodes, key=lambda episode: (episode.at, episode.text))

@@ -7,7 +7,7 @@ from bardo_pipeline.tools.archives import EXPORT_GRIMOIRE, IMPORT_GRIMOIRE
 from bardo_pipeline.tools.comparison import COMPARE_PREDICTION
 from bardo_pipeline.tools.consolidation import CONSOLIDATE
 from bardo_pipeline.tools.definition import Tool
-from bardo_pipeline.tools.episodes import SEARCH, STORE_EPISODE
+from bardo_pipeline.tools.episode_tools import SEARCH, STORE_EPISODE
 from bardo_pipeline.tools.executions import RECORD_EXECUTION, RECORD_OUTCOME
 from bardo_pipeline.tools.failure_patterns import GET_FAILURE_PATTERNS
 from bardo_pipeline.tools.insights import GET_INSIGHTS, MANAGE_INSIGHT

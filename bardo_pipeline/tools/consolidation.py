@@ -120,7 +120,9 @@ def unconsolidated_episodes(call: ToolCall) -> list[HeldText]:
     """Return the golem's episodes and reflections that no consolidation clustered, tagged and imported ones first."""
     done = {i for row in call.contents("EpisodesConsolidated") for i in row["episode_ids"]}
     waiting = [
-        t for t in texts_of_golem(call.context, call.golem_id, ("episode", "reflection")) if t.text_id not in done
+        t
+        for t in texts_of_golem(call.context, call.golem_id, ("episode", "reflection"), now=call.at)
+        if t.text_id not in done
     ]
     return sorted(waiting, key=lambda t: (t.stored["dream_tag"] is None and "imported" not in t.stored["tags"], t.at))
 
@@ -165,7 +167,7 @@ def decayed_episodes(call: ToolCall) -> list[str]:
 
     Age counts to the golem's newest text or tick, whichever is later, so it does not grow while a golem is off.
     """
-    texts = texts_of_golem(call.context, call.golem_id)
+    texts = texts_of_golem(call.context, call.golem_id, now=call.at)
     if not texts:
         return []
     decay = call.context.policy.decay

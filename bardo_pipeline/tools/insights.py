@@ -139,7 +139,7 @@ class KnownInsight:
 
 def known_insights(call: ToolCall) -> dict[str, KnownInsight]:
     """Return the golem's insights in its own words by id, each a fold of the events about it."""
-    texts = texts_of_golem(call.context, call.golem_id, ("insight",))
+    texts = texts_of_golem(call.context, call.golem_id, ("insight",), now=call.at)
     operations = call.contents("InsightManaged")
     of_edits = {row["text_id"] for row in operations if row["operation"] == "EDIT"}
     added = {row["insight_id"]: row for row in operations if row["operation"] == "ADD"}
@@ -151,7 +151,7 @@ def known_insights(call: ToolCall) -> dict[str, KnownInsight]:
         if text.upvote_of is not None and text.text_id not in added:
             changes.append((text.at, 0, text.upvote_of, "UPVOTE", None))
             continue
-        insights[text.text_id] = _first_state(text, added.get(text.text_id), call.context.policy)
+        insights[text.text_id] = _first_state(text, added.get(text.text_id))
     changes += [
         (row["at"], row["number"], row["insight_id"], row["operation"], row)
         for row in operations
@@ -166,10 +166,10 @@ def known_insights(call: ToolCall) -> dict[str, KnownInsight]:
     return insights
 
 
-def _first_state(text: HeldText, added: Mapping[str, Any] | None, policy: Policy) -> KnownInsight:
-    """Return an insight before any vote. added: content of its ADD; null for a text that no tool stored."""
+def _first_state(text: HeldText, added: Mapping[str, Any] | None) -> KnownInsight:
+    """Return an insight before any vote. added: content of its ADD; None for a text that no tool stored."""
     stored = text.stored
-    start = policy.curator.confidence_insight if added is None else added["confidence"]
+    start = text.worth if added is None else added["confidence"]
     first = KnownInsight(
         text.text_id, stored["text"], stored["category"] or "general", stored["chain"], stored["pair"], ppm(start),
         text.at, text.at, text_ids=frozenset({text.text_id}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from bardo_pipeline.derivation.memory.free_texts import (
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
-from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.events import LifeEvent, golem_name, life_event
+from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW
 from tests.support.bardo_command import bardo
-from tests.support.spool_homes import KEY, OWNER_KEY, line_of, opened, record_owned_birth, signed
+from tests.support.log_queries import died
+from tests.support.spool_homes import KEY, OWNER_KEY, SMALL, line_of, opened, record_owned_birth, signed
 
 SLIP = "The swap at noon slipped by forty basis points because the pool was thin."
 VAULT = "Depositing into the vault before its fee change saved a day of yield."
@@ -171,6 +174,54 @@ def test_a_text_without_a_vector_is_found_by_words_and_later_by_meaning(root: Pa
     result = search_texts(context, "bridge", now=NOW)
     assert (result.hits[0].text, result.waiting) == (BRIDGE, 0), "a question embeds what waits"
     assert embed_waiting(context, now=NOW) == 0
+
+
+def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_path: Path) -> None:
+    place = opened(tmp_path / "home")
+    generations = [
+        born(
+            lineage_id="line", generation=n, owner_id="owner-1", founding=Founding(), market="m", market_hash="-",
+            derivation_id="d", policy=SMALL, bundle_hash="b" * 64 if n else None,
+            predecessor_id=golem_name("line", n - 1) if n else None,
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    founder, heir, late = (golem_id for golem_id, _ in generations)
+    place.log.record([life_event(founder, NOW - timedelta(days=30), generations[0][1])], NOW)
+    context = altered_context(place.home.root, crossing=3)
+    rule, again = "Gas doubles at noon on weekdays.", "On weekdays gas doubles at noon."
+    store(context, stored_text(SLIP), stored_text(BRIDGE, importance="emergency"), golem=founder, hours=-480)
+    store(context, stored_text(VAULT), golem=founder, hours=-2)
+    store(context, stored_text(rule, sort="insight"), stored_text(again, sort="insight"), golem=founder, hours=-1)
+    place.log.record([died(9, founder), life_event(heir, NOW, generations[1][1])], NOW)
+    with pytest.raises(QueryError, match="died at tick 9"):
+        store(context, stored_text(SLIP), golem=founder)
+    inherited = search_texts(context, "gas, bridge, vault or swap", now=NOW, golem_ids=[heir]).hits
+    assert {hit.text for hit in inherited} == {BRIDGE, VAULT, rule}, (
+        "the routine text of twenty days ago is left behind"
+    )
+    assert {hit.origin_golem_id for hit in inherited} == {founder}
+    (insight,) = (hit for hit in inherited if hit.sort == "insight")
+    assert insight.retained == pytest.approx(0.7 * 0.85)
+    (confirmed,) = store(context, stored_text(again, sort="insight"), golem=heir, hours=1)
+    assert confirmed.upvote_of == insight.text_id
+    (insight,) = search_texts(context, "gas", now=NOW, golem_ids=[heir], sorts=["insight"]).hits
+    assert (insight.upvotes, insight.text) == (1, rule)
+    assert insight.retained == pytest.approx(0.7 * 0.85 + 0.1)
+    everywhere = [hit.text for hit in search_texts(context, "gas, bridge, vault or swap", now=NOW).hits]
+    assert sorted(everywhere) == sorted([SLIP, BRIDGE, VAULT, rule]), "an inherited text is shown once"
+    second = life_event(heir, NOW + timedelta(hours=2), died(5, heir).payload)
+    place.log.record([second, life_event(late, NOW + timedelta(hours=3), generations[2][1])], NOW)
+    found_by_third = search_texts(context, "gas", now=NOW, golem_ids=[late], sorts=["insight"]).hits
+    assert [hit.retained for hit in found_by_third] == [pytest.approx((0.7 * 0.85 + 0.1) * 0.85)]
+    assert found_by_third[0].origin_golem_id == founder
+
+
+def altered_context(root: Path, **search: object) -> DerivationContext:
+    """Open a home with other settings of the search."""
+    context = DerivationContext.open(root)
+    policy = context.policy.model_copy(update={"search": context.policy.search.model_copy(update=search)})
+    return replace(context, policy=policy)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ LINES_MAX = 63_690
 MODULES_MAX = 20
 """Modules in one folder of the package."""
 
-SHARED_STEMS = {"__init__", "schema", "model"}
+SHARED_STEMS = {"__init__", "catalogue", "schema", "model"}
 """File stems that several sub-packages may use, because the sub-package gives them their meaning."""
 
 RIDDLES = [

@@ -1,66 +1,77 @@
-"""The row-at-a-time twin of search: published BM25 and reciprocal rank fusion."""
+"""Search text by text: the score of each text for a question, from the words and vectors of all texts in scope."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from math import log
+from statistics import fmean, pstdev
 
 from bardo_pipeline.policy import Policy
-from tests.reference.confidence import confidence_at, floor_ppm, half_life_us
+from bardo_pipeline.retrieval.text_index import Doc
+from bardo_pipeline.retrieval.words import stems
 
 
-def tokens(text: str) -> list[str]:
-    """Return the runs of letters and digits in lower case."""
-    return [w for w in re.split(r"[^0-9a-zäöüß]+", text.lower()) if w]
+def words_of(text: str) -> list[str]:
+    """Return the stems of a text in order."""
+    _, distinct, stem = stems([text])
+    return [distinct[place] for place in stem]
 
 
-def bm25(texts: list[str], question: str, policy: Policy) -> list[float]:
-    """BM25 of each text, 0 without a word in common."""
-    held = [Counter(tokens(text)) for text in texts]
-    mean = max(sum(sum(h.values()) for h in held) / len(held), 1.0)
-    k1, b, out = policy.retrieval.words_saturation, policy.retrieval.words_length, []
-    for own in held:
-        score = 0.0
-        for word in set(tokens(question)):
-            there = sum(word in other for other in held)
-            rarity = math.log(1.0 + (len(held) - there + 0.5) / (there + 0.5))
-            slow = k1 * (1.0 - b + b * sum(own.values()) / mean)
-            score += rarity * own[word] * (k1 + 1.0) / (own[word] + slow)
-        out.append(score)
-    return out
-
-
-def fused(rankings: list[list[float]], k: int) -> list[float]:
-    """Return the sum of 1 / (k + rank); ties share the better rank, and a text without a score is not ranked."""
-    out = []
-    for at in range(len(rankings[0])):
-        ranks = [1 + sum(round(other - scores[at], 9) > 0 for other in scores) for scores in rankings if scores[at] > 0]
-        out.append(sum(1.0 / (k + rank) for rank in ranks))
-    return out
-
-
-def searched(
-    rows: list[dict[str, Any]], vectors: dict[str, list[float]], question: str, asked: list[float], at_us: int,
-    policy: Policy,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Return every text with its best row, best first. rows: entries that pass the filters, times in microseconds."""
-    texts = sorted({row["text"] for row in rows})
-    near = [max(math.fsum(a * b for a, b in zip(vectors[t], asked, strict=True)), 0.0) for t in texts]
-    near = [round(x, 6) for x in near]
-    relevance = dict(zip(texts, fused([bm25(texts, question, policy), near], policy.retrieval.fusion_k), strict=True))
-    best: dict[str, tuple[float, str, str]] = {}
-    for row in rows:
-        stained = row["is_bloodstain"]
-        half = half_life_us(row["decay_class"], max(row["own_count"], row["evidence_count"]), stained, policy.decay)
-        floor = floor_ppm(row["is_anti_knowledge"], stained, policy.decay)
-        sure = confidence_at(row["confidence_ppm"], row["anchor_at"], at_us, half, floor) / 10**6
-        own = (-relevance[row["text"]] * sure, row["entry_id"], row["golem_id"])
-        best[row["text"]] = min(best.get(row["text"], own), own)
-    expected_rows = [
-        {"text": text, "score": -score, "id": entry, "golem_id": golem, "relevance": relevance[text]}
-        for text, (score, entry, golem) in best.items()
-        if relevance[text] > 0
+def scored(
+    shards: Sequence[Sequence[Doc]], vectors: dict[str, list[float]], question: str, asked: list[float], policy: Policy
+) -> list[float]:
+    """Return the relevance of all texts, shard by shard. vectors: by text_hash."""
+    rules, k1, b = policy.search, policy.retrieval.words_saturation, policy.retrieval.words_length
+    docs = [(shard, doc) for shard, docs in enumerate(shards) for doc in docs]
+    texts = [words_of(doc.text) for _, doc in docs]
+    beside = [words_of(f"{doc.speaker} {doc.beside}") for _, doc in docs]
+    speakers = {word for _, doc in docs for word in words_of(doc.speaker)}
+    mean = max(fmean(len(words) for words in texts), 1.0)
+    sessions: dict[tuple[int, str], list[int]] = {}
+    for place, (shard, doc) in enumerate(docs):
+        if doc.session:
+            sessions.setdefault((shard, doc.session), []).append(place)
+    session_length = {key: sum(len(texts[n]) for n in places) for key, places in sessions.items()}
+    session_mean = max(fmean(session_length.values()), 1.0) if sessions else 1.0
+    own = [0.0] * len(docs)
+    of_session = dict.fromkeys(sessions, 0.0)
+    named = [False] * len(docs)
+    ideal = 0.0
+    for word in dict.fromkeys(words_of(question)):
+        holders = sum(word in texts[n] + beside[n] for n in range(len(docs)))
+        rarity = log(1.0 + (len(docs) - holders + 0.5) / (holders + 0.5))
+        is_speaker = word in speakers
+        ideal += 0.0 if is_speaker else rarity
+        count = [0.0] * len(docs)
+        for n in range(len(docs)):
+            named[n] |= is_speaker and word in beside[n]
+            inside, around = texts[n].count(word), beside[n].count(word)
+            count[n] = inside * rules.addressed if is_speaker else inside + around * rules.beside
+            norm = k1 * (1.0 - b + b * len(texts[n]) / mean)
+            own[n] += rarity * count[n] * (k1 + 1.0) / (count[n] + norm)
+        for key, places in sessions.items():
+            total = sum(count[n] for n in places)
+            norm = k1 * (1.0 - b + b * session_length[key] / session_mean)
+            of_session[key] += rarity * total * (k1 + 1.0) / (total + norm)
+    cosine = [round(sum(x * y for x, y in zip(vectors[doc.text_hash], asked, strict=True)), 5) for _, doc in docs]
+    excess = [round(max(value - fmean(cosine) - pstdev(cosine), 0.0), 5) for value in cosine]
+    full = max(*own, ideal * rules.words_matched)
+    base = [
+        (rules.words * own[n] / full if full else 0.0)
+        + ((1.0 - rules.words) * excess[n] / max(excess) if max(excess) else 0.0)
+        for n in range(len(docs))
     ]
-    return sorted(expected_rows, key=lambda hit: (-hit["score"], hit["id"], hit["golem_id"]))
+    best_session = max(of_session.values(), default=0.0)
+    result = []
+    for n, (shard, doc) in enumerate(docs):
+        if doc.session is None:
+            score = base[n] * (1.0 + rules.neighbour)
+        else:
+            stream = [m for m, (other, d) in enumerate(docs) if other == shard and d.session == doc.session]
+            at = stream.index(n)
+            score = base[n] + rules.neighbour * sum(base[m] for m in stream[max(at - 1, 0) : at + 2] if m != n)
+        if doc.session and best_session:
+            score += rules.session * of_session[shard, doc.session] / best_session
+        score += rules.speaker * named[n] + 0.01 * max(cosine[n], 0.0)
+        result.append(score / (1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker + 0.01))
+    return result

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory import search as search_module
-from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
+from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
@@ -40,7 +39,8 @@ def test_search_returns_entries_and_episodes_with_distinct_texts(home: Path) -> 
     for hit in hits:
         known = episodes[hit["id"]] if hit["store"] == "episodes" else entries[hit["id"], hit["golem_id"]]
         assert known == hit["text"]
-        assert hit["score"] == pytest.approx(hit["relevance"] * hit["retained"])
+        penalty = stores.policy.search.decay_penalty
+        assert hit["score"] == pytest.approx(hit["relevance"] * (1.0 - penalty * (1.0 - hit["retained"])), abs=1e-8)
         assert 0.0 < hit["retained"] <= 1.0
     assert len({(hit["store"], hit["text"]) for hit in hits}) == len(hits)
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
@@ -63,12 +63,15 @@ def test_filters_narrow_the_results(home: Path) -> None:
 @pytest.mark.row("MEM-10")
 def test_episodes_of_equal_text_have_the_highest_retention_of_all(home: Path) -> None:
     stores = DerivationContext.open(home)
-    rows = stores.projections.growing("episodes").read(["text", "at", "importance_tier"]).to_pylist()
+    rows = stores.projections.growing("episodes").read(["golem_id", "text", "at", "importance_tier"]).to_pylist()
     days = stores.policy.decay
-    now = datetime.fromtimestamp(newest_event_time_us(stores) / 1e6, UTC)
+    closed = stores.projections.growing("cycles").read(["golem_id", "closed_at"]).to_pylist()
+    last: dict[str, datetime] = {}
+    for row in closed:
+        last[row["golem_id"]] = max(row["closed_at"], last.get(row["golem_id"], row["closed_at"]))
     kept: dict[str, list[float]] = {}
     for row in rows:
-        age = max((now - row["at"]).total_seconds(), 0.0) / 86_400
+        age = max((last[row["golem_id"]] - row["at"]).total_seconds(), 0.0) / 86_400
         kept.setdefault(row["text"], []).append(math.exp(-age / getattr(days, f"{row['importance_tier']}_days")))
     hits = search(stores, "gas price in a falling trend", now=NOW, store="episodes", limit=50).to_pylist()
     assert any(len(set(kept[hit["text"]])) > 1 for hit in hits), "some text has episodes of different ages"
@@ -78,8 +81,7 @@ def test_episodes_of_equal_text_have_the_highest_retention_of_all(home: Path) ->
 
 
 @pytest.mark.row("MEM-10")
-def test_an_episode_filter_applies_before_the_candidate_limit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "_CANDIDATES", 1)
+def test_an_episode_filter_applies_before_the_limit(home: Path) -> None:
     stores = DerivationContext.open(home)
     rows = stores.projections.growing("episodes").read(["episode_id", "regime", "text"]).to_pylist()
     regime = {row["episode_id"]: row["regime"] for row in rows}

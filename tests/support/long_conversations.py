@@ -1,6 +1,6 @@
 """Drawn conversations of two people over months, with questions whose evidence is one turn.
 
-Both people tell of the same topics, some of them twice in other months. Half of the evidence is an answer whose topic
+Both people name the same topics, some of them twice in other months. Half of the evidence is an answer whose topic
 only the turn before names. Three of four questions share words with the evidence or with the turn before, the others
 say the same in other words. Nothing of the search is tuned to these sentences.
 """
@@ -94,7 +94,7 @@ class Conversation:
 
 
 def conversation(seed: int, *, sessions: int = 16, small_talk: int = 14) -> Conversation:
-    """Draw a conversation: each person tells of each topic once, and of a third of them again in a later month."""
+    """Draw a conversation: each person names each topic once, and of a third of them again in a later month."""
     draw = Random(seed)
     people = draw.sample(PEOPLE, 2)
     told: list[list[tuple[str, int, str, bool]]] = [[] for _ in range(sessions)]

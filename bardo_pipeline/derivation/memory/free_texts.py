@@ -1,41 +1,33 @@
 """Stores texts of runtimes and finds them again at once, without a cycle that closes.
 
-The log holds the texts; an index in memory, one for each home and embedder of the process, is extended by the texts
-that were recorded since the last question. A text is found by words as soon as it is recorded, and by meaning as soon
+A text is found by words as soon as it is recorded, and by meaning as soon
 as it has a vector: `store_texts` embeds, a question embeds a limited number of texts that still wait, and
 `embed_waiting` embeds all. Source: TOOLS (memory_store_episode, memory_search); canon 17; ADR 0080.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array
+from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.derivation.memory.embed_texts import embed_new
-from bardo_pipeline.errors import EmbeddingPaused, QueryError
+from bardo_pipeline.derivation.memory.shared_texts import last_ticks, shared_texts
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.record.model import Part
-from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
-from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
-from bardo_pipeline.retrieval.text_index import FACETS, NONE, TextIndex, View
+from bardo_pipeline.retrieval.text_index import FACETS, NONE, View
+from bardo_pipeline.retrieval.text_ranking import has_facet, held_twice, kept_texts, retained_of
 from bardo_pipeline.retrieval.text_scoring import relevance
 from bardo_pipeline.storage.log.owner_log import golems_in_view
-
-_INDEXES_MAX = 8
-_QUESTIONS_MAX = 4_096
-_LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
 
 
 @dataclass(frozen=True)
@@ -59,13 +51,15 @@ class Stored:
 class TextHit:
     """A text found.
 
-    relevance: before age and confidence, in [0, 1]. retained: Ebbinghaus retention of an episode or reflection,
-    confidence of an insight. score: relevance with the bounded penalty. stored: the fields of the event.
+    origin_golem_id: the ancestor who stored it, or the golem itself. relevance: before age and confidence, in [0, 1].
+    retained: Ebbinghaus retention of an episode or reflection, confidence of an insight. score: relevance with the
+    bounded penalty. stored: the fields of the event.
     """
 
     rank: int
     text_id: str
     golem_id: str
+    origin_golem_id: str
     sort: str
     text: str
     observed_at: datetime
@@ -84,21 +78,6 @@ class TextsFound:
     searched: Mapping[str, int]
     waiting: int
     life_version: int
-
-
-@dataclass
-class _Texts:
-    """The index of a home and an embedder in this process."""
-
-    index: TextIndex
-    version: int = -1
-    checked_at: datetime | None = None
-    mutex: RLock = field(default_factory=RLock)
-    questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
-
-
-_indexes: OrderedDict[tuple[str, str, str], _Texts] = OrderedDict()
-_indexes_mutex = RLock()
 
 
 def store_texts(
@@ -124,18 +103,18 @@ def store_texts(
 
     Raises
     ------
-    QueryError : no golem of this name was born
+    QueryError : no golem of this name was born, or it is dead
     """
     require_born(context, golem_id)
+    if (tick := context.log.death_of(golem_id)) is not None:
+        raise QueryError(f"golem {golem_id} died at tick {tick}: its memory is closed: store the text for its heir")
     events = [life_event(golem_id, at + timedelta(microseconds=place), text) for place, text in enumerate(texts)]
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held)
-        before = _count(held, golem_id)
+    with shared_texts(context, now) as held:
+        before = held.index.size(golem_id)
         context.log.record([*events, *(life_event(golem_id, at, fact) for fact in beside)], now)
-        _refresh(context, held)
+        held.refresh(context, now)
         if embed:
-            _embed(context, held, [golem_id], now, None)
+            held.embed(context, [golem_id], now, limit=None)
         (view,) = held.index.views([golem_id])
         row_of = held.index.rows(golem_id)
         results = []
@@ -199,20 +178,19 @@ def search_texts(
     for golem_id in golem_ids or ():
         require_born(context, golem_id)
     golems = golems_in_view(context.log, golem_ids)
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held)
-        keys = held.index.keys() if golems is None else golems
-        _embed(context, held, keys, now, context.policy.search.embedded_at_once)
+    with shared_texts(context, now) as held:
+        keys = held.golem_ids() if golems is None else golems
+        held.embed(context, keys, now)
         views, waiting, version = held.index.views(keys), len(held.index.waiting(keys)), held.version
-        vector = _vector_of(context, held, text)
+        vector = held.vector_of(context, text)
     if not views:
         return TextsFound((), dict.fromkeys(SORTS, 0), 0, version)
     code_of = held.index.code_of
     relevant = relevance(views, held.index.number_of, text, vector, context.policy)
-    kept = np.concatenate([_kept(view, sorts, facets or {}, code_of) for view in views])
-    is_of = {sort: np.concatenate([_has(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}
-    retained = _retained(views, is_of["insight"], _last_ticks(context) if decay else {}, context.policy)
+    kept = np.concatenate([kept_texts(view, sorts, facets or {}, code_of) for view in views])
+    kept &= ~np.concatenate([held_twice(view, {other.key for other in views}) for view in views])
+    is_of = {sort: np.concatenate([has_facet(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}
+    retained = retained_of(views, is_of["insight"], last_ticks(context) if decay else {}, context.policy)
     if confidence_min > 0.0:
         kept &= ~is_of["insight"] | (retained >= confidence_min)
     penalty = context.policy.search.decay_penalty if decay else 0.0
@@ -228,167 +206,81 @@ def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | Non
 
     Raises EmbeddingPaused if the model has drifted.
     """
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held)
-        _embed(context, held, held.index.keys(), now, limit, quiet=False)
-        return len(held.index.waiting(held.index.keys()))
+    with shared_texts(context, now) as held:
+        held.embed(context, held.index.keys, now, limit=limit, quiet=False)
+        return len(held.index.waiting(held.index.keys))
 
 
-def text_count(context: DerivationContext, golem_id: str) -> int:
+def text_count(context: DerivationContext, golem_id: str, *, now: datetime) -> int:
     """Return the number of stored texts of a golem."""
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held)
-        return _count(held, golem_id)
+    with shared_texts(context, now) as held:
+        return held.index.size(golem_id)
 
 
 class HeldText(NamedTuple):
-    """A stored text. upvote_of: id of the earlier text that it confirms. stored: the fields of the event."""
+    """A stored text of a golem, or one that it inherited.
+
+    upvote_of: id of the earlier text that it confirms. worth: confidence of an insight before votes and upvotes.
+    origin_golem_id: the ancestor who stored it, or the golem itself. stored: the fields of the event.
+    """
 
     text_id: str
     at: datetime
     upvote_of: str | None
+    worth: float
+    origin_golem_id: str
     stored: Mapping[str, Any]
 
 
-def texts_of_golem(context: DerivationContext, golem_id: str, sorts: Collection[str] = SORTS) -> list[HeldText]:
-    """Return the stored texts of a golem, of these sorts, in the order of their moments."""
-    held = _texts_of(context)
-    with held.mutex:
-        _refresh(context, held)
+def texts_of_golem(
+    context: DerivationContext,
+    golem_id: str,
+    sorts: Collection[str] = SORTS,
+    *,
+    now: datetime,
+    ids: Collection[str] | None = None,
+) -> list[HeldText]:
+    """Return the stored and inherited texts of a golem, of these sorts, in the order of their moments.
+
+    Parameters
+    ----------
+    now : time of recording of new vectors
+    ids : only texts with these ids
+    """
+    with shared_texts(context, now) as held:
         views = held.index.views([golem_id])
+        row_of = held.index.rows(golem_id) if views and ids is not None else {}
+    if not views:
+        return []
+    view = views[0]
+    wanted = None if ids is None else sorted(row_of[i] for i in ids if i in row_of and row_of[i] < view.size)
     return [
-        HeldText(
-            doc.doc_id,
-            datetime.fromtimestamp(0, UTC) + timedelta(microseconds=doc.at_us),
-            None if first == NONE else view.docs[first].doc_id,
-            doc.payload,
-        )
-        for view in views
-        for doc, first in zip(view.docs[: view.size], view.stands_for[: view.size].tolist(), strict=True)
-        if doc.sort in sorts
+        _held(view, row) for row in (range(view.size) if wanted is None else wanted) if view.docs[row].sort in sorts
     ]
 
 
-# the index of this process
+def _held(view: View, row: int) -> HeldText:
+    doc, first = view.docs[row], int(view.stands_for[row])
+    return HeldText(
+        doc.doc_id,
+        datetime.fromtimestamp(0, UTC) + timedelta(microseconds=doc.at_us),
+        None if first == NONE else view.docs[first].doc_id,
+        doc.worth,
+        doc.origin or view.key,
+        doc.payload,
+    )
 
 
-def _texts_of(context: DerivationContext) -> _Texts:
-    # A copy of a home has the same table id, so the folder tells them apart.
-    key = (str(context.home.root), context.log.table_id, context.embedder.identity.key)
-    with _indexes_mutex:
-        held = _indexes.get(key)
-        if held is None:
-            dimension = context.embedder.identity.dimension
-            held = _indexes[key] = _Texts(TextIndex(dimension, context.policy.search.similarity))
-            while len(_indexes) > _INDEXES_MAX:
-                _indexes.popitem(last=False)
-        _indexes.move_to_end(key)
-        return held
-
-
-def _refresh(context: DerivationContext, held: _Texts) -> None:
-    """Add the texts that were recorded since the last call, of all golems."""
-    log = context.whole.log
-    if log.life_version == held.version:
-        return
-    held.version, rows = log.texts(None if held.version < 0 else held.version)
-    by_golem: dict[str, list[Any]] = {}
-    for row in rows.to_pylist():
-        by_golem.setdefault(row["golem_id"], []).append(doc_of(row, context.policy))
-    for golem_id, docs in by_golem.items():
-        held.index.add(golem_id, docs)
-
-
-def _embed(
-    context: DerivationContext,
-    held: _Texts,
-    keys: Collection[str],
-    now: datetime,
-    limit: int | None,
-    *,
-    quiet: bool = True,
-) -> None:
-    """Give vectors to waiting texts of these shards: from the log, and up to `limit` by the model."""
-    waiting = held.index.waiting(keys)
-    if len(waiting) >= _LOOK_UP_FROM or held.checked_at is None:
-        known = context.log.vectors(context.embedder.identity.key, list(waiting)) if waiting else None
-        if known is not None and known.num_rows:
-            column = known["vector"].combine_chunks()
-            matrix = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(known.num_rows, -1)
-            held.index.hold(keys, known["text_hash"].to_pylist(), matrix)
-            waiting = held.index.waiting(keys)
-    held.checked_at = now
-    first = 0 if limit is None else max(len(waiting) - limit, 0)
-    newest = list(waiting.items())[first:]
-    if not newest:
-        return
-    try:
-        hashes, vectors = embed_new(context, dict(newest), now)
-    except EmbeddingPaused:
-        if quiet:  # the texts are found by words meanwhile
-            return
-        raise
-    held.index.hold(keys, hashes, vectors)
-
-
-def _vector_of(context: DerivationContext, held: _Texts, question: str) -> Float32Array:
-    if question in held.questions:
-        held.questions.move_to_end(question)
-        return held.questions[question]
-    (vector,) = context.embedder.embed([question])
-    held.questions[question] = vector
-    if len(held.questions) > _QUESTIONS_MAX:
-        held.questions.popitem(last=False)
-    return vector
-
-
-def _count(held: _Texts, golem_id: str) -> int:
-    return sum(view.size for view in held.index.views([golem_id]))
-
-
-# ranking
-
-
-def _last_ticks(context: DerivationContext) -> dict[str, int]:
-    """Return the close of the last cycle of each golem in UTC microseconds."""
-    rows = context.projections.growing("cycles").newest("closed_at", ["closed_at"])
-    return {row["golem_id"]: micros_of(row["closed_at"]) for row in rows.to_pylist()}
-
-
-def _has(view: View, name: str, values: Collection[str], code_of: Mapping[str | None, int]) -> BoolArray:
-    """Return which texts have one of these values of a facet."""
-    column = view.codes[: view.size, FACETS.index(name)]
-    return np.isin(column, [code_of[value] for value in values if value in code_of])
-
-
-def _kept(
-    view: View, sorts: Collection[str], facets: Mapping[str, str], code_of: Mapping[str | None, int]
-) -> BoolArray:
-    """Return which texts stand for themselves and pass the filters."""
-    kept: BoolArray = view.stands_for[: view.size] == NONE
-    if {*sorts} != {*SORTS}:
-        kept = kept & _has(view, "sort", sorts, code_of)
-    for name, value in facets.items():
-        kept = kept & _has(view, name, [value], code_of)
-    return kept
-
-
-def _retained(
-    views: Sequence[View], is_insight: BoolArray, last_ticks: Mapping[str, int], policy: Policy
-) -> Float64Array:
-    """Return the retention of each text, and the confidence of insights (canon 1: 0.6, upvotes add 0.1).
-
-    Age counts from the last tick of the golem, in UTC microseconds, or from its last text.
-    """
-    at_us = np.concatenate([view.at_us[: view.size] for view in views])
-    newest = [max(last_ticks.get(view.key, 0), int(view.at_us[view.size - 1])) for view in views]
-    age = (np.repeat(newest, [view.size for view in views]) - at_us).clip(0) / DAY_US
-    strength = np.concatenate([view.strength[: view.size] for view in views]).astype(np.float64)
-    upvotes = np.concatenate([view.upvotes[: view.size] for view in views])
-    confidence = np.minimum(policy.curator.confidence_insight + policy.curator.upvote * upvotes, 1.0)
-    return np.where(is_insight, confidence, retention(age, strength))
+def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) -> tuple[int, int]:
+    """Return the numbers of episodes and of insights that a search of a golem compares, derived ones included."""
+    with shared_texts(context, now) as held:
+        derived = held.derived(context)
+        rows = [table[golem_id].num_rows if golem_id in table else 0 for table in (derived.episodes, derived.entries)]
+        code_of = held.index.code_of
+        for view in held.index.views([golem_id]):
+            insights = int(np.count_nonzero(has_facet(view, "sort", ["insight"], code_of)))
+            rows = [rows[0] + view.size - insights, rows[1] + insights]
+    return rows[0], rows[1]
 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
@@ -413,6 +305,7 @@ def _hit(
         rank=rank,
         text_id=doc.doc_id,
         golem_id=view.key,
+        origin_golem_id=doc.origin or view.key,
         sort=doc.sort,
         text=doc.payload["text"],
         observed_at=datetime.fromtimestamp(0, UTC) + timedelta(microseconds=doc.at_us),

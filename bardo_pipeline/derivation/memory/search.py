@@ -1,33 +1,28 @@
-"""Searches entries and episodes of all golems by words and vectors.
+"""Searches entries, episodes and stored texts of all golems by words and vectors.
 
-Entries are compared in memory, episodes through their index. Source: TOOLS (memory_search), MEM-10.
+All texts in scope are scored together, so that their scores compare. Source: TOOLS (memory_search), MEM-10; ADR 0080.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.derivation.memory.ask import check_derived, text_vectors
-from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
+from bardo_pipeline.derivation.memory.ask import check_derived
+from bardo_pipeline.derivation.memory.derived_texts import asked_of, entry_rows, episode_rows
+from bardo_pipeline.derivation.memory.shared_texts import last_ticks, shared_texts
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.grimoire.confidence import DAY_US, retention
-from bardo_pipeline.grimoire.entry_columns import micros
-from bardo_pipeline.retrieval.embedder_interface import check_question, text_hash
-from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Filters, first_of_each_text, ranked, search_entries
+from bardo_pipeline.retrieval.embedder_interface import check_question
+from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Filters, Rows, best_rows
+from bardo_pipeline.retrieval.text_ranking import text_rows
+from bardo_pipeline.retrieval.text_scoring import relevance
+from bardo_pipeline.storage.log.owner_log import golems_in_view
 
 STORES = ("entries", "episodes", "both")
-OF_EPISODES = ("chain", "pair", "regime")
-"""Filters that apply to episodes."""
-
-_CANDIDATES = 200  # texts requested from the index for ranking with decay: 4 times the maximum of results
-_LIMIT_GROWTH = 8  # factor of that number when too few candidates pass the filters
 
 
 def search(
@@ -41,10 +36,11 @@ def search(
     limit: int | None = None,
     decay: bool = True,
 ) -> pa.Table:
-    """Return the best matching texts (SEARCH_SCHEMA) as of the newest derived event time.
+    """Return the best matching texts (SEARCH_SCHEMA) as of each golem's last tick or text.
 
-    Raises QueryError for an empty or too long question, a limit out of range, an unknown store or golem, a filter that
-    episodes lack with store "episodes", and an embedder without derived tables.
+    Stored insights are among the entries, other stored texts among the episodes. Raises QueryError for an empty or too
+    long question, a limit out of range, an unknown store or golem, a filter that episodes lack with store "episodes",
+    and an embedder without derived tables.
 
     Parameters
     ----------
@@ -63,15 +59,37 @@ def search(
         require_born(context, golem_id)
     check_derived(context)
     filters = filters or Filters()
-    entry_filters = _entry_filters(filters)
-    if entry_filters and store == "episodes":
-        raise QueryError(f"an episode has no {entry_filters[0]}: only entries are found by it")
-    parts = [SEARCH_SCHEMA.empty_table()]
-    if store != "episodes":
-        parts.append(_entries(context, text, golem_id, filters, decay, now))
-    if store != "entries" and not entry_filters:
-        parts.append(_episodes(context, text, golem_id, filters, decay, count))
-    return first_of_each_text(pa.concat_tables(parts)).slice(0, count)
+    lacking = _entry_filters(filters)
+    if lacking and store == "episodes":
+        raise QueryError(f"an episode has no {lacking[0]}: only entries are found by it")
+    wanted = {"entries": store != "episodes", "episodes": store != "entries" and not lacking}
+    golems = golems_in_view(context.log, None if golem_id is None else [golem_id])
+    with shared_texts(context, now) as texts:
+        derived = texts.derived(context)
+        known = sorted({*derived.entries, *derived.episodes, *texts.golem_ids()})
+        scope = [g for g in known if golems is None or g in golems]
+        keys = [derived.key(name, g) for name in ("entries", "episodes") if wanted[name] for g in scope] + scope
+        texts.embed(context, keys, now)
+        views = {view.key: view for view in texts.index.views(keys)}
+        entries, episodes = dict(derived.entries), dict(derived.episodes)
+        vector, numbers, code_of = texts.vector_of(context, text), texts.index.number_of, texts.index.code_of
+    if not views:
+        return SEARCH_SCHEMA.empty_table()
+    relevant = relevance(list(views.values()), numbers, text, vector, context.policy)
+    ticks, asked, parts, start = last_ticks(context), asked_of(context, filters, decay), list[Rows](), 0
+    for key, view in views.items():
+        golem = key.rsplit("\x1f", 1)[-1]
+        at_us = ticks.get(golem, 0)
+        if key == derived.key("entries", golem):
+            parts.append(entry_rows(view, start, golem, entries[golem], at_us, filters, decay, context.policy))
+        elif key == derived.key("episodes", golem):
+            parts.append(episode_rows(view, start, golem, episodes[golem], at_us, asked))
+        else:
+            rows = text_rows(view, start, at_us, filters, decay, views, code_of, context.policy)
+            parts += [part for name, part in rows.items() if wanted[name]]
+        start += view.size
+    penalty = context.policy.search.decay_penalty if decay else 0.0
+    return best_rows(parts, relevant, penalty, count)
 
 
 def _entry_filters(filters: Filters) -> list[str]:
@@ -84,69 +102,3 @@ def newest_event_time_us(context: DerivationContext) -> int:
     """Return the newest closing time of a cycle in UTC microseconds, 0 before the first."""
     closed = context.projections.growing("cycles").read(["closed_at"])["closed_at"]
     return int(pc.max(closed.cast(pa.int64())).as_py() or 0)
-
-
-def _entries(
-    context: DerivationContext, question: str, golem_id: str | None, filters: Filters, decay: bool, now: datetime
-) -> pa.Table:
-    entries = known_entries(context, None if golem_id is None else [golem_id])
-    if filters.status is not None:
-        entries = entries.filter(pc.equal(entries["status"], filters.status))
-    if not entries.num_rows:
-        return SEARCH_SCHEMA.empty_table()
-    vectors, text_of = text_vectors(context, entries["text"], now)
-    (vector,) = context.embedder.embed([question])
-    return search_entries(
-        entries,
-        vectors,
-        text_of,
-        question,
-        vector,
-        at_us=newest_event_time_us(context),
-        filters=filters,
-        decay=decay,
-        policy=context.policy,
-    )
-
-
-def _episodes(
-    context: DerivationContext, question: str, golem_id: str | None, filters: Filters, decay: bool, count: int
-) -> pa.Table:
-    """Rank the episodes of the texts found by the index by relevance and retention (Ebbinghaus)."""
-    table = context.projections.growing("episodes")
-    if not table.row_count:
-        return SEARCH_SCHEMA.empty_table()
-    refresh_index(context)
-    golem_ids, candidate_limit = None if golem_id is None else [golem_id], _CANDIDATES
-    while True:  # filters apply after the index search
-        matches = similar_episodes(context, question, golem_ids, candidate_limit)
-        rows = _passing_episodes(context, matches, golem_ids, filters)
-        if matches.num_rows < candidate_limit or len(rows["text"].unique()) >= count:
-            break
-        candidate_limit *= _LIMIT_GROWTH
-    match_of_row = pc.index_in(rows["text_hash"], value_set=_hashes(matches))
-    relevance = matches["score"].to_numpy().astype(np.float64)[match_of_row.to_numpy()]
-    tiers = rows["importance_tier"].to_pylist()
-    strength = np.array([getattr(context.policy.decay, f"{tier}_days") for tier in tiers], np.float64)
-    age = np.maximum(newest_event_time_us(context) - micros(rows, "at"), 0) / DAY_US
-    retained = retention(age, strength) if decay else np.ones(len(age))
-    columns = {"store": "episodes", "id": rows["episode_id"], "golem_id": rows["golem_id"], "kind": rows["tier"]}
-    return ranked(columns | {"text": rows["text"]}, relevance, retained)
-
-
-def _passing_episodes(
-    context: DerivationContext, near: pa.Table, golem_ids: list[str] | None, filters: Filters
-) -> pa.Table:
-    """All episodes of these golems (None: all) with one of the matched texts that pass the filters."""
-    columns = ["episode_id", "golem_id", "tick", "at", "importance_tier", "tier", "text", "text_hash", *OF_EPISODES]
-    episodes = context.projections.growing("episodes")
-    rows = episodes.read(columns, golems=golem_ids, only=pc.field("text_hash").isin(_hashes(near)))
-    is_kept = ~context.left_out().records(rows["golem_id"], rows["tick"].to_numpy())
-    for name in OF_EPISODES:
-        if (value := getattr(filters, name)) is not None:
-            is_kept &= pc.equal(rows[name], value).to_numpy()
-    return rows.filter(pa.array(is_kept))
-
-
-def _hashes(hits: pa.Table) -> pa.Array:
-    return pa.array([text_hash(text) for text in hits["text"].to_pylist()], pa.string())

@@ -74,7 +74,7 @@ class GrowingTable:
         advancing = {app: number for app, number in upto.items() if (last := done[app]) is None or last < number}
         if not advancing:
             return self._written(0, None)
-        total, turn = self.digest() + Digest.of(rows), self._turn()
+        total, turn = self.digest() + Digest.of(rows), self.turn
         version = self.table.append(self._physical(rows, turn), transactions=advancing, facts=_facts(total, turn))
         return self._written(rows.num_rows, version)
 
@@ -94,7 +94,7 @@ class GrowingTable:
         back = standing.drop_columns(["because"]).append_column(HIDDEN.field("because"), because).filter(wrong)
         if not back.num_rows and not fresh.num_rows:
             return self._written(0, None)
-        total, turn = self.digest() - Digest.of(back.select(names)) + Digest.of(fresh), self._turn() + 1
+        total, turn = self.digest() - Digest.of(back.select(names)) + Digest.of(fresh), self.turn + 1
         rows = pa.concat_tables([back.select(self.table.schema.names), self._physical(fresh, turn)])
         version = self.table.append(rows.combine_chunks(), transactions={}, facts=_facts(total, turn))
         return self._written(rows.num_rows, version)
@@ -115,8 +115,9 @@ class GrowingTable:
         """Number of valid rows."""
         return self.digest().rows
 
-    def _turn(self) -> int:
-        """Return the number of repairs of the table."""
+    @property
+    def turn(self) -> int:
+        """Number of repairs of the table."""
         return int(self.table.facts().get("turn", 0))
 
     def _written(self, rows: int, version: int | None) -> Written:
@@ -141,7 +142,7 @@ class GrowingTable:
         """
         wanted = list(self.spec.schema.names if columns is None else columns)
         only = _of_golems(only, golems)
-        if not self._turn():
+        if not self.turn:
             return self.table.read(wanted + (HIDDEN.names if hidden else []), since_version, only)
         extra = [n for n in (*self.spec.key, *HIDDEN.names) if n not in wanted]
         rows = self.table.read([*wanted, *extra], since_version, only)
@@ -154,7 +155,7 @@ class GrowingTable:
 
         The result is cached; a repeated call reads only new rows.
         """
-        wanted, version, turn = ("golem_id", *columns), self.table.version, self._turn()
+        wanted, version, turn = ("golem_id", *columns), self.table.version, self.turn
         at_version, at_turn, cached = self._newest.get((by, *wanted), (None, turn, None))
         if at_turn != turn:
             at_version, cached = None, None
@@ -183,7 +184,7 @@ class GrowingTable:
         """Read retracted rows, with the bookkeeping columns; see `read`."""
         wanted = list(self.spec.schema.names if columns is None else columns)
         wanted += [n for n in HIDDEN.names if n not in wanted]
-        if not self._turn():
+        if not self.turn:
             return self.table.schema.empty_table().select(wanted)
         is_retracted = pc.field("because").is_valid()
         only = _of_golems(is_retracted if only is None else is_retracted & only, golems)

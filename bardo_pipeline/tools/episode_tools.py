@@ -6,15 +6,21 @@ Source: TOOLS (memory_store_episode, memory_search), MEM-9, MEM-10, canon 13, 14
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
 from pydantic import BeforeValidator, Field, JsonValue
 
-from bardo_pipeline.derivation.memory.free_texts import TextHit, search_texts, store_texts
+from bardo_pipeline.derivation.memory.free_texts import (
+    HeldText,
+    search_texts,
+    searched_count,
+    store_texts,
+    texts_of_golem,
+)
 from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.errors import RecordError, ToolError
-from bardo_pipeline.events.experience.stored_text import Importance, StoredText, stored_text
+from bardo_pipeline.events.experience.stored_text import SORTS, Importance, StoredText, stored_text
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.tools.definition import Guidance, Tool
@@ -145,52 +151,111 @@ def _episode(arguments: StoreEpisodeArguments) -> StoredText:
         raise ToolError(f"tool memory_store_episode: {error}") from None
 
 
+class _Scored(NamedTuple):
+    """A text found, before it is shown. retained: retention of an episode, confidence of an insight."""
+
+    text_id: str
+    store: str
+    kind: str
+    text: str
+    relevance: float
+    retained: float
+    score: float
+
+
 def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchResult:
-    sorts = {"episodes": ("episode", "reflection"), "insights": ("insight",)}
-    wanted = sorts.get(arguments.store, ("episode", "reflection", "insight"))
-    named = {"chain": arguments.chain, "pair": arguments.token_pair, "tool": arguments.tool}
-    found = search_texts(
-        call.context, arguments.query, now=call.clock(), golem_ids=[call.golem_id], sorts=wanted,
-        facets={name: value for name, value in named.items() if value is not None},
-        limit=call.context.policy.retrieval.search_results_max, decay=arguments.apply_decay,
-    )  # fmt: skip
-    insights = known_insights(call) if any(hit.sort == "insight" for hit in found.hits) else {}
-    hits = [*_text_hits(call, found.hits, insights, arguments), *_derived_hits(call, arguments)]
-    hits.sort(key=lambda scored: -scored[0])
+    found = {hit.text_id: hit for hit in _found(call, arguments)}
+    texts = {t.text_id: t for t in texts_of_golem(call.context, call.golem_id, now=call.at, ids=found)}
+    is_voted = any(text.stored["sort"] == "insight" for text in texts.values())
+    insights = known_insights(call).values() if is_voted else ()
+    insight_of = {text_id: insight for insight in insights for text_id in insight.text_ids}
+    decayed = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
+    penalty = call.context.policy.search.decay_penalty if arguments.apply_decay else 0.0
+    hits: dict[str, tuple[float, MemoryHit]] = {}
+    for hit in sorted(found.values(), key=lambda hit: -hit.score):
+        text, insight = texts.get(hit.text_id), insight_of.get(hit.text_id)
+        if hit.text_id in decayed:
+            continue
+        if text is not None and insight is not None:
+            if insight.confidence >= arguments.min_confidence:
+                score = hit.relevance * (1 - penalty * (1 - insight.confidence))
+                hits.setdefault(insight.insight_id, (score, _insight_hit(hit, insight, text)))
+        elif text is not None:
+            hits[hit.text_id] = (hit.score, _text_hit(hit, text))
+        else:
+            hits[hit.text_id] = (hit.score, _derived_hit(hit))
+    best = sorted(hits.values(), key=lambda scored: -scored[0])[: arguments.limit]
+    episodes, insight_count = searched_count(call.context, call.golem_id, now=call.at)
     return MemorySearchResult(
-        results=tuple(hit for _, hit in hits[: arguments.limit]),
-        total_episodes_searched=found.searched.get("episode", 0) + found.searched.get("reflection", 0),
-        total_insights_searched=found.searched.get("insight", 0),
+        results=tuple(hit for _, hit in best),
+        total_episodes_searched=0 if arguments.store == "insights" else episodes,
+        total_insights_searched=0 if arguments.store == "episodes" else insight_count,
     )
 
 
-def _text_hits(
-    call: ToolCall, hits: tuple[TextHit, ...], insights: dict[str, KnownInsight], arguments: MemorySearchArguments
-) -> Iterator[tuple[float, MemoryHit]]:
-    """Yield the hits among texts with their scores; an insight once, as of its newest vote and edit."""
-    decayed = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
-    insight_of = {text_id: insight for insight in insights.values() for text_id in insight.text_ids}
-    penalty = call.context.policy.search.decay_penalty if arguments.apply_decay else 0.0
-    shown = set[str]()
-    for hit in hits:
-        metadata = {name: _plain(value) for name, value in hit.stored.items() if name not in ("text", "sort")}
-        metadata |= {"sort": hit.sort, "observed_at": hit.observed_at.isoformat(), "retention": hit.retained}
-        if hit.sort != "insight":
-            if hit.text_id not in decayed:
-                yield hit.score, MemoryHit(
-                    source="episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance,
-                    adjusted_score=hit.score, metadata=metadata,
-                )  # fmt: skip
-            continue
-        insight = insight_of.get(hit.text_id)
-        if insight is None or insight.insight_id in shown or insight.confidence < arguments.min_confidence:
-            continue
-        shown.add(insight.insight_id)
-        metadata |= {"category": insight.category, "upvotes": insight.upvotes, "downvotes": insight.downvotes}
-        yield hit.relevance * (1 - penalty * (1 - insight.confidence)), MemoryHit(
-            source="insight", id=insight.insight_id, content=insight.content, relevance_score=hit.relevance,
-            adjusted_score=insight.confidence, metadata=metadata,
+def _found(call: ToolCall, arguments: MemorySearchArguments) -> Iterator[_Scored]:
+    """Yield the texts that match, among them insights whose votes may still exclude them.
+
+    Episodes of records name no tool, so a filter by tool looks at stored texts and entries.
+    """
+    most = call.context.policy.retrieval.search_results_max
+    store = {"episodes": "episodes", "insights": "entries"}.get(arguments.store, "both")
+    sorts = {"episodes": ("episode", "reflection"), "insights": ("insight",)}.get(arguments.store, SORTS)
+    filters = Filters(
+        chain=arguments.chain, pair=arguments.token_pair, tool=arguments.tool, confidence_min=arguments.min_confidence
+    )
+    if arguments.tool is not None:
+        store = "entries" if store == "both" else store
+    else:
+        sorts = ("insight",) if arguments.min_confidence > 0 and store != "episodes" else ()
+    if sorts:
+        named = {"chain": arguments.chain, "pair": arguments.token_pair, "tool": arguments.tool}
+        texts = search_texts(
+            call.context, arguments.query, now=call.at, golem_ids=[call.golem_id], sorts=sorts, limit=most,
+            facets={name: value for name, value in named.items() if value is not None}, decay=arguments.apply_decay,
         )  # fmt: skip
+        for hit in texts.hits:
+            yield _Scored(hit.text_id, "texts", hit.sort, hit.text, hit.relevance, hit.retained, hit.score)
+    if arguments.tool is not None and store == "episodes":
+        return
+    rows = search(
+        call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters, limit=most,
+        decay=arguments.apply_decay,
+    )  # fmt: skip
+    for row in rows.to_pylist():
+        yield _Scored(*(row[name] for name in ("id", "store", "kind", "text", "relevance", "retained", "score")))
+
+
+def _text_hit(hit: _Scored, text: HeldText) -> MemoryHit:
+    """Return a stored episode or reflection as a hit."""
+    return MemoryHit(
+        source="episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance, adjusted_score=hit.score,
+        metadata=_metadata(text) | {"retention": hit.retained},
+    )  # fmt: skip
+
+
+def _insight_hit(hit: _Scored, insight: KnownInsight, text: HeldText) -> MemoryHit:
+    """Return an insight as of its newest vote and edit."""
+    votes: dict[str, JsonValue] = {"upvotes": insight.upvotes, "downvotes": insight.downvotes}
+    return MemoryHit(
+        source="insight", id=insight.insight_id, content=insight.content, relevance_score=hit.relevance,
+        adjusted_score=insight.confidence, metadata=_metadata(text) | {"category": insight.category} | votes,
+    )  # fmt: skip
+
+
+def _derived_hit(hit: _Scored) -> MemoryHit:
+    """Return an entry of the curator, or the episode of a record."""
+    is_entry = hit.store == "entries"
+    return MemoryHit(
+        source="insight" if is_entry else "episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance,
+        adjusted_score=hit.retained if is_entry else hit.score, metadata={"kind": hit.kind, "retention": hit.retained},
+    )  # fmt: skip
+
+
+def _metadata(text: HeldText) -> dict[str, JsonValue]:
+    """Return the fields of a stored text beside the text itself."""
+    fields = {name: _plain(value) for name, value in text.stored.items() if name != "text"}
+    return fields | {"observed_at": text.at.isoformat(), "origin_golem_id": text.origin_golem_id}
 
 
 def _plain(value: Any) -> JsonValue:
@@ -198,38 +263,6 @@ def _plain(value: Any) -> JsonValue:
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     return list(value) if isinstance(value, tuple) else value
-
-
-def _derived_hits(call: ToolCall, arguments: MemorySearchArguments) -> Iterator[tuple[float, MemoryHit]]:
-    """Yield the hits among the curator's entries and the episodes of records.
-
-    Their relevance is a sum of two reciprocal ranks, shown as a share of the largest possible sum.
-    """
-    store = {"episodes": "episodes", "insights": "entries"}.get(arguments.store, "both")
-    if arguments.tool is not None and store == "episodes":
-        return
-    filters = Filters(
-        chain=arguments.chain, pair=arguments.token_pair, tool=arguments.tool, confidence_min=arguments.min_confidence
-    )
-    rows = search(
-        call.context, arguments.query, now=call.clock(), store=store, golem_id=call.golem_id, filters=filters,
-        limit=arguments.limit, decay=arguments.apply_decay,
-    )  # fmt: skip
-    most = 2 / (call.context.policy.retrieval.fusion_k + 1)
-    for row in rows.to_pylist():
-        is_entry = row["store"] == "entries"
-        score = row["score"] / most
-        yield (
-            score,
-            MemoryHit(
-                source="insight" if is_entry else "episode",
-                id=row["id"],
-                content=row["text"],
-                relevance_score=row["relevance"] / most,
-                adjusted_score=row["retained"] if is_entry else score,
-                metadata={"kind": row["kind"], "golem_id": row["golem_id"], "retention": row["retained"]},
-            ),
-        )
 
 
 STORE_EPISODE = Tool(
