@@ -25,7 +25,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.reason_checks import REASON_COLUMNS, contradictions
 from bardo_pipeline.storage.delta.durable_commits import opened
 from bardo_pipeline.storage.delta.parquet_io import scan
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.verification.check_projections import damaged_tables
 
 _REASON_COMMITS = 50

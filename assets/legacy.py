@@ -15,13 +15,13 @@ from assets.log import LIFE_EVENTS
 from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, of_table, projected, projection
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import dead_golems
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
 from bardo_pipeline.derivation.death.graveyard import inheritance_previews
 from bardo_pipeline.derivation.death.owner_notices import post_notices, waiting_notices, webhook_of
 from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
+from bardo_pipeline.derivation.legacy.death_queries import dead_golems
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.library.derive_library import LIBRARY_TABLES, derive_library
 from bardo_pipeline.errors import NoticeError

@@ -17,8 +17,8 @@ from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index as index_of
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.reports.lineage import surest
+from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.dreams.hypothesis_staging import STATES
 from bardo_pipeline.dreams.hypothesis_table import newest_rows
 from bardo_pipeline.storage.delta.table_digest import Written

@@ -17,8 +17,8 @@ from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import embedder_version
-from bardo_pipeline.storage.projections.table_specs import TABLES
 
 OWNERS = ["team:bardo"]
 CODE_VERSION = derivation_id(Policy(), embedder_version(DEFAULT_EMBEDDER))

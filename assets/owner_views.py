@@ -12,7 +12,7 @@ from assets.metadata import OWNERS, markdown_table, of_table
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.delta.table_digest import Digest
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.owner_database import query_of_owner
 
 _BULKY = {"vector"}

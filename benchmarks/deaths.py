@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem, deaths_of
 from bardo_pipeline.derivation.derive_home import complete_deaths
+from bardo_pipeline.derivation.legacy.death_queries import births_of, dead_golem, deaths_of
 from bardo_pipeline.derivation.legacy.publish_legacies import publish_candidates, unjudged_candidates
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.succession.succeed import due_successions

@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import store_texts
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.events.experience.stored_text import stored_text
-from bardo_pipeline.events.record.record_json import glance
+from bardo_pipeline.events.record_json import glance
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.server.parameters import AskParameters

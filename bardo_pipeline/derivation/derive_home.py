@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.death.derive_thanatopsis import record_phases
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.legacy.publish_legacies import judge_candidates, publish_candidates
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
+from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, remake_damaged
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 

@@ -27,11 +27,11 @@ from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
-from bardo_pipeline.derivation.death.death_queries import births_of, succeeded_golems, waiting_golems
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
+from bardo_pipeline.derivation.legacy.death_queries import births_of, succeeded_golems, waiting_golems
+from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, life_event

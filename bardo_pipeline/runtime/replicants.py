@@ -17,7 +17,7 @@ import numpy as np
 from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
+from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import BirthRecord
 from bardo_pipeline.derivation.succession.deliver_bundle import replicant_report
 from bardo_pipeline.events.life.events import Born, life_event

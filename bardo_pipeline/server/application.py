@@ -22,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import births_of
+from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.birth_events import record_founder
 from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, TokenError, UnknownGolemError

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.death.graveyard import golem_report
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.incremental.record_queries import require_born
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import ask, golem_moment, text_vectors
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search

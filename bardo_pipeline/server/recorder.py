@@ -15,7 +15,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from bardo_pipeline.errors import BardoError, JournalError, RecordError
-from bardo_pipeline.events.record.record_json import Glance, glance
+from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.errors import ServerError
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.warm_home import WarmHome

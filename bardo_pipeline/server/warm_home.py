@@ -25,9 +25,9 @@ from bardo_pipeline.derivation.memory.ask import GolemMoment, golem_moment, grim
 from bardo_pipeline.errors import BackpressureError, InputError
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.server.shared_embedder import SharedEmbedder
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.home import Home, typed_disk_errors
-from bardo_pipeline.storage.projections.table_specs import TABLES
 
 T = TypeVar("T")
 Stamp = tuple[object, ...]

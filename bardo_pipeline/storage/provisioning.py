@@ -11,7 +11,7 @@ import orjson
 
 from bardo_pipeline.errors import IdentityTakenError, LeaseError, ProvisioningError, RegistrationError
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
-from bardo_pipeline.storage.journal.leases import Lease
+from bardo_pipeline.storage.leases import Lease
 
 HOLDER = "succession"
 

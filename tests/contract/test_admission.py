@@ -38,7 +38,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal.leases import Lease, leased
+from bardo_pipeline.storage.leases import Lease, leased
 from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Admitted

@@ -24,11 +24,11 @@ from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.project_files import DBT_PROJECT
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.dbt_plugin import Plugin
 from tests.conftest import NOW
 

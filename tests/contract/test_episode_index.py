@@ -21,12 +21,12 @@ from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, simi
 from bardo_pipeline.errors import ConfigError, DamagedError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, text_hash
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index import episode_index, ivf_tuning, lance_tables, nearest_episodes
 from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA
 from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW
 from tests.support.handmade_episodes import TEXTS, lives, many, rows
 

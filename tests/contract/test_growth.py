@@ -22,8 +22,8 @@ from bardo_pipeline.derivation.memory.derive_episodes import (
 from bardo_pipeline.derivation.reports.home_health import health_of
 from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.table_specs import FACT_SCHEMA
 from bardo_pipeline.storage.projections.projections import Projections
-from bardo_pipeline.storage.projections.table_specs import FACT_SCHEMA
 from tests.conftest import NOW, copy_home
 
 

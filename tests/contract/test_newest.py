@@ -9,8 +9,8 @@ import pytest
 
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.projections.projections import GrowingTable
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW
 
 SPEC = TABLES["playbooks"]

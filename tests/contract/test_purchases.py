@@ -10,12 +10,12 @@ import pytest
 from bardo_pipeline.curator.state.received_entries import entering_ppm
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.death.death_queries import births_of
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.legacy.bundle_sales import consent
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.library.acquisitions import buy_bundle
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike
+from bardo_pipeline.derivation.strikes_and_reorgs import strike
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.succession.deliver_bundle import give_bundle, preview_offer
 from bardo_pipeline.derivation.versions.rebuild import rebuild

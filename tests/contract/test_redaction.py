@@ -29,17 +29,17 @@ from bardo_pipeline.events.life.events import LifeEvent, SealKeyMade, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.quarantine_retry import retry
 from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.journal.event_writer import EventWriter
-from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, sealing_golems, states_of
+from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.backup import back_up, restore
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
 from tests.doubles.memory_event_log import Log
 from tests.support.bardo_command import run

@@ -19,7 +19,7 @@ from bardo_pipeline.storage.intake import spool_folder
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.spool_folder import waiting
 from bardo_pipeline.storage.intake.spool_ingest import IngestReport
-from bardo_pipeline.storage.journal.leases import Lease
+from bardo_pipeline.storage.leases import Lease
 from tests import fuzz
 from tests.conftest import NOW
 from tests.support.spool_homes import Place, lines, register_key, some

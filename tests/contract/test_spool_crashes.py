@@ -10,9 +10,10 @@ import pytest
 
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, LifeEvent, life_event
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.storage.intake.spool_ingest import IngestReport
-from bardo_pipeline.storage.journal.leases import Lease
+from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW
 from tests.support.spool_homes import OWNER_KEY, PUBLIC, Place, line_of, lines, opened, record_owned_birth, signed

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import (
+from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
+from bardo_pipeline.derivation.legacy.death_queries import (
     credit_micros,
     dead_golem,
     dead_golems,
@@ -20,7 +21,6 @@ from bardo_pipeline.derivation.death.death_queries import (
     succession_steps,
     unfinished_successions,
 )
-from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.publish_legacies import publish_candidates, unjudged_candidates
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
@@ -28,9 +28,9 @@ from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step
 from bardo_pipeline.events.record.model import Part, Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.table_specs import CANDIDATE_SCHEMA
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.projections import GrowingTable
-from bardo_pipeline.storage.projections.table_specs import CANDIDATE_SCHEMA
 from tests.conftest import NOW
 
 pytestmark = pytest.mark.row("INH-21")

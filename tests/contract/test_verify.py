@@ -17,9 +17,9 @@ from bardo_pipeline.errors import ConfigError, StoreError
 from bardo_pipeline.events.custody.hash_chain import content_of, link_of
 from bardo_pipeline.events.life.events import Gap, KeyRevoked, Struck, life_event
 from bardo_pipeline.policy import CarePolicy, Policy
+from bardo_pipeline.storage.delta.checksum_manifest import Sums, read_sums
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import drain_once
-from bardo_pipeline.storage.log.checksum_manifest import Sums, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.operations.maintenance import maintain

@@ -340,7 +340,7 @@ def test_a_full_disk_is_named_when_a_writer_is_opened_or_closed(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("bardo_pipeline.storage.journal.leases.os.pwrite", full)
+        patch.setattr("bardo_pipeline.storage.leases.os.pwrite", full)
         with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
             opened(OTHER)
     assert opened(OTHER).append(line(1, golem=1)).link.number == 1

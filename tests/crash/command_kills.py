@@ -26,9 +26,9 @@ import duckdb
 import orjson
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import HeirRequest, dead_golem, heirs_of
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
+from bardo_pipeline.derivation.legacy.death_queries import HeirRequest, dead_golem, heirs_of
 from bardo_pipeline.derivation.succession.succeed import summon
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
@@ -38,8 +38,8 @@ from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.run_settings import Run
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
 from bardo_pipeline.storage.warehouse.build import build_warehouse, quoted
 from tests.crash.harness import Child, fork, listen

@@ -28,7 +28,9 @@ from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.conversations.conversations import Conversations
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import Quarantine
@@ -38,13 +40,11 @@ from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.storage.journal.drainer import Drainer, drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.operations.maintenance import maintain
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse import build
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.embedder_migration import reembed
+from bardo_pipeline.derivation.versions.embedder_migration import reembed
 from tests.crash.windows import Point, Trap, Window
 
 LATER = datetime(2026, 11, 2, tzinfo=UTC)

@@ -10,10 +10,10 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
-from bardo_pipeline.derivation.memory.embedder_migration import reembed
+from bardo_pipeline.derivation.versions.embedder_migration import reembed
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import copy_home
 from tests.crash.reembedding import LATER, POINTS, migrate

@@ -12,8 +12,8 @@ import yaml
 
 from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.project_files import DBT_PROJECT
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from definitions import defs
 from tests.conftest import NOW
 

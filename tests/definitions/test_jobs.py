@@ -13,8 +13,8 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.reports.lineage import surest
+from bardo_pipeline.storage.delta import table_specs
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections import table_specs
 from bardo_pipeline.storage.warehouse.build import query
 from definitions import defs
 from tests.conftest import NOW, copy_home, home_without_verdicts

@@ -9,7 +9,7 @@ import pytest
 
 from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from definitions import defs, one_owner
 from tests.definitions.running import materializations
 from tests.support.two_owners import CORAL, PEARL, belongings

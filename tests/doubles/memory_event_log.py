@@ -27,9 +27,10 @@ from bardo_pipeline.events.custody.hash_chain import (
 )
 from bardo_pipeline.events.custody.sealing import unsealed
 from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.life.override_events import OVERRIDES
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, check_dying, drop_repeated_deaths
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.validate import Examined, check_table

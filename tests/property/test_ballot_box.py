@@ -16,8 +16,8 @@ from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint
 from bardo_pipeline.derivation.katabasis.derive_consensus import DecisiveVotesCache
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.projections.projections import GrowingTable
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.property.test_consensus_laws import ballots, counted
 from tests.support.example_count import times
 from tests.support.handmade_grimoires import DIED, shuffled

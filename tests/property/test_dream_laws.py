@@ -23,8 +23,8 @@ from bardo_pipeline.derivation.dreams.derive_dreams import DREAM_TABLES, derive_
 from bardo_pipeline.derivation.memory import ask
 from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.repair.removal_proof import remains
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import reorg, strike
 from bardo_pipeline.derivation.reports.lineage import lineage_of
+from bardo_pipeline.derivation.strikes_and_reorgs import reorg, strike
 from bardo_pipeline.dreams import counterfactual_simulation as im
 from bardo_pipeline.dreams import recorded_market as walks
 from bardo_pipeline.errors import OverrideError

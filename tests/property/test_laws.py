@@ -53,8 +53,8 @@ from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity, unit
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.delta import append_only_table, replaceable_table
 from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW, copy_home
 from tests.support.example_count import some, times
 from tests.support.handmade_records import (

@@ -30,8 +30,8 @@ from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles, stale_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.repair.removal_proof import remains
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, reorg, strike, withdraw
 from bardo_pipeline.derivation.reports.lineage import lineage_of
+from bardo_pipeline.derivation.strikes_and_reorgs import Recorded, reorg, strike, withdraw
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.heartbeat.fleet import Founding

@@ -21,8 +21,8 @@ from bardo_pipeline.storage.delta.durable_commits import CHECKPOINT_COMMITS, new
 from bardo_pipeline.storage.delta.parquet_io import write_parquet
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.delta.table_specs import TableSpec
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.projections.table_specs import TableSpec
 from tests.support.example_count import some
 
 SCHEMA = pa.schema(

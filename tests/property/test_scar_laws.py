@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.derivation.repair.removal_proof import remains
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike
+from bardo_pipeline.derivation.strikes_and_reorgs import strike
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, OUTCOME_SCHEMA, outcomes_of
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, SCAR_SCHEMA, scars_of

@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.dreams.derive_dreams import DREAM_TABLES
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.repair.removal_proof import remains
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.derivation.strikes_and_reorgs import strike
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, stores_at

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from bardo_pipeline.errors import RecordError
+from bardo_pipeline.events import record_json
 from bardo_pipeline.events.custody.sealing import has_private_parts
-from bardo_pipeline.events.record import record_json
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from tests import fuzz

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
+from bardo_pipeline.derivation.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.derivation.versions.side_derivations import (
@@ -28,7 +28,7 @@ from bardo_pipeline.derivation.versions.side_derivations import (
 from bardo_pipeline.derivation.versions.what_if import NAMING, WhatIf, what_if
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import CarePolicy, Policy
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from tests.conftest import LIVELY, NOW, copy_home
 from tests.reference.calibration import sureness
 

@@ -15,7 +15,10 @@ import pytest
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import (
+from bardo_pipeline.derivation.death.graveyard import graves
+from bardo_pipeline.derivation.death.owner_notices import notices_of
+from bardo_pipeline.derivation.event_stream.watch import Fabric
+from bardo_pipeline.derivation.legacy.death_queries import (
     HeirRequest,
     births_of,
     commit_credit,
@@ -23,9 +26,6 @@ from bardo_pipeline.derivation.death.death_queries import (
     dead_golem,
     standing_of,
 )
-from bardo_pipeline.derivation.death.graveyard import graves
-from bardo_pipeline.derivation.death.owner_notices import notices_of
-from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.reports.home_health import Successions, health_of
 from bardo_pipeline.derivation.succession.succeed import (
     due_successions,

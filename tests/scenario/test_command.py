@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from tests.conftest import copy_home
 from tests.support.bardo_command import bardo
 

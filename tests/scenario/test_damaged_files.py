@@ -14,9 +14,9 @@ from assets.checks import derived_tables_are_whole
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle
 from bardo_pipeline.errors import BardoError
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.projections import Projections
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import copy_home
 from tests.support.bardo_command import bardo

@@ -21,7 +21,6 @@ from bardo_pipeline.cli.memory.ask_and_search import warn_of_drift
 from bardo_pipeline.cli.output import tables
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory import embedder_migration
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embed_texts import (
     check_drift,
@@ -29,17 +28,18 @@ from bardo_pipeline.derivation.memory.embed_texts import (
     recorded_vectors,
     suspect_count,
 )
-from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
+from bardo_pipeline.derivation.versions import embedder_migration
+from bardo_pipeline.derivation.versions.embedder_migration import reembed
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.versions.side_derivations import stored_derivations
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
 from bardo_pipeline.retrieval.embedder_drift import REFERENCE_TEXTS
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_week
 from tests.conftest import NOW, copy_home, home_without_verdicts

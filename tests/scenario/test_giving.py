@@ -12,7 +12,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
+from bardo_pipeline.derivation.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.succession import deliver_bundle
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.versions.rebuild import rebuild

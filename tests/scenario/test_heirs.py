@@ -12,10 +12,10 @@ import pytest
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import HeirRequest, births_of, dead_golem
 from bardo_pipeline.derivation.death.graveyard import golem_report, graves
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.death_queries import HeirRequest, births_of, dead_golem
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.succeed import (
     due_successions,
@@ -25,7 +25,7 @@ from bardo_pipeline.derivation.succession.succeed import (
 from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import Received
 from bardo_pipeline.runtime.fleet_run import waiting
-from bardo_pipeline.storage.journal.leases import Lease
+from bardo_pipeline.storage.leases import Lease
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
 

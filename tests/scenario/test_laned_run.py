@@ -23,8 +23,8 @@ from bardo_pipeline.runtime.death_process import DeathProcess
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.laned_run import LanedRun, has_lanes
 from bardo_pipeline.runtime.run_settings import Run
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import copy_home
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

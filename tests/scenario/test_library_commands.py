@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.library.acquisitions import export_entry, order_kit
 from bardo_pipeline.derivation.library.derive_library import equipped_structures
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
+from bardo_pipeline.derivation.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.bundle_events import EntryPulled

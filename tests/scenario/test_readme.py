@@ -19,7 +19,7 @@ import pytest
 
 import bardo_pipeline
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import owners_of
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.life.events import Born, life_event
 from tests.conftest import NOW, copy_home

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.runtime.replicants import LIFESPAN_TICKS
 from tests.conftest import NOW

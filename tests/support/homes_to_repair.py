@@ -9,9 +9,9 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
+from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.runtime import fleet_run
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, beside, derive_all, fingerprints, small_run, stores_at
 

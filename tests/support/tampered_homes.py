@@ -33,12 +33,12 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.delta.durable_commits import point_to, put_checkpoint
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.batch import Stamp
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, VECTORS_SCHEMA
 from bardo_pipeline.storage.verification.report import Break, Report

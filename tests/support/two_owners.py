@@ -12,7 +12,7 @@ import duckdb
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import pin
-from bardo_pipeline.derivation.death.death_queries import commit_credit
+from bardo_pipeline.derivation.legacy.death_queries import commit_credit
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market

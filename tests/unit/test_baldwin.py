@@ -9,8 +9,9 @@ import pytest
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.life.succession_events import Default, DefaultsInherited, Instincts
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import to_table
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.heir_entries import defaults_of, inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import confirmation_depth
+from bardo_pipeline.derivation.strikes_and_reorgs import confirmation_depth
 from bardo_pipeline.policy import ReorgPolicy
 
 POLICY = ReorgPolicy()

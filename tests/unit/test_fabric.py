@@ -11,7 +11,8 @@ import pytest
 
 from bardo_pipeline.events.custody.sealing import PRIVATE
 from bardo_pipeline.events.life.events import Died, Kind, Received, Steered, Struck, life_event
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
 from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS, Emitted

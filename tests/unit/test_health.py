@@ -19,7 +19,7 @@ from bardo_pipeline.policy import HealthPolicy, Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.event_writer import EventWriter
-from bardo_pipeline.storage.journal.leases import Lease
+from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.health_metrics import (
     Backlog,

@@ -22,7 +22,8 @@ from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.side_derivations import open_beside, switch_to
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import to_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedding.embedders import embedder_version
 from bardo_pipeline.storage.home import Home

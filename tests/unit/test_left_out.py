@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bardo_pipeline.events.life.events import LifeEvent, Reorg, Steered, Struck, Withdrawn, life_event
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import to_table
 from tests.support.handmade_records import START
 
 GOLEMS = ("g-0", "g-1", "g-2")

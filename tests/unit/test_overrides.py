@@ -13,8 +13,8 @@ from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, to_table
 from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.life.override_events import Corrected, Order, Overrides, Pinned, Retracted, Unpinned
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA
 from bardo_pipeline.events.record.arrow_schema import to_table as events_table
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed

@@ -9,9 +9,10 @@ import pytest
 
 from bardo_pipeline.events.life.bundle_events import BundleConsented, BundleImported, KitOrdered
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Published, Struck, life_event
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.life.ownership import Ownership, given_bundles, is_of_owner, visible_events
 from bardo_pipeline.events.life.succession_events import Credited
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import to_table
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 

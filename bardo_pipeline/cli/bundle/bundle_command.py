@@ -19,11 +19,11 @@ from bardo_pipeline.cli.operations.keys_command import File, Public, private_key
 from bardo_pipeline.cli.options import context_or_none, named_owner, now, open_context, open_whole, root_for_owner
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, bundle_folders, published_bundles
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.errors import BundleError, ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance import bundle_files as parts

@@ -19,7 +19,7 @@ from bardo_pipeline.cli.output.tables import out, progress_bar
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
+from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError

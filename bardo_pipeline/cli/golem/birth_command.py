@@ -11,7 +11,7 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import bounds_of, moment_of, named_owner, now, root_for_owner
 from bardo_pipeline.cli.output.tables import out
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import births_of
+from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.custody.authority import NO_GOLEM

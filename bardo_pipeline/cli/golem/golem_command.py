@@ -15,12 +15,12 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import moment_of, now, open_context, open_whole
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table, say
 from bardo_pipeline.derivation.death import testament_phrasing as phrasing
-from bardo_pipeline.derivation.death.death_queries import standing_of
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
 from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
+from bardo_pipeline.derivation.legacy.death_queries import standing_of
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES

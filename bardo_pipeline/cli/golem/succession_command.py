@@ -15,8 +15,8 @@ from bardo_pipeline.cli.options import bounds_of, now, open_context, require_nam
 from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death import death_queries as deaths
 from bardo_pipeline.derivation.death.graveyard import budget_of, inheritance_previews, recommendations
+from bardo_pipeline.derivation.legacy import death_queries as deaths
 from bardo_pipeline.derivation.succession.succeed import due_successions, found_new_lineage, run_due_successions, summon
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, Preview

@@ -17,8 +17,8 @@ from bardo_pipeline.derivation.memory.answer_facts import answer_facts, drift_wa
 from bardo_pipeline.derivation.memory.ask import ask, golem_moment
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
-from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
+from bardo_pipeline.derivation.versions.embedder_migration import reembed
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.retrieval.hybrid_search import Filters

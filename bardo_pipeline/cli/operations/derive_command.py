@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.legacy.bundle_store import stale_bundles
 from bardo_pipeline.derivation.repair.removal_proof import remains
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, depth_after, reorg, strike
+from bardo_pipeline.derivation.strikes_and_reorgs import Recorded, depth_after, reorg, strike
 from bardo_pipeline.derivation.versions import rebuild as versions
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event

@@ -16,7 +16,7 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.record.record_json import life_json_schema, record_json_schema
+from bardo_pipeline.events.record_json import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine

@@ -23,9 +23,9 @@ from bardo_pipeline.derivation.event_stream.watch import watch as watched
 from bardo_pipeline.derivation.reports.home_health import Fault, Health, Lag, faults, health_of
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.health_metrics import Backlog
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.check_projections import damaged_tables
 from bardo_pipeline.storage.warehouse.build import query
 

@@ -22,8 +22,8 @@ from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Written
+from bardo_pipeline.storage.delta.table_specs import FACT_SCHEMA
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.projections.table_specs import FACT_SCHEMA
 
 _FACT_SOURCES = {
     "mean": "effect_mean_ppm",

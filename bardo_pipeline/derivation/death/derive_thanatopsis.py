@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of, deaths_with_ticks
 from bardo_pipeline.derivation.incremental.record_queries import (
     counts_by_golem,
     golem_batches,
@@ -29,6 +28,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     rows_of_other_golems,
     values_by_golem,
 )
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of, deaths_with_ticks
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import (
     PHASES_OF_DYING,

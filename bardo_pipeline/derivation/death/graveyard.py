@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import (
+from bardo_pipeline.derivation.incremental.record_queries import ancestors, birth_rows, require_born
+from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
+from bardo_pipeline.derivation.legacy.death_queries import (
     SHOW_THE_DEAD,
     DeadGolem,
     births_of,
     deaths_of,
     succession_steps,
 )
-from bardo_pipeline.derivation.incremental.record_queries import ancestors, birth_rows, require_born
-from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
-from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.succession_events import Instincts
 from bardo_pipeline.grimoire.entries import MOMENT

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import owners_of
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.errors import ConfigError, NoticeError
 from bardo_pipeline.storage.home import Home
 

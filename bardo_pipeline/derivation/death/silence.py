@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import waiting_golems
 from bardo_pipeline.derivation.incremental.record_queries import last_records, rows_of_other_golems, values_by_golem
+from bardo_pipeline.derivation.legacy.death_queries import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
@@ -31,7 +31,7 @@ from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import drain_once
-from bardo_pipeline.storage.journal.leases import lease_path, leased, stale_leases
+from bardo_pipeline.storage.leases import lease_path, leased, stale_leases
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _END = (

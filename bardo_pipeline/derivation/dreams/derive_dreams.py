@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import last_moment
+from bardo_pipeline.derivation.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, DreamInputs, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, load_hypotheses, newest_rows
 from bardo_pipeline.dreams.lessons import lesson_id

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import importance_tiers
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.event_stream.adjacent_ticks import GapSteps, Neighbours
 from bardo_pipeline.derivation.event_stream.sources import (
     SOURCES,
     Commit,
@@ -28,7 +29,6 @@ from bardo_pipeline.derivation.event_stream.sources import (
     Source,
     TableCommits,
 )
-from bardo_pipeline.derivation.incremental.adjacent_ticks import GapSteps, Neighbours
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent

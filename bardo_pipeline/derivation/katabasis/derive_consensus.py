@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import recorded_deaths
 from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint, checkpoint_of
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
+from bardo_pipeline.derivation.legacy.death_queries import recorded_deaths
 from bardo_pipeline.katabasis.anonymous_votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA, backed_votes
 from bardo_pipeline.katabasis.weighted_consensus import consensus, decisive
 from bardo_pipeline.storage.delta.table_digest import Written

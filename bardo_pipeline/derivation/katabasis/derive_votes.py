@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import curated_deaths, golem_owners, recorded_deaths
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
 from bardo_pipeline.derivation.incremental.record_queries import last_cycle_by_golem
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, retraction_event_ids
+from bardo_pipeline.derivation.legacy.death_queries import curated_deaths, golem_owners, recorded_deaths
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.katabasis.anonymous_votes import Ballots, death_votes, routine_votes
 from bardo_pipeline.storage.delta.table_digest import Written

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import curated_deaths, deaths_with_ticks, golem_owners
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection, RederivedProjection
@@ -28,6 +27,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     values_by_golem,
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
+from bardo_pipeline.derivation.legacy.death_queries import curated_deaths, deaths_with_ticks, golem_owners
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import query_tables

@@ -39,8 +39,8 @@ from bardo_pipeline.inheritance.learning_state import (
     learned,
 )
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.storage.delta.table_specs import CANDIDATE_SCHEMA
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections.table_specs import CANDIDATE_SCHEMA
 
 PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
 """Episode fields that are not bequeathed, because they reveal position sizes, profits or the golem."""

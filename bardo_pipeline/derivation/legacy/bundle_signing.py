@@ -11,8 +11,8 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.life.bundle_events import BundleSigned
 from bardo_pipeline.events.life.events import LifeEvent, life_event

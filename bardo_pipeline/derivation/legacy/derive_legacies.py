@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import recorded_deaths
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
 from bardo_pipeline.derivation.incremental.record_queries import (
     birth_rows,
@@ -21,6 +20,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
 from bardo_pipeline.derivation.legacy.bundle_candidates import BEFORE_CANDIDATES, entries_of, make_candidates
+from bardo_pipeline.derivation.legacy.death_queries import recorded_deaths
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA, testaments
 from bardo_pipeline.storage.delta.table_digest import Written

@@ -17,11 +17,11 @@ from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find_entry, grimoire_of
-from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import curated_through, log_moment
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_sales import is_sale
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.derivation.library.library_queries import (
     find_library_row,
     kits_of,

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import log_moment
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.derivation.library.derive_library import derive_library
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns

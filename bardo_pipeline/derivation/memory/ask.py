@@ -19,9 +19,9 @@ from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
 from bardo_pipeline.derivation.incremental.record_queries import records_between, require_born
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import contiguous

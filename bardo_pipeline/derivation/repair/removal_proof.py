@@ -21,7 +21,6 @@ from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, elders
-from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, golem_owners, recorded_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import DreamResult, dream_again
 from bardo_pipeline.derivation.dreams.derive_lessons import applied_orders, known_entries_of_buckets
 from bardo_pipeline.derivation.incremental.record_queries import (
@@ -33,6 +32,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
 from bardo_pipeline.derivation.katabasis.scars import rederive_failures
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
+from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks, golem_owners, recorded_deaths
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
 from bardo_pipeline.derivation.library.derive_library import remake_libraries
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
@@ -48,7 +48,7 @@ from bardo_pipeline.katabasis.anonymous_votes import Ballots, backed_votes, deat
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.retrieval.credit_rules import signs_of
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import query
 
 NOT_GIVEN = "the log without the excluded records does not give it: it depends on them, or was not derived since"

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import (
+from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through, values_by_golem
+from bardo_pipeline.derivation.legacy.death_queries import (
     halted_successions,
     succession_steps,
     unfinished_successions,
     waiting_golems,
 )
-from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through, values_by_golem
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.record.arrow_schema import MOMENT

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, grimoire_of
-from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.legacy.bundle_sales import is_sale
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
+from bardo_pipeline.derivation.legacy.death_queries import owners_of
+from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.errors import QueryError, RegressionError
 from bardo_pipeline.events.life.events import LifeEvent, Received, life_event
 from bardo_pipeline.events.life.received_knowledge import Arrival, Quarantined

@@ -12,7 +12,7 @@ from typing import Any
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import DeadGolem, HeirRequest, credit_micros, standing_of
+from bardo_pipeline.derivation.legacy.death_queries import DeadGolem, HeirRequest, credit_micros, standing_of
 from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import (
     BundleError,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now, in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import (
+from bardo_pipeline.derivation.legacy.death_queries import (
     DeadGolem,
     HeirRequest,
     births_of,

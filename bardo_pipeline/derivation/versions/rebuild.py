@@ -20,13 +20,13 @@ from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views, elders
-from bardo_pipeline.derivation.death.death_queries import deaths_with_ticks, owners_of, recorded_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through, rows_of_golems
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.derivation.legacy.bundle_store import bundles_published_by, published_bundles, stale_bundles
+from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks, owners_of, recorded_deaths
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.library.derive_library import derive_library, make_libraries
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
@@ -37,10 +37,10 @@ from bardo_pipeline.katabasis.anonymous_votes import backed_votes
 from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.projections.derivation_folders import REBUILD, put_in_place
 from bardo_pipeline.storage.projections.projections import Projections
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.check_projections import damaged_tables
 
 BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams", "failures")

@@ -31,7 +31,7 @@ from bardo_pipeline.heartbeat.recall_history import Lookups, RecallHistory, Reca
 from bardo_pipeline.heartbeat.recall_table import EntryNames
 from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.quality.calibration import JUDGED_SCHEMA, Calibration, calibration
-from bardo_pipeline.storage.projections.table_specs import TABLES
+from bardo_pipeline.storage.delta.table_specs import TABLES
 
 NAMING = frozenset({"policy_hash", "bundle_hash", "cause_bundle", "derivation_id"})
 """Columns that identify the policy, or a bundle that names it; they differ even for equal content."""

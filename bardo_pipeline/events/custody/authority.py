@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import AuthorityError, ClockError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, signed_message, verified
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Kind, LifeEvent, golem_name
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import to_table
 
 Door = Literal["spool", "writer", "home"]
 DOORS: tuple[Door, ...] = get_args(Door)

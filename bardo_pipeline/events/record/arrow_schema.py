@@ -15,7 +15,6 @@ import pyarrow as pa
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 
 M = TypeVar("M", bound=BaseModel)
@@ -77,9 +76,6 @@ def arrow_schema(model: type[BaseModel]) -> pa.Schema:
 
 RECORD_SCHEMA: pa.Schema = arrow_schema(DecisionCycleRecord)
 """One row per (golem, tick): the DecisionCycleRecord without the columns of the log."""
-
-LIFE_SCHEMA: pa.Schema = arrow_schema(LifeEvent)
-"""One row per life event."""
 
 
 def to_table(models: Iterable[BaseModel], schema: pa.Schema) -> pa.Table:

@@ -24,12 +24,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from bardo_pipeline.errors import DamagedError, SchemaVersionError, StoreError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import durable_commits as commits
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.delta.durable_commits import Added, Commits, StoredFile
 from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, files_added, within
 from bardo_pipeline.storage.delta.parquet_io import portions, scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest
 from bardo_pipeline.storage.home import sync_file, sync_folder, writing_to
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 
 _PART_ROWS = 100_000
 _READ_ATTEMPTS = 5  # a reader retries if compaction deleted a file before it was opened

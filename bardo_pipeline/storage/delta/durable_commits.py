@@ -25,9 +25,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.storage.checksums import MARK, checked_content, checksum, filled
+from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.delta.parquet_io import bounds_of
 from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
-from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints; each commit since the last one slows an open by 0.05 ms (measured)."""

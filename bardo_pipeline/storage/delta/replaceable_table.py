@@ -32,8 +32,8 @@ from bardo_pipeline.storage.delta.durable_commits import Added, Commits
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import portions, scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
+from bardo_pipeline.storage.delta.table_specs import TableSpec
 from bardo_pipeline.storage.home import bucket_of, sync_file, sync_folder, writing_to
-from bardo_pipeline.storage.projections.table_specs import TableSpec
 
 GATHERED_ROWS = 4_096
 """Buckets with at most this many rows in total share a file: writing 16 files of 100 rows takes as long as one of

@@ -29,8 +29,8 @@ import numpy as np
 from bardo_pipeline.arrays import Float32Array, Float64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedder_interface import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
+from bardo_pipeline.storage.delta.checksum_manifest import hash_file
 from bardo_pipeline.storage.embedding.onnx_bert_graph import bert_graph
-from bardo_pipeline.storage.log.checksum_manifest import hash_file
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding

@@ -25,7 +25,7 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.record.record_json import parse_record
+from bardo_pipeline.events.record_json import parse_record
 from bardo_pipeline.storage.intake.json_key_count import keys_add_up, with_other_keys
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.nullable_schema import loosened, tightened

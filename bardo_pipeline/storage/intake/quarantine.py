@@ -24,8 +24,8 @@ from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import utc
 
 Source = Literal["spool", "journal"]

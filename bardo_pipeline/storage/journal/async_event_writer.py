@@ -16,7 +16,7 @@ from bardo_pipeline.clock import utc_now
 from bardo_pipeline.errors import BackpressureError, BardoError
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
-from bardo_pipeline.events.record.record_json import Glance
+from bardo_pipeline.events.record_json import Glance
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import DrainReport

@@ -28,7 +28,6 @@ from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.frames import Fault, Frame, Segment, read, segment_path, stated_sizes
-from bardo_pipeline.storage.journal.leases import remove_stale_lease, stale_leases
 from bardo_pipeline.storage.journal.segment_files import (
     DRAIN,
     LOG,
@@ -37,6 +36,7 @@ from bardo_pipeline.storage.journal.segment_files import (
     remove_journal,
     sealed_numbers,
 )
+from bardo_pipeline.storage.leases import remove_stale_lease, stale_leases
 from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 

@@ -39,8 +39,8 @@ from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, co
 from bardo_pipeline.events.custody.sealing import SealKey, seal_record
 from bardo_pipeline.events.life.events import EVERY_GOLEM, LifeEvent
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.record.record_json import Glance, glance
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
+from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, writing_to
 from bardo_pipeline.storage.intake.json_reader import read_lines, sentence_of
@@ -49,10 +49,10 @@ from bardo_pipeline.storage.journal.drainer import DrainReport
 from bardo_pipeline.storage.journal.frames import HEAD_BYTES, Draft
 from bardo_pipeline.storage.journal.group_commit import Outcome
 from bardo_pipeline.storage.journal.journal import Journal
-from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.journal.segment_files import LOG
 from bardo_pipeline.storage.journal.writer_session import DrainMode, WriterSession
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
+from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, past_death
 
 _validate = DecisionCycleRecord.__pydantic_validator__.validate_json

@@ -20,8 +20,8 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import Drift, Verdict
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.home import Home, writing_to
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import IDENTITY_COLUMNS, VECTORS_SCHEMA, utc
 
 Kind = Literal["DriftChecked", "ReembeddingBegan"]

@@ -34,20 +34,21 @@ from bardo_pipeline.events.custody.authority import (
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
 from bardo_pipeline.events.custody.sealing import must_be_sealed
 from bardo_pipeline.events.life.events import FREQUENT, TEXTS, LifeEvent
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import MOMENT, to_models, to_table
 from bardo_pipeline.events.record.validate import Examined, check_table, examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable, Part
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.delta.durable_commits import Added
 from bardo_pipeline.storage.delta.files_by_version import DataFile
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.home import Home, writing_to
-from bardo_pipeline.storage.journal.leases import leased
+from bardo_pipeline.storage.leases import leased
 from bardo_pipeline.storage.log.admission import Known, Verdicts, Wrong, judge
 from bardo_pipeline.storage.log.batch import Batch, Stamp
 from bardo_pipeline.storage.log.chain_links import Linked, link_lines, link_slices, slices_of, unlinked, unsigned_lines
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import (
     CYCLES_SCHEMA,
     DECIDING,

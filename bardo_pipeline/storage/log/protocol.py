@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, RecordError
 from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.record.arrow_columns import all_required, required
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.log.stream_heads import TickRange
 

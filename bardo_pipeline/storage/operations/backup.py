@@ -28,6 +28,7 @@ import orjson
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.delta.durable_commits import checksum_path, opened, stored_files
 from bardo_pipeline.storage.home import (
     MANIFEST,
@@ -40,7 +41,6 @@ from bardo_pipeline.storage.home import (
     sync_folder,
 )
 from bardo_pipeline.storage.journal.frames import written_bytes
-from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.check_delta_files import Pin
 from bardo_pipeline.storage.verification.verify import commits_paused, fleet_digest, pins_of

@@ -22,8 +22,8 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home, statuses
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import TAKING, never_taken, shown, waiting
-from bardo_pipeline.storage.journal.leases import stale_leases
 from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, read_limits
+from bardo_pipeline.storage.leases import stale_leases
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _COMMITS_FIRST = 8  # commits read at first; the number grows fourfold until they span the period

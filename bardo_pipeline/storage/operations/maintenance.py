@@ -18,6 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, closed_below
 from bardo_pipeline.storage.delta.durable_commits import (
     StoredFile,
@@ -27,10 +28,10 @@ from bardo_pipeline.storage.delta.durable_commits import (
     put_checkpoint,
     stored_files,
 )
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home, children, sync_folder
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.embedding_table import EMBEDDING_SCHEMA
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
@@ -38,7 +39,6 @@ from bardo_pipeline.storage.operations import retention
 from bardo_pipeline.storage.operations.retention import Gone
 from bardo_pipeline.storage.projections.derivation_folders import derivation_folders
 from bardo_pipeline.storage.projections.projections import Projections
-from bardo_pipeline.storage.projections.table_specs import TABLES
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.storage.checksums import checked_json
+from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.delta.durable_commits import checksum_path, commit_path, newest_checkpoint
 from bardo_pipeline.storage.home import all_below, children, files_below, remove_tree, statuses, sync_folder
 from bardo_pipeline.storage.index.lance_tables import record_checksums
-from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.projections.derivation_folders import DROPPED, REBUILD
 
 _CHECKPOINTS_KEPT = 2  # in addition to the checkpoint on which the kept commits build

@@ -17,8 +17,8 @@ import pyarrow.dataset as ds
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.delta.table_specs import TABLES, TableSpec
 from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
-from bardo_pipeline.storage.projections.table_specs import TABLES, TableSpec
 
 Keys = Callable[[], Collection[str]]
 """The values of a column whose rows an owner may see, now."""

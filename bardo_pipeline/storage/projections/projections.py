@@ -23,7 +23,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
-from bardo_pipeline.storage.projections.table_specs import TABLES, TableSpec
+from bardo_pipeline.storage.delta.table_specs import TABLES, TableSpec
 
 HIDDEN = pa.schema([pa.field("turn", pa.int64()), pa.field("because", pa.string())])
 """Bookkeeping columns of a growing table. turn: number of repairs of the table before this row (null: none). because:

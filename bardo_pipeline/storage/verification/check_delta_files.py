@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.delta.durable_commits import checkpoint_matches, checksum_path
-from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.verification.report import Findings
 
 _ACTIONS = frozenset({"commitInfo", "protocol", "metaData", "add", "remove", "txn", "domainMetadata"})

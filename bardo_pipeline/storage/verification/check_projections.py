@@ -14,15 +14,15 @@ from bardo_pipeline.errors import BardoError, BundleError, DamagedError, StoreEr
 from bardo_pipeline.inheritance.bundle_files import read_bundle
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.checksums import check_files, matches_name
+from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.delta.durable_commits import actions_of, checkpoint_matches, opened, stored_files
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.table_digest import Digest
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.lance_tables import check_index_files
-from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.projections.derivation_folders import derivation_folders, description
 from bardo_pipeline.storage.projections.projections import Projections
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.report import Findings
 
 

@@ -20,13 +20,13 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault
 from bardo_pipeline.storage.conversations.session_files import read_archives, read_session
+from bardo_pipeline.storage.delta.checksum_manifest import hash_file
 from bardo_pipeline.storage.home import Home, children
 from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path, stated_sizes
-from bardo_pipeline.storage.journal.leases import stale_leases
 from bardo_pipeline.storage.journal.segment_files import journal_folders
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.keys.owner_signing_keys import owner_key_path
-from bardo_pipeline.storage.log.checksum_manifest import hash_file
+from bardo_pipeline.storage.leases import stale_leases
 from bardo_pipeline.storage.log.stream_heads import Head, Heads
 from bardo_pipeline.storage.projections.derivation_folders import derivation_folders
 from bardo_pipeline.storage.verification.check_chain import Chain

@@ -20,10 +20,11 @@ from bardo_pipeline.errors import BardoError, ConfigError, StoreError
 from bardo_pipeline.events.custody.authority import unaccepted
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, rings_after
 from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.record.arrow_columns import upcast
-from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
+from bardo_pipeline.events.record.arrow_schema import to_models
+from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import Heads
 from bardo_pipeline.storage.verification.check_chain import check_chains

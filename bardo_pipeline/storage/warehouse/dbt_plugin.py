@@ -27,10 +27,10 @@ from bardo_pipeline.storage.checksums import check_files
 from bardo_pipeline.storage.delta.durable_commits import opened, stored_files
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import scan
+from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN, WITHDRAWAL_SCHEMA, Projections, withdrawals
-from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import quoted
 
 DATABASE = "home"
