@@ -95,8 +95,9 @@ def test_a_token_opens_the_golems_of_its_owner_only(server: Served, coral: Belon
 @pytest.mark.full
 @pytest.mark.row("X-12")
 def test_no_route_shows_golems_of_another_owner(server: Served, coral: Belongings, pearl: Belongings) -> None:
-    assert_shown(server, coral, pearl, "/v1/status", "/v1/search?words=gas", "/metrics", "/", "/v1/golems/GOLEM/entries",
-                 "/v1/golems/GOLEM/records", "/v1/golems/GOLEM/warnings?action=swap")  # fmt: skip
+    below = ("entries", "records", "warnings?action=swap")
+    paths = ("/v1/status", "/v1/search?words=gas", "/metrics", "/", *(f"/v1/golems/GOLEM/{part}" for part in below))
+    assert_shown(server, coral, pearl, *paths)
     assert_unborn(server, pearl, "/v1/golems/GOLEM/records", "/v1/golems/GOLEM/warnings?action=swap",
                   "/v1/search?words=gas&golem=GOLEM")  # fmt: skip
 
