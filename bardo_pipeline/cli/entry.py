@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,30 +34,39 @@ class _Parser(ArgumentParser):
 def main() -> None:
     """Run `bardo` with the arguments of the process."""
     words = sys.argv[1:]
-    if words[:1] == ["serve"] and all(map(_is_utf8, words)):
-        _serve()
-    elif not answered(words, os.environ):
+    if answered(words, os.environ):
+        return
+    if words and words[0] in _ALONE and all(map(_is_utf8, words)):
+        _run_alone(words[0], words[1:])
+    else:
         from bardo_pipeline.cli.app import main as run_command
 
         run_command()
 
 
-def _serve() -> None:
-    """Run `bardo serve` without the other commands, which saves a part of its start."""
+_ALONE = {
+    "serve": ("bardo_pipeline.cli.operations.serve_command", "serve"),
+    "ask": ("bardo_pipeline.cli.memory.ask_and_search", "ask_golem"),
+    "search": ("bardo_pipeline.cli.memory.ask_and_search", "search_all"),
+}
+"""Commands that are run without importing the others, with their module and function."""
+
+
+def _run_alone(name: str, words: Sequence[str]) -> None:
     from typer import Typer
     from typer.main import get_command
 
-    from bardo_pipeline.cli.operations.serve_command import serve
     from bardo_pipeline.cli.options import with_owner_option
     from bardo_pipeline.cli.output.exit_codes import run_to_exit
     from bardo_pipeline.storage.home import typed_disk_errors
 
+    module, function = _ALONE[name]
     app = Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command("serve")(serve)
+    app.command(name)(getattr(import_module(module), function))
 
     def checked() -> None:
         with typed_disk_errors():
-            with_owner_option(get_command(app))(sys.argv[2:], prog_name="bardo serve")
+            with_owner_option(get_command(app))(list(words), prog_name=f"bardo {name}")
 
     run_to_exit(checked)
 

@@ -74,6 +74,7 @@ def test_an_archive_carries_the_grimoire_to_another_golem_at_low_confidence(home
         home.call("memory_import_grimoire", golem=home.other, path=exported.path)
 
 
+@pytest.mark.full
 def test_each_further_crossing_attenuates_the_starting_confidence(home: ToolHome, tmp_path: Path) -> None:
     first = home.call("memory_export_grimoire").path
     home.call("memory_import_grimoire", golem=home.other, path=first, import_confidence=0.5)
@@ -84,6 +85,7 @@ def test_each_further_crossing_attenuates_the_starting_confidence(home: ToolHome
     assert list(knowledge(heir, heir.golem).values()) == pytest.approx([0.4 * 0.85] * 2)
 
 
+@pytest.mark.full
 def test_an_import_neither_repeats_nor_replaces_what_the_golem_has(home: ToolHome) -> None:
     home.call("memory_import_grimoire", golem=home.other, path=home.call("memory_export_grimoire").path)
     returned = home.call("memory_export_grimoire", golem=home.other).path
@@ -95,6 +97,7 @@ def test_an_import_neither_repeats_nor_replaces_what_the_golem_has(home: ToolHom
     assert names == {"narrow": None, f"narrow ({home.other})": home.other}
 
 
+@pytest.mark.full
 def test_imported_episodes_are_consolidated_first(home: ToolHome) -> None:
     path = home.call("memory_export_grimoire").path
     for number in range(3):

@@ -60,6 +60,7 @@ def test_a_cluster_of_episodes_becomes_an_insight_once(home: ToolHome) -> None:
     assert [hit.id for hit in found] == [insight.id]
 
 
+@pytest.mark.full
 def test_a_later_cluster_confirms_or_contradicts_the_insight(home: ToolHome) -> None:
     store(home, SLIPPED, -3.0)
     home.call("memory_consolidate")
@@ -76,6 +77,7 @@ def test_a_later_cluster_confirms_or_contradicts_the_insight(home: ToolHome) -> 
     )
 
 
+@pytest.mark.full
 def test_tagged_episodes_are_read_first_and_the_limit_holds(home: ToolHome) -> None:
     store(home, SLIPPED, -3.0)
     tagged = store(home, SLIPPED, 4.0, tool="rebalance", dream_tag="review")
@@ -85,6 +87,7 @@ def test_tagged_episodes_are_read_first_and_the_limit_holds(home: ToolHome) -> N
     assert sorted(row["episode_ids"]) == sorted(tagged)
 
 
+@pytest.mark.full
 def test_the_decay_pass_names_each_decayed_episode_once_and_search_leaves_it_out(home: ToolHome) -> None:
     routine = store(home, ("An ordinary swap of the morning.",), 1.0)
     store(home, ("A notable swap of the evening.",), 1.0, importance="notable")
@@ -100,6 +103,7 @@ def test_the_decay_pass_names_each_decayed_episode_once_and_search_leaves_it_out
 
 
 @pytest.mark.row("MEM-24")
+@pytest.mark.full
 def test_failures_stage_changes_that_no_strategy_takes_over_by_itself(home: ToolHome) -> None:
     stored = {"parameters": {"width": 0.01}, "description": "", "chains": [], "token_pairs": []}
     home.call("memory_store_strategy", strategy_name="narrow", **stored)

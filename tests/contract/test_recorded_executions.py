@@ -105,6 +105,7 @@ def test_a_deviation_above_a_fifth_asks_for_a_reflection_until_one_is_recorded(h
 
 
 @pytest.mark.row("MEM-18")
+@pytest.mark.full
 def test_errors_calibration_and_bias_equal_those_computed_by_hand(home: ToolHome) -> None:
     draw = random.Random(5)
     errors, shortfalls, held = [], [], []
@@ -144,6 +145,7 @@ def test_a_trend_of_the_errors_is_found(home: ToolHome, first: float, last: floa
 
 
 @pytest.mark.row("MEM-18")
+@pytest.mark.full
 def test_narrow_intervals_are_overconfident_over_each_period_that_holds_their_outcomes(home: ToolHome) -> None:
     for number in range(6):
         record(home, f"old-{number}")
@@ -171,6 +173,7 @@ def test_predictions_without_interval_are_overconfident_if_most_fall_short(home:
 
 
 @pytest.mark.row("MEM-19")
+@pytest.mark.full
 def test_failures_are_clustered_by_the_features_that_they_share(home: ToolHome) -> None:
     for number in range(40):
         dear = number % 4 == 0

@@ -104,6 +104,7 @@ def test_tools_over_stdio_write_for_the_named_golem(two_owners_home: Path, tmp_p
     assert found["strategies"][0]["version"] == 1
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-21")
 def test_without_the_capability_no_tool_is_listed_or_called(two_owners_home: Path, tmp_path: Path) -> None:
     home = copy_home(two_owners_home, tmp_path / "home")

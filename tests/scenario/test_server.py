@@ -85,21 +85,37 @@ def test_a_search_over_http_equals_the_command(server: Served, home: Path, coral
 
 @pytest.mark.row("X-12")
 def test_a_token_opens_the_golems_of_its_owner_only(server: Served, coral: Belongings, pearl: Belongings) -> None:
-    paths = ("/v1/golems", "/v1/status", "/v1/search?words=gas", "/metrics", "/", f"/v1/golems/{coral.golem}",
-             f"/v1/golems/{coral.golem}/entries", f"/v1/golems/{coral.golem}/records")  # fmt: skip
-    for path in paths:
-        answer = get(server, path)
-        assert answer.status_code == 200, f"{path}: {answer.text}"
-        assert pearl.traces(answer.text) == [], f"{path} shows golems of another owner"
-    for path in (f"/v1/golems/{pearl.golem}", f"/v1/golems/{pearl.golem}/entries", f"/v1/golems/{pearl.golem}/records",
-                 f"/v1/golems/{pearl.golem}/warnings?action=swap", f"/v1/ask?golem={pearl.heir}&question=gas",
-                 f"/v1/search?words=gas&golem={pearl.heir}"):  # fmt: skip
-        refused = get(server, path)
-        assert refused.status_code == 404, f"{path}: {refused.text}"
-        assert refused.json()["error"] == "UnknownGolemError"
+    assert_shown(server, coral, pearl, "/v1/golems", "/v1/golems/GOLEM")
+    assert_unborn(server, pearl, "/v1/golems/GOLEM", "/v1/golems/GOLEM/entries", "/v1/ask?golem=GOLEM&question=gas")
     assert {golem["owner_id"] for golem in get(server, "/v1/golems", None).json()["golems"]} == {CORAL, PEARL}
     assert get(server, f"/v1/golems?owner={PEARL}", CORAL).status_code == 403
     assert {golem["owner_id"] for golem in get(server, f"/v1/golems?owner={PEARL}", None).json()["golems"]} == {PEARL}
+
+
+@pytest.mark.full
+@pytest.mark.row("X-12")
+def test_no_route_shows_golems_of_another_owner(server: Served, coral: Belongings, pearl: Belongings) -> None:
+    below = ("entries", "records", "warnings?action=swap")
+    paths = ("/v1/status", "/v1/search?words=gas", "/metrics", "/", *(f"/v1/golems/GOLEM/{part}" for part in below))
+    assert_shown(server, coral, pearl, *paths)
+    assert_unborn(server, pearl, "/v1/golems/GOLEM/records", "/v1/golems/GOLEM/warnings?action=swap",
+                  "/v1/search?words=gas&golem=GOLEM")  # fmt: skip
+
+
+def assert_shown(server: Served, own: Belongings, other: Belongings, *paths: str) -> None:
+    """Check that an owner's token opens these paths for its golem, and that no answer names the other owner's."""
+    for path in paths:
+        answer = get(server, path.replace("GOLEM", own.golem), own.owner)
+        assert answer.status_code == 200, f"{path}: {answer.text}"
+        assert other.traces(answer.text) == [], f"{path} shows golems of another owner"
+
+
+def assert_unborn(server: Served, other: Belongings, *paths: str) -> None:
+    """Check that golems of another owner look as if they were never born."""
+    for path in paths:
+        refused = get(server, path.replace("GOLEM", other.golem))
+        assert refused.status_code == 404, f"{path}: {refused.text}"
+        assert refused.json()["error"] == "UnknownGolemError"
 
 
 @pytest.mark.row("X-12")

@@ -1,0 +1,78 @@
+"""Pure parts of the tools' analyses: fields read from free JSON, patterns of failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.tools.failure_patterns import FEATURES, find_patterns
+from bardo_pipeline.tools.prediction_fields import GAS, REGIME, VOLATILITY, first_number, first_text, prediction_of
+
+
+@pytest.mark.row("MEM-18")
+@pytest.mark.parametrize(
+    ("stated", "read"),
+    [
+        ({"expected_pnl_usd": 10, "confidence_interval": [12, 8]}, (10, 8, 12, 0.8)),
+        ({"Expected-Return": 10, "confidence_interval": {"lower": 8, "upper": 12, "level": 90}}, (10, 8, 12, 0.9)),
+        ({"expected_return": 10, "low": 8, "high": 12, "confidence_level": 0.95}, (10, 8, 12, 0.95)),
+        ({"interval": {"low": 8, "high": 12}}, (10, 8, 12, 0.8)),
+        ({"result": {"pnl": -3}}, (-3, None, None, 0.8)),
+        ({"fees": 2, "il": 1}, (None, None, None, 0.8)),
+        ({"expected_pnl": True, "pnl": "10"}, (None, None, None, 0.8)),
+        (7.5, (7.5, None, None, 0.8)),
+        ([10], (None, None, None, 0.8)),
+        ({"expected_pnl": 10, "confidence_interval": [8]}, (10, None, None, 0.8)),
+    ],
+)
+def test_a_prediction_is_read_under_the_names_that_runtimes_use(stated: Any, read: tuple[float | None, ...]) -> None:
+    assert tuple(prediction_of(stated, 0.8)) == read
+
+
+def test_the_outermost_field_of_the_first_name_counts() -> None:
+    conditions = {"pool": {"gas": 5, "regime": "calm"}, "base_fee": 9, "Volatility": 0.3, "regime": " volatile "}
+    assert first_number(conditions, GAS) == 9
+    assert first_number(conditions, VOLATILITY) == 0.3
+    assert first_text(conditions, REGIME) == "volatile"
+    assert first_number({"gas": float("inf")}, GAS) is None
+
+
+def cells(*rows: tuple[str | None, str | None, str | None, str | None, int, int]) -> pa.Table:
+    """Return cells of executions: the four features, settled and failed executions."""
+    return pa.Table.from_pylist([dict(zip((*FEATURES, "settled", "failures"), row, strict=True)) for row in rows])
+
+
+@pytest.mark.row("MEM-19")
+def test_a_pattern_has_the_features_that_its_failures_share_and_no_others() -> None:
+    found = find_patterns(
+        cells(
+            ("volatile", "75-100", "dear", "00:00-06:00", 4, 4), ("volatile", "75-100", "dear", "06:00-12:00", 4, 4),
+            ("calm", "0-25", "dear", "00:00-06:00", 10, 0), ("calm", "0-25", "cheap", "06:00-12:00", 10, 1),
+        ),
+        5,
+    )  # fmt: skip
+    assert [(p.features, p.settled, p.failures) for p in found] == [
+        ({"regime": "volatile", "volatility_percentile": "75-100", "gas_level": "dear"}, 8, 8)
+    ]
+
+
+@pytest.mark.row("MEM-19")
+def test_each_execution_counts_in_one_pattern_of_at_least_the_minimum() -> None:
+    rows = cells(
+        ("volatile", None, "dear", "00:00-06:00", 6, 6), ("calm", None, "dear", "00:00-06:00", 6, 5),
+        ("calm", None, "cheap", "12:00-18:00", 20, 2), ("volatile", None, "cheap", "12:00-18:00", 4, 4),
+    )  # fmt: skip
+    found = find_patterns(rows, 5)
+    assert sum(p.failures for p in found) <= 17
+    assert all(p.failures >= 5 for p in found)
+    assert found[0].features == {"regime": "volatile"}
+    assert find_patterns(rows, 18) == []
+    assert find_patterns(rows.slice(0, 0), 1) == []
+
+
+@pytest.mark.row("MEM-19")
+def test_executions_that_all_fail_alike_form_one_pattern() -> None:
+    (pattern,) = find_patterns(cells(("calm", "50-75", "normal", "00:00-06:00", 6, 6)), 5)
+    assert len(pattern.features) == 4
