@@ -246,12 +246,13 @@ def store_episode(
 
     Raises
     ------
-    QueryError : no golem of this name was born
+    QueryError : no golem of this name was born, or it is dead
     RecordError : a field is invalid
 
     Examples
     --------
-    >>> stored = store_episode(home, golem_id, "The noon swap slipped by 40 bps.", tool="swap", outcome={"bps": 40})
+    >>> living = birth(home, lineage="mine/2")
+    >>> stored = store_episode(home, living, "The noon swap slipped by 40 bps.", tool="swap", outcome={"bps": 40})
     >>> stored.count_after - stored.count_before
     1
     """
@@ -290,8 +291,9 @@ def search_texts(
 
     Examples
     --------
-    >>> search_texts(home, "which swap slipped?").hits[0].text
-    'The noon swap slipped by 40 bps.'
+    >>> stored = store_episode(home, birth(home, lineage="mine/3"), "The bridge stalled for two hours.")
+    >>> search_texts(home, "how long did the bridge stall?").hits[0].text
+    'The bridge stalled for two hours.'
     """
     golem_ids = None if golem_id is None else [golem_id]
     with _opened(home) as context:

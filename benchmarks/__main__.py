@@ -19,6 +19,7 @@ from benchmarks.deaths import death_figures
 from benchmarks.derive import curator_figures, derive_figures
 from benchmarks.embed import embed_figures
 from benchmarks.figures import Figure, fleet_figure, probes_figure
+from benchmarks.free_texts import free_text_figures
 from benchmarks.large_fleet import large_fleet_figures
 from benchmarks.retrieve import retrieve_figures
 from benchmarks.sizes import sizes_figure
@@ -64,6 +65,8 @@ def main() -> None:
             figures.extend(retrieve_figures())
             status.update("embedding texts, against fastembed; searching 100,000 vectors")
             figures.extend(embed_figures(world, root / "embed"))
+            status.update("searching 10,000 and 100,000 stored texts")
+            figures.extend(free_text_figures(root / "texts"))
             status.update("deaths: the bottleneck over 1,000,000 entries, 1,000 deaths in one run")
             figures.extend(death_figures(root / "deaths"))
             status.update("1,000 golems for two days; 300 golems that die in the same tick")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -25,6 +26,7 @@ DATE_NAMES = ("date", "datetime", "date_time", "session_date", "session_date_tim
 """Names in an outcome that state speaker, session and date, the first that is there."""
 
 _VALUES_MAX = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IS_ID = re.compile(r"(^|_)(id|ids|index|idx|hash|turn|key)$")
 _SAYS = re.compile(r"^\s*(?:[\[(]([^\])\n]{3,60})[\])]\s*)?([A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2}):\s")
 """A text that begins with the name of its speaker, behind a date in brackets at most."""
@@ -71,12 +73,14 @@ def lone_doc(doc_id: str, text: str, place: int, sort: str) -> Doc:
 
 def micros_of(moment: datetime) -> int:
     """Return a moment as UTC microseconds."""
-    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    delta = moment - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the value of the first of these names, if it is a word or a number."""
+    if not outcome:
+        return ""
     values = (outcome.get(name) for name in names)
     return next((str(value) for value in values if isinstance(value, str | int | float) and str(value).strip()), "")
 
@@ -84,7 +88,7 @@ def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
 def _values(outcome: Any, speaker: str) -> list[str]:
     """Return the words of an outcome: names and values, without ids and the speaker."""
     found = (word for word in _leaves(outcome) if word != speaker)
-    return [word for word, _ in zip(found, range(_VALUES_MAX), strict=False)]
+    return list(islice(found, _VALUES_MAX))
 
 
 def _leaves(value: Any) -> Iterator[str]:

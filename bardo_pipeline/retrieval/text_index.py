@@ -7,7 +7,7 @@ Source: TOOLS (memory_search); ADR 0080.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -96,7 +96,7 @@ class Shard:
     _last: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, list[int]] = field(default_factory=dict)
     _undecided: list[int] = field(default_factory=list)
-    _standing: dict[str, list[int]] = field(default_factory=dict)
+    _standing: dict[str, tuple[list[int], Float32Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.length, self.strength = np.zeros(_ROOM, np.float32), np.zeros(_ROOM, np.float32)
@@ -159,15 +159,15 @@ class Shard:
         """Return the texts without a vector, by hash, the newest last."""
         return {key: self.docs[rows[0]].spoken for key, rows in self._waiting.items()}
 
-    def hold(self, hashes: Sequence[str], vectors: Iterable[Float32Array], similarity: float) -> None:
+    def hold(self, vector_of: Mapping[str, Float32Array], similarity: float) -> None:
         """Store vectors of waiting texts, then decide which texts are upvotes of earlier ones.
 
         A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on. It
         is decided in the order of the shard, so the order in which vectors arrive does not matter.
         """
-        for key, vector in zip(hashes, vectors, strict=True):
-            for row in self._waiting.pop(key, ()):
-                self.vectors[row] = vector
+        for key in self._waiting.keys() & vector_of.keys():
+            for row in self._waiting.pop(key):
+                self.vectors[row] = vector_of[key]
         done = 0
         while done < len(self._undecided) and self.docs[self._undecided[done]].text_hash not in self._waiting:
             self._decide(self._undecided[done], similarity)
@@ -175,15 +175,19 @@ class Shard:
         del self._undecided[:done]
 
     def _decide(self, row: int, similarity: float) -> None:
-        standing = self._standing.setdefault(self.docs[row].sort, [])
-        if standing:
-            likeness = np.round(np.einsum("ij,j->i", self.vectors[standing], self.vectors[row]), 5)
+        rows, vectors = self._standing.get(self.docs[row].sort, ([], np.zeros((_ROOM, self.dimension), np.float32)))
+        if rows:
+            likeness = np.round(np.einsum("ij,j->i", vectors[: len(rows)], self.vectors[row]), 5)
             nearest = int(np.argmax(likeness))
             if likeness[nearest] >= similarity:
-                self.stands_for[row] = standing[nearest]
-                self.upvotes[standing[nearest]] += 1
+                self.stands_for[row] = rows[nearest]
+                self.upvotes[rows[nearest]] += 1
                 return
-        standing.append(row)
+        if len(rows) == len(vectors):
+            vectors = np.concatenate([vectors, np.zeros_like(vectors)])
+        vectors[len(rows)] = self.vectors[row]
+        rows.append(row)
+        self._standing[self.docs[row].sort] = rows, vectors
 
     def _grow(self, count: int) -> None:
         """Make room for this number of texts; arrays that a reader holds stay as they are."""
@@ -267,7 +271,7 @@ class TextIndex:
             waiting = source.waiting()
             pairs = zip(source.docs, source.vectors, strict=False)
             vector_of |= {d.text_hash: v for d, v in pairs if d.text_hash in wanted and d.text_hash not in waiting}
-        shard.hold(list(vector_of), list(vector_of.values()), self._similarity)
+        shard.hold(vector_of, self._similarity)
         self._shards[key] = shard
         self._ids[key] = {doc.doc_id: row for row, doc in enumerate(shard.docs)}
 
@@ -285,8 +289,9 @@ class TextIndex:
 
     def hold(self, keys: Iterable[str], hashes: Sequence[str], vectors: Float32Array) -> None:
         """Store vectors of waiting texts of these shards."""
+        vector_of = dict(zip(hashes, vectors, strict=True))
         for shard in self._of(keys):
-            shard.hold(hashes, vectors, self._similarity)
+            shard.hold(vector_of, self._similarity)
 
     def views(self, keys: Iterable[str] | None = None) -> list[View]:
         """Return snapshots of these shards, or of all, by key; shards without texts are left out."""

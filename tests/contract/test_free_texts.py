@@ -24,7 +24,7 @@ from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
 from bardo_pipeline.events.life.events import LifeEvent, golem_name, life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.storage.journal.event_writer import EventWriter
-from tests.conftest import NOW
+from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
 from tests.support.log_queries import died
 from tests.support.spool_homes import KEY, OWNER_KEY, SMALL, line_of, opened, record_owned_birth, signed
@@ -149,6 +149,13 @@ def test_age_lowers_a_score_by_a_bounded_share_and_importance_slows_it(root: Pat
     assert lasting.score > old.score > new.score, "an old text that matches ranks before a new one that does not"
     fresh = search_texts(context, "which swap slipped at noon?", now=NOW, decay=False).hits
     assert all(hit.score == pytest.approx(hit.relevance) for hit in fresh)
+
+
+def test_two_copies_of_a_home_have_indexes_of_their_own(root: Path, tmp_path: Path) -> None:
+    copy = copy_home(root, tmp_path / "copy")
+    store(DerivationContext.open(root), stored_text(SLIP))
+    store(DerivationContext.open(copy), stored_text(VAULT))
+    assert (found(root, "swap or vault"), found(copy, "swap or vault")) == ([SLIP], [VAULT])
 
 
 def test_texts_of_another_owner_neither_show_nor_count(root: Path) -> None:

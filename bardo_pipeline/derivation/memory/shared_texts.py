@@ -144,12 +144,12 @@ _indexes_mutex = RLock()
 def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTexts]:
     """Yield the index of the context's home, with all texts that are recorded, for this thread alone."""
     policy = context.policy
-    # A copy of a home has the same table id, so the folder tells them apart.
-    home = (str(context.home.root), context.log.table_id)
-    key = (*home, context.embedder.identity.key, policy.hash, policy.search.model_dump_json())
+    place, identity = str(context.home.root.resolve()), context.embedder.identity
+    key = (place, context.log.table_id, identity.key, policy.hash, policy.search.model_dump_json())
     with _indexes_mutex:
-        if key not in _indexes:
-            _indexes[key] = SharedTexts(TextIndex(context.embedder.identity.dimension, policy.search.similarity))
+        is_older = key in _indexes and context.whole.log.life_version < _indexes[key].version  # a restored home
+        if key not in _indexes or is_older:
+            _indexes[key] = SharedTexts(TextIndex(identity.dimension, policy.search.similarity))
             if len(_indexes) > _INDEXES_MAX:
                 _indexes.popitem(last=False)
         _indexes.move_to_end(key)

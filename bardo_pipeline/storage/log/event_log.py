@@ -437,8 +437,10 @@ class EventLog:
             files = self._life.tail(since_version)[1]
         only = None if kind is None else ds.field("kind") == kind
         if kind is None:
-            kinds = self._life.load(files, ["kind"])["kind"]
-            if pc.any(pc.is_in(kinds, value_set=_FREQUENT_KINDS), min_count=0).as_py():
+            is_frequent = pc.is_in(self._life.load(files, ["kind"])["kind"], value_set=_FREQUENT_KINDS)
+            if files and pc.all(is_frequent).as_py():
+                return LIFE_LOG_SCHEMA.empty_table()
+            if pc.any(is_frequent, min_count=0).as_py():
                 only = ~ds.field("kind").isin(_FREQUENT_KINDS)
         return self._life.load(files, None, only)
 
