@@ -27,7 +27,7 @@ from bardo_pipeline.events.record.model import Moment
 from bardo_pipeline.grimoire.entries import CATEGORIES
 from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.storage.home import make_folder, replace_file, writing_to
-from bardo_pipeline.tools.consolidation import decayed_episodes
+from bardo_pipeline.tools.consolidation import IMPORTED, decayed_episodes
 from bardo_pipeline.tools.definition import Guidance, Tool
 from bardo_pipeline.tools.insights import KnownInsight, entry_insights, known_insights, operation_count
 from bardo_pipeline.tools.schemas import Arguments, Json, Label, Result, Statement, Words, WriteCounts
@@ -35,8 +35,6 @@ from bardo_pipeline.tools.strategies import newest_versions
 from bardo_pipeline.tools.tool_call import ToolCall, json_text
 
 FORMAT = "bardo-grimoire/1"
-IMPORTED = "imported"
-"""Tag of an imported episode."""
 
 
 class ExportGrimoireArguments(Arguments):

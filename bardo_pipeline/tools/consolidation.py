@@ -34,6 +34,9 @@ from bardo_pipeline.tools.tool_call import ToolCall
 PROFIT = ("realized_pnl_usd", "realized_pnl", "pnl_usd", "pnl", "profit_usd", "profit", "net_pnl", "reward", "return")
 """Names in an outcome that state the result of a run, the first that is there."""
 
+IMPORTED = "imported"
+"""Tag of an episode that an archive brought."""
+
 SUCCESS = ("success", "succeeded", "ok")
 """Names in an outcome that state whether a run succeeded, without a result in numbers."""
 
@@ -117,14 +120,14 @@ def _result(outcome: str | None) -> float | None:
 
 
 def unconsolidated_episodes(call: ToolCall) -> list[HeldText]:
-    """Return the golem's episodes and reflections that no consolidation clustered, tagged and imported ones first."""
+    """Return the golem's episodes and reflections that no consolidation clustered, tagged and imported ones first.
+
+    Inherited ones are left out, because the insights that they gave are inherited too.
+    """
     done = {i for row in call.contents("EpisodesConsolidated") for i in row["episode_ids"]}
-    waiting = [
-        t
-        for t in texts_of_golem(call.context, call.golem_id, ("episode", "reflection"), now=call.at)
-        if t.text_id not in done
-    ]
-    return sorted(waiting, key=lambda t: (t.stored["dream_tag"] is None and "imported" not in t.stored["tags"], t.at))
+    texts = texts_of_golem(call.context, call.golem_id, ("episode", "reflection"), now=call.at)
+    waiting = [t for t in texts if t.text_id not in done and t.origin_golem_id == call.golem_id]
+    return sorted(waiting, key=lambda t: (t.stored["dream_tag"] is None and IMPORTED not in t.stored["tags"], t.at))
 
 
 def clusters_of(episodes: Iterable[HeldText], size_min: int, episodes_max: int) -> list[EpisodeCluster]:

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.tools.archives import IMPORTED
 from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.consolidation import (
     CONSOLIDATE,
+    IMPORTED,
     ConsolidateArguments,
     ConsolidateResult,
     clusters_of,

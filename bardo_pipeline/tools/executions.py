@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from bardo_pipeline.errors import ToolError
+from bardo_pipeline.errors import RecordError, ToolError
+from bardo_pipeline.events.experience.stored_text import TEXT_MAX, StoredText, stored_text
 from bardo_pipeline.events.life.tool_events import ExecutionRecorded, OutcomeRecorded
 from bardo_pipeline.tools import prediction_fields as fields
 from bardo_pipeline.tools.definition import Guidance, Tool
@@ -171,7 +172,8 @@ def _record_outcome(call: ToolCall, arguments: RecordOutcomeArguments) -> Record
     is_new = not outcomes or (fact.reflection is not None and fact.reflection not in reflections)
     error = prediction_error(call, execution["predicted_micros"], fact.realized_micros)
     summary = f"Recorded outcome of execution {fact.execution_id}"
-    counts = call.record([fact] if is_new else [], summary, counted="OutcomeRecorded")
+    told = [_reflection(execution, fact, _deviates(call, error))] if is_new and fact.reflection else []
+    counts = call.record([fact, *told] if is_new else [], summary, counted="OutcomeRecorded")
     requested = _deviates(call, error) and not reflections and fact.reflection is None
     return RecordOutcomeResult(
         execution_id=fact.execution_id,
@@ -205,6 +207,23 @@ def _reflection_request(execution: dict[str, Any], fact: OutcomeRecorded, error:
         "State what caused the difference and what to do differently: call memory_record_outcome again for "
         f"{fact.execution_id} with the same numbers and a reflection."
     )
+
+
+def _reflection(execution: dict[str, Any], fact: OutcomeRecorded, deviates: bool) -> StoredText:
+    """Return a reflection as a text that searches find: what was expected, what happened, what to do differently."""
+    expected = execution["predicted_micros"]
+    stated = "" if expected is None else f"Expected: {expected / 1e6:.2f} USD. "
+    text = f"{stated}Happened: {fact.realized_micros / 1e6:.2f} USD. {fact.reflection}"
+    try:
+        return stored_text(
+            text[:TEXT_MAX],
+            sort="reflection",
+            tool=execution["strategy_name"],
+            outcome={"execution_id": fact.execution_id, "realized_pnl_usd": fact.realized_micros / 1e6},
+            importance="notable" if deviates else "routine",
+        )
+    except RecordError as error:
+        raise ToolError(f"the reflection on execution {fact.execution_id}: {error}") from None
 
 
 RECORD_EXECUTION = Tool(

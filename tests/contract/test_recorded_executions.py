@@ -97,6 +97,8 @@ def test_a_deviation_above_a_fifth_asks_for_a_reflection_until_one_is_recorded(h
     home.wait(hours=1)
     reflected = settle(home, "e-1", 7.9, reflection="The range was too narrow: widen it before a trend.")
     assert not reflected.reflection_requested
+    (hit, *_) = home.call("memory_search", query="was the range too narrow before a trend?").results
+    assert hit.content.startswith("Expected: 10.00 USD. Happened: 7.90 USD. The range was too narrow")
     assert home.call("memory_compare_prediction").reflections_pending == ("e-2",)
     record(home, "e-3")
     assert not settle(home, "e-3", 1.0, reflection="Gas rose: wait for a calm hour.").reflection_requested

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.retrieval.scoring import FACTORS
 from tests.conftest import copy_home
 from tests.support.bardo_command import bardo, run
