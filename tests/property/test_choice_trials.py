@@ -54,6 +54,7 @@ def test_each_trial_states_what_its_alternative_would_have_earned() -> None:
         assert {name for h, name in seen if h == horizon} == {*ladder, "enter", "leave"}
 
 
+@pytest.mark.row("HB-24")
 def test_windows_of_a_horizon_do_not_overlap_and_whoever_lives_through_one_is_judged() -> None:
     market = lively_market(300)
     lived, tape = live(market, lineages=range(3)), tape_of(market, POLICY)

@@ -23,8 +23,14 @@ RICH = replace(FOUNDING, lifespan_ticks=(40_000, 50_000), budget_micros=500_000_
 
 
 def long_lives(bars: int, golems: int = 1, seed: int = 7) -> Lived:
-    """Some golems of one generation in a market in which something happens every few minutes."""
-    return live(lively_market(bars, seed), lineages=range(golems), founding=RICH)
+    """Some golems of one generation in a market in which something happens every few minutes.
+
+    No half-width but the standard one is on trial, so that they keep their trait's and re-centre often.
+    """
+    policy = Policy()
+    playbook = policy.playbook.model_copy(update={"width_ladder_ticks": (policy.playbook.range_half_width_ticks,)})
+    policy = policy.model_copy(update={"playbook": playbook})
+    return live(lively_market(bars, seed), lineages=range(golems), founding=RICH, policy=policy)
 
 
 def births_of(lived: Lived) -> list:

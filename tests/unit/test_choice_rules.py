@@ -55,6 +55,7 @@ def test_a_rule_over_all_regimes_holds_in_each_and_a_rule_of_one_may_differ() ->
     assert width == dict.fromkeys(REGIMES, 400) | {"volatile": 160}
 
 
+@pytest.mark.row("HB-24")
 def test_a_rule_of_few_witnesses_is_shrunk_towards_the_general_one() -> None:
     general, opposite = advice("range_400", effect_ppm=800), {"regime": "volatile", "effect_ppm": -1_000}
     few, many = (advice("range_400", **opposite, evidence_count=n) for n in (int(POOL / 2), int(POOL * 3)))
