@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -315,6 +316,10 @@ def test_sql_for_an_owner_reaches_only_the_rows_of_that_owner(two_owners_home: P
     assert rows == [(CORAL, "coral text")]
 
 
+BOTH_OWN = ("fct_decisions", "fct_retrievals", "fct_episodes", "fct_votes", "fct_dreams", "fct_ticks")
+"""Marts with rows of both owners in this home."""
+
+
 @pytest.mark.full
 @pytest.mark.row("X-12")
 def test_every_mart_names_the_owner_of_its_rows(two_owners_home: Path, doors: Doors, tmp_path: Path) -> None:
@@ -325,12 +330,10 @@ def test_every_mart_names_the_owner_of_its_rows(two_owners_home: Path, doors: Do
         done = doors.enter(home, ["sql", f"from {mart}", "--format", "json"], CORAL)
         assert done.code == 0, done.err
         assert pearl.traces(done.out) == [], mart
-    for mart in ("fct_decisions", "fct_retrievals", "fct_episodes", "fct_votes", "fct_dreams"):
-        shares = f"select owner_id = '{CORAL}' as is_own, count(*) as n from {mart} group by all order by all"
-        _, rows = query(stores.home, shares)
-        assert [is_own for is_own, n in rows if n] == [False, True], f"{mart} has no rows to keep apart"
-        own = doors.enter(home, ["sql", f"select count(*) from {mart}", "--format", "csv"], CORAL)
-        assert int(own.out.split()[-1]) == rows[-1][1], mart
+        if mart in BOTH_OWN:
+            shares = f"select owner_id = '{CORAL}' as is_own, count(*) from {mart} group by all order by all"
+            (_, others), (_, own) = query(stores.home, shares)[1]
+            assert len(json.loads(done.out)) == own > 0 < others, mart
     counts = doors.enter(home, ["sql", "select count(*) from fct_ticks", "--format", "csv"], CORAL)
     records = DerivationContext.open(home, owner=CORAL).log.read_cycles(["tick"]).num_rows
     assert int(counts.out.split()[-1]) == records > 0
