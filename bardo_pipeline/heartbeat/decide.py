@@ -152,7 +152,7 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     move = held & ~leave & (score >= choice.threshold)
     collect = held & ~leave & ~move & (fleet.fees[golem] >= rules.collect_fees_micros)
     choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
-    wary, urged = held & (score >= threshold) & ~move, move & (score < threshold)
+    wary, urged = held & ~leave & (score >= threshold) & ~move & ~collect, move & (score < threshold)
     cases = [called, enter & born, enter, fallen, gone, urged, move, collect, wary, held, stays_out, cool]
     rules_of_cases = [CALLED, BORN, REENTER, FALLEN, GONE, URGED, MOVE, FEES, WARY, STAY, OUTSIDE, TURMOIL]
     choice.rule = np.select(cases, rules_of_cases, COOLING).astype(np.int64)
