@@ -171,23 +171,20 @@ def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchRes
     insight_of = {text_id: insight for insight in insights for text_id in insight.text_ids}
     decayed = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
     penalty = call.context.policy.search.decay_penalty if arguments.apply_decay else 0.0
-    hits: dict[str, tuple[float, MemoryHit]] = {}
+    scores: dict[str, tuple[float, _Scored]] = {}
     for hit in sorted(found.values(), key=lambda hit: -hit.score):
-        text, insight = texts.get(hit.text_id), insight_of.get(hit.text_id)
-        if hit.text_id in decayed:
-            continue
-        if text is not None and insight is not None:
-            if insight.confidence >= arguments.min_confidence:
-                score = hit.relevance * (1 - penalty * (1 - insight.confidence))
-                hits.setdefault(insight.insight_id, (score, _insight_hit(hit, insight, text)))
-        elif text is not None:
-            hits[hit.text_id] = (hit.score, _text_hit(hit, text))
-        else:
-            hits[hit.text_id] = (hit.score, _derived_hit(hit))
-    best = sorted(hits.values(), key=lambda scored: -scored[0])[: arguments.limit]
+        insight = insight_of.get(hit.text_id)
+        if insight is None:
+            if hit.text_id not in decayed:
+                scores[hit.text_id] = hit.score, hit
+        elif insight.confidence >= arguments.min_confidence:
+            score = hit.relevance * (1 - penalty * (1 - insight.confidence))
+            scores.setdefault(insight.insight_id, (score, hit))
+    best = sorted(scores.values(), key=lambda scored: -scored[0])[: arguments.limit]
+    shown = [_shown(hit, texts.get(hit.text_id), insight_of.get(hit.text_id)) for _, hit in best]
     episodes, insight_count = searched_count(call.context, call.golem_id, now=call.at)
     return MemorySearchResult(
-        results=tuple(hit for _, hit in best),
+        results=tuple(shown),
         total_episodes_searched=0 if arguments.store == "insights" else episodes,
         total_insights_searched=0 if arguments.store == "episodes" else insight_count,
     )
@@ -224,6 +221,13 @@ def _found(call: ToolCall, arguments: MemorySearchArguments) -> Iterator[_Scored
     )  # fmt: skip
     for row in rows.to_pylist():
         yield _Scored(*(row[name] for name in ("id", "store", "kind", "text", "relevance", "retained", "score")))
+
+
+def _shown(hit: _Scored, text: HeldText | None, insight: KnownInsight | None) -> MemoryHit:
+    """Return a text found as a hit. text: None for derived texts; insight: None for other texts."""
+    if text is None:
+        return _derived_hit(hit)
+    return _text_hit(hit, text) if insight is None else _insight_hit(hit, insight, text)
 
 
 def _text_hit(hit: _Scored, text: HeldText) -> MemoryHit:
