@@ -70,8 +70,9 @@ def scars_as_priors(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.
 
 
 _LINE_VOTES = """
-    select holder || chr(31) || vote_id as vote_id, holder || chr(31) || proposition_id as proposition_id, domain,
-        claim, voter_id, confidence_ppm, is_death_vote, weight_tenths, "at"
+    select holder || chr(31) || vote_id as vote_id, holder || chr(31) || proposition_id as proposition_id,
+        holder || chr(31) || question_id as question_id, domain, claim, voter_id, confidence_ppm, is_death_vote,
+        weight_tenths, "at"
     from votes join causes using (vote_id) join lines using (golem_id) order by vote_id
 """
 """Votes of a line under ids of the heir that holds them, so that one count serves all heirs."""
