@@ -47,8 +47,8 @@ def test_the_passes_run_in_the_documented_order() -> None:
     names = [step.__name__ for step in PASSES]
     assert names == [
         "apply_overrides", "carry_up_evidence", "weigh", "consolidate", "stage_additions", "distil",
-        "vote_on_quarantined", "apply_proposed_votes", "promote", "bind_fragments", "phage", "learn_causal_links", "prune",
-        "apply_retractions", "compress", "quarantine_received",
+        "vote_on_quarantined", "apply_proposed_votes", "promote", "bind_fragments", "phage", "learn_causal_links",
+        "prune", "apply_retractions", "compress", "quarantine_received",
     ]  # fmt: skip
 
 
