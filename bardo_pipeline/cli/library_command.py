@@ -42,12 +42,12 @@ def list_(
         print_json({"owner_id": owner_id, "entries": entries, "kits": kits, "playbooks": playbooks, "waiting": orders})
         return
     cells = [
-        (_marked(r), r["entry_id"][:12], r["kind"], percent(r["confidence_now_ppm"]), r["channel"],
-         r["validator_count"], _tags(r), r["text"])
+        (_marked(r), r["entry_id"][:12], r["kind"].removeprefix("strategy_"), percent(r["confidence_now_ppm"]),
+         r["channel"], r["validator_count"], f"{r['text']} ({tags})" if (tags := _tags(r)) else r["text"])
         for r in entries
     ]  # fmt: skip
     title = f"Library of {owner_id}: {rows.num_rows} entries, {len(playbooks)} playbooks of dead golems"
-    print_table(title, ["", "entry", "kind", "trust", "by", "borne out", "marks", "text"], cells)
+    print_table(title, ["", "entry", "kind", "trust", "by", "borne out", "text"], cells)
     kit_rows = [
         (k["kit_id"], k["name"], "published" if k["is_published"] else "proposed", len(k["entry_ids"]),
          len(k["proposed_ids"]), len(k["golem_ids"]))
