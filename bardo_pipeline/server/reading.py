@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts
-from bardo_pipeline.derivation.memory.ask import ask, golem_moment, text_vectors
+from bardo_pipeline.derivation.memory.ask import ask, ask_grimoire, golem_moment, text_vectors
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.reports.lineage import lineage_of
@@ -73,12 +73,9 @@ def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, 
         raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
     stamp = None
     if given.at is None and given.tick is None:
-        text = check_question(given.question, context.policy.retrieval.question_bytes_max)
-        count = context.policy.retrieval.results if given.k is None else given.k
         stamp, moment, grimoire = warm.grimoire(context, given.golem, clade=given.clade, now=now)
         moment = moment if given.regime is None else moment.in_regime(given.regime)
-        (vector,) = context.embedder.embed([text])
-        answer = grimoire.retrieve(vector, moment.situation, count, may_skip=given.may_skip)
+        answer = ask_grimoire(context, moment, grimoire, given.question, k=given.k, may_skip=given.may_skip)
     else:
         at = given.at if given.at is None or given.at.tzinfo is not None else given.at.replace(tzinfo=UTC)
         moment = golem_moment(context, given.golem, at=at, tick=given.tick)

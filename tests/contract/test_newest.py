@@ -21,8 +21,10 @@ def table_in(folder: Path) -> GrowingTable:
 
 
 def versions(golem_id: str, *numbers: int) -> pa.Table:
-    still = {field.name: 0.01 for field in SPEC.schema.field("rebalance_threshold").type}
-    row = {"golem_id": golem_id, "at": NOW, "rebalance_threshold": still, "cause_entries": [], "staged_entries": [],
+    parts = {
+        field.name: {regime.name: 1 for regime in field.type} for field in SPEC.schema if pa.types.is_struct(field.type)
+    }
+    row = {"golem_id": golem_id, "at": NOW, **parts, "cause_entries": [], "staged_entries": [],
            "markdown": "x"}  # fmt: skip
     return pa.Table.from_pylist([row | {"version": n, "cycle": n} for n in numbers], schema=SPEC.schema)
 

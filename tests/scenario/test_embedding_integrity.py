@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 import pytest
 
 from assets.resources import LazyStores
-from bardo_pipeline.cli.memory.ask_and_search import warn_of_drift
 from bardo_pipeline.cli.output import tables
+from bardo_pipeline.cli.output.answers import show_warning
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.answer_facts import drift_warning
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embed_texts import (
     check_drift,
@@ -69,7 +70,7 @@ def vectors_on_record(stores: DerivationContext) -> pa.Table:
 def warned(stores: DerivationContext) -> str:
     """Return the embedder that an answer names."""
     with tables.out.capture() as answer:
-        warn_of_drift(stores)
+        show_warning(drift_warning(stores))
     return answer.get()
 
 

@@ -78,14 +78,18 @@ ACTS = {
     "keys register": "{heir} --public " + "ab" * 32,
     "keys revoke": "{heir} " + WHY,
     "keys revoke-owner": "{owner} " + WHY,
+    "keys revoke-token": "{owner}",
     "keys rotate": "{heir} --public " + "cd" * 32 + " " + WHY,
     "keys list": "",
+    "keys token": "{owner}",
+    "keys tokens": "",
     "library buy": "{bundle} " + WHY,
     "library equip": WHY,
     "library export": "{heir} {entry} " + WHY,
     "library pull": "{golem} {entry} " + WHY,
     "library show": "{entry}",
     "propose": "{heir} --dry-run",
+    "remember": "{heir} words",
     "reorg": "{heir} --chain synthetic --tick-from 1 --tick-to 2 --no-derive",
     "scars": "{golem} --failures",
     "seal make": "{heir}",
@@ -107,8 +111,10 @@ WHOLE_HOME = {
 }  # fmt: skip
 """Commands that act on the whole home: they refuse to work for one owner."""
 
-SERVERS = {"ui"}
-"""Commands that serve until they are stopped. Their content is tested elsewhere: tests/definitions/test_owner_views.py.
+SERVERS = {"serve", "ui"}
+"""Commands that serve until they are stopped.
+
+Their content is tested elsewhere: tests/definitions/test_owner_views.py and tests/scenario/test_server.py.
 """
 
 HOMELESS = {"schema", "eval lineage", "eval bottleneck", "eval memory"}

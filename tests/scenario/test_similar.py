@@ -87,7 +87,7 @@ def test_a_home_without_episodes_is_refused_with_a_hint(tmp_path: Path) -> None:
     assert "bardo demo" in bardo("similar", "gas", home=tmp_path / "none", expect=2)
     assert not (tmp_path / "none").exists()
     home = Home.create(tmp_path / "home", Policy(), NOW)
-    assert "there are no episodes of minilm yet: `bardo run`" in bardo("similar", "gas", home=home.root, expect=2)
+    assert "there are no episodes of minilm yet: `bardo derive`" in bardo("similar", "gas", home=home.root, expect=2)
 
 
 @pytest.mark.full

@@ -63,7 +63,8 @@ def decides(
     first, none = np.ones(1), np.zeros(1, np.int64)
     fleet: Any = SimpleNamespace(
         rebalance_threshold=in_force[:, None] if threshold is None else np.full((5, 1), threshold),
-        tick=np.array([tick]), cooldown=none, fees=none, confidence=first,
+        tick=np.array([tick]), cooldown=none, fees=none, confidence=first, presence=np.zeros((5, 1), np.int64),
+        presence_rule=np.full((5, 1), -1), range_rule=np.full((5, 1), -1), half_width_in=lambda _: np.array([160]),
     )  # fmt: skip
     sight: Any = SimpleNamespace(open=np.array([True]), score=np.array([score]), drawdown=np.zeros(1))
     choice = Choice(*([none.copy()] * len(Choice.__dataclass_fields__)))

@@ -171,11 +171,24 @@ def ask(
     clade : include entries of the owner's other golems, discounted
     may_skip : return no entries if the golem's retrieval gate decides so; otherwise the decision is only reported
     """
+    grimoire = grimoire_of(context, where, now=now, clade=clade)
+    return ask_grimoire(context, where, grimoire, question, k=k, may_skip=may_skip)
+
+
+def ask_grimoire(
+    context: DerivationContext,
+    where: GolemMoment,
+    grimoire: Grimoire,
+    question: str,
+    *,
+    k: int | None = None,
+    may_skip: bool = False,
+) -> Answer:
+    """Return the entries of an open grimoire (`grimoire_of`) that matter most for a question. See `ask`."""
     rules = context.policy.retrieval
     text, count = check_question(question, rules.question_bytes_max), rules.results if k is None else k
     if count < 1:
         raise QueryError(f"at least one entry must be wanted, not {count}")
-    grimoire = grimoire_of(context, where, now=now, clade=clade)
     (vector,) = context.embedder.embed([text])
     answer = grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
     return replace(answer, hits=_foretold(context, where, grimoire.entries, answer.hits))
