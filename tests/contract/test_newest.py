@@ -22,7 +22,9 @@ def table_in(folder: Path) -> GrowingTable:
 
 def versions(golem_id: str, *numbers: int) -> pa.Table:
     parts = {
-        field.name: {regime.name: 1 for regime in field.type} for field in SPEC.schema if pa.types.is_struct(field.type)
+        field.name: {regime.name: pa.scalar(1).cast(regime.type).as_py() for regime in field.type}
+        for field in SPEC.schema
+        if pa.types.is_struct(field.type)
     }
     row = {"golem_id": golem_id, "at": NOW, **parts, "cause_entries": [], "staged_entries": [],
            "markdown": "x"}  # fmt: skip
