@@ -15,6 +15,7 @@ from bardo_pipeline.curator.causality.variables import WARM
 from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import grimoire_state as working
+from bardo_pipeline.curator.state import level_readings
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from bardo_pipeline.policy import Policy
 from tests.reference.causal import moments_by_row
@@ -76,6 +77,7 @@ def test_causal_moments_and_links_are_independent_of_batches(seed: int, cuts: li
             parts.append(made.decisions)
             kept = working.from_table(to_table(state, QUICK.curator, QUICK.decay))
             kept.moments = _stored(state.moments)
+            kept.readings = level_readings.from_table(state.readings.table({f"g-{i}"}))
             state = kept
         states[i] = state
     keys = [("golem_id", "ascending"), ("cycle", "ascending"), ("seq", "ascending")]
