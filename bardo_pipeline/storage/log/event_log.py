@@ -7,7 +7,7 @@ Source: architecture ("Laws", "Time and order", "Writing"); HB S6.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,7 +24,6 @@ import pyarrow.dataset as ds
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import LeaseError, StoreError
 from bardo_pipeline.events.custody.authority import (
-    OWNER_COLUMNS,
     OWNER_KINDS,
     Door,
     Proof,
@@ -33,8 +32,9 @@ from bardo_pipeline.events.custody.authority import (
 )
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
 from bardo_pipeline.events.custody.sealing import must_be_sealed
-from bardo_pipeline.events.life.events import FREQUENT, TEXTS, LifeEvent
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF, FREQUENT, TEXTS, LifeEvent
 from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
+from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.events.record.arrow_schema import MOMENT, to_models, to_table
 from bardo_pipeline.events.record.validate import Examined, check_table, examine
 from bardo_pipeline.policy import Policy
@@ -67,7 +67,9 @@ from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
 
 _LOCK = "log"
 _KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
-_OWNER_KINDS = pa.array(OWNER_KINDS)
+_LEARNED_KINDS = (*_KEY_KINDS.to_pylist(), *OWNER_KINDS, "GapAccepted", "DeathDeclared")
+"""Kinds of life events whose payloads the log keeps in memory."""
+
 _FREQUENT_KINDS = pa.array(FREQUENT)
 TEXT_COLUMNS = ["event_id", "golem_id", "observed_at", "text_stored"]
 """Columns of LIFE_SCHEMA that a text fills."""
@@ -97,6 +99,7 @@ class EventLog:
             self._life = self._table(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"])
             self._vectors = self._table(home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"])
         self._event_ids: set[str] = set()
+        self._kinds: set[str] = set()
         self._vector_keys: set[tuple[str, str]] = set()
         self._life_seen = self._vectors_seen = -1
         heads, self._cycles_seen = load_heads(self._index, home.cycles)
@@ -436,14 +439,20 @@ class EventLog:
         """Read life events of one kind, or of all kinds except those that runtimes record often (FREQUENT)."""
         with self._mutex:
             files = self._life.tail(since_version)[1]
-        only = None if kind is None else ds.field("kind") == kind
-        if kind is None:
-            is_frequent = pc.is_in(self._life.load(files, ["kind"])["kind"], value_set=_FREQUENT_KINDS)
-            if files and pc.all(is_frequent).as_py():
-                return LIFE_LOG_SCHEMA.empty_table()
-            if pc.any(is_frequent, min_count=0).as_py():
-                only = ~ds.field("kind").isin(_FREQUENT_KINDS)
-        return self._life.load(files, None, only)
+        if kind is not None:
+            return self._life_of(files, [kind], ds.field("kind") == kind)
+        while True:
+            frequent = self._kinds & set(FREQUENT)
+            usual = self._kinds - frequent
+            rows = self._life_of(files, usual, ~ds.field("kind").isin(_FREQUENT_KINDS) if frequent else None)
+            unknown = set(rows["kind"].unique().to_pylist()) - self._kinds
+            if not unknown:
+                return rows
+            self._kinds |= unknown  # and read their payloads too
+
+    def _life_of(self, files: Sequence[DataFile], kinds: Iterable[str], only: ds.Expression | None) -> pa.Table:
+        """Read life events; payloads of other kinds than these are not read, and null."""
+        return _with_every_payload(self._life.load(files, _columns_of(kinds), only))
 
     def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:
         """Return the version of the life events, and the texts of runtimes (TEXT_COLUMNS) in any order.
@@ -468,6 +477,7 @@ class EventLog:
 
     def _learn_life(self, events: pa.Table) -> None:
         self._event_ids.update(events.column("event_id").to_pylist())
+        self._kinds.update(events.column("kind").unique().to_pylist())
         self._known.learn_life(events)
 
     # vectors
@@ -521,13 +531,11 @@ class EventLog:
         """Update the state from all commits since the last refresh, of any process."""
         version, files = self._life.tail(self._life_seen)
         if files:
-            events = self._life.load(files, ["event_id", "kind", "golem_id", "gap", "died"])
+            events = self._life.load(files, _columns_of(_LEARNED_KINDS))
             self._learn_life(events)
-            if pc.any(pc.is_in(events.column("kind"), value_set=_KEY_KINDS)).as_py():
-                keys = self._life.load(files, None, pc.field("kind").isin(_KEY_KINDS))
-                self._known.learn_keys(to_models(keys, LifeEvent))
-            if pc.any(pc.is_in(events.column("kind"), value_set=_OWNER_KINDS)).as_py():
-                self._known.owners.learn(self._life.load(files, OWNER_COLUMNS, pc.field("kind").isin(_OWNER_KINDS)))
+            keys = events.filter(pc.is_in(events.column("kind"), value_set=_KEY_KINDS))
+            self._known.learn_keys(to_models(_with_every_payload(keys), LifeEvent))
+            self._known.owners.learn(events)
         self._life_seen = version
         version, files = self._cycles.tail(self._cycles_seen)
         if files:
@@ -547,6 +555,19 @@ class EventLog:
     def __exit__(self, *exc: object) -> None:
         """Close the log."""
         self.close()
+
+
+def _columns_of(kinds: Iterable[str]) -> list[str]:
+    """Return the columns of the life events' table that events of these kinds fill."""
+    unread = set(ATTRIBUTE_OF.values()) - {ATTRIBUTE_OF.get(kind) for kind in kinds}
+    return [name for name in LIFE_LOG_SCHEMA.names if name not in unread]
+
+
+def _with_every_payload(events: pa.Table) -> pa.Table:
+    """Return life events with null payloads in the columns that were not read."""
+    present, count = set(events.schema.names), events.num_rows
+    columns = [events[f.name] if f.name in present else absent(f.type, count) for f in LIFE_LOG_SCHEMA]
+    return pa.table(columns, schema=LIFE_LOG_SCHEMA)
 
 
 def _of_golems(golems: Sequence[str] | None) -> ds.Expression | None:
