@@ -110,8 +110,8 @@ def test_a_record_survives_arrow_and_parquet(models: list[DecisionCycleRecord]) 
 def test_a_record_survives_the_log(models: list[DecisionCycleRecord]) -> None:
     with tempfile.TemporaryDirectory() as folder, EventLog(Home.create(Path(folder), Policy(), NOW), Policy()) as log:
         table = to_table(models, RECORD_SCHEMA)
-        assert log.append(table, writer="w", segment=0, recorded_at=NOW).written == len(models)
-        assert log.append(table, writer="w", segment=1, recorded_at=NOW).repeated == len(models)
+        assert log.append(table, writer="w", segment=0, recorded_at=NOW, simulated=True).written == len(models)
+        assert log.append(table, writer="w", segment=1, recorded_at=NOW, simulated=True).repeated == len(models)
         rows = log.read_cycles()
     key = {(m.golem_id, m.tick): m for m in models}
     assert {(m.golem_id, m.tick): m for m in to_models(rows, DecisionCycleRecord)} == key
