@@ -167,6 +167,7 @@ def _policy_row(policy: Policy) -> pa.Table:
             "bloodstain_floor_ppm": [ppm(decay.bloodstain_floor)],
             "cycle_ticks": [policy.curator.cycle_ticks],
             "effect_min_ppm": pa.array([policy.curator.effect_min_ppm], pa.float64()),
+            "prediction_floor_micros": [policy.tools.prediction_floor_micros],
             "scar_half_life_days": pa.array([policy.katabasis.scar_half_life_days], pa.float64()),
             "anomaly_edges": pa.array([policy.curator.anomaly_edges], pa.list_(pa.float64())),
             "anomaly_bands": [list(ANOMALY_BANDS)],
