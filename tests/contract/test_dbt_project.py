@@ -21,7 +21,7 @@ from bardo_pipeline.events.life.events import FREQUENT, Steered, life_event
 from bardo_pipeline.events.life.retractions import WITHDRAWALS
 from bardo_pipeline.events.life.thanatopsis_events import Accepted, Cause
 from bardo_pipeline.events.life.tool_events import ToolCalled
-from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
+from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS, Trial
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.heartbeat.decide import STATUS
@@ -65,8 +65,9 @@ def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
         "outcome_class": FAILED, "mechanism": {*MECHANISMS} - {UNEXPLAINED}, "market_regime": SCAR_REGIMES,
         "position_state": ("open", "closed", "impaired"), "published": ("life", "death"), "began_by": BEGAN_BY,
         "importance_tier": IMPORTANCE_TIERS,
+        **{name: get_args(Trial.model_fields[name].annotation) for name in ("choice", "horizon")},
     }  # fmt: skip
-    single_gas_bands = ("fct_decisions", "fct_scars")
+    single_gas_bands = ("fct_choices", "fct_decisions", "fct_scars")
     checked = set()
     for model in described():
         for column in model["columns"]:

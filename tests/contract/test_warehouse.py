@@ -41,6 +41,7 @@ pytestmark = pytest.mark.full
 
 MARTS = (
     "dim_golem",
+    "fct_choices",
     "fct_consensus",
     "fct_deaths",
     "fct_decisions",
@@ -453,7 +454,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
     [
         (
             "from fct_tocks",
-            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_decisions, fct_dreams, fct_dying",
+            r"(?s)fct_tocks.*The tables are dim_golem, fct_choices, fct_consensus, fct_deaths, fct_decisions, fct",
         ),
         ("select tack from fct_ticks", "tack"),
         ("selekt 1", "syntax error"),
