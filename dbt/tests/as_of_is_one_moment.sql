@@ -11,11 +11,14 @@ with moments as (
     union select as_of from {{ ref('fct_library') }}
     union select as_of from {{ ref('fct_equipped') }}
     union select as_of from {{ ref('fct_decisions') }}
+    union select as_of from {{ ref('fct_choices') }}
     union select as_of from {{ ref('fct_retrievals') }}
     union select as_of from {{ ref('fct_votes') }}
     union select as_of from {{ ref('fct_scars') }}
     union select as_of from {{ ref('fct_dreams') }}
     union select as_of from {{ ref('fct_episodes') }}
+    union select as_of from {{ ref('fct_executions') }}
+    union select as_of from {{ ref('fct_strategies') }}
 )
 select 'marts differ' as why, count(*) as times from moments having count(*) > 1
 union all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,10 +16,12 @@ from bardo_pipeline.curator.episodes import IMPORTANCE_TIERS
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS
 from bardo_pipeline.dreams.replay_selection import BEGAN_BY
 from bardo_pipeline.errors import BardoError, ConfigError, NoHomeError
-from bardo_pipeline.events.life.events import Steered, life_event
+from bardo_pipeline.events.experience.stored_text import StoredText
+from bardo_pipeline.events.life.events import FREQUENT, Steered, life_event
 from bardo_pipeline.events.life.retractions import WITHDRAWALS
 from bardo_pipeline.events.life.thanatopsis_events import Accepted, Cause
-from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
+from bardo_pipeline.events.life.tool_events import ToolCalled
+from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS, Trial
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.heartbeat.decide import STATUS
@@ -62,8 +65,9 @@ def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
         "outcome_class": FAILED, "mechanism": {*MECHANISMS} - {UNEXPLAINED}, "market_regime": SCAR_REGIMES,
         "position_state": ("open", "closed", "impaired"), "published": ("life", "death"), "began_by": BEGAN_BY,
         "importance_tier": IMPORTANCE_TIERS,
+        **{name: get_args(Trial.model_fields[name].annotation) for name in ("choice", "horizon")},
     }  # fmt: skip
-    single_gas_bands = ("fct_decisions", "fct_scars")
+    single_gas_bands = ("fct_choices", "fct_decisions", "fct_scars")
     checked = set()
     for model in described():
         for column in model["columns"]:
@@ -154,14 +158,34 @@ def test_a_home_path_may_contain_spaces_quotes_and_percent_signs(tmp_path: Path)
         assert connection.execute("select golem_id from home.raw.log_life").fetchall() == [("g-1",)]
 
 
+def test_texts_and_tool_calls_do_not_move_the_as_of_of_the_marts(tmp_path: Path) -> None:
+    home, later = Home.create(tmp_path, Policy(), NOW), NOW + timedelta(minutes=1)
+    steered = life_event("g-1", NOW, Steered(intervention_id="i-1", due_tick=1, severity="low", intent="rest"))
+    text = StoredText(sort="insight", text="Gas doubles at noon.")
+    call = ToolCalled(
+        call_id="c-1", tool_name="memory_search", params_hash="h", tick=None, steps=(), fact_count=0, duration_ms=1,
+        result_summary="no hits",
+    )  # fmt: skip
+    frequent = [life_event("g-1", later, fact) for fact in (text, call)]
+    assert {event.kind for event in frequent} == set(FREQUENT)
+    asked = Template((DBT_PROJECT / "models/staging/stg_as_of.sql").read_text()).render(
+        source=lambda _, table: f"home.raw.{table}", utc=lambda moment: f"({moment} at time zone 'UTC')"
+    )
+    with EventLog(home) as log, duckdb.connect() as connection:
+        log.record([steered, *frequent], later)
+        sources(home=str(home.root), derivation="none").configure_connection(connection)
+        assert connection.execute(asked).fetchall() == [(NOW.replace(tzinfo=None),)]
+
+
 def test_the_plugin_exposes_the_policy_of_its_configuration(tmp_path: Path) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
     policy = Policy(decay=DecayPolicy(tactical_days=0.1, anti_knowledge_floor=0.25))
     with duckdb.connect() as connection:
         plugin = sources(home=str(home.root), derivation="none", policy=policy.model_dump_json())
         plugin.configure_connection(connection)
-        asked = "select tactical_days, anti_knowledge_floor_ppm, cycle_ticks from home.raw.policy"
-        assert connection.execute(asked).fetchall() == [(0.1, 250_000, 50)]
+        names = "tactical_days, anti_knowledge_floor_ppm, cycle_ticks, prediction_floor_micros"
+        asked = f"select {names} from home.raw.policy"
+        assert connection.execute(asked).fetchall() == [(0.1, 250_000, 50, 10_000)]
 
 
 @pytest.mark.parametrize(("derivations", "error"), [((), ConfigError), (("a", "b"), ConfigError), (None, NoHomeError)])

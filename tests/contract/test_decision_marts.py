@@ -1,4 +1,4 @@
-"""The marts of decisions, retrievals, votes, scars, dreams and episodes agree with the log and with the library."""
+"""The marts of decisions, choices, retrievals, votes, scars, dreams and episodes agree with the log and the library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ from tests.conftest import LIVELY, NOW, copy_home
 from tests.contract.test_dbt_project import described
 from tests.support.story_of_g9b2d import SECOND, story_home
 
-NEW = ("fct_decisions", "fct_retrievals", "fct_votes", "fct_scars", "fct_dreams", "fct_episodes")
+UNIT_TESTED = (
+    "fct_choices", "fct_decisions", "fct_dreams", "fct_episodes", "fct_executions", "fct_retrievals", "fct_scars",
+    "fct_strategies", "fct_votes",
+)  # fmt: skip
+"""Marts with rules of their own: each has a dbt unit test, and dollars beside its amounts in micro-dollars."""
 
 
 class Built:
@@ -69,15 +73,15 @@ def test_every_mart_but_the_anonymous_one_has_an_owner_and_dollars_beside_micros
     for model in described():
         names = [column["name"] for column in model["columns"]]
         assert ("owner_id" in names) == (model["name"] != SHARED), model["name"]
-        if model["name"] in NEW:
+        if model["name"] in UNIT_TESTED:
             in_micros = {name for name in names if name.endswith("_micros")}
             assert {name.replace("_micros", "_usd") for name in in_micros} <= {*names}, model["name"]
-    assert {*NEW} <= {model["name"] for model in described()}
+    assert {*UNIT_TESTED} <= {model["name"] for model in described()}
 
 
-def test_every_new_mart_has_a_unit_test_and_every_exposure_names_its_marts() -> None:
+def test_every_mart_of_decisions_has_a_unit_test_and_every_exposure_names_its_marts() -> None:
     tested = yaml.safe_load((DBT_PROJECT / "models/marts/unit_tests.yml").read_text())["unit_tests"]
-    assert {test["model"] for test in tested} == {*NEW}
+    assert {test["model"] for test in tested} == {*UNIT_TESTED}
     exposures = yaml.safe_load((DBT_PROJECT / "models/exposures.yml").read_text())["exposures"]
     named = {exposure["name"]: {ref[5:-2] for ref in exposure["depends_on"]} for exposure in exposures}
     assert named["database_of_an_owner"] == {model["name"] for model in described()}
@@ -99,7 +103,7 @@ def test_the_unit_tests_of_the_marts_pass(tmp_path: Path) -> None:
     command = [Path(sys.executable).with_name("dbt"), "--no-use-colors", "test", "--select", "test_type:unit", *places]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "PASS=6 WARN=0 ERROR=0 SKIP=0" in done.stdout
+    assert "PASS=9 WARN=0 ERROR=0 SKIP=0" in done.stdout
 
 
 @pytest.mark.full
@@ -127,8 +131,12 @@ def test_retrievals_are_useful_or_misleading_as_the_credits_count_them(lively: B
 @pytest.mark.full
 @pytest.mark.row("P-4")
 def test_decisions_are_those_of_the_records_and_their_verdicts(lively: Built) -> None:
-    names = ["golem_id", "tick", "observed_at", "deliberation", "actions", "retrieved_entries", "resolutions"]
+    names = ["golem_id", "tick", "observed_at", "deliberation", "actions", "retrieved_entries", "resolutions", "trials"]
     records = lively.stores.log.read_cycles(names).to_pylist()
+    tried: dict[tuple[str, int], set[str]] = {}
+    for record, trial in ((r, t) for r in records for t in r["trials"] or ()):
+        states = {trial["alternative"], trial["beside"]} - {trial["taken"], "hold"}
+        tried.setdefault((record["golem_id"], trial["decision_tick"]), set()).update(states)
     decided = {(r["golem_id"], r["tick"]): r for r in records if r["deliberation"] or r["actions"]}
     rows = {(r["golem_id"], r["tick"]): r for r in lively.table("from fct_decisions").to_pylist()}
     assert rows.keys() == decided.keys()
@@ -146,11 +154,34 @@ def test_decisions_are_those_of_the_records_and_their_verdicts(lively: Built) ->
             assert row["effect_usd"] == effect / 1e6
             assert row["is_acted"] == (verdict["chosen"] == "act")
             assert row["gain_micros"] == (effect if row["is_acted"] else -effect)
-            assert row["alternatives"] == (["hold"] if row["is_acted"] else [verdict["action_type"]])
+        judged = set() if verdict is None else {"hold"} if row["is_acted"] else {verdict["action_type"]}
+        assert row["alternatives"] == sorted(judged | tried.get(key, set()))
+    assert any(verdicts.get(key) and tried.get(key) for key in decided), "a decision with a verdict and trials"
     heeded = [row for row in rows.values() if row["warning_effect"] == "heeded" and row["effect_micros"]]
     assert heeded, "some warnings were heeded and judged"
     for row in heeded:
         assert row["prevented_loss_micros"] - row["missed_gain_micros"] == -row["effect_micros"]
+
+
+@pytest.mark.full
+@pytest.mark.row("P-4", "HB-24")
+def test_choices_are_the_trials_of_the_records(lively: Built) -> None:
+    records = lively.stores.log.read_cycles(["golem_id", "tick", "observed_at", "trials"]).to_pylist()
+    key = ("tick", "choice", "alternative", "beside", "horizon")
+    trials = {}
+    for record in records:
+        for trial in record["trials"] or ():
+            said = trial | {"tick": trial["decision_tick"], "is_verified": trial["verified"]}
+            said |= {"judged_tick": record["tick"], "judged_at": record["observed_at"].replace(tzinfo=None)}
+            said["effect_micros"] = round(trial["effect_ppm"] * trial["value_micros"] / 1e6)
+            trials[record["golem_id"], *(said[name] for name in key)] = said
+    rows = {(r["golem_id"], *(r[name] for name in key)): r for r in lively.table("from fct_choices").to_pylist()}
+    assert rows.keys() == trials.keys() != set()
+    same = ("taken", "regime", "anomaly_score", "gas_ratio", "value_micros", "effect_ppm", "ground_truth_source",
+            "is_verified", "judged_tick", "judged_at", "effect_micros")  # fmt: skip
+    assert all(row[name] == trials[of][name] for of, row in rows.items() for name in same)
+    assert {row["horizon"] for row in rows.values()} >= {"30_ticks", "4_hours"}
+    assert {row["choice"] for row in rows.values()} == {"width", "presence"}
 
 
 @pytest.mark.full
@@ -275,7 +306,7 @@ def test_a_struck_record_leaves_the_marts_of_decisions(lively: Built, tmp_path: 
     row = lively.table(f"{judged} order by golem_id, tick").to_pylist()[0]
     strike(stores, row["golem_id"], row["tick"], "its sensor lied", now=NOW)
     places = {fault.place for fault in remains(stores)}
-    assert {"fct_decisions", "fct_retrievals", "fct_episodes"} <= places, "the proof reads the new marts"
+    assert {"fct_decisions", "fct_retrievals", "fct_episodes"} <= places, "the proof reads these marts"
     derive_home(stores, clock=lambda: NOW, marts=True)
     assert remains(stores) == []
     with duckdb.connect(stores.home.warehouse, read_only=True) as connection:

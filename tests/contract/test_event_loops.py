@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.errors import JournalError
+from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import group_commit
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
@@ -160,6 +161,28 @@ def test_a_failed_fsync_is_raised_in_each_coroutine_and_another_writer_goes_on(
     asyncio.run(go())
     with opened() as reopened:
         assert reopened.append(line(2, seed=5)).link.number == 2
+    assert ticks(home) == [1, 2]
+
+
+def test_a_batch_states_which_of_its_records_are_durable(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def batch(*ticks: int) -> list[tuple[bytes, Glance]]:
+        return [(line(tick), glance(line(tick))) for tick in ticks]
+
+    async def go() -> None:
+        async with await opened_by_loop(home) as writer:
+            acks, refusal = await writer.append_all(batch(1, 2))
+            assert ([ack.tick for ack in acks], refusal) == ([1, 2], None)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fdatasync", fail)
+                acks, refusal = await writer.append_all(batch(3, 4))
+            assert acks == []
+            assert isinstance(refusal, JournalError)
+            assert "Input/output error" in str(refusal)
+
+    asyncio.run(go())
     assert ticks(home) == [1, 2]
 
 

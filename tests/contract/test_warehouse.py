@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, phases_of
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life.bundle_events import KitOrdered
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Steered, life_event
 from bardo_pipeline.events.record.model import REGIMES
@@ -40,6 +41,7 @@ pytestmark = pytest.mark.full
 
 MARTS = (
     "dim_golem",
+    "fct_choices",
     "fct_consensus",
     "fct_deaths",
     "fct_decisions",
@@ -99,7 +101,8 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     steer = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
     stores.log.record([life_event(known["golem_id"][0].as_py(), last_moment(stores) + timedelta(days=30), steer)], NOW)
     told = [life_event(known["golem_id"][0].as_py(), last_moment(stores), fact) for fact in tool_facts()]
-    stores.log.record(told, NOW)
+    later = life_event(known["golem_id"][0].as_py(), NOW, StoredText(sort="insight", text="Gas doubles at noon."))
+    stores.log.record([*told, later], NOW)  # a text carries its caller's clock
     heir = stores.life("KnowledgeReceived").slice(0, 1).to_pylist()[0]
     kits = enumerate((heir["received"]["content_hash"], "nobody-was-born-since"), 1)
     orders = [KitOrdered(owner_id="owner-0", number=i, bundle_hash=h, entry_count=1, why="a try") for i, h in kits]
@@ -451,7 +454,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
     [
         (
             "from fct_tocks",
-            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_decisions, fct_dreams, fct_dying",
+            r"(?s)fct_tocks.*The tables are dim_golem, fct_choices, fct_consensus, fct_deaths, fct_decisions, fct",
         ),
         ("select tack from fct_ticks", "tack"),
         ("selekt 1", "syntax error"),

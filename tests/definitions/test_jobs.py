@@ -29,6 +29,7 @@ FEW = ("links", "failures", "scars", "kits")
 """Tables that stay empty here: the lives are too short for links, recurrences and scars."""
 MARTS = (
     "dim_golem",
+    "fct_choices",
     "fct_consensus",
     "fct_deaths",
     "fct_decisions",

@@ -1,1 +1,1 @@
-"""Death: silence, the phases of Thanatopsis, and the graveyard."""
+"""Death: silence, the phases of Thanatopsis, unfinished deaths, notices to owners, and the graveyard."""

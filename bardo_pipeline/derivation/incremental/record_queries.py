@@ -27,7 +27,8 @@ from bardo_pipeline.storage.home import bucket_of
 def last_event_time(context: DerivationContext) -> datetime | None:
     """Return the newest event time of records and golems' life events; None before the first.
 
-    Events of the whole home (keys, configurations) carry the operator's clock and do not count.
+    Events of the whole home (keys, configurations), texts and tool calls (FREQUENT) carry the clock of an operator or
+    a caller and do not count. The marts' `as_of` is the same moment (dbt/models/staging/stg_as_of.sql).
     """
     life, cycles = context.log.life(), context.log.read_cycles(["observed_at"])
     golem_events = life.filter(pc.not_equal(life["golem_id"], EVERY_GOLEM))

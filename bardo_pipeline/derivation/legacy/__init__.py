@@ -1,1 +1,1 @@
-"""Legacy: testaments, candidate bundles, verdicts and published bundles."""
+"""Legacy: testaments, candidate bundles, verdicts with their Data Docs, and published bundles."""

@@ -81,7 +81,7 @@ def _judged_again(context: DerivationContext, passed: dict[str, bool], site: Pat
     """Judge again the candidates that have a verdict but no Data Docs. Records nothing."""
     pages = data_docs(context.home).glob(f"*/{DOCUMENTED}")
     wanted = passed.keys() - {name for page in pages for name in page.read_text().split()}
-    rows = [row for row in context.projections.read("candidates").to_pylist() if row["bundle_hash"] in wanted]
+    rows = publish_legacies.candidate_rows(context, sorted(wanted))
     if not rows:
         return Verdicts((), None)
     candidates = publish_legacies.candidates_of(context, rows, publish_legacies.read_unchecked)

@@ -5,7 +5,7 @@ A bundle that fails stays in its candidate folder. Source: INH S7, architecture 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,14 @@ def unjudged_candidates(context: DerivationContext) -> list[dict[str, Any]]:
     """Return the candidates without a verdict, by golem."""
     judged = context.life_fields("BundleJudged", "bundle_hash")["bundle_hash"]
     hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
-    return _rows_of(context, hashes.filter(pc.invert(pc.is_in(hashes, value_set=judged))))
+    return candidate_rows(context, hashes.filter(pc.invert(pc.is_in(hashes, value_set=judged))).to_pylist())
 
 
-def _rows_of(context: DerivationContext, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
-    """The candidates with these hashes (rows of CANDIDATE_SCHEMA), by golem."""
-    if not len(hashes):
+def candidate_rows(context: DerivationContext, hashes: Collection[str]) -> list[dict[str, Any]]:
+    """Return the candidates with these bundle hashes (rows of CANDIDATE_SCHEMA), by golem."""
+    if not hashes:
         return []
-    rows = context.projections.growing("candidates").read(only=pc.field("bundle_hash").isin(hashes.combine_chunks()))
+    rows = context.projections.growing("candidates").read(only=pc.field("bundle_hash").isin(list(hashes)))
     return rows.sort_by("golem_id").to_pylist()
 
 
@@ -93,7 +93,7 @@ def publish_candidates(context: DerivationContext, *, now: datetime) -> list[str
 
     A candidate that was altered after its verdict is skipped; the asset check on waiting candidates reports it.
     """
-    rows = _rows_of(context, _to_publish(context))
+    rows = candidate_rows(context, _to_publish(context))
     if not rows:
         return []
     published, signer = [], BundleSigner(context)
@@ -114,11 +114,12 @@ def publish_candidates(context: DerivationContext, *, now: datetime) -> list[str
     return published
 
 
-def _to_publish(context: DerivationContext) -> pa.ChunkedArray:
+def _to_publish(context: DerivationContext) -> list[str]:
     """Hashes of the unpublished candidates whose last recorded verdict is a pass."""
     verdicts = context.life_fields("BundleJudged", "bundle_hash", "passed").to_pylist()
     passed = {verdict["bundle_hash"]: verdict["passed"] for verdict in verdicts}
     passed_hashes = pa.array([name for name, is_passed in passed.items() if is_passed], pa.string())
     hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
     is_published = pc.is_in(hashes, value_set=context.life_fields("BundlePublished", "bundle_hash")["bundle_hash"])
-    return hashes.filter(pc.and_(pc.is_in(hashes, value_set=passed_hashes), pc.invert(is_published)))
+    is_due = pc.and_(pc.is_in(hashes, value_set=passed_hashes), pc.invert(is_published))
+    return list(hashes.filter(is_due).to_pylist())

@@ -1,1 +1,1 @@
-"""Repair: strikes, reorgs and withdrawals, and the proof that nothing depends on a retracted record."""
+"""Repair: the proof that no valid row names a retracted record or depends on one."""

@@ -1,1 +1,1 @@
-"""Versions: derivations under another policy, their comparison, adoption and rebuild."""
+"""Versions: derivations under another policy or embedder, their comparison, adoption and rebuild."""

@@ -1,1 +1,1 @@
-"""Delta tables: append-only and replaceable tables, durable commits, Parquet files, compaction."""
+"""Delta tables: append-only and replaceable tables, their schemas, durable commits, checksums, compaction."""

@@ -67,7 +67,7 @@ class AsyncEventWriter:
         return ack
 
     async def append_all(self, records: Sequence[tuple[bytes, Glance]]) -> tuple[list[Ack], BardoError | None]:
-        """Append records in order until one is refused; return when the appended ones are durable.
+        """Append records in order until one is refused; return when the acknowledged ones are durable.
 
         The records share group commits, so a batch takes about as long as one record.
 
@@ -77,8 +77,8 @@ class AsyncEventWriter:
 
         Returns
         -------
-        acks : acknowledgements of the appended records
-        refusal : error of the first record that was refused; None if all were appended
+        acks : acknowledgements of the records before it
+        refusal : error of the first record that was refused or not made durable; None if all are durable
         """
         acks: list[Ack] = []
         waiting: list[asyncio.Future[None]] = []
@@ -96,8 +96,11 @@ class AsyncEventWriter:
                 break
             acks.append(ack)
             waiting.append(durable)
-        for durable in waiting:
-            await durable
+        for place, error in enumerate(await asyncio.gather(*waiting, return_exceptions=True)):
+            if isinstance(error, BardoError):
+                return acks[:place], error
+            if error is not None:
+                raise error
         return acks, refusal
 
     async def _make_room(self, line: bytes, wait: bool, timeout: float | None) -> None:

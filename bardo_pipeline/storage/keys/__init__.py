@@ -1,1 +1,1 @@
-"""Keys: the signing keys of owners and the sealing keys of golems."""
+"""Keys: the signing keys and tokens of owners, and the sealing keys of golems."""

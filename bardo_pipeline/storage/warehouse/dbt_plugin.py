@@ -14,12 +14,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from dbt.adapters.duckdb.plugins import BasePlugin
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.life.retractions import WITHDRAWALS, LeftOut
 from bardo_pipeline.events.record.arrow_columns import all_nullable
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
@@ -91,12 +92,13 @@ class Plugin(BasePlugin):
         derivation = home.derivation(self._config["derivation"] or _only_derivation(home))
         for name in DERIVED:
             columns = [*TABLES[name].schema, *(HIDDEN if TABLES[name].grows else ())]
-            yield _view(conn, f"derived_{name}", derivation / name, pa.schema(columns))
-        yield _view(conn, "log_cycles", home.cycles, CYCLES_SCHEMA)
-        yield _view(conn, "log_life", home.life, LIFE_LOG_SCHEMA)
+            yield _view(conn, f"derived_{name}", _files(derivation / name), pa.schema(columns))
+        yield _view(conn, "log_cycles", _files(home.cycles), CYCLES_SCHEMA)
+        life = _files(home.life)
+        yield _view(conn, "log_life", life, LIFE_LOG_SCHEMA)
         given = self._config["policy"]
         policy = Policy.model_validate_json(given) if given else Policy()
-        left = LeftOut.of(scan(_files(home.life), LIFE_LOG_SCHEMA))
+        left = LeftOut.of(scan(life, LIFE_LOG_SCHEMA, filter=ds.field("kind").isin(WITHDRAWALS)))
         taken_back = withdrawals(Projections(derivation, home.bucket_count, policy)) if left.causes else None
         self._tables = {
             "left_out": _excluded_ticks(left),
@@ -118,9 +120,8 @@ def _only_derivation(home: Home) -> str:
     return ids[0]
 
 
-def _view(conn: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Schema) -> str:
-    """Write the SQL of a view over a table's current files, or of an empty view with the same columns."""
-    files = _files(path)
+def _view(conn: duckdb.DuckDBPyConnection, name: str, files: list[str], schema: pa.Schema) -> str:
+    """Write the SQL of a view over a table's files, or of an empty view with the same columns."""
     if files:
         # Without union_by_name DuckDB silently drops nested fields that only newer files have.
         listed = ", ".join(quoted(file) for file in files)
@@ -167,6 +168,7 @@ def _policy_row(policy: Policy) -> pa.Table:
             "bloodstain_floor_ppm": [ppm(decay.bloodstain_floor)],
             "cycle_ticks": [policy.curator.cycle_ticks],
             "effect_min_ppm": pa.array([policy.curator.effect_min_ppm], pa.float64()),
+            "prediction_floor_micros": [policy.tools.prediction_floor_micros],
             "scar_half_life_days": pa.array([policy.katabasis.scar_half_life_days], pa.float64()),
             "anomaly_edges": pa.array([policy.curator.anomaly_edges], pa.list_(pa.float64())),
             "anomaly_bands": [list(ANOMALY_BANDS)],

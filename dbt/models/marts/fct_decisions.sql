@@ -8,6 +8,11 @@ with judged as (
         max(judged_tick) as judged_tick, max(judged_at) as judged_at
     from {{ ref('stg_verdicts') }} group by golem_id, tick
 ),
+tried as (
+    select golem_id, tick, list(distinct state) as tried_alternatives
+    from (select golem_id, tick, taken, unnest([alternative, beside]) as state from {{ ref('stg_trials') }})
+    where state not in (taken, 'hold') group by golem_id, tick
+),
 warned as (
     -- A warning applies to a decision about the action that it warns of; an unknown entry applies to every action.
     select decisions.golem_id, decisions.tick, list(warnings.entry_id order by warnings.entry_id) as warnings
@@ -26,7 +31,9 @@ warned as (
 ),
 weighed as (
     select
-        decisions.*, judged.* exclude (golem_id, tick, is_acted), coalesce(warned.warnings, []) as warnings,
+        decisions.*, judged.* exclude (golem_id, tick, is_acted, alternatives),
+        list_sort(list_distinct(list_concat(judged.alternatives, tried_alternatives))) as alternatives,
+        coalesce(warned.warnings, []) as warnings,
         coalesce(judged.is_acted, decisions.is_executed) as is_acted,
         case
             when decisions.blocking_entry_id is not null then 'blocked'
@@ -36,6 +43,7 @@ weighed as (
         end as warning_effect
     from {{ ref('stg_decisions') }} as decisions
     left join judged using (golem_id, tick)
+    left join tried using (golem_id, tick)
     left join warned using (golem_id, tick)
 ),
 paid as (
@@ -45,7 +53,7 @@ paid as (
 )
 select
     golem_id, owner_id, tick, cycle, decided_at, chain, protocol, pair, regime, anomaly_score, anomaly_band, gas_ratio,
-    gas_band, tier, decision, coalesce(list_sort(alternatives), []) as alternatives, recommends_action, certainty,
+    gas_band, tier, decision, alternatives, recommends_action, certainty,
     action_type, tool_name, action_status, block_reason, is_acted, entries_shown, warnings, blocking_entry_id,
     warning_effect, coalesce(verdict_count, 0) as verdict_count, judged_tick, judged_at, is_verified,
     value_micros, {{ usd('value_micros') }} as value_usd,
