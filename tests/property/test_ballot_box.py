@@ -13,14 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint
-from bardo_pipeline.derivation.katabasis.derive_consensus import DecisiveVotesCache
+from bardo_pipeline.derivation.katabasis.derive_consensus import DecisiveVotesCache, derive_consensus
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.property.test_consensus_laws import ballots, counted
+from tests.property.test_laws import stores_at
 from tests.support.example_count import times
-from tests.support.handmade_grimoires import DIED, shuffled
+from tests.support.handmade_grimoires import DAY, DIED, shuffled
 
 pytestmark = pytest.mark.row("KAT-5")
 
@@ -98,3 +99,17 @@ def test_the_votes_cache_keeps_propositions_without_new_votes(tmp_path: Path) ->
         assert fresh is not None
         box.save(fresh)
         assert counted(pa.concat_tables([fresh.votes, fresh.other_votes]), set()).equals(counted(table.read(), set()))
+
+
+def test_a_band_whose_only_voter_moved_to_another_band_leaves_the_table(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home", Policy())
+    table = stores.projections.growing("votes")
+    for day, band in enumerate(("20 to 50 gwei", "50 to 100 gwei")):
+        row = {
+            "vote_id": f"v-{day}", "proposition_id": band, "question_id": "the gas price", "domain": "gas",
+            "claim": band, "voter_id": "voter", "confidence_ppm": 700_000, "is_death_vote": False, "weight_tenths": 10,
+            "at": DIED + day * DAY,
+        }  # fmt: skip
+        table.put(pa.Table.from_pylist([row], schema=TABLES["votes"].schema), {"w": day})
+        derive_consensus(stores)
+        assert stores.projections.read("consensus")["proposition_id"].to_pylist() == [band]

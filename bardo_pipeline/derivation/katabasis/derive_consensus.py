@@ -31,7 +31,7 @@ class _Consensus(RecomputedProjection):
         death_vote_ids = changes.votes.filter(changes.votes["is_death_vote"])["vote_id"].unique()
         backed = backed_votes(changes.votes, _causes_of(context, death_vote_ids), recorded_deaths(context))
         counted = consensus(changes.votes, backed, context.policy.katabasis, changes.questions)
-        recounted = {*changes.propositions.to_pylist(), *counted["proposition_id"].to_pylist()}
+        recounted = {*changes.propositions.to_pylist(), *changes.votes["proposition_id"].to_pylist()}
         written = context.projections.replaceable("consensus").replace_keys(counted, sorted(recounted))
         cache.save(changes)
         return [written]

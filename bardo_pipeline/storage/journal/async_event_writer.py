@@ -96,11 +96,11 @@ class AsyncEventWriter:
                 break
             acks.append(ack)
             waiting.append(durable)
-        for place, error in enumerate(await asyncio.gather(*waiting, return_exceptions=True)):
-            if isinstance(error, BardoError):
-                return acks[:place], error
-            if error is not None:
-                raise error
+        for place, outcome in enumerate(await asyncio.gather(*waiting, return_exceptions=True)):
+            if isinstance(outcome, BardoError):
+                return acks[:place], outcome
+            if outcome is not None:
+                raise outcome
         return acks, refusal
 
     async def _make_room(self, line: bytes, wait: bool, timeout: float | None) -> None:
