@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -23,10 +25,11 @@ from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.derivation.versions.side_derivations import adopt
 from bardo_pipeline.derivation.versions.what_if import what_if
 from bardo_pipeline.errors import DerivationError, SchemaVersionError
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.maintenance import maintain
-from bardo_pipeline.storage.projections.projections import Projections
+from bardo_pipeline.storage.projections.projections import HIDDEN, Projections
 from bardo_pipeline.storage.verification.verify import verify
 
 ARCHIVE = Path(__file__).parent / "homes" / "edition_15.tar.xz"
@@ -103,10 +106,25 @@ def test_tables_of_an_earlier_edition_refuse_rows_of_this_version(earlier: Deriv
 
 def test_maintenance_leaves_the_tables_of_an_earlier_edition_readable(earlier: DerivationContext) -> None:
     before = {name: earlier.projections.read(name) for name in TABLES}
+    _rewritten_by_its_edition(earlier.projections, "votes")
     maintain(earlier.home, earlier.log, earlier.policy, now=NOW, in_force=[earlier.derivation_id])
     again = DerivationContext.open(earlier.home.root).projections
     assert {name: again.read(name) for name in TABLES} == before
     assert verify(earlier.home).clean
+
+
+def _rewritten_by_its_edition(projections: Projections, name: str) -> None:
+    """Write the table again, as one file that a compaction would merge."""
+    rows, spec, path = stored(projections, name), TABLES[name], projections.root / name
+    facts = {"digest": orjson.dumps(projections.digest(name).listed).decode()}
+    shutil.rmtree(path)
+    columns = [*rows.columns, pa.nulls(len(rows), pa.int64()), pa.nulls(len(rows), pa.string())]
+    whole = pa.Table.from_arrays(columns, schema=pa.schema([*required_fields(rows.schema), *HIDDEN]))
+    AppendOnlyTable(path, whole.schema, list(spec.stats)).append(whole, transactions={"app": 1}, facts=facts)
+
+
+def required_fields(schema: pa.Schema) -> list[pa.Field]:
+    return [field.with_nullable(False) for field in schema]
 
 
 @pytest.mark.full
