@@ -16,7 +16,7 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat import gate, observe
 from bardo_pipeline.heartbeat.choice_trials import ChoiceVerdicts, judge_choices
-from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
+from bardo_pipeline.heartbeat.decide import HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
@@ -27,6 +27,7 @@ from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.recollection import Recollection, recollect
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
+from bardo_pipeline.heartbeat.refusals import EXECUTED
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
 from bardo_pipeline.mortality.credit_partitions import INFERENCE, pay_inference
