@@ -18,6 +18,7 @@ from pyarrow import fs
 from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.storage.checksums import check_files, named_by_checksum
+from bardo_pipeline.storage.delta.earlier_columns import StoredColumns
 
 T = TypeVar("T")
 
@@ -73,7 +74,11 @@ def leaves_of(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def scan(
-    paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None, filter: ds.Expression | None = None
+    paths: Sequence[str],
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    filter: ds.Expression | None = None,
+    stored: StoredColumns | None = None,
 ) -> pa.Table:
     """Read rows of Parquet files, in the order of the paths, and verify checksums of files and pages.
 
@@ -82,12 +87,19 @@ def scan(
     Parameters
     ----------
     columns : names or dotted paths into structs ("observation.price"), which name the resulting columns; None for all
+    stored : columns of the files, if they may differ from `schema`
     """
-    projection = {name: ds.field(*name.split(".")) for name in (schema.names if columns is None else columns)}
+    values = {} if stored is None else stored.values
+    source = stored.schema if stored is not None and values else schema
+    names = schema.names if columns is None else columns
+    projection = {name: values.get(name, ds.field(*name.split("."))) for name in names}
     check_files(paths)
     files = [_FORMAT.make_fragment(path, _DISK) for path in paths]
     try:
-        return _filled(ds.FileSystemDataset(files, schema, _FORMAT, _DISK).to_table(columns=projection, filter=filter))
+        rows = _filled(ds.FileSystemDataset(files, source, _FORMAT, _DISK).to_table(columns=projection, filter=filter))
+        if values:
+            rows = rows.cast(pa.schema([schema.field(n) if n in values else rows.schema.field(n) for n in names]))
+        return rows
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
