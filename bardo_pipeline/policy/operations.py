@@ -54,6 +54,9 @@ class CarePolicy(Operational):
     grace_seconds: Positive = setting(
         3_600.0, "age at which an unreferenced file is deleted; protects running readers (ours)"
     )
+    life_files_max: PositiveCount = setting(
+        64, "appended files of life events beyond which they are merged; opening one costs 10 ms (measured)"
+    )
     log_commits_kept: PositiveCount = setting(
         1_000, "commits of the log that stay as JSON, for fast incremental reads (ours)"
     )

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.errors import StoreError
+from bardo_pipeline.events.life.events import Born, LifeEvent, Traits, life_event
 from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
@@ -27,7 +28,7 @@ from bardo_pipeline.storage.delta.durable_commits import commit_path
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
-from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, maintain
+from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, maintain, merge_life_files
 from bardo_pipeline.storage.verification.verify import verify
 from bardo_pipeline.storage.warehouse.dbt_plugin import _files
 from tests.conftest import NOW, copy_home
@@ -120,6 +121,46 @@ def test_replaced_files_are_deleted_only_after_the_grace_period(home: Home, grow
     assert fresh < parquet(home)
     tended(home, log, 1.1)
     assert parquet(home) == {f.path for f in cycles_table(home).stored()}
+
+
+def birth_of(golem_id: str) -> LifeEvent:
+    return life_event(
+        golem_id,
+        NOW,
+        Born(
+            owner_id="owner",
+            generation=0,
+            lineage_id=golem_id,
+            predecessor_id=None,
+            bundle_hash=None,
+            credits_micros=1,
+            reserve_micros=1,
+            capital_micros=1,
+            lifespan_ticks=9,
+            market="none",
+            market_hash="none",
+            policy_hash=BRIEF.hash,
+            derivation_id="none",
+            traits=Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=0.95),
+        ),
+    )
+
+
+@pytest.mark.row("EV-6", "X-13")
+def test_many_small_files_of_life_events_are_merged_and_read_the_same(home: Home) -> None:
+    policy = BRIEF.model_copy(update={"care": CarePolicy(life_files_max=4)})
+    log, reader = EventLog(home, durable=False), EventLog(home, durable=False)
+    for number in range(6):
+        assert merge_life_files(home, policy, now=NOW) == (5 if number == 5 else 0), f"after {number} commits"
+        log.record([birth_of(f"golem-{number}")], NOW)
+        assert reader.life("GolemBorn").num_rows == number + 1
+    after, ids = EventLog(home, durable=False), {f"golem-{number}" for number in range(6)}
+    paths = {Path(file.path).parent.name for file in after._life.tail()[1]}
+    assert paths == {"warm", "life"}, "five files became one, and a sixth was appended"
+    for one in (log, reader, after):
+        assert set(one.life("GolemBorn")["golem_id"].to_pylist()) == ids
+    assert merge_life_files(home, policy, now=NOW) == 0
+    assert verify(home).clean
 
 
 @pytest.mark.row("X-13")

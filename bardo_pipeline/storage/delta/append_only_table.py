@@ -117,9 +117,12 @@ class AppendOnlyTable:
         if newest - self._opened_at >= self._reopen_commits:
             self._handle, self._opened_at = commits.opened(self.path), newest
         elif newest > int(self._handle.version()):
-            for version in range(int(self._handle.version()) + 1, newest + 1):
-                commits.actions_of(commits.commit_path(self.path, version))
-            self._handle.update_incremental()
+            try:
+                for version in range(int(self._handle.version()) + 1, newest + 1):
+                    commits.actions_of(commits.commit_path(self.path, version))
+                self._handle.update_incremental()
+            except FileNotFoundError:  # maintenance deleted commits before a checkpoint
+                self._handle, self._opened_at = commits.opened(self.path), newest
         self._commits.at = max(newest, int(self._handle.version()))
         return self._handle
 
