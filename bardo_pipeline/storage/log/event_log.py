@@ -454,8 +454,8 @@ class EventLog:
         """Read life events; payloads of other kinds than these are not read, and null."""
         return _with_every_payload(self._life.load(files, _columns_of(kinds), only))
 
-    def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:
-        """Return the version of the life events, and the texts of runtimes (TEXT_COLUMNS) in any order.
+    def texts(self, since_version: int | None = None, columns: Sequence[str] = TEXT_COLUMNS) -> tuple[int, pa.Table]:
+        """Return the version of the life events, and the texts of runtimes (columns of TEXT_COLUMNS) in any order.
 
         Parameters
         ----------
@@ -463,7 +463,7 @@ class EventLog:
         """
         with self._mutex:
             version, files = self._life.tail(since_version)
-        return version, self._life.load(files, TEXT_COLUMNS, ds.field("kind") == TEXTS)
+        return version, self._life.load(files, columns, ds.field("kind") == TEXTS)
 
     @property
     def life_version(self) -> int:
