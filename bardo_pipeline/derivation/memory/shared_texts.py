@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import RLock
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.derivation.context import DerivationContext
@@ -22,8 +22,9 @@ from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts
 from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused
+from bardo_pipeline.retrieval.insight_votes import KnownInsight, insights_in
 from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
-from bardo_pipeline.retrieval.text_index import TextIndex
+from bardo_pipeline.retrieval.text_index import Doc, TextIndex
 from bardo_pipeline.retrieval.text_ranking import crossing
 
 _INDEXES_MAX = 8
@@ -37,7 +38,8 @@ class SharedTexts:
 
     index: TextIndex
     version: int = -1
-    _embedded_at: datetime | None = None
+    _looked_up: set[str] = field(default_factory=set)
+    _insights: dict[str, tuple[tuple[int, int], dict[str, KnownInsight]]] = field(default_factory=dict)
     _inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
     _derived: OrderedDict[str, DerivedTexts] = field(default_factory=OrderedDict)
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
@@ -61,9 +63,11 @@ class SharedTexts:
         if log.life_version == self.version:
             return
         self.version, rows = log.texts(None if self.version < 0 else self.version)
-        by_golem: dict[str, list[Any]] = {}
+        by_golem: dict[str, list[Doc]] = {}
+        stated = set(_operations(context)["text_id"].to_pylist())
         for row in rows.to_pylist():
-            by_golem.setdefault(row["golem_id"], []).append(doc_of(row, context.policy))
+            doc = doc_of(row, context.policy)
+            by_golem.setdefault(row["golem_id"], []).append(doc._replace(stated=doc.doc_id in stated))
         for golem_id, docs in by_golem.items():
             self.index.add(golem_id, docs)
         self._inherit(context, now)
@@ -82,6 +86,7 @@ class SharedTexts:
             if self._inherited.get(heir, (died[dead], 0)) == state:
                 continue
             self.embed(whole, [dead], now, limit=None)
+            self.vote(whole, [dead])
             (view,) = self.index.views([dead])
             self.index.inherit(heir, dead, crossing(view, died[dead], self.index.code_of, context.policy))
             self._inherited[heir] = state
@@ -104,14 +109,14 @@ class SharedTexts:
         """
         limit = context.policy.search.embedded_at_once if limit == -1 else limit
         waiting = self.index.waiting(keys)
-        if waiting and (len(waiting) >= _LOOK_UP_FROM or self._embedded_at is None):
+        if waiting and (len(waiting) >= _LOOK_UP_FROM or not self._looked_up.issuperset(keys)):
             known = context.log.vectors(context.embedder.identity.key, list(waiting))
             if known.num_rows:
                 column = known["vector"].combine_chunks()
                 matrix = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
                 self.index.hold(keys, known["text_hash"].to_pylist(), matrix.reshape(known.num_rows, -1))
                 waiting = self.index.waiting(keys)
-            self._embedded_at = now
+        self._looked_up.update(keys)
         first = 0 if limit is None else max(len(waiting) - limit, 0)
         newest = list(waiting.items())[first:]
         if not newest:
@@ -123,6 +128,23 @@ class SharedTexts:
                 return
             raise
         self.index.hold(keys, hashes, vectors)
+
+    def vote(self, context: DerivationContext, keys: Collection[str]) -> None:
+        """Give the insights of these golems the confidence that operations on them leave."""
+        for golem_id in set(_operations(context)["golem_id"].to_pylist()).intersection(keys):
+            known = self.insights(context, golem_id).values()
+            self.index.vote(golem_id, {text_id: one.confidence for one in known for text_id in one.text_ids})
+
+    def insights(self, context: DerivationContext, golem_id: str) -> dict[str, KnownInsight]:
+        """Return the insights of a golem's own words by id."""
+        state = self.version, len(self.index.waiting([golem_id]))
+        if self._insights.get(golem_id, (None, {}))[0] != state:
+            rows = context.whole.life("InsightManaged", [golem_id]).select(["observed_at", "insight"]).to_pylist()
+            operations = [row["insight"] | {"at": row["observed_at"]} for row in rows]
+            views = self.index.views([golem_id])
+            known = insights_in(views[0], operations, context.policy) if views else {}
+            self._insights[golem_id] = state, known
+        return self._insights[golem_id][1]
 
     def vector_of(self, context: DerivationContext, question: str) -> Float32Array:
         """Return the vector of a question; those of recent questions are kept."""
@@ -158,6 +180,11 @@ def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTe
     with texts.mutex:
         texts.refresh(context, now)
         yield texts
+
+
+def _operations(context: DerivationContext) -> pa.Table:
+    """Return the golem and the text of each operation on an insight, in the whole home."""
+    return context.whole.life_fields("InsightManaged", "text_id")
 
 
 def last_ticks(context: DerivationContext) -> dict[str, int]:
