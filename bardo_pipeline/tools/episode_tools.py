@@ -108,7 +108,7 @@ def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResu
     text, now = _episode(arguments), call.clock()
     text_id = life_event(call.golem_id, call.at, text).event_id
     called = call.called(f"Stored {text.importance} episode {text_id}", 1, now)
-    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=now, beside=[called])
+    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=now, waits=False, beside=[called])
     counts = WriteCounts(
         counted=f"TextStored of golem {call.golem_id}",
         before=stored.count_before,

@@ -17,7 +17,7 @@ import numpy as np
 from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.derivation.memory.shared_texts import last_ticks, shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import embed_stored, last_ticks, shared_texts
 from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
 from bardo_pipeline.events.life.events import life_event
@@ -91,17 +91,21 @@ def store_texts(
     at: datetime,
     now: datetime,
     embed: bool = True,
+    waits: bool = True,
     beside: Sequence[Part] = (),
 ) -> list[Stored]:
     """Record texts of a golem in one commit, index them, and return the result of each.
 
-    A text with the same content and moment as a recorded one is recorded once.
+    Texts that threads of this process store at the same time share a commit and a call of the model. A text with the
+    same content and moment as a recorded one is recorded once.
 
     Parameters
     ----------
     at : moment of the first text; each further text of the call is a microsecond later, which keeps their order
     now : time of recording
     embed : compute the vectors now; otherwise a later question or `embed_waiting` does
+    waits : wait while another thread embeds; otherwise the vectors are left to a later store, question or
+        `embed_waiting`
     beside : facts of the golem that are recorded in the same commit
 
     Raises
@@ -114,12 +118,12 @@ def store_texts(
         raise QueryError(f"golem {golem_id} died at tick {tick}: its memory is closed: store the text for its heir")
     events = [life_event(golem_id, at + timedelta(microseconds=place), text) for place, text in enumerate(texts)]
     with shared_texts(context, now) as held:
-        rows = held.index.rows(golem_id)
-        before, new = len(rows), {event.event_id for event in events} - rows.keys()
-        context.log.record([*events, *(life_event(golem_id, at, fact) for fact in beside)], now)
-        held.refresh(context, now)
-        if embed:
-            held.embed(context, [golem_id], now, limit=None)
+        known = held.index.rows(golem_id)
+        before, new = len(known), {event.event_id for event in events} - known.keys()
+    context.log.record([*events, *(life_event(golem_id, at, fact) for fact in beside)], now)
+    if embed:
+        embed_stored(context, now, [golem_id], waits=waits)
+    with shared_texts(context, now) as held:
         row_of = held.index.rows(golem_id)
         if missing := sorted(new - row_of.keys()):
             raise StoreError(f"text {missing[0]} of golem {golem_id}: the log does not hold it: run `bardo verify`")
@@ -216,7 +220,7 @@ def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | Non
     Raises EmbeddingPaused if the model has drifted.
     """
     with shared_texts(context, now) as held:
-        held.embed(context, held.index.keys, now, limit=limit, quiet=False)
+        held.embed_all(context, held.index.keys, now, limit)
         return len(held.index.waiting(held.index.keys))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from threading import RLock
+from itertools import islice
+from threading import Lock, RLock
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +30,22 @@ from bardo_pipeline.retrieval.text_ranking import crossing
 
 _INDEXES_MAX = 8
 _QUESTIONS_MAX = 4_096
+_EMBEDDED_TOGETHER = 32  # texts after which the model is free for a question
 _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
 
 
 @dataclass
 class SharedTexts:
-    """The index of a home, an embedder and a policy in this process. version: of the life events in it."""
+    """The index of a home, an embedder and a policy in this process.
+
+    version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked at. embedding: held by
+    the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for it.
+    """
 
     index: TextIndex
     version: int = -1
+    fresh: set[str] = field(default_factory=set)
+    embedding: Lock = field(default_factory=Lock)
     _looked_up: set[str] = field(default_factory=set)
     _insights: dict[str, tuple[tuple[int, int], dict[str, KnownInsight]]] = field(default_factory=dict)
     _inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -64,10 +72,12 @@ class SharedTexts:
             return
         self.version, rows = log.texts(None if self.version < 0 else self.version)
         by_golem: dict[str, list[Doc]] = {}
-        stated = set(_operations(context)["text_id"].to_pylist())
-        for row in rows.to_pylist():
-            doc = doc_of(row, context.policy)
-            by_golem.setdefault(row["golem_id"], []).append(doc._replace(stated=doc.doc_id in stated))
+        docs_of = [(row["golem_id"], doc_of(row, context.policy)) for row in rows.to_pylist()]
+        has_insight = any(doc.sort == "insight" for _, doc in docs_of)
+        stated = set(_operations(context)["text_id"].to_pylist()) if has_insight else set()
+        for golem_id, doc in docs_of:
+            by_golem.setdefault(golem_id, []).append(doc._replace(stated=doc.doc_id in stated))
+        self.fresh.update(by_golem)
         for golem_id, docs in by_golem.items():
             self.index.add(golem_id, docs)
         self._inherit(context, now)
@@ -85,29 +95,43 @@ class SharedTexts:
             state = (died[dead], self.index.size(dead))
             if self._inherited.get(heir, (died[dead], 0)) == state:
                 continue
-            self.embed(whole, [dead], now, limit=None)
+            with suppress(EmbeddingPaused):
+                self.embed_all(whole, [dead], now)
             self.vote(whole, [dead])
             (view,) = self.index.views([dead])
             self.index.inherit(heir, dead, crossing(view, died[dead], self.index.code_of, context.policy))
             self._inherited[heir] = state
 
-    def embed(
-        self,
-        context: DerivationContext,
-        keys: Collection[str],
-        now: datetime,
-        *,
-        limit: int | None = -1,
-        quiet: bool = True,
+    def embed(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:
+        """Give vectors to waiting texts of these shards: from the log, and the newest ones by the model.
+
+        While another thread embeds, or if the model has drifted, texts stay waiting; words find them meanwhile.
+        """
+        if not self.index.waiting(keys) or not self.embedding.acquire(blocking=False):
+            return
+        try:
+            with suppress(EmbeddingPaused):
+                self.embed_all(context, keys, now, context.policy.search.embedded_at_once)
+        finally:
+            self.embedding.release()
+
+    def embed_all(
+        self, context: DerivationContext, keys: Collection[str], now: datetime, limit: int | None = None
     ) -> None:
-        """Give vectors to waiting texts of these shards: from the log, and the newest by the model.
+        """Give vectors to waiting texts of these shards. Raises EmbeddingPaused if the model has drifted.
 
         Parameters
         ----------
-        limit : number of texts that the model embeds; None for all, the policy's number by default
-        quiet : leave the texts waiting if the model has drifted; words find them meanwhile
+        limit : number of texts that the model embeds, the newest ones; None for all
         """
-        limit = context.policy.search.embedded_at_once if limit == -1 else limit
+        newest = self.without_vector(context, keys, limit)
+        if newest:
+            self.index.hold(keys, *embed_new(context, newest, now))
+
+    def without_vector(
+        self, context: DerivationContext, keys: Collection[str], limit: int | None = None
+    ) -> dict[str, str]:
+        """Return the newest texts of these shards that have no vector in the log either, by hash."""
         waiting = self.index.waiting(keys)
         if waiting and (len(waiting) >= _LOOK_UP_FROM or not self._looked_up.issuperset(keys)):
             known = context.log.vectors(context.embedder.identity.key, list(waiting))
@@ -118,16 +142,7 @@ class SharedTexts:
                 waiting = self.index.waiting(keys)
         self._looked_up.update(keys)
         first = 0 if limit is None else max(len(waiting) - limit, 0)
-        newest = list(waiting.items())[first:]
-        if not newest:
-            return
-        try:
-            hashes, vectors = embed_new(context, dict(newest), now)
-        except EmbeddingPaused:
-            if quiet:
-                return
-            raise
-        self.index.hold(keys, hashes, vectors)
+        return dict(list(waiting.items())[first:])
 
     def vote(self, context: DerivationContext, keys: Collection[str]) -> None:
         """Give the insights of these golems the confidence that operations on them leave."""
@@ -165,10 +180,7 @@ _indexes_mutex = RLock()
 @contextmanager
 def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTexts]:
     """Yield the index of the context's home, with all texts that are recorded, for this thread alone."""
-    policy = context.policy
-    # A copy of a home has the same table id, so the folder tells them apart.
-    place, identity = str(context.home.root.resolve()), context.embedder.identity
-    key = (place, context.log.table_id, identity.key, policy.hash, policy.search.model_dump_json())
+    key, policy, identity = context.text_index_key, context.policy, context.embedder.identity
     with _indexes_mutex:
         is_older = key in _indexes and context.whole.log.life_version < _indexes[key].version  # a restored home
         if key not in _indexes or is_older:
@@ -180,6 +192,40 @@ def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTe
     with texts.mutex:
         texts.refresh(context, now)
         yield texts
+
+
+def embed_stored(
+    context: DerivationContext, now: datetime, golem_ids: Collection[str] = (), *, waits: bool = True
+) -> None:
+    """Give vectors to texts of these golems, and with them to texts of all golems that were just recorded.
+
+    The index is free for questions while the model works. If the model has drifted, texts stay waiting.
+
+    Parameters
+    ----------
+    waits : wait for another thread that embeds; otherwise the texts stay waiting
+    """
+    with shared_texts(context, now) as texts:
+        embedding = texts.embedding
+    if not embedding.acquire(blocking=waits):
+        return
+    try:
+        with shared_texts(context, now) as texts:
+            keys, texts.fresh = {*golem_ids, *texts.fresh}, set()
+            newest = texts.without_vector(context, keys)
+        for batch in _batches(newest):
+            with suppress(EmbeddingPaused):
+                hashes, vectors = embed_new(context, batch, now)
+                with texts.mutex:
+                    texts.index.hold(keys, hashes, vectors)
+    finally:
+        embedding.release()
+
+
+def _batches(texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    rest = iter(texts.items())
+    while batch := dict(islice(rest, _EMBEDDED_TOGETHER)):
+        yield batch
 
 
 def _operations(context: DerivationContext) -> pa.Table:
