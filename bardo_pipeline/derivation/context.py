@@ -140,6 +140,9 @@ class DerivationContext:
         version = self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)
+            if self._life is not None and not fresh.num_rows:  # only frequent kinds were added
+                self._life_seen = version
+        if version != self._life_seen:
             if self._life is not None:  # events written during the last read are returned again
                 fresh = fresh.filter(pc.invert(pc.is_in(fresh["event_id"], value_set=self._life["event_id"])))
             known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
@@ -196,6 +199,13 @@ class DerivationContext:
     def embedder(self) -> Embedder:
         """The embedder, opened on first use."""
         return open_embedder(self.embedder_name, self.home.models)
+
+    @cached_property
+    def text_index_key(self) -> tuple[str, ...]:
+        """Home, embedder and settings that an index of stored texts depends on."""
+        # A copy of a home has the same table id, so the folder tells them apart.
+        place, policy = str(self.home.root.resolve()), self.policy
+        return place, self.log.table_id, self.embedder.identity.key, policy.hash, policy.search.model_dump_json()
 
     @contextmanager
     def deriving(self) -> Iterator[None]:

@@ -195,7 +195,7 @@ class RetrievalPolicy(Frozen):
     )
     skip_confidence_min: Unit = setting(0.5, "confidence from which a level counts as known (MEM)")
     question_bytes_max: PositiveCount = setting(16_384, "size limit of a question (ours)")
-    fusion_k: PositiveCount = setting(60, "k of reciprocal rank fusion (ours; TOOLS names none)")
+    fusion_k: PositiveCount = setting(60, "without effect since ADR 0080; recorded policies and their hashes have it")
     words_saturation: Positive = setting(1.2, "k1 of BM25: saturation of repeated words (usual)")
     words_length: Unit = setting(0.75, "b of BM25: penalty of long texts (usual)")
     results: PositiveCount = setting(5, "entries shown to the golem (HB S3: top five)")

@@ -33,9 +33,9 @@ SEARCH_SCHEMA = pa.schema(
     ]
 )
 """One row per text found, best first; ties by store, id and golem. relevance: before age and confidence, in [0, 1].
-retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]; 1 without decay.
-score: relevance less a bounded share for a low retention. holders: number of rows that share the text, of which the
-best is shown."""
+retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]. score: relevance less
+a bounded share for a low retention, without decay the relevance. holders: number of rows that share the text, of which
+the best is shown."""
 
 
 @dataclass(frozen=True)

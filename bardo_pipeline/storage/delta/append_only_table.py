@@ -457,7 +457,7 @@ class AppendOnlyTable:
         return self.version
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
-        return [DataFile(self._absolute(file.path), file.rows) for file in commits.stored_files(handle)]
+        return [DataFile(self._absolute(file.path), file.rows, file.bounds) for file in commits.stored_files(handle)]
 
     def _ordered(self, files: Sequence[DataFile], column: str) -> list[DataFile]:
         """Sort files by the minimum of a column; files without statistics come first."""
