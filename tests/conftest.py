@@ -164,14 +164,27 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def asked_home(small_home: Path, session_folder: Path) -> Path:
-    """The small home with every table derived, marts included. Read-only."""
+    """The small home with every table derived, but no marts. Read-only."""
     root = session_folder / "asked_home"
     with one_at_a_time(session_folder / "asked_home.lock"):
-        if not (root / "warehouse.duckdb").exists():
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
             copy_home(small_home, root)
-            stores = DerivationContext.open(root)
-            derive_everything(stores, now=NOW)
+            derive_everything(DerivationContext.open(root), now=NOW)
+            (root / "done").touch()
+    return root
+
+
+@pytest.fixture(scope="session")
+def marts_home(asked_home: Path, session_folder: Path) -> Path:
+    """The small home with every table and mart. Read-only. dbt takes most of its time, so only full tests use it."""
+    root = session_folder / "marts_home"
+    with one_at_a_time(session_folder / "marts_home.lock"):
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            stores = DerivationContext.open(copy_home(asked_home, root))
             build_warehouse(stores.home, stores.derivation_id, stores.policy)
+            (root / "done").touch()
     return root
 
 

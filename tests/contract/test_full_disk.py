@@ -67,6 +67,7 @@ def checked(results: dict[str, tuple[int, str]]) -> int:
     return failed
 
 
+@pytest.mark.full
 @pytest.mark.row("X-9")
 def test_a_full_disk_is_named_by_the_commands_that_write(tried: Tried) -> None:
     assert checked(tried("spool take", "backup {disk}/backup", left=0)) == 2

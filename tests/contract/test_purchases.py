@@ -101,6 +101,7 @@ def test_a_birth_across_owners_needs_consent_and_inherits_at_the_confidence_of_a
     assert all(table.equal for table in rebuild(DerivationContext.open(home), now=NOW))
 
 
+@pytest.mark.full
 @pytest.mark.row("X-12")
 def test_a_birth_from_before_consents_keeps_its_confidence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores, coral, pearl = DerivationContext.open(home), belongings(home, CORAL), belongings(home, PEARL)
@@ -124,6 +125,7 @@ def test_a_birth_by_a_runtime_after_the_consent_is_a_purchase_whatever_its_recei
     assert set(confidence(stores, BUYER).values()) == {BASE_PPM}
 
 
+@pytest.mark.full
 def test_a_strike_withdraws_entries_from_the_golem_that_bought_them(home: Path) -> None:
     stores, coral, pearl = DerivationContext.open(home), belongings(home, CORAL), belongings(home, PEARL)
     sell(stores, pearl.bundle)

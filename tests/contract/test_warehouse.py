@@ -87,11 +87,11 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+def built(marts_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """Return a home with a space and quotes in its path, a month later, with entries of every decay class, and its
     warehouse.
     """
-    root = copy_home(asked_home, tmp_path_factory.mktemp("warehouse") / "owner's-home")
+    root = copy_home(marts_home, tmp_path_factory.mktemp("warehouse") / "owner's-home")
     stores = DerivationContext.open(root)
     grimoire = stores.projections.replaceable("grimoire")
     known = grimoire.read()
@@ -395,8 +395,8 @@ def test_the_warehouse_file_needs_no_other_file(built: Built, tmp_path: Path) ->
 
 
 @pytest.mark.row("P-4")
-def test_a_build_replaces_the_file_while_open_readers_keep_the_old_file(built: Built, asked_home: Path) -> None:
-    before = last_moment(DerivationContext.open(asked_home))
+def test_a_build_replaces_the_file_while_open_readers_keep_the_old_file(built: Built, marts_home: Path) -> None:
+    before = last_moment(DerivationContext.open(marts_home))
     assert built.report.as_of == before + timedelta(days=30)
     old, new = built.seen
     assert old[0].replace(tzinfo=UTC) == before, "an open reader keeps the old file"

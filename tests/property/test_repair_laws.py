@@ -266,6 +266,7 @@ def test_a_strike_removes_the_text_of_its_record_from_the_index(stores: Derivati
     assert kept.num_rows == episodes.num_rows - 1
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4")
 def test_striking_a_record_twice_changes_nothing(stores: DerivationContext) -> None:
     golem, heir = line(stores)

@@ -79,6 +79,7 @@ def test_an_altered_bundle_is_refused_with_the_name_of_its_file(brief_home: Path
     assert "no bundle matches" in bardo("bundle", "show", "g-nobody", home=home, expect=2)
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-7", "X-9")
 def test_a_damaged_signature_is_shown_as_damaged(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")

@@ -14,6 +14,7 @@ from tests.reference.negentropy import order_by_row
 from tests.support.bardo_command import bardo
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-15")
 def test_the_negentropy_of_a_home_equals_its_twin(lively_home: Path) -> None:
     stores = DerivationContext.open(lively_home, policy=LIVELY)

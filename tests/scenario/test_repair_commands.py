@@ -35,8 +35,8 @@ def asked(home: Path, *words: str, expect: int = 0) -> dict[str, object]:
 
 @pytest.mark.full
 @pytest.mark.row("X-4")
-def test_a_struck_record_is_removed_and_its_removal_proven(asked_home: Path, tmp_path: Path) -> None:
-    home = copy_home(asked_home, tmp_path / "home")
+def test_a_struck_record_is_removed_and_its_removal_proven(marts_home: Path, tmp_path: Path) -> None:
+    home = copy_home(marts_home, tmp_path / "home")
     golem, heir, tick, entry = inherited(DerivationContext.open(home))
     seen = f"select count(*) n from fct_ticks where golem_id = '{golem}' and tick = {tick}"
     assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 1}]

@@ -55,8 +55,8 @@ def test_filters_narrow_the_results(home: Path) -> None:
     of_gas = {r["text"] for r in rows if r["category"] == "gas_timing" and r["status"] == "active"}
     assert {hit["text"] for hit in gas} <= of_gas
     golem = gas[0]["golem_id"]
-    assert {hit["golem_id"] for hit in search_json(home, "gas", "--golem", golem)} == {golem}
-    assert {hit["store"] for hit in search_json(home, "gas", "--store", "episodes")} == {"episodes"}
+    hits = search_json(home, "gas", "--golem", golem, "--store", "episodes")
+    assert {(hit["golem_id"], hit["store"]) for hit in hits} == {(golem, "episodes")}
     assert search_json(home, "gas", "--store", "entries", "--min-confidence", "1.0", "--status", "candidate") == []
 
 
