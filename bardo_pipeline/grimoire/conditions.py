@@ -11,6 +11,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.experience.reported_experience import word_of
 
 Pair = tuple[str, str]
 
@@ -45,9 +46,10 @@ def are_conditions(text: str | None) -> bool:
         return False
 
 
-def holds(text: str | None, situation: Mapping[str, str]) -> bool:
+def holds(text: str | None, situation: Mapping[str, str | bool | int]) -> bool:
     """Return whether each condition of a text has the same value in a situation."""
-    return all(situation.get(name) == value for name, value in conditions_in(text))
+    given = {name: word_of(value) for name, value in situation.items()}
+    return all(given.get(name) == value for name, value in conditions_in(text))
 
 
 def _escaped(word: str) -> str:

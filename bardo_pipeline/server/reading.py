@@ -19,11 +19,14 @@ from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import ask, ask_grimoire, golem_moment, text_vectors
+from bardo_pipeline.derivation.memory.golem_advice import advice_of
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.experience.reported_experience import word_of
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.grimoire.conditions import holds
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES
 from bardo_pipeline.grimoire.entry_columns import confidence_of
@@ -32,6 +35,7 @@ from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.server.page import Overview
 from bardo_pipeline.server.parameters import (
+    AdviceParameters,
     AskParameters,
     EntriesParameters,
     LineageParameters,
@@ -200,16 +204,31 @@ def warnings_reply(context: DerivationContext, golem_id: str, given: WarningsPar
     named = [pc.fill_null(pc.equal(rows[name], given.action), False) for name in ("tool", "action_type")]
     texts = pc.match_substring(rows["text"], given.action.replace("_", " "), ignore_case=True)
     rows = rows.filter(pc.or_(pc.or_(*named), texts))
+    if given.conditions is not None:
+        is_report = pc.equal(rows["source"], "report").to_pylist()
+        causes = zip(is_report, rows["cause"].to_pylist(), strict=True)
+        holding = [not report or holds(cause, given.conditions) for report, cause in causes]
+        rows = rows.filter(pa.array(holding, pa.bool_()))
     if not rows.num_rows:
         return Reply({"golem_id": golem_id, "action": given.action, "warnings": []}, golem_id)
     vectors, text_of = text_vectors(context, rows["text"], now)
     grimoire = Grimoire(rows, vectors, np.asarray(text_of), context.policy, as_of=moment.as_of)
+    words = " and ".join(f"{name} is {word_of(value)}" for name, value in (given.conditions or {}).items())
     question = check_question(
-        f"{given.action.replace('_', ' ')} {given.situation}", context.policy.retrieval.question_bytes_max
+        f"{given.action.replace('_', ' ')} {given.situation} {words}", context.policy.retrieval.question_bytes_max
     )
     (vector,) = context.embedder.embed([question])
     hits = grimoire.retrieve(vector, moment.situation, given.limit, may_skip=False).hits
     return Reply({"golem_id": golem_id, "action": given.action}, golem_id, hits, "warnings")
+
+
+def advice_reply(context: DerivationContext, golem_id: str, given: AdviceParameters) -> Reply:
+    """List the rules of a golem that hold in a situation: the most special first, then the surest."""
+    advice = advice_of(context, golem_id)
+    rules = advice.holding(given.conditions, given.action)
+    actions = sorted({rule.action for rule in rules})
+    worth = {action: advice.worth(given.conditions, action) for action in actions}
+    return Reply({"golem_id": golem_id, "worth": worth, "rules": [rule.document() for rule in rules]}, golem_id)
 
 
 def records_reply(context: DerivationContext, golem_id: str, given: RecordsParameters) -> Reply:

@@ -25,7 +25,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import NO_MARKET, DecisionCycleRecord
 from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.events.record_json import parse_record
-from bardo_pipeline.grimoire.conditions import conditions_in, conditions_text, holds
+from bardo_pipeline.grimoire.conditions import are_conditions, conditions_in, conditions_text, holds
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.reason_checks import contradictions
 
@@ -94,7 +94,7 @@ def effects(*records: DecisionCycleRecord) -> dict[tuple[str | None, str], tuple
     }
 
 
-@pytest.mark.row("X-13")
+@pytest.mark.row("MEM-4")
 def test_an_agent_learns_which_of_its_actions_pays_in_which_situation() -> None:
     rows = learned(life(3, 1_500, fitting_tools))
     found = rules(rows)
@@ -118,7 +118,7 @@ def test_a_life_is_learned_alike_cycle_by_cycle_and_at_once() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.row("X-13")
+@pytest.mark.row("MEM-4")
 def test_rewards_without_an_effect_teach_nothing() -> None:
     """The bound is 5 % of lives. Of 40 lives more than 5 would be believed with a chance below 2 %."""
     believed = [rules(learned(life(seed, 1_000, lambda *_: 0.5))) for seed in range(40)]
@@ -168,6 +168,8 @@ def test_conditions_with_signs_of_the_syntax_stay_apart() -> None:
     assert holds("task=sum", {"task": "sum", "budget": "tight"})
     assert not holds("budget=wide&task=sum", {"task": "sum", "budget": "tight"})
     assert holds(None, {})
+    wrong = ("", "task", "task=", "task=sum=1", "task=sum&budget=wide")
+    assert [are_conditions(t) for t in (None, text, *wrong)] == [True, True, *[False] * len(wrong)]
     with pytest.raises(QueryError, match="NAME=VALUE"):
         conditions_in("task")
 

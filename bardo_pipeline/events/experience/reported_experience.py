@@ -33,12 +33,13 @@ M = TypeVar("M", bound="Report")
 
 Reward = Annotated[float, Field(ge=-1.0, le=1.0, allow_inf_nan=False)]
 Value = Annotated[str, Field(min_length=1, max_length=256)] | bool | int
+Situation = dict[Name, Value]
 
 
 class Report(Part):
     """A situation, the action taken in it, and its reward."""
 
-    situation: dict[Name, Value] = Field(
+    situation: Situation = Field(
         default_factory=dict,
         description="Conditions at the decision: a name and a value each. Give words or whole numbers: equal values "
         "make equal situations.",
@@ -60,7 +61,7 @@ class Report(Part):
 
     def experience(self, tick: int) -> Experience:
         """Return the report as part of the record of a tick."""
-        conditions = sorted((name, _word(value)) for name, value in self.situation.items())
+        conditions = sorted((name, word_of(value)) for name, value in self.situation.items())
         others = sorted(self.alternatives.items())
         return Experience(
             decision_tick=self.decision_tick or tick,
@@ -104,7 +105,12 @@ def checked(model: type[M], parts: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(dict(parts), strict=False)
     except ValidationError as error:
-        raise RecordError(_sentence(error)) from None
+        raise RecordError(fault_of(error)) from None
+
+
+def word_of(value: str | bool | int) -> str:
+    """Return the value of a condition as text; True and False are `true` and `false`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def record_of(
@@ -143,7 +149,7 @@ def record_of(
         built = {"observation": _nowhere(domain), "experiences": experiences}
         return DecisionCycleRecord.model_validate(_NEUTRAL | built | given)
     except ValidationError as error:
-        raise RecordError(f"golem {golem_id}, tick {tick}: {_sentence(error)}") from None
+        raise RecordError(f"golem {golem_id}, tick {tick}: {fault_of(error)}") from None
 
 
 def record_of_report(timed: TimedReport) -> DecisionCycleRecord:
@@ -151,12 +157,8 @@ def record_of_report(timed: TimedReport) -> DecisionCycleRecord:
     return record_of(timed.golem_id, timed.tick, timed.observed_at, [timed], domain=timed.domain)
 
 
-def _word(value: str | int) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _sentence(error: ValidationError) -> str:
-    """Return the first fault and its cure."""
+def fault_of(error: ValidationError) -> str:
+    """Return the first fault of a report or record, with its cure where one is known."""
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"])
     given = f"{fault['input']!r:.80}"
@@ -173,15 +175,14 @@ _OUTSIDE = ("less_than_equal", "greater_than_equal")
 def _nowhere(domain: str) -> dict[str, Any]:
     """Return the observation of a runtime without a market."""
     names: Sequence[str] = ("market", "chain", "pair", "pool")
-    zeros = (
-        "price", "price_low", "price_high", "price_return", "liquidity", "gas_gwei", "anomaly_score", "volume_micros",
-        "idle_micros", "net_asset_value_micros",
-    )  # fmt: skip
+    zeros = ("price_return", "gas_gwei", "anomaly_score", "volume_micros", "idle_micros", "net_asset_value_micros")
+    ones = ("price", "price_low", "price_high", "liquidity", "gas_hour_ratio")  # their logarithms are taken
     return (
         dict.fromkeys(names, NO_MARKET)
         | dict.fromkeys(zeros, 0)
+        | dict.fromkeys(ones, 1.0)
         | dict.fromkeys(("block_number", "sma", "sigma_ratio", "rsi", "macd"))
-        | {"protocol": domain, "gas_hour_ratio": 1.0, "positions": ()}
+        | {"protocol": domain, "positions": ()}
     )
 
 
