@@ -1,4 +1,4 @@
-"""A keeper of loans: it learns when to repay, when to add collateral and when to wait, and acts by what it learned.
+"""A keeper of loans learns in which situations to repay, to add collateral or to wait, and acts by its rules.
 
     python examples/keeper/keep_loans.py HOME [SEED]
 
@@ -57,7 +57,7 @@ class Hour:
 
     @property
     def situation(self) -> dict[str, str]:
-        """What a keeper sees."""
+        """The conditions that a keeper sees."""
         return {"health": self.health, "trend": self.trend, "gas": self.gas}
 
     def is_liquidated(self, action: str) -> bool:

@@ -39,7 +39,7 @@ TOOLS, KEEPER = example("tools/choose_tools.py"), example("keeper/keep_loans.py"
 
 
 def advised(records: Any) -> Advice:
-    """What a golem knows after these records, by the curator alone."""
+    """The rules of a golem after these records, by the curator alone."""
     table, state = arrow_schema.to_table(records, RECORD_SCHEMA), GrimoireState()
     cycle = (np.asarray(table["tick"]) - 1) // POLICY.curator.cycle_ticks + 1
     curate(state, Playbooks(), table, cycle, policy=POLICY, policy_hash=POLICY.hash)
