@@ -94,6 +94,12 @@ class CuratorPolicy(Frozen):
     fold_witnesses: int = setting(
         5, "witnesses that each of two rules needs before they merge; at 3 the intervals are too wide (ours)", ge=2
     )
+    report_conditions: int = setting(
+        4, "conditions of a runtime's report, by name, that situations are made of (ours)", ge=1, le=8
+    )
+    report_effect_prior: Positive = setting(
+        1.0, "expected size of a reported action's effect, in spreads of its windows (ours)"
+    )
     anomaly_edges: tuple[Unit, Unit, Unit, Unit] = setting(
         (0.5, 0.7, 0.8, 0.9), "edges of the five anomaly bands (ours; 0.7 and 0.9 are KAT's)"
     )
