@@ -19,7 +19,7 @@ from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_outcomes import votes_on_record
+from bardo_pipeline.derivation.curation.judged_outcomes import foretold_decisions
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
 from bardo_pipeline.derivation.incremental.record_queries import records_between, require_born
 from bardo_pipeline.derivation.legacy.death_queries import owners_of
@@ -201,8 +201,8 @@ def _foretold(context: DerivationContext, where: GolemMoment, entries: pa.Table,
     """
     foretold, witnesses = int_column(hits, "confidence_ppm"), np.zeros(hits.num_rows)
     if hits.num_rows:
-        votes = votes_on_record(context, [where.golem_id, *_siblings(context, where.golem_id)])
-        maps = foretold_maps(votes, where.situation.at_us, context.policy.foretelling, context.policy.curator)
+        decisions = foretold_decisions(context, [where.golem_id, *_siblings(context, where.golem_id)])
+        maps = foretold_maps(decisions, where.situation.at_us, context.policy)
         held = entries.take(pc.index_in(_held_by(hits), value_set=_held_by(entries)))
         foretold = foretold_ppm(maps, held, foretold)
         known = [maps.get(subject) for subject in subjects_of(held).to_pylist()]
@@ -213,8 +213,9 @@ def _foretold(context: DerivationContext, where: GolemMoment, entries: pa.Table,
 
 
 FORETOLD_FIELDS = required("foretold_ppm", pa.int64()), required("witnesses", pa.float64())
-"""The share of judged decisions that agreed after this confidence in this kind of entry, in ppm, and the weight of the
-market days and situations that were judged; without any, the confidence itself."""
+"""The share of entries of this kind that held on the day after this confidence, in ppm, and the weight of the market
+days and situations that were judged. Without any, a rule foretells the confidence of a new rule, another entry its
+own."""
 
 
 def grimoire_of(context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False) -> Grimoire:
