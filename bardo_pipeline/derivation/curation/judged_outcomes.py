@@ -115,10 +115,19 @@ def outcomes_on_record(context: DerivationContext, judged: pa.Table) -> pa.Table
     return pa.concat_tables([judged.select(OUTCOME_SCHEMA.names), pa.table(columns).cast(OUTCOME_SCHEMA)])
 
 
-def foretold_decisions(context: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
-    """Return the decisions from which foretold confidences of all golems or of these are made (FORETOLD_COLUMNS)."""
-    has_verdict = (pc.field("sign") != 0) | pc.field("operation").isin(VOTE_OPERATIONS)
-    return context.projections.growing("curation").read(list(FORETOLD_COLUMNS), golems=golems, only=has_verdict)
+def foretold_decisions(
+    context: DerivationContext, golems: Sequence[str] | None = None, *, at_us: int | None = None
+) -> pa.Table:
+    """Return the decisions from which foretold confidences of all golems or of these are made (FORETOLD_COLUMNS).
+
+    at_us: limit them to those that count at this moment.
+    """
+    wanted = (pc.field("sign") != 0) | pc.field("operation").isin(VOTE_OPERATIONS)
+    if at_us is not None:
+        span_us = round(context.policy.foretelling.window_days * DAY_US)
+        since, until = (pa.scalar(us, pa.int64()).cast(MOMENT) for us in (at_us - span_us, at_us))
+        wanted &= (pc.field("at") > since) & (pc.field("at") <= until)
+    return context.projections.growing("curation").read(list(FORETOLD_COLUMNS), golems=golems, only=wanted)
 
 
 def calibration_of(

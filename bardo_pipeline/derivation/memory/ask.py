@@ -201,8 +201,8 @@ def _foretold(context: DerivationContext, where: GolemMoment, entries: pa.Table,
     """
     foretold, witnesses = int_column(hits, "confidence_ppm"), np.zeros(hits.num_rows)
     if hits.num_rows:
-        decisions = foretold_decisions(context, [where.golem_id, *_siblings(context, where.golem_id)])
-        maps = foretold_maps(decisions, where.situation.at_us, context.policy)
+        at_us, owned = where.situation.at_us, [where.golem_id, *_siblings(context, where.golem_id)]
+        maps = foretold_maps(foretold_decisions(context, owned, at_us=at_us), at_us, context.policy)
         held = entries.take(pc.index_in(_held_by(hits), value_set=_held_by(entries)))
         foretold = foretold_ppm(maps, held, foretold)
         known = [maps.get(subject) for subject in subjects_of(held).to_pylist()]
