@@ -257,11 +257,12 @@ class DreamPolicy(Frozen):
 
 
 class ForetellingPolicy(Frozen):
-    """The map from a stated confidence to the share of judged decisions that agreed after it (X-3)."""
+    """The map from a stated confidence to the share of entries that held on the day after it (X-3)."""
 
     half_life_days: Positive = setting(1.0, "half-life of a witness, because markets turn (ours)")
     window_days: Positive = setting(10.0, "age beyond which a witness does not count (ours)")
-    prior_witnesses: Positive = setting(30.0, "weight of the confidence of a new entry (canon 1), in witnesses (ours)")
+    prior_witnesses: Positive = setting(2.0, "weight of the confidence of a new entry (canon 1), in witnesses (ours)")
+    band_witnesses: Positive = setting(5.0, "weight of a subject's share in each of its bands, in witnesses (ours)")
     bands: PositiveCount = setting(10, "bands of stated confidence (ours)")
     foretold_min: Unit = setting(0.05, "lower bound of a foretold confidence (ours)")
     foretold_max: Unit = setting(0.95, "upper bound of a foretold confidence (ours)")

@@ -57,6 +57,7 @@ def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any
                     "golem_id": golem_id, "structure": draw(st.sampled_from("pqr")), "cycle": cycle, "seq": seq,
                     "revision": draw(st.integers(0, 1)), "entry_id": f"e{seq}",
                     "status": draw(st.sampled_from(["active", "active", "candidate", "pruned"])),
+                    "source": draw(st.sampled_from(["pattern", "choice"])),
                     "sign": draw(st.sampled_from([1, -1, 0])), "confidence_ppm": draw(st.integers(0, 10**6)),
                     "decay_class": draw(st.sampled_from(["structural", "regime_conditional", "tactical", "fact"])),
                     "is_anti_knowledge": draw(st.booleans()), "is_bloodstain": draw(st.booleans()),
@@ -133,6 +134,17 @@ def _scores_equal_the_rows(value: Any, rows: list[dict[str, Any]]) -> None:
         assert high == low + 100_000
         assert band["held_ppm"] == sum(held[i] for i in own_rows) * 10**6 // len(own_rows)
     assert sum(b["belief_count"] for b in value.bands.to_pylist()) == len(selected_rows)
+    subjects = {row["subject"]: row for row in value.subjects.to_pylist()}
+    assert sum(row["belief_count"] for row in subjects.values()) == len(selected_rows)
+    named = ["choice" if r["source"] == "choice" else r["kind"] for r in selected_rows]
+    for subject, row in subjects.items():
+        own = [i for i, name in enumerate(named) if name == subject]
+        share = sum(held[i] for i in own) / len(own)
+        loss = sum((selected_rows[i]["confidence_ppm"] / 1e6 - held[i]) ** 2 for i in own) / len(own)
+        assert row["belief_count"] == len(own)
+        assert row["held_ppm"] == int(share * 10**6 + 1e-6)
+        assert row["brier_held_ppm"] == pytest.approx(loss * 1e6, abs=2)
+        assert row["brier_base_ppm"] == pytest.approx(share * (1 - share) * 1e6, abs=2)
 
 
 def test_the_brier_score_is_lower_for_the_better_calibrated_confidence() -> None:

@@ -57,7 +57,8 @@ def test_a_missed_bound_exits_with_1_and_every_bound_has_a_verdict(graded: tuple
     assert not report["kept"]
     assert "MISSED" in verdict
     assert all(bound["name"] in verdict for bound in report["bounds"])
-    assert {"precision", "recall", "junk", "decoys", "null market"} <= {b["name"] for b in report["bounds"]}
+    names = {"precision", "recall", "junk", "decoys", "null market", "Brier score"}
+    assert names <= {bound["name"] for bound in report["bounds"]}
     assert [round(look["day"]) for look in report["looks"]] == [1, 2]
     assert report["records"] > 2_000
 

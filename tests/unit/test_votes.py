@@ -1,10 +1,12 @@
 """Propositions and votes: their valid contents, the golems that may vote, and the anonymity of votes."""
 
 import hashlib
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.curator.state.structures import Structure, choice_act
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.katabasis.anonymous_votes import (
     VOTE_CAUSE_SCHEMA,
@@ -56,6 +58,18 @@ def test_a_claim_about_a_level_uses_bands_of_1_2_5() -> None:
     assert claims(entry(about=baseline("pool_volume"), effect_mean_ppm=0))[0].startswith(
         "On ethereum, uniswap_v3 USDC/WETH: 0 to 1 dollars"
     )
+
+
+@pytest.mark.row("KAT-4")
+def test_entering_and_leaving_make_claims_and_half_widths_make_none() -> None:
+    def choice(alternative: str, regime: str | None, sign: int) -> dict[str, Any]:
+        act = choice_act(alternative, "range_160")
+        return entry(about=Structure("choice", "ethereum", "uniswap_v3", "USDC/WETH", *act, regime), sign=sign)
+
+    assert claims(choice("enter", "volatile", -1), choice("leave", None, 1), choice("range_400", None, 1)) == [
+        "On ethereum, uniswap_v3 USDC/WETH: in a volatile market, entering loses to staying as it is.",
+        "On ethereum, uniswap_v3 USDC/WETH: in any market, leaving beats staying as it is.",
+    ]
 
 
 def test_baselines_of_own_trades_make_no_claim() -> None:
