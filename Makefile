@@ -51,8 +51,8 @@ demo: venv  ## a life, a death and an heir, end to end
 test: venv  ## lint, format, types, import rules and the tests that are not marked full
 	BARDO_EXAMPLES=$${BARDO_EXAMPLES:-0.3} .ci/check -m "not full"
 
-test-all: venv  ## the same checks with every test and all examples; run it before a release
-	.ci/check
+test-all: venv  ## the same checks with every test and all examples, drawn anew; run it before a release
+	.ci/check --hypothesis-profile=drawn
 
 bench: venv  ## one table, each figure beside a peer measured in the same run
 	$(BIN)/python -m benchmarks

@@ -25,6 +25,9 @@ from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.warehouse.build import build_warehouse
+from tests.support.example_count import use_repeated_examples
+
+use_repeated_examples()
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 """Recording time of test records; no record content depends on it."""

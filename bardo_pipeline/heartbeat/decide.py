@@ -23,6 +23,7 @@ from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import Recall, cells
 from bardo_pipeline.heartbeat.recollection import Recollection
+from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.mortality.credit_partitions import split
@@ -31,8 +32,6 @@ from bardo_pipeline.policy import Policy
 
 HOLD, REBALANCE, ENTER, LEAVE, COLLECT = range(5)
 ACTIONS = ("hold", "rebalance", "add_liquidity", "remove_liquidity", "collect_fees")
-EXECUTED, BLOCKED, DEFERRED, REVERTED = range(4)
-STATUS = ("executed", "blocked", "deferred", "reverted")
 RULES = (
     ("anomaly ", " is below the playbook's "),
     ("anomaly ", " reaches the playbook's "),

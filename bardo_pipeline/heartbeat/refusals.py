@@ -1,4 +1,4 @@
-"""Why an action did not take place: the rule that decided, with its numbers. Pure."""
+"""Status of an action, and the rule that stopped it, with its numbers. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+
+EXECUTED, BLOCKED, DEFERRED, REVERTED = range(4)
+STATUS = ("executed", "blocked", "deferred", "reverted")
 
 (
     NO_REFUSAL, WARNING, SIMULATION, POOL_SHARE, VALUE_SHARE, GAS_AVAILABLE, GAS_HOURLY, SLIPPAGE, PROTOCOL,

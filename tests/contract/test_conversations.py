@@ -304,7 +304,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(acts)
 def test_every_branch_keeps_every_message_after_any_sequence_of_actions(
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]

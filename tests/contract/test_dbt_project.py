@@ -24,7 +24,7 @@ from bardo_pipeline.events.life.tool_events import ToolCalled
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS, Trial
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
-from bardo_pipeline.heartbeat.decide import STATUS
+from bardo_pipeline.heartbeat.refusals import STATUS
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.katabasis.action_outcomes import CONFIRMATIONS
 from bardo_pipeline.katabasis.scar_rules import SCAR_REGIMES

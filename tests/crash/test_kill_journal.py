@@ -27,6 +27,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.verify import verify
 from tests.support.bardo_command import command
 from tests.support.drawn_records import records
+from tests.support.example_count import draw_seed
 from tests.support.forked_processes import Forked
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -77,9 +78,7 @@ def read_acknowledgements(out: IO[str], most: int) -> list[tuple[int, int, str]]
 @pytest.mark.full
 @pytest.mark.row("EV-3", "P-1")
 def test_repeatedly_killed_writers_and_drainers_store_each_record_once(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")  # pytest shows it when the test fails
-    rng = random.Random(seed)
+    rng = random.Random(draw_seed())
     home = Home.create(tmp_path / "home", Policy(), NOW)
     acknowledged: list[dict[int, tuple[int, str]]] = [{} for _ in DRAINS]
 

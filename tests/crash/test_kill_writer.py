@@ -21,6 +21,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.support.drawn_records import records
+from tests.support.example_count import draw_seed
 from tests.support.forked_processes import Forked
 
 pytestmark = pytest.mark.full
@@ -70,9 +71,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.mark.row("EV-2", "P-1")
 def test_a_repeatedly_killed_writer_stores_each_record_once(home: Home) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")  # pytest shows it when the test fails
-    rng = random.Random(seed)
+    rng = random.Random(draw_seed())
     acknowledged = -1
     for _ in range(6):
         # Restarts from a recorded segment, because a restarted writer does not know which segments were recorded.

@@ -1,7 +1,7 @@
 """After a simulated power cut each acknowledged record is there once, and each fsync call is needed for that.
 
-Each run draws another sample of cuts and of syncing lines; BARDO_EXAMPLES makes it larger. `make crash` makes many cuts
-and tries every line.
+`make test-all` draws another sample of cuts and of syncing lines in each run; BARDO_EXAMPLES makes it larger.
+`make crash` makes many cuts and tries every line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.crash.outage import WORKLOADS, Life, Workload, lost
 from tests.crash.power import MODES, torn
 from tests.crash.syncs import NEEDED, lines_of, unneeded
-from tests.support.example_count import times
+from tests.support.example_count import draw_seed, times
 
 SAMPLE, LINES = times(2), times(4)
 
@@ -29,9 +29,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
 
 @pytest.fixture
 def rng() -> random.Random:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")  # pytest shows it when the test fails
-    return random.Random(seed)
+    return random.Random(draw_seed())
 
 
 @pytest.mark.row("EV-3")

@@ -53,7 +53,7 @@ fresh = itertools.count()
 
 
 @pytest.mark.row("EV-6")
-@settings(max_examples=times(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(files, asked, filters)
 def test_scan_equals_an_arrow_dataset(
     tmp_path: Path, groups: list[list[dict[str, Any]]], columns: list[str] | None, only: ds.Expression | None

@@ -18,9 +18,10 @@ from bardo_pipeline.derivation.curation.curator_state import state_before
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.heartbeat.decide import ACTIONS, STATUS, Choice, _decide
+from bardo_pipeline.heartbeat.decide import ACTIONS, Choice, _decide
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.recall_table import cells, recall_of
+from bardo_pipeline.heartbeat.refusals import STATUS
 from tests.support.bardo_command import bardo
 from tests.support.story_of_g9b2d import ADVICE, FIRST, OWNER, SECOND, STORY, THIRD, at, rule_of, story_home
 

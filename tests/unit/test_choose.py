@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from bardo_pipeline.events.life.events import Traits
-from bardo_pipeline.heartbeat.decide import COLLECT, ENTER, EXECUTED, HOLD, Choice, choose
+from bardo_pipeline.heartbeat.decide import COLLECT, ENTER, HOLD, Choice, choose
 from bardo_pipeline.heartbeat.defi.rebalance import ACT, judge, try_inaction
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.gas_gate import age_payments
 from bardo_pipeline.heartbeat.observe import Sight, observe
 from bardo_pipeline.heartbeat.recall_table import nothing_known
+from bardo_pipeline.heartbeat.refusals import EXECUTED
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.policy import Policy
 from tests.support.memory_fleets import FOUNDING, drawn_market

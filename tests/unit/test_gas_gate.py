@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bardo_pipeline.heartbeat.decide import DEFERRED, EXECUTED, LEAVE, REBALANCE
+from bardo_pipeline.heartbeat.decide import LEAVE, REBALANCE
 from bardo_pipeline.heartbeat.gas_gate import age_payments, gas_stops, note_payment, pay_gas
-from bardo_pipeline.heartbeat.refusals import GAS_AVAILABLE, GAS_HOURLY, VALUE_SHARE
+from bardo_pipeline.heartbeat.refusals import DEFERRED, EXECUTED, GAS_AVAILABLE, GAS_HOURLY, VALUE_SHARE
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.credit_partitions import GAS, INFERENCE, hourly_cost, pay_inference, split
 from bardo_pipeline.policy import Policy

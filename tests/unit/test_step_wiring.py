@@ -22,14 +22,11 @@ from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
 from bardo_pipeline.heartbeat.decide import (
     ACTIONS,
-    BLOCKED,
     COLLECT,
     ENTER,
-    EXECUTED,
     HOLD,
     LEAVE,
     REBALANCE,
-    REVERTED,
     VOLATILE,
 )
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY
@@ -38,7 +35,7 @@ from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import BIRTH, PHASE_TRANSITION, REORG, STEER, UNFORCED
 from bardo_pipeline.heartbeat.recall_table import Recall, nothing_known, recall_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
-from bardo_pipeline.heartbeat.refusals import LIQUIDATION, POOL_SHARE
+from bardo_pipeline.heartbeat.refusals import BLOCKED, EXECUTED, LIQUIDATION, POOL_SHARE, REVERTED
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.credit_partitions import GAS, INFERENCE

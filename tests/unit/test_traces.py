@@ -348,7 +348,7 @@ def test_files_that_overlap_in_time_are_refused(folder: Path) -> None:
     assert f"copy/{POOL_FILE}" in str(fault)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     line=st.integers(1, 6),
     column=st.integers(0, 9),

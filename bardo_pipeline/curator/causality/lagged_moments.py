@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality import variables as var
 from bardo_pipeline.curator.causality.granger import EFFECTS, Bases
-from bardo_pipeline.curator.state.evidence import Market, market_codes
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.events.record.market_codes import Market, market_codes
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.policy import Policy
 

@@ -19,6 +19,7 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.level_readings import LEVEL_MAX
 from bardo_pipeline.curator.state.structures import Structure, Structures, choice_act
 from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.market_codes import MarketCodes, market_codes
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS
@@ -31,12 +32,6 @@ EVIDENCE_COLUMNS = (
 """Columns of a record that derivation reads."""
 
 _LIMIT_PPM = 1_000_000
-
-Market = tuple[str, str, str]
-"""Chain, protocol, pair."""
-
-MarketCodes = tuple[Int64Array, list[Market]]
-"""Market of each record as a code, and the markets by code."""
 
 Findings = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
 """Row of the record, structure, value, decision tick, judgement tick; one element per finding."""
@@ -166,19 +161,6 @@ def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPol
 def capped(effect_ppm: Int64Array) -> Int64Array:
     """Return effects as evidence counts them: at most the whole value of the position."""
     return np.clip(effect_ppm, -_LIMIT_PPM, _LIMIT_PPM)
-
-
-def market_codes(records: pa.Table) -> MarketCodes:
-    """Return the markets of records."""
-    observation = contiguous(records.column("observation"))
-    parts = [pc.struct_field(observation, n).dictionary_encode() for n in ("chain", "protocol", "pair")]
-    codes = [part.indices.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
-    words = [part.dictionary.to_pylist() for part in parts]
-    packed = (codes[0] * len(words[1]) + codes[1]) * len(words[2]) + codes[2]
-    distinct = pa.array(packed).dictionary_encode()
-    at = np.unravel_index(distinct.dictionary.to_numpy(), [max(len(names), 1) for names in words])
-    markets = [(words[0][c], words[1][p], words[2][q]) for c, p, q in zip(*at, strict=True)]
-    return distinct.indices.to_numpy(zero_copy_only=False), markets
 
 
 def _mood(records: pa.Table) -> Int64Array:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.heartbeat.decide import EXECUTED
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.refusals import EXECUTED
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import LendingPolicy, Policy

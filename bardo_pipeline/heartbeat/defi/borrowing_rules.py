@@ -12,12 +12,11 @@ import numpy as np
 
 from bardo_pipeline.arrays import Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat import refusals
-from bardo_pipeline.heartbeat.decide import BLOCKED, DEFERRED, REVERTED
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, NOTHING, REPAY, LoanActs, loan_term, revalue, share_values
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, slips
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
-from bardo_pipeline.heartbeat.refusals import Stop
+from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, REVERTED, Stop
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import token1_share, worth

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
-from bardo_pipeline.heartbeat.decide import EXECUTED, REVERTED, STATUS
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, loan_term
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, loan_counts, record_type
-from bardo_pipeline.heartbeat.refusals import refusal_texts
+from bardo_pipeline.heartbeat.refusals import EXECUTED, REVERTED, STATUS, refusal_texts
 from bardo_pipeline.market.market import ASSETS, LENDER, TICK_MAX
 
 LOAN_TOOLS = (None, f"{LENDER}_borrow", f"{LENDER}_repay", f"{LENDER}_liquidation")

@@ -12,14 +12,9 @@ from bardo_pipeline.events.record.model import PROBES, REGIMES, TIERS
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.decide import (
     ACTIONS,
-    BLOCKED,
-    DEFERRED,
-    EXECUTED,
     FALLEN,
     MOVE,
-    REVERTED,
     RULES,
-    STATUS,
     STAY,
     URGED,
     WARY,
@@ -27,7 +22,7 @@ from bardo_pipeline.heartbeat.decide import (
 from bardo_pipeline.heartbeat.probes import fixed
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, lists_of, loan_counts, record_type
-from bardo_pipeline.heartbeat.refusals import refusal_texts
+from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED, STATUS, refusal_texts
 from bardo_pipeline.katabasis.priors import PRIOR_KINDS
 from bardo_pipeline.retrieval.scoring import FACTORS
 from bardo_pipeline.retrieval.situation import reason_text, skips
