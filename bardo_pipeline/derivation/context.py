@@ -65,6 +65,7 @@ class DerivationContext:
     _life: pa.Table | None = field(default=None, init=False)
     _life_seen: int | None = field(default=None, init=False)
     _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
+    _current: tuple[pa.Table | None, dict[str | None, InForce]] = field(default_factory=lambda: (None, {}), init=False)
     _folds: dict[tuple[str, ...], tuple[int, Any]] = field(default_factory=dict, init=False)
     """Kinds of life events to the version of the log and the result of `_fold`."""
 
@@ -127,8 +128,17 @@ class DerivationContext:
         """Whether these projections are in force: not a side derivation, a rebuild or a former derivation."""
         if self.beside or self.as_of or self.projections.root != self.home.derivation(self.derivation_id):
             return False
+        has_adoption = self.life("DerivationAdopted").num_rows > 0
+        return not has_adoption or self.current(self.embedder_name).derivation_id == self.derivation_id
+
+    def current(self, embedder: str | None = None) -> InForce:
+        """Return the derivation in force, or that of an embedder; cached until another one is adopted."""
         adoptions = self.life("DerivationAdopted")
-        return not adoptions.num_rows or in_force(adoptions, self.embedder_name).derivation_id == self.derivation_id
+        if self._current[0] is not adoptions:
+            self._current = adoptions, {}
+        if embedder not in self._current[1]:
+            self._current[1][embedder] = in_force(adoptions, embedder)
+        return self._current[1][embedder]
 
     @property
     def source(self) -> EventLog | LogAsOf | LogOfGolems:

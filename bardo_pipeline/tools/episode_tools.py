@@ -161,9 +161,10 @@ class _Scored(NamedTuple):
 
 
 def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchResult:
-    insight_of = {text_id: insight for insight in call.insights().values() for text_id in insight.text_ids}
+    insights = call.insights()
+    insight_of = {text_id: insight for insight in insights.values() for text_id in insight.text_ids}
     best: dict[str, _Scored] = {}
-    for hit in _found(call, arguments):
+    for hit in _found(call, arguments, arguments.limit + len(insight_of) - len(insights)):
         insight = insight_of.get(hit.text_id)
         best.setdefault(hit.text_id if insight is None else insight.insight_id, hit)
     hits = list(best.values())[: arguments.limit]
@@ -177,15 +178,16 @@ def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchRes
     )
 
 
-def _found(call: ToolCall, arguments: MemorySearchArguments) -> Iterator[_Scored]:
+def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
     """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
+    most = call.context.policy.retrieval.search_results_max
     store = {"episodes": "episodes", "insights": "entries"}.get(arguments.store, "both")
     filters = Filters(
         chain=arguments.chain, pair=arguments.token_pair, tool=arguments.tool, confidence_min=arguments.min_confidence
     )
     rows = search(
         call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
-        limit=call.context.policy.retrieval.search_results_max, decay=arguments.apply_decay,
+        limit=min(count, most), decay=arguments.apply_decay,
         without=consolidated_ids(call, "decayed_ids"),
     )  # fmt: skip
     for row in rows.to_pylist():

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
-from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import foretold_decisions
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
@@ -110,7 +109,7 @@ def golem_moment(
 
 def check_derived(context: DerivationContext) -> None:
     """Raise QueryError if the embedder is not in force and has no derived tables."""
-    current = in_force(context.life("DerivationAdopted")).embedder
+    current = context.current().embedder
     if context.embedder_name != current and not context.projections.growing("cycles").row_count:
         raise QueryError(
             f"nothing is derived by {context.embedder_name} here: {current} is in force, and `bardo reembed` goes from "

@@ -24,6 +24,7 @@ from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
+from bardo_pipeline.retrieval.hybrid_search import highest
 from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.retrieval.text_index import FACETS, NONE, View
 from bardo_pipeline.retrieval.text_ranking import has_facet, held_twice, kept_texts, retained_of
@@ -288,9 +289,7 @@ def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
     """Return the rows of the highest scores above 0, best first; ties by newness."""
-    count = min(count, len(score))
-    bar = np.partition(score, len(score) - count)[len(score) - count]
-    rows = np.flatnonzero((score >= bar) & (score > 0.0))
+    rows = highest(score, count)
     at_us = np.concatenate([view.at_us[: view.size] for view in views])[rows]
     return rows[np.lexsort((rows, -at_us, -score[rows]))][:count].tolist()
 

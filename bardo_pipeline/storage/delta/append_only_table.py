@@ -73,6 +73,7 @@ class AppendOnlyTable:
         self._log = path / "_delta_log"
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._checkpoint: int | None = None
+        self._facts: tuple[int, dict[str, str]] = (-1, {})
         self._stats_columns = tuple(stats_columns)
         try:
             self._handle = commits.opened(path)
@@ -318,8 +319,11 @@ class AppendOnlyTable:
 
     def facts(self) -> dict[str, str]:
         """Return the texts stored in the newest commit."""
-        facts = commits.facts_of(commits.commit_path(self.path, self.version))
-        return {name: value for name, value in facts.items() if isinstance(value, str)}
+        version = self.version
+        if self._facts[0] != version:
+            facts = commits.facts_of(commits.commit_path(self.path, version))
+            self._facts = version, {name: value for name, value in facts.items() if isinstance(value, str)}
+        return self._facts[1]
 
     def tail(self, since_version: int | None = None, until_version: int | None = None) -> tuple[int, list[DataFile]]:
         """Return the newest version and its files with the rows after `since_version`, as one snapshot.

@@ -499,6 +499,8 @@ class EventLog:
 
     def _life_of(self, files: Sequence[DataFile], kinds: Iterable[str], only: ds.Expression | None) -> pa.Table:
         """Read life events; payloads of other kinds than these are not read, and null."""
+        if not files:
+            return LIFE_LOG_SCHEMA.empty_table()
         return _with_every_payload(self._life.load(files, _columns_of(kinds), only))
 
     def texts(self, since_version: int | None = None, columns: Sequence[str] = TEXT_COLUMNS) -> tuple[int, pa.Table]:
