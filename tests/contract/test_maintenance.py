@@ -19,7 +19,6 @@ from deltalake import DeltaTable
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.errors import StoreError
-from bardo_pipeline.events.life.events import Born, LifeEvent, Traits, life_event
 from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
@@ -34,6 +33,7 @@ from bardo_pipeline.storage.warehouse.dbt_plugin import _files
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
 from tests.support.drawn_records import records
+from tests.support.handmade_births import birth_of
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR = timedelta(hours=1)
@@ -121,29 +121,6 @@ def test_replaced_files_are_deleted_only_after_the_grace_period(home: Home, grow
     assert fresh < parquet(home)
     tended(home, log, 1.1)
     assert parquet(home) == {f.path for f in cycles_table(home).stored()}
-
-
-def birth_of(golem_id: str) -> LifeEvent:
-    return life_event(
-        golem_id,
-        NOW,
-        Born(
-            owner_id="owner",
-            generation=0,
-            lineage_id=golem_id,
-            predecessor_id=None,
-            bundle_hash=None,
-            credits_micros=1,
-            reserve_micros=1,
-            capital_micros=1,
-            lifespan_ticks=9,
-            market="none",
-            market_hash="none",
-            policy_hash=BRIEF.hash,
-            derivation_id="none",
-            traits=Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=0.95),
-        ),
-    )
 
 
 @pytest.mark.row("EV-6", "X-13")

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from bardo_pipeline.cli.entry import answered
 from bardo_pipeline.client import AsyncClient, Client, running_server
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import NoServerError, ServerError
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.conftest import copy_home
+from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
+from tests.support.handmade_births import birth_of
 from tests.support.log_queries import GOLEM
 from tests.support.served_homes import Served, served
 from tests.support.two_owners import CORAL, PEARL, Belongings, belongings
@@ -183,6 +186,27 @@ def test_a_golem_may_have_a_name_of_any_script_with_slashes(server: Served) -> N
         assert memory.remember("the pool was shallow")["counts"]["after"] == 1
     paths = (f"/v1/golems/{quote(name, safe='')}", f"/v1/golems/{name}/entries")
     assert [get(server, path).status_code for path in paths] == [200, 200]
+
+
+@pytest.mark.full
+@pytest.mark.row("EV-6", "X-13")
+def test_a_server_merges_small_files_of_life_events(tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    names = [f"golem-{number:02}" for number in range(70)]
+    with EventLog(home, durable=False) as log:
+        for name in names:
+            log.record([birth_of(name)], NOW)
+        before = len(list(home.life.glob("*.parquet")))
+        assert before == 70
+        with served(home.root, merge_seconds=0.5) as server:
+            deadline = time.monotonic() + 60
+            while not list(home.life.glob("warm/*.parquet")):
+                assert time.monotonic() < deadline, "the server merged nothing"
+                time.sleep(0.1)
+            listed = get(server, "/v1/golems", None).json()["golems"]
+        assert [golem["golem_id"] for golem in listed] == names
+        log.record([birth_of("golem-70")], NOW)
+        assert log.life("GolemBorn").num_rows == 71
 
 
 @pytest.mark.row("MEM-21", "X-13")

@@ -1,5 +1,6 @@
 """The embedders: the published vectors, bit for bit the same in any batch, from a cache that is built once."""
 
+import random
 import shutil
 import socket
 import zipfile
@@ -17,7 +18,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, preprocess, text_hash
 from bardo_pipeline.storage.embedding import embedders
 from bardo_pipeline.storage.embedding.embedders import build_minilm, minilm_weights_folder, open_embedder
+from bardo_pipeline.storage.embedding.onnx_texts import OnnxTexts
 from bardo_pipeline.storage.home import Home
+from benchmarks.embed import fastembed_model
 from tests.support.example_count import times
 
 PUBLISHED = [0.0676569, 0.0634959, 0.0487131, 0.0793050]
@@ -82,6 +85,16 @@ def test_padding_to_a_far_longer_neighbour_changes_no_bit(minilm: Embedder) -> N
     long = "liquidity " * 150
     for text in TEXTS[:3]:
         np.testing.assert_array_equal(minilm.embed([text, long])[0], minilm.embed([text])[0])
+
+
+@pytest.mark.full
+def test_the_model_runs_as_fastembed_runs_it(minilm: Embedder, cache_dir: Path) -> None:
+    folder = model_file(cache_dir).parent
+    words, draw = ["gas", "pool", "re-centre", "12.5%", "üñ", "日本", "[PAD]", "[MASK]"], random.Random(1)
+    texts = ["", *(" ".join(draw.choices(words, k=count)) for count in (1, 5, 20, 300) for _ in range(8))]
+    for size in (1, 32):
+        peer = np.array(list(fastembed_model(folder).embed(texts, batch_size=size)))
+        np.testing.assert_array_equal(np.array(list(OnnxTexts(folder).embed(texts, batch_size=size))), peer)
 
 
 def test_no_texts_give_no_rows(minilm: Embedder) -> None:
