@@ -343,6 +343,7 @@ def test_old_versions_of_projections_are_deleted_and_fingerprints_stay(small_hom
     assert len(DeltaTable(folder / "grimoire").file_uris()) == len(list((folder / "grimoire").glob("*.parquet")))
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_a_projection_without_a_first_commit_does_not_stop_maintenance(small_home: Path, tmp_path: Path) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))

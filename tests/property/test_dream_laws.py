@@ -81,6 +81,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     return stores
 
 
+@pytest.mark.full
 @some(2)
 @given(st.data())
 def test_dreams_are_independent_of_batches_and_order(whole: DerivationContext, data: st.DataObject) -> None:

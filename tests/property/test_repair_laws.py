@@ -301,6 +301,7 @@ def test_a_strike_keeps_the_published_bundle_and_publishes_a_new_bundle(stores: 
     assert different <= {"episodes"}, "only vectors may differ, because the rebuild uses another embedder"
 
 
+@pytest.mark.full
 @pytest.mark.row("X-4", "EV-8")
 @some(2)
 @given(st.data())
